@@ -1,0 +1,25 @@
+-- Removes the jobs, their events and vocabularies with all their data.
+DROP FUNCTION belfry.retry(bigint, text, text);
+DROP FUNCTION belfry.resume_group(uuid, text, text);
+DROP FUNCTION belfry.resume(bigint, text, text);
+DROP FUNCTION belfry.abort_group(uuid, text, text);
+DROP FUNCTION belfry.abort(bigint, text, text);
+DROP FUNCTION belfry.act(text, text);
+DROP FUNCTION belfry.enqueue_group(text[], text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, text);
+DROP FUNCTION belfry.enqueue(text, text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, uuid, text);
+DROP TABLE belfry.job_events;
+DROP TABLE belfry.jobs;
+DROP FUNCTION belfry.jobs_record();
+DROP FUNCTION belfry.jobs_transition();
+DROP FUNCTION belfry.jobs_validate();
+DROP FUNCTION belfry.check_audience(jsonb);
+DROP FUNCTION belfry.check_number(jsonb, text, numeric, numeric, text);
+DROP FUNCTION belfry.audience_everyone();
+DROP FUNCTION belfry.audience_platforms(text[]);
+DROP FUNCTION belfry.audience_radius(double precision, double precision, double precision);
+DROP FUNCTION belfry.audience_channels(bigint[]);
+DROP FUNCTION belfry.audience_external_ids(text[]);
+DROP FUNCTION belfry.audience_segment(text);
+DROP FUNCTION belfry.reject(text, text, text, text);
+DROP TABLE belfry.categories;
+DROP TABLE belfry.job_types;

@@ -1,0 +1,3 @@
+-- Removes every notification and message.
+DROP TABLE belfry.messages;
+DROP TABLE belfry.notifications;

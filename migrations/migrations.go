@@ -1,0 +1,230 @@
+// Package migrations carries belfry's schema as embedded SQL and applies it.
+//
+// Each change is a pair of plain SQL files, NNNN_title.up.sql and
+// NNNN_title.down.sql, run by goose in one transaction each and recorded in
+// belfry.schema_migrations. Everything lives in the schema "belfry".
+//
+// Several nodes may migrate at once: a transaction-level advisory lock, held for
+// the whole of Up or Down, lets one of them work while the others wait and then
+// find nothing to do. It is a transaction's lock, not a session's, so it works
+// through PgBouncer in transaction mode and ends with its holder's connection.
+//
+// Down removes data. It is for development and for undoing a release at once,
+// never part of normal operation.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+// FS holds the migration files. dbtest hashes it to name its template database.
+//
+//go:embed *.sql
+var FS embed.FS
+
+// lockKey is the advisory lock that serialises migrating nodes: "belfry" in ASCII.
+const lockKey = 0x62656c667279
+
+// statementTimeout bounds one migration. Building an index on a large table may
+// take long, so it is generous; it exists so that a migration never hangs forever.
+const statementTimeout = time.Hour
+
+// Status is one migration and whether this database has it.
+type Status struct {
+	Version int64      `json:"version"`
+	Title   string     `json:"title"`
+	Applied *time.Time `json:"applied_at"` // nil: not applied
+}
+
+// ErrNewer reports that the database was migrated by a newer belfry: it has a
+// version this binary does not know. The newer binary must be used.
+var ErrNewer = errors.New("the database schema is newer than this belfry")
+
+// Up applies every pending migration to the database at dsn and returns the
+// versions it applied, oldest first; none when the schema was current.
+func Up(ctx context.Context, dsn string) ([]int64, error) {
+	var applied []int64
+	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+		if err := rejectNewer(ctx, p); err != nil {
+			return err
+		}
+		results, err := p.Up(ctx)
+		for _, r := range results {
+			applied = append(applied, r.Source.Version)
+		}
+		return err
+	})
+	if err != nil {
+		return applied, fmt.Errorf("migrate up: %w", err)
+	}
+	return applied, nil
+}
+
+// Down undoes migrations down to, and not including, version to and returns the
+// versions it undid, newest first. Zero removes everything, data included.
+func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
+	var undone []int64
+	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+		if err := rejectNewer(ctx, p); err != nil {
+			return err
+		}
+		results, err := p.DownTo(ctx, to)
+		for _, r := range results {
+			undone = append(undone, r.Source.Version)
+		}
+		return err
+	})
+	if err != nil {
+		return undone, fmt.Errorf("migrate down to %d: %w", to, err)
+	}
+	return undone, nil
+}
+
+// List returns every migration this binary knows, oldest first, with the time
+// this database applied it. It changes nothing but the bookkeeping table, which
+// it creates when it is missing.
+func List(ctx context.Context, dsn string) ([]Status, error) {
+	var list []Status
+	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+		states, err := p.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range states {
+			st := Status{Version: s.Source.Version, Title: title(s.Source.Version)}
+			if s.State == goose.StateApplied {
+				at := s.AppliedAt.UTC()
+				st.Applied = &at
+			}
+			list = append(list, st)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("migration status: %w", err)
+	}
+	return list, nil
+}
+
+// Latest is the newest version this binary knows.
+func Latest() int64 {
+	versions, _ := files()
+	return versions[len(versions)-1]
+}
+
+func rejectNewer(ctx context.Context, p *goose.Provider) error {
+	have, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return err
+	}
+	if have > Latest() {
+		return fmt.Errorf("%w: it is at version %d, this binary knows up to %d", ErrNewer, have, Latest())
+	}
+	return nil
+}
+
+// withProvider opens the database, takes the lock, and runs do with a provider.
+func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) error) (err error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return fmt.Errorf("parse database url: %w", err)
+	}
+	db := stdlib.OpenDB(*config)
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	// goose's own connections work beside the one that holds the lock.
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
+	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS belfry"); err != nil {
+		return err
+	}
+	provider, err := newProvider(db)
+	if err != nil {
+		return err
+	}
+	return do(provider)
+}
+
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	versions, pairs := files()
+	steps := make([]*goose.Migration, 0, len(versions))
+	for _, v := range versions {
+		steps = append(steps, goose.NewGoMigration(v, script(pairs[v].up), script(pairs[v].down)))
+	}
+	return goose.NewProvider(goose.DialectPostgres, db, nil,
+		goose.WithGoMigrations(steps...),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithTableName("belfry.schema_migrations"))
+}
+
+// script runs one file in goose's transaction. Without arguments pgx uses the
+// simple protocol, so a file may hold any number of statements and functions.
+func script(file string) *goose.GoFunc {
+	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+		text, err := fs.ReadFile(FS, file)
+		if err != nil {
+			return err
+		}
+		set := fmt.Sprintf("SET LOCAL statement_timeout = %d;\n", statementTimeout.Milliseconds())
+		if _, err := tx.ExecContext(ctx, set+string(text)); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		return nil
+	}}
+}
+
+type pair struct{ title, up, down string }
+
+// files lists the embedded pairs by version. It panics on a file that is not
+// named NNNN_title.up.sql or .down.sql or lacks its other half: the binary was
+// built wrong.
+func files() ([]int64, map[int64]pair) {
+	names, err := fs.Glob(FS, "*.up.sql")
+	if err != nil || len(names) == 0 {
+		panic("migrations: no embedded files")
+	}
+	var versions []int64
+	pairs := make(map[int64]pair, len(names))
+	for _, up := range names { // Glob sorts: versions rise
+		stem := strings.TrimSuffix(up, ".up.sql")
+		number, name, ok := strings.Cut(stem, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if !ok || err != nil {
+			panic("migrations: misnamed file " + up)
+		}
+		down := stem + ".down.sql"
+		if _, err := fs.Stat(FS, path.Clean(down)); err != nil {
+			panic("migrations: missing file " + down)
+		}
+		versions = append(versions, version)
+		pairs[version] = pair{title: strings.ReplaceAll(name, "_", " "), up: up, down: down}
+	}
+	return versions, pairs
+}
+
+func title(version int64) string {
+	_, pairs := files()
+	return pairs[version].title
+}
