@@ -1,0 +1,80 @@
+# Every target works on a fresh machine that has Go and make; whatever else it
+# needs it builds or installs itself. `make` alone lists the targets.
+#
+# demo, run and bench use BELFRY_DATABASE_URL, and test, test-race, test-fault and
+# cover use BELFRY_TEST_DATABASE_URL, if it is set; otherwise each starts a private
+# PostgreSQL and stops it again.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+
+# make demo N=1000000 JSON=1: how many channels, and the result as data.
+N ?= 300000
+JSON ?=
+# make test PKG=./job/... RUN=Resumes: a part of the suite.
+PKG ?= ./...
+RUN ?=
+# make test-fault COUNT=20: how often.
+COUNT ?= 1
+# make bench ARGS='--json': for the benchmark's own flags; make bench ARGS=--help lists them.
+ARGS ?=
+
+GOLANGCI_LINT = $(GO) tool -modfile=tools/go.mod golangci-lint
+TESTREPORT = $(GO) run ./internal/testreport
+GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
+
+.DEFAULT_GOAL := help
+.PHONY: help build lint test test-race test-fault cover cross bench demo run clean postgres postgres-for-tests
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Without cgo the binary is static: it runs on any Linux and needs no C compiler.
+build: ## build bin/belfry
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/belfry ./cmd/belfry
+
+lint: ## check style, sizes and the direction of imports (.golangci.yml)
+	$(GOLANGCI_LINT) run ./...
+
+# Without a working C compiler the race detector cannot be built. The suite then
+# runs without it and says so; with CI=true that fails, like any other skip.
+test: postgres-for-tests ## run the whole suite, under the race detector where it can be built (PKG= RUN=)
+	@if why=$$($(GO) test -race -run '^$$' ./internal/testreport 2>&1); then race=-race; \
+	else race=; export CGO_ENABLED=0; set -- -skip "race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi; \
+	$(TESTREPORT) "$$@" $(GO_TEST) $$race $(PKG)
+
+test-race: postgres-for-tests ## run the whole suite under the race detector (PKG= RUN=)
+	@$(TESTREPORT) $(GO_TEST) -race $(PKG)
+
+test-fault: RUN = Fault|Chaos|Process
+test-fault: postgres-for-tests ## run the fault tests only (PKG= COUNT=)
+	@$(TESTREPORT) $(GO_TEST) -count $(COUNT) $(PKG)
+
+cover: postgres-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
+	@$(TESTREPORT) $(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
+	@$(GO) tool cover -html=coverage.out -o coverage.html
+	@$(GO) tool cover -func=coverage.out | tail -n 1
+
+cross: ## check that everything compiles on macOS, tests included
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+
+bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags)
+	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench $(ARGS)
+
+demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)
+	@bin/belfry demo --channels $(N) $(if $(JSON),--json)
+
+run: build postgres ## run the daemon until interrupted
+	@bin/belfry daemon
+
+clean: ## remove what the other targets built
+	rm -rf bin coverage.out coverage.html
+
+# These install PostgreSQL by package name if there is none; standard output
+# stays free for data.
+postgres:
+	@[ -n "$$BELFRY_DATABASE_URL" ] || .ci/install-postgres >&2
+
+postgres-for-tests:
+	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install-postgres >&2
