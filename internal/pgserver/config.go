@@ -1,0 +1,235 @@
+package pgserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// systemDataDir holds root's clusters, and those whose own place the server's
+// account cannot reach.
+const systemDataDir = "/var/lib/belfry"
+
+// Config says where a server lives and how it is to run. Only the user that
+// starts the server decides Durable and Settings; those who join take what runs.
+type Config struct {
+	// DataDir is the directory of the cluster and its lock files. Empty means
+	// DefaultDataDir.
+	DataDir string
+
+	// Install is the PostgreSQL to use. Nil means the newest one that fits: the
+	// version of a cluster that exists in DataDir, otherwise what Find returns.
+	Install *Install
+
+	// Durable keeps committed data through crashes and power cuts. False is for
+	// tests only: about twice as fast, and lost if the machine goes down.
+	Durable bool
+
+	// Settings are added to the server's command line, over the ones that
+	// Durable implies. Those that decide where the server is reached are
+	// refused: see Validate.
+	Settings map[string]string
+
+	// StartTimeout bounds the time to the first sign of life of a starting
+	// server, and the wait for others who start or stop it. A server that says
+	// it is recovering is waited for without limit other than the context. Zero
+	// means DefaultStartTimeout.
+	StartTimeout time.Duration
+
+	// StopTimeout is how long the watchdog lets a fast shutdown take before it
+	// turns to an immediate one, which loses nothing but makes the next start
+	// recover. Zero means DefaultStopTimeout.
+	StopTimeout time.Duration
+
+	// Logger reports starts, stops and long waits. The zero value is silent.
+	Logger zerolog.Logger
+}
+
+// Defaults of Config.
+const (
+	DefaultStartTimeout = time.Minute
+	DefaultStopTimeout  = 30 * time.Second
+)
+
+// DefaultConfig returns a durable server in DefaultDataDir.
+func DefaultConfig() Config {
+	return Config{Durable: true, StartTimeout: DefaultStartTimeout, StopTimeout: DefaultStopTimeout}
+}
+
+var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+// reservedSettings decide where the server and its files are found; the package
+// would not find them again if a caller changed them.
+var reservedSettings = []string{
+	"cluster_name", "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file",
+	"listen_addresses", "logging_collector", "port", "unix_socket_directories", "unix_socket_group",
+	"unix_socket_permissions",
+}
+
+// Validate reports every setting that cannot be used, and negative times.
+func (c Config) Validate() error {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
+		switch {
+		case !settingName.MatchString(name):
+			problems = append(problems, fmt.Errorf("settings: %q is not the name of a PostgreSQL setting", name))
+		case slices.Contains(reservedSettings, name):
+			problems = append(problems, fmt.Errorf("settings: %s is decided by belfry for its private server", name))
+		}
+	}
+	if c.StartTimeout < 0 {
+		problems = append(problems, fmt.Errorf("start_timeout: %s is negative", c.StartTimeout))
+	}
+	if c.StopTimeout < 0 {
+		problems = append(problems, fmt.Errorf("stop_timeout: %s is negative", c.StopTimeout))
+	}
+	return errors.Join(problems...)
+}
+
+// withDefaults replaces zero values and makes DataDir absolute.
+func (c Config) withDefaults() (Config, error) {
+	if c.StartTimeout == 0 {
+		c.StartTimeout = DefaultStartTimeout
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = DefaultStopTimeout
+	}
+	var err error
+	if c.DataDir == "" {
+		c.DataDir, err = DefaultDataDir()
+	} else {
+		c.DataDir, err = filepath.Abs(c.DataDir)
+	}
+	return c, err
+}
+
+// settings returns what goes to the server's command line.
+func (c Config) settings() map[string]string {
+	s := map[string]string{
+		// Text sorts and messages read the same on every machine.
+		"timezone":         "UTC",
+		"log_timezone":     "UTC",
+		"lc_messages":      "C",
+		"log_destination":  "stderr",
+		"log_line_prefix":  "%m [%p] %a ",
+		"listen_addresses": "",
+		"cluster_name":     clusterName,
+		// Belfry's statements are short; compiling them costs more than it saves.
+		"jit": "off",
+	}
+	if c.Durable {
+		maps.Copy(s, durableSettings())
+	} else {
+		maps.Copy(s, volatileSettings())
+	}
+	maps.Copy(s, c.Settings)
+	return s
+}
+
+// durableSettings suit one application that writes in bulk on a machine it
+// shares with others.
+func durableSettings() map[string]string {
+	return map[string]string{
+		// What a commit promises must hold after a power cut.
+		"fsync":              "on",
+		"full_page_writes":   "on",
+		"synchronous_commit": "on",
+		// Enough for the hot ends of the tables and their indexes; the rest is
+		// the page cache's. The memory is taken as it is touched.
+		"shared_buffers": "256MB",
+		// A bulk job writes some 150 bytes of WAL a row. With the default of
+		// 1 GB its checkpoints come every few million rows, and each one makes
+		// every page be logged whole again. 4 GB spreads them out; the price is
+		// disk and a longer recovery after a crash.
+		"max_wal_size":                 "4GB",
+		"min_wal_size":                 "256MB",
+		"checkpoint_timeout":           "15min",
+		"checkpoint_completion_target": "0.9",
+		"wal_buffers":                  "16MB",
+		"max_connections":              "100",
+	}
+}
+
+// volatileSettings suit tests: many small databases, none of them kept.
+func volatileSettings() map[string]string {
+	return map[string]string{
+		"fsync":              "off",
+		"full_page_writes":   "off",
+		"synchronous_commit": "off",
+		"wal_level":          "minimal",
+		"max_wal_senders":    "0",
+		// Checkpoints are mere cost here, and so is the disk that old WAL takes.
+		"max_wal_size":       "1GB",
+		"checkpoint_timeout": "1h",
+		"shared_buffers":     "128MB",
+		// Tests run ANALYZE and VACUUM where they need them; on their own time
+		// they would make plans and timings differ from run to run.
+		"autovacuum":      "off",
+		"max_connections": "200",
+	}
+}
+
+// DefaultDataDir is where the user's data is kept:
+//
+//   - $XDG_DATA_HOME/belfry if that variable is set;
+//   - ~/Library/Application Support/belfry on macOS, ~/.local/share/belfry elsewhere;
+//   - /var/lib/belfry for root, and a directory in it, named after the place
+//     above, when the account that runs the server for root cannot enter that.
+func DefaultDataDir() (string, error) {
+	acct, err := serverAccount()
+	if err != nil {
+		return "", err
+	}
+	dir := os.Getenv("XDG_DATA_HOME")
+	switch {
+	case dir != "" && !filepath.IsAbs(dir):
+		return "", fmt.Errorf("XDG_DATA_HOME: %q is not an absolute path", dir)
+	case dir != "":
+		dir = filepath.Join(dir, "belfry")
+	case acct != nil:
+		return systemDataDir, nil
+	default:
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the data directory: %w (set XDG_DATA_HOME)", err)
+		}
+		dir = filepath.Join(home, ".local", "share", "belfry")
+		if runtime.GOOS == "darwin" {
+			dir = filepath.Join(home, "Library", "Application Support", "belfry")
+		}
+	}
+	return acct.reachable(dir), nil
+}
+
+// ReachableDir returns dir, or for root, when the account that runs the server
+// cannot enter it, a directory of its own under /var/lib/belfry instead.
+func ReachableDir(dir string) (string, error) {
+	acct, err := serverAccount()
+	if err != nil {
+		return "", err
+	}
+	return acct.reachable(dir), nil
+}
+
+func (a *account) reachable(dir string) string {
+	if a.canEnter(dir) {
+		return dir
+	}
+	return filepath.Join(systemDataDir, shortHash(dir))
+}
+
+// shortHash names a directory after another one.
+func shortHash(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:6])
+}

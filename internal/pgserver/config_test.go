@@ -1,0 +1,128 @@
+package pgserver
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConfig_ValidateNamesEveryProblem(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, DefaultConfig().Validate())
+	require.NoError(t, Config{}.Validate())
+	err := Config{
+		Settings:     map[string]string{"port": "1", "work_mem": "4MB", "bad name": "x", "unix_socket_directories": "/tmp"},
+		StartTimeout: -time.Second, StopTimeout: -1,
+	}.Validate()
+	require.Error(t, err)
+	golden(t, "validate.txt", err.Error())
+	_, err = Open(t.Context(), Config{Settings: map[string]string{"port": "1"}})
+	require.ErrorContains(t, err, "port is decided by belfry")
+}
+
+// Whatever the caller adds, the server is where the package looks for it.
+func TestConfig_SettingsOverrideDefaults(t *testing.T) {
+	t.Parallel()
+	s := Config{Durable: true, Settings: map[string]string{"max_wal_size": "1GB"}}.settings()
+	require.Equal(t, "1GB", s["max_wal_size"])
+	require.Equal(t, "on", s["fsync"])
+	require.Equal(t, "off", Config{}.settings()["fsync"])
+	require.Equal(t, "200", Config{}.settings()["max_connections"])
+}
+
+func TestDefaultDataDir_FollowsTheEnvironment(t *testing.T) {
+	reachable := filepath.Dir(newDir(t, person{}))
+	t.Setenv("XDG_DATA_HOME", reachable)
+	dir, err := DefaultDataDir()
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(reachable, "belfry"), dir)
+
+	t.Setenv("XDG_DATA_HOME", "not/absolute")
+	_, err = DefaultDataDir()
+	require.ErrorContains(t, err, `XDG_DATA_HOME: "not/absolute" is not an absolute path`)
+
+	t.Setenv("XDG_DATA_HOME", "")
+	t.Setenv("HOME", reachable)
+	dir, err = DefaultDataDir()
+	require.NoError(t, err)
+	switch {
+	case os.Geteuid() == 0:
+		require.Equal(t, systemDataDir, dir)
+	case runtime.GOOS == "darwin":
+		require.Equal(t, filepath.Join(reachable, "Library", "Application Support", "belfry"), dir)
+	default:
+		require.Equal(t, filepath.Join(reachable, ".local", "share", "belfry"), dir)
+	}
+}
+
+func TestDefaultDataDir_OfRootIsReachable(t *testing.T) {
+	needRoot(t)
+	closed := newDir(t, person{})
+	require.NoError(t, os.Mkdir(closed, 0o700))
+	t.Setenv("XDG_DATA_HOME", closed)
+	dir, err := DefaultDataDir()
+	require.NoError(t, err)
+	require.Equal(t, systemDataDir, filepath.Dir(dir))
+	other, err := ReachableDir(filepath.Join(closed, "other"))
+	require.NoError(t, err)
+	require.NotEqual(t, dir, other, "each place has a stand-in of its own")
+}
+
+func TestAccount_CanEnter(t *testing.T) {
+	t.Parallel()
+	base := filepath.Dir(newDir(t, person{}))
+	require.NoError(t, os.Chmod(base, 0o755))
+	dir := filepath.Join(base, "d")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	uid, gid, err := owner(dir)
+	require.NoError(t, err)
+	deep := filepath.Join(dir, "not", "there", "yet")
+	for _, c := range []struct {
+		name string
+		acct *account
+		mode os.FileMode
+		want bool
+	}{
+		{"nil is the user itself", nil, 0o000, true},
+		{"others may pass", &account{uid: 4242, gid: 4242}, 0o701, true},
+		{"others may not", &account{uid: 4242, gid: 4242}, 0o770, false},
+		{"group may pass", &account{uid: 4242, gid: gid}, 0o710, true},
+		{"group may not, others may", &account{uid: 4242, gid: gid}, 0o701, false},
+		{"owner", &account{uid: uid, gid: 4242}, 0o700, true},
+	} {
+		require.NoError(t, os.Chmod(dir, c.mode))
+		require.Equal(t, c.want, c.acct.canEnter(dir), c.name)
+		if c.mode&0o100 != 0 || os.Geteuid() == 0 {
+			require.Equal(t, c.want, c.acct.canEnter(deep), "%s, below", c.name)
+		}
+	}
+	link := filepath.Join(base, "link")
+	require.NoError(t, os.Symlink(dir, link))
+	require.NoError(t, os.Chmod(dir, 0o700))
+	require.False(t, (&account{uid: 4242, gid: 4242}).canEnter(link))
+}
+
+func TestPostmaster_Parse(t *testing.T) {
+	t.Parallel()
+	full := "123\n/data\n1763640000\n5432\n/sock dir\n\n  5432001         3\nready   \n"
+	pm, ok := parsePostmaster(full)
+	require.True(t, ok)
+	require.Equal(t, postmaster{pid: 123, port: 5432, socketDir: "/sock dir"}, pm)
+	for _, partial := range []string{"", "\n", "x\n", "-5\n", "0\n"} {
+		_, ok := parsePostmaster(partial)
+		require.False(t, ok, "%q", partial)
+	}
+	pm, ok = parsePostmaster("77")
+	require.True(t, ok)
+	require.Equal(t, postmaster{pid: 77}, pm)
+}
+
+func TestChildEnv_KeepsNoSecrets(t *testing.T) {
+	t.Parallel()
+	env := childEnv([]string{"PATH=/bin", "PGDATA=/x", "BELFRY_DATABASE_URL=secret", "LD_LIBRARY_PATH=/l", "DYLD_X=1", "LANG=ko_KR"})
+	require.Equal(t, []string{"LC_ALL=C", "HOME=/", "PATH=/bin", "LD_LIBRARY_PATH=/l", "DYLD_X=1"}, env)
+}

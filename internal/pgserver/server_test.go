@@ -1,0 +1,473 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// openServer opens a server in this process and closes it when the test ends.
+func openServer(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	s, err := Open(testContext(t), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		require.NoError(t, s.Close(ctx))
+	})
+	return s
+}
+
+func connectTo(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(testContext(t), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		_ = conn.Close(ctx)
+	})
+	return conn
+}
+
+func show(t *testing.T, conn *pgx.Conn, setting string) string {
+	t.Helper()
+	var value string
+	require.NoError(t, conn.QueryRow(testContext(t), "SELECT current_setting($1)", setting).Scan(&value))
+	return value
+}
+
+func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	cfg := Config{DataDir: newDir(t, person{}), Durable: true, Settings: map[string]string{"work_mem": "5MB"}}
+
+	began := time.Now()
+	s := openServer(t, cfg)
+	require.NoError(t, s.EnsureDatabase(ctx, "belfry"))
+	t.Logf("cold start: %s", time.Since(began))
+	require.NoError(t, s.EnsureDatabase(ctx, "belfry"), "twice is once")
+	conn := connectTo(t, s.DSN("belfry"))
+	require.Equal(t, "on", show(t, conn, "fsync"))
+	require.Equal(t, "on", show(t, conn, "synchronous_commit"))
+	require.Equal(t, "on", show(t, conn, "full_page_writes"))
+	require.Equal(t, "5MB", show(t, conn, "work_mem"))
+	require.Equal(t, "UTF8", show(t, conn, "server_encoding"))
+	require.Empty(t, show(t, conn, "listen_addresses"))
+	require.Equal(t, s.Install().Version, strings.Fields(show(t, conn, "server_version"))[0])
+	_, err := conn.Exec(ctx, "CREATE TABLE kept AS SELECT 'Ä'::text AS v")
+	require.NoError(t, err)
+	requirePrivate(t, s)
+	pid := s.PID()
+	require.NotZero(t, pid)
+	require.NoError(t, s.Close(ctx), "with a connection open")
+	require.True(t, gone(pid), "P3")
+	require.Zero(t, s.PID())
+	require.NoError(t, s.Close(ctx), "a second Close does nothing")
+	require.ErrorIs(t, s.Start(ctx), ErrClosed)
+	require.ErrorIs(t, s.Stop(ctx, Fast), ErrClosed)
+
+	began = time.Now()
+	s = openServer(t, cfg)
+	conn = connectTo(t, s.DSN("belfry"))
+	t.Logf("warm start: %s", time.Since(began))
+	var lower string
+	require.NoError(t, conn.QueryRow(ctx, "SELECT lower(v) FROM kept").Scan(&lower))
+	require.Equal(t, "ä", lower)
+}
+
+// requirePrivate proves that only the server's account and root can connect.
+func requirePrivate(t *testing.T, s *Server) {
+	t.Helper()
+	for _, path := range []string{s.at.socketDir, filepath.Join(s.at.socketDir, socketFile)} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), path)
+	}
+	text, err := os.ReadFile(filepath.Join(s.DataDir(), "postmaster.pid"))
+	require.NoError(t, err)
+	require.Empty(t, strings.Split(string(text), "\n")[5], "the address it listens on")
+}
+
+// Every path has to survive the command line, postmaster.pid and the URL.
+func TestOpen_PathsWithUnusualCharacters(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Ünï code+%41*[b]?", "quote'comma,"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openServer(t, Config{DataDir: filepath.Join(newDir(t, person{}), name)})
+			query(t, s.DSN("postgres"))
+			require.NoError(t, s.EnsureDatabase(testContext(t), "odd name/%?&'\""))
+			query(t, s.DSN("odd name/%?&'\""))
+		})
+	}
+}
+
+func TestOpen_LongPathUsesTheTemporaryDirectory(t *testing.T) {
+	t.Parallel()
+	forEachPerson(t, func(t *testing.T, p person) {
+		dir := filepath.Join(newDir(t, p), strings.Repeat("long/", 30))
+		temp := newDir(t, p)
+		require.NoError(t, os.Mkdir(temp, 0o755))
+		require.NoError(t, p.account.give(temp))
+		a := startUser(t, p, dir, "TMPDIR="+temp)
+		require.Contains(t, a.dsn, temp)
+		query(t, a.dsn)
+		// Another process may have another idea of the temporary directory.
+		b := startUser(t, p, dir, "TMPDIR=/tmp")
+		require.Equal(t, a.dsn, b.dsn)
+		a.close()
+		b.close()
+		left, err := os.ReadDir(temp)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
+// A stranger may have made the directory in /tmp first.
+func TestSocketDir_OfSomebodyElseIsRefused(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	c := &cluster{account: nobody(t)}
+	dir := newDir(t, person{})
+	require.NoError(t, os.Mkdir(dir, 0o777))
+	require.NoError(t, os.Chown(dir, 4242, 4242))
+	require.ErrorContains(t, c.makeSocketDir(dir), "belongs to user id 4242")
+
+	link := dir + "-link"
+	require.NoError(t, os.Symlink(dir, link))
+	require.ErrorContains(t, c.makeSocketDir(link), "is not a directory")
+
+	// What this process made itself, as root, and had no time to give away.
+	own := dir + "-own"
+	require.NoError(t, os.Mkdir(own, 0o755))
+	require.NoError(t, c.makeSocketDir(own))
+	uid, _, err := owner(own)
+	require.NoError(t, err)
+	require.Equal(t, c.account.uid, uid)
+	info, err := os.Stat(own)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+}
+
+func TestOpen_FailureShowsTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
+	dir := madeDir(t, person{})
+	_, err := Open(testContext(t), Config{DataDir: dir, Settings: map[string]string{"shared_buffers": "a lot"}})
+	require.ErrorContains(t, err, `invalid value for parameter "shared_buffers": "a lot"`)
+	require.ErrorContains(t, err, "server.log")
+	// Nothing stays behind, and the next one is not impressed.
+	s := openServer(t, Config{DataDir: dir})
+	query(t, s.DSN("postgres"))
+}
+
+func TestOpen_InitdbFailureShowsItsOutput(t *testing.T) {
+	t.Parallel()
+	bin := newDir(t, person{})
+	fakeInstall(t, bin, "postgres (PostgreSQL) 17.2", "echo disk is made of cheese >&2; exit 1")
+	in, err := InstallAt(testContext(t), bin)
+	require.NoError(t, err)
+	dir := newDir(t, person{})
+	_, err = Open(testContext(t), Config{DataDir: dir, Install: &in})
+	require.ErrorContains(t, err, "disk is made of cheese")
+	left, err := filepath.Glob(filepath.Join(dir, "pg17", "*init-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestServer_StopAndStart(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []StopMode{Fast, Immediate} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			ctx := testContext(t)
+			s := openServer(t, Config{DataDir: newDir(t, person{}), Durable: true})
+			conn := connectTo(t, s.DSN("postgres"))
+			_, err := conn.Exec(ctx, "CREATE TABLE committed (id int)")
+			require.NoError(t, err)
+			pid := s.PID()
+			require.NoError(t, s.Stop(ctx, mode))
+			require.True(t, gone(pid))
+			require.Zero(t, s.PID())
+			require.Error(t, conn.Ping(ctx))
+			require.NoError(t, s.Stop(ctx, mode), "stopped is stopped")
+
+			require.NoError(t, s.Start(ctx))
+			require.NotEqual(t, pid, s.PID())
+			require.NoError(t, s.Start(ctx), "a running server stays")
+			conn = connectTo(t, s.DSN("postgres"))
+			_, err = conn.Exec(ctx, "SELECT FROM committed")
+			require.NoError(t, err)
+		})
+	}
+	s := &Server{}
+	require.ErrorContains(t, s.Stop(testContext(t), "gently"), `unknown mode "gently"`)
+}
+
+// The users of a server stay its users while it is down.
+func TestServer_StopLeavesTheOtherUsers(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	dir := madeDir(t, person{})
+	s := openServer(t, Config{DataDir: dir})
+	other := startUser(t, person{}, dir)
+	require.NoError(t, s.Stop(ctx, Immediate))
+	require.NoError(t, s.Start(ctx))
+	query(t, other.dsn)
+	require.NoError(t, s.Close(ctx))
+	query(t, other.dsn)
+	pid := parent(t, other.pidNow(s))
+	other.close()
+	require.True(t, gone(pid))
+}
+
+func (u *process) pidNow(s *Server) int { u.pid = s.PID(); return u.pid }
+
+func TestClose_GivesUpWaitingButTheServerStops(t *testing.T) {
+	t.Parallel()
+	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
+	require.NoError(t, err)
+	pid := s.PID()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("in a hurry")
+	cancel(reason)
+	require.ErrorIs(t, s.Close(ctx), reason)
+	awaitGone(t, pid)
+	awaitGone(t, s.watchdog.Process.Pid)
+	s.reap(true)
+}
+
+func TestClose_GivesUpWaitingForOthersButLeaves(t *testing.T) {
+	t.Parallel()
+	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
+	require.NoError(t, err)
+	pid := s.PID()
+	busy, err := s.cluster.exclude(testContext(t))
+	require.NoError(t, err)
+	defer busy.release()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("in a hurry")
+	cancel(reason)
+	require.ErrorIs(t, s.Close(ctx), reason)
+	awaitGone(t, pid)
+	awaitGone(t, s.watchdog.Process.Pid)
+	s.reap(true)
+}
+
+func TestOpen_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	dir := madeDir(t, person{})
+	s := openServer(t, Config{DataDir: dir})
+	busy, err := s.cluster.exclude(testContext(t))
+	require.NoError(t, err)
+	defer busy.release()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("operator left")
+	cancel(reason)
+	second := &Server{cluster: s.cluster}
+	err = second.join(ctx)
+	require.ErrorIs(t, err, reason)
+	require.ErrorContains(t, err, "start.lock")
+}
+
+func TestFault_PostmasterKilled(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s := openServer(t, Config{DataDir: newDir(t, person{}), Durable: true})
+	conn := connectTo(t, s.DSN("postgres"))
+	_, err := conn.Exec(ctx, "CREATE TABLE kept (id int)")
+	require.NoError(t, err)
+	// A backend that does not notice the end of its postmaster keeps the shared
+	// memory in use for a while.
+	busy := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "DO $$ DECLARE until timestamptz := clock_timestamp() + '1s'; "+
+			"BEGIN WHILE clock_timestamp() < until LOOP END LOOP; END $$")
+		busy <- err
+	}()
+	watch := connectTo(t, s.DSN("postgres"))
+	require.Eventually(t, func() bool {
+		var active bool
+		err := watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'DO%' AND state = 'active')").Scan(&active)
+		return err == nil && active
+	}, patience, pollInterval)
+
+	require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL))
+	require.NoError(t, s.Start(ctx))
+	if err := <-busy; err != nil {
+		t.Log("the statement of the orphaned backend: ", err) // it may or may not get its answer out
+	}
+	query(t, s.DSN("postgres"))
+	_, err = connectTo(t, s.DSN("postgres")).Exec(ctx, "SELECT FROM kept")
+	require.NoError(t, err)
+}
+
+// After a restart of the machine or container the process id in postmaster.pid
+// can belong to anything.
+func TestFault_StalePostmasterPid(t *testing.T) {
+	t.Parallel()
+	forEachPerson(t, func(t *testing.T, p person) {
+		dir := madeDir(t, p)
+		u := startUser(t, p, dir)
+		cfg := Config{DataDir: dir}
+		c, err := locate(testContext(t), cfg, localSearch())
+		require.NoError(t, err)
+		pidFile := filepath.Join(c.data, "postmaster.pid")
+		text, err := os.ReadFile(pidFile)
+		require.NoError(t, err)
+		socketLock := filepath.Join(c.home, "sock", socketFile+".lock")
+		u.close()
+
+		// A stranger with the id, of the same account: that is the hard case,
+		// PostgreSQL disregards processes it cannot signal.
+		uid, gid, err := owner(c.data)
+		require.NoError(t, err)
+		stranger := exec.Command("sleep", "600")
+		if os.Geteuid() == 0 {
+			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: (&account{uid: uid, gid: gid}).credential()}
+		}
+		require.NoError(t, stranger.Start())
+		t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+		_, rest, _ := strings.Cut(string(text), "\n")
+		stale := itoa(stranger.Process.Pid) + "\n" + rest
+		writeOwned(t, pidFile, stale, uid, gid)
+		writeOwned(t, socketLock, stale, uid, gid)
+
+		again := startUser(t, p, dir)
+		require.NotEqual(t, stranger.Process.Pid, again.pid)
+		query(t, again.dsn)
+		again.close()
+
+		// Written in part, or not at all.
+		for _, text := range []string{"", itoa(stranger.Process.Pid) + "\n", "rubbish\n"} {
+			writeOwned(t, pidFile, text, uid, gid)
+			again := startUser(t, p, dir)
+			again.close()
+		}
+	})
+}
+
+func writeOwned(t *testing.T, path, text string, uid, gid int) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	if os.Geteuid() == 0 {
+		require.NoError(t, os.Chown(path, uid, gid))
+	}
+}
+
+// Whoever keeps a server of his own on the directory keeps it.
+func TestOpen_JoinsAServerStartedByHand(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	cfg := Config{DataDir: madeDir(t, person{})}
+	first := openServer(t, cfg)
+	c := first.cluster
+	require.NoError(t, first.Close(ctx))
+
+	byHand := exec.Command(c.install.postgres(), "-D", c.data, "-c", "listen_addresses=",
+		"-c", "unix_socket_directories="+filepath.Join(c.home, "sock"), "-p", "5999")
+	byHand.Dir = "/"
+	byHand.SysProcAttr = &syscall.SysProcAttr{Credential: c.account.credential()}
+	require.NoError(t, byHand.Start())
+	t.Cleanup(func() {
+		_ = byHand.Process.Signal(syscall.SIGINT)
+		_ = byHand.Wait()
+	})
+	require.Eventually(t, func() bool {
+		_, err := c.connect(ctx)
+		return err == nil
+	}, patience, pollInterval)
+
+	s := openServer(t, cfg)
+	require.Equal(t, byHand.Process.Pid, s.PID())
+	query(t, s.DSN("postgres"))
+	require.NoError(t, s.Close(ctx))
+	query(t, s.DSN("postgres"))
+}
+
+// Root may run a command on a user's cluster; the user goes on using it.
+func TestOpen_RootUsesTheClusterOfAUser(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	p := person{name: "nobody", account: nobody(t)}
+	dir := madeDir(t, p)
+	startUser(t, p, dir).close()
+	logs, err := filepath.Glob(filepath.Join(dir, "pg*", "*.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 1)
+	require.NoError(t, os.Remove(logs[0])) // root is to create it
+	s := openServer(t, Config{DataDir: dir})
+	uid, _, err := owner(filepath.Join("/proc", itoa(s.PID())))
+	require.NoError(t, err)
+	require.Equal(t, p.account.uid, uid)
+	u := startUser(t, p, dir)
+	require.Equal(t, s.PID(), u.pid)
+	require.NoError(t, s.Close(testContext(t)))
+	u.close()
+	startUser(t, p, dir).close()
+}
+
+// P2: killing the watchdog must not leave a server that nobody watches.
+func TestFault_WatchdogKilled(t *testing.T) {
+	t.Parallel()
+	forEachPerson(t, func(t *testing.T, p person) {
+		dir := madeDir(t, p)
+		u := startUser(t, p, dir)
+		watchdog := parent(t, u.pid)
+		require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
+		next := startUser(t, p, dir)
+		require.NotEqual(t, u.pid, next.pid)
+		require.NotEqual(t, watchdog, parent(t, next.pid))
+		awaitGone(t, u.pid)
+		query(t, next.dsn)
+		u.pid = 0
+		u.close()
+		query(t, next.dsn)
+		next.close()
+	})
+}
+
+// pkill -9 by name takes users and watchdog alike.
+func TestFault_UserAndWatchdogKilled(t *testing.T) {
+	t.Parallel()
+	dir := madeDir(t, person{})
+	u := startUser(t, person{}, dir)
+	watchdog := parent(t, u.pid)
+	require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
+	u.kill()
+	next := startUser(t, person{}, dir) // where nothing stopped the server, this does
+	require.NotEqual(t, u.pid, next.pid)
+	next.close()
+}
+
+func TestServer_FullServerIsUp(t *testing.T) {
+	t.Parallel()
+	dir := madeDir(t, person{})
+	s := openServer(t, Config{DataDir: dir, Settings: map[string]string{
+		"max_connections": "2", "superuser_reserved_connections": "0", "max_worker_processes": "2",
+	}})
+	connectTo(t, s.DSN("postgres"))
+	connectTo(t, s.DSN("postgres"))
+	_, err := pgconn.Connect(testContext(t), s.DSN("postgres"))
+	require.True(t, hasCode(err, "53300"), "%v", err)
+	second := openServer(t, Config{DataDir: dir})
+	require.Equal(t, s.PID(), second.PID())
+}

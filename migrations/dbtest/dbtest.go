@@ -1,0 +1,238 @@
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/migrations"
+)
+
+const (
+	// setupTimeout bounds what is done for one test before and after it,
+	// including the first start of the server and the first migration.
+	setupTimeout = 3 * time.Minute
+
+	// releaseTimeout is how long a test's connections may take to come back to
+	// the pool after the test.
+	releaseTimeout = 30 * time.Second
+
+	// poolSize is the number of connections a test may use at once, unless it
+	// makes a pool of its own from the DSN.
+	poolSize = 10
+)
+
+// DB is a database of one test.
+type DB struct {
+	Pool *pgxpool.Pool // up to ten connections; closed when the test ends
+	DSN  string        // connection URL, for pgx, libpq and other processes
+	Name string        // begins with belfry_test_
+}
+
+// Main runs the tests of a package; call it from TestMain and do nothing else
+// there. It ends the process: with the tests' status, and with 1 if the server
+// could not be stopped or goroutines were left over. Each option is an exception
+// from the second rule and deserves a comment.
+func Main(m *testing.M, options ...goleak.Option) {
+	pgserver.Watchdog()
+	code := m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	if err := shared.close(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "dbtest: %v\n", err)
+		code = max(code, 1)
+	}
+	cancel()
+	if code == 0 {
+		if err := goleak.Find(options...); err != nil {
+			fmt.Fprintf(os.Stderr, "dbtest: the tests left goroutines behind: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code) //nolint:revive // TestMain is to end like this
+}
+
+// New returns a fresh database with all migrations applied.
+func New(t testing.TB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	h, err := shared.open(ctx)
+	require.NoError(t, err)
+	name := databaseName(t)
+	require.NoError(t, h.clone(ctx, name))
+	return h.use(ctx, t, name)
+}
+
+// NewEmpty returns a fresh database without belfry's schema.
+func NewEmpty(t testing.TB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	h, err := shared.open(ctx)
+	require.NoError(t, err)
+	name := databaseName(t)
+	require.NoError(t, h.create(ctx, name))
+	return h.use(ctx, t, name)
+}
+
+// NewServer returns a private server that only this test uses, so that it may be
+// stopped, crashed and started at will. It takes about a second. With durable
+// set it runs with the settings that real data gets, and an immediate stop loses
+// nothing that was committed; otherwise it loses the last moments' commits.
+// Server and data are removed when the test ends; if it failed, the end of the
+// server's log is logged.
+func NewServer(t testing.TB, durable bool) *pgserver.Server {
+	t.Helper()
+	// Not t.TempDir: its path is long for a socket, and closed to the account
+	// that runs the server for root.
+	dir, err := os.MkdirTemp(tempRoot(), "belfry-pg-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	if os.Geteuid() == 0 { // the server's account has to pass through
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	config, err := serverConfig(ctx, dir)
+	require.NoError(t, err)
+	config.Durable = durable
+	server, err := pgserver.Open(ctx, config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTimeout)
+		defer cancel()
+		if t.Failed() {
+			logTail(t, server.LogFile())
+		}
+		require.NoError(t, server.Close(ctx))
+	})
+	return server
+}
+
+// NewOn returns a fresh database with all migrations applied on the given
+// server. It goes when the server does. Its pool must not hold connections that
+// are in use when the test ends.
+func NewOn(t testing.TB, server *pgserver.Server) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	name := databaseName(t)
+	require.NoError(t, server.EnsureDatabase(ctx, name))
+	db := &DB{DSN: server.DSN(name), Name: name}
+	_, err := migrations.Up(ctx, db.DSN)
+	require.NoError(t, err)
+	db.Pool, err = openPool(ctx, db.DSN, poolSize)
+	require.NoError(t, err)
+	t.Cleanup(func() { closePool(t, db.Pool, releaseTimeout) })
+	return db
+}
+
+// use connects a test to its database and arranges for the end of both.
+func (h *host) use(ctx context.Context, t testing.TB, name string) *DB {
+	t.Helper()
+	db := &DB{Name: name}
+	var err error
+	db.DSN, err = h.dsn(name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("database kept: %s%s", db.DSN, h.howToStart())
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), setupTimeout)
+		defer cancel()
+		require.NoError(t, h.drop(ctx, name))
+	})
+	db.Pool, err = openPool(ctx, db.DSN, poolSize)
+	require.NoError(t, err)
+	t.Cleanup(func() { closePool(t, db.Pool, releaseTimeout) })
+	return db
+}
+
+func openPool(ctx context.Context, dsn string, size int32) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = size
+	config.ConnConfig.ConnectTimeout = releaseTimeout
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// closePool fails the test instead of hanging when a connection was never
+// released.
+func closePool(t testing.TB, pool *pgxpool.Pool, patience time.Duration) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() { defer close(closed); pool.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Errorf("%d connections of the pool are still in use %s after the test",
+			pool.Stat().AcquiredConns(), patience)
+	}
+}
+
+// Names carry the time of their making, for pruning, and as much of the test's
+// name as fits into PostgreSQL's 63 bytes.
+const (
+	databasePrefix = "belfry_test_"
+	maxIdentifier  = 63
+)
+
+func databaseName(t testing.TB) string {
+	t.Helper()
+	random := make([]byte, 4)
+	_, err := rand.Read(random)
+	require.NoError(t, err)
+	name := databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random) + "_" + plain(t.Name())
+	return name[:min(len(name), maxIdentifier)]
+}
+
+// plain keeps what needs no quoting anywhere.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		default:
+			return '_'
+		}
+	}, name)
+}
+
+// madeAt reads the time from a database's name.
+func madeAt(name string) (time.Time, error) {
+	seconds, _, ok := strings.Cut(strings.TrimPrefix(name, databasePrefix), "_")
+	if !ok {
+		return time.Time{}, errors.New("no time in the name")
+	}
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	return time.Unix(unix, 0), err
+}
+
+// logTail logs the last lines of a server's log.
+func logTail(t testing.TB, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Logf("server log: %v", err)
+		return
+	}
+	const most = 4 << 10
+	t.Logf("end of the server log:\n%s", text[max(0, len(text)-most):])
+}

@@ -1,0 +1,38 @@
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Open is New for what has no testing.TB: an Example. The caller calls drop when it
+// is done. Both panic on failure, the only way in which an Example can fail.
+func Open() (db *DB, drop func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	must := func(err error) {
+		if err != nil {
+			panic(fmt.Sprintf("dbtest: %v", err))
+		}
+	}
+	h, err := shared.open(ctx)
+	must(err)
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // documented never to fail
+	db = &DB{Name: databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random[:]) + "_example"}
+	must(h.clone(ctx, db.Name))
+	db.DSN, err = h.dsn(db.Name)
+	must(err)
+	db.Pool, err = openPool(ctx, db.DSN, poolSize)
+	must(err)
+	return db, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+		defer cancel()
+		db.Pool.Close()
+		must(h.drop(ctx, db.Name))
+	}
+}

@@ -1,0 +1,21 @@
+-- name: TemplateLock :one
+-- Serialises the making and pruning of templates between processes. All of them
+-- take it in the database postgres, since advisory locks belong to a database.
+-- A session's lock: CREATE DATABASE cannot run inside a transaction.
+SELECT 1 FROM (SELECT pg_advisory_lock(@key)) AS locked;
+
+-- name: TemplateUnlock :one
+-- Ends TemplateLock on the same connection. False means it was not held.
+SELECT pg_advisory_unlock(@key);
+
+-- name: TemplateFind :one
+-- The comment of a template, which says when it was last used. Zero rows: there
+-- is no such template.
+SELECT coalesce(shobj_description(oid, 'pg_database'), '') FROM pg_database WHERE datname = @name;
+
+-- name: LeftoverList :many
+-- Databases and templates of all test processes, with their comments.
+SELECT datname, coalesce(shobj_description(oid, 'pg_database'), '')
+FROM pg_database
+WHERE starts_with(datname, @databases) OR starts_with(datname, @templates)
+ORDER BY datname;
