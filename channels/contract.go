@@ -1,0 +1,236 @@
+package channels
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Fault is one way in which a relation does not keep the contract.
+type Fault struct {
+	Column  string `json:"column"`  // "" for the relation as a whole
+	Problem string `json:"problem"` // what is the matter
+	Remedy  string `json:"remedy"`  // a way to mend it
+	// Fatal faults make jobs fail or break their guarantees; the others cost
+	// speed or one kind of audience.
+	Fatal bool `json:"fatal"`
+}
+
+// String is the fault on one line.
+func (f Fault) String() string {
+	weight := "warning"
+	if f.Fatal {
+		weight = "fatal"
+	}
+	where := ""
+	if f.Column != "" {
+		where = f.Column + ": "
+	}
+	return fmt.Sprintf("%s: %s%s; %s", weight, where, f.Problem, f.Remedy)
+}
+
+// contractColumns are the columns of the contract and their types.
+var contractColumns = []struct {
+	name     string
+	types    []string
+	required bool
+}{
+	{"id", []string{"bigint"}, true},
+	{"external_id", []string{"text", "character varying"}, true},
+	{"platform", []string{"text", "character varying"}, true},
+	{"active", []string{"boolean"}, true},
+	{"location", []string{"point"}, false},
+	{"locale", []string{"text", "character varying"}, false},
+	{"time_zone", []string{"text", "character varying"}, false},
+	{"attributes", []string{"jsonb"}, false},
+	{"addresses", []string{"jsonb"}, false},
+}
+
+// sampledKeys is how many keys of a view Check looks at for repetitions.
+const sampledKeys = 10000
+
+// Check compares the relation, a table or a view, with the contract of the
+// package comment and returns every fault at once, none when it is kept. It
+// works in a transaction that it rolls back, reads the catalog and plans, and at
+// most 10,000 keys, of a view only. That keys never change, and that a view's
+// keys are unique beyond those, it cannot tell.
+func (s *Store) Check(ctx context.Context, db Beginner) ([]Fault, error) {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return nil, s.wrap("check the contract", err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // nothing was written
+	c := &checker{store: s, tx: tx}
+	if err := c.run(ctx); err != nil {
+		return nil, s.wrap("check the contract", err)
+	}
+	return c.faults, nil
+}
+
+// checker is one Check.
+type checker struct {
+	store  *Store
+	tx     pgx.Tx
+	have   map[string]column
+	kind   string // pg_class.relkind
+	unique bool   // a unique index holds id alone
+	faults []Fault
+}
+
+func (c *checker) fault(fatal bool, column, problem, remedy string) {
+	c.faults = append(c.faults, Fault{Column: column, Problem: problem, Remedy: remedy, Fatal: fatal})
+}
+
+func (c *checker) run(ctx context.Context) error {
+	s := c.store
+	var readable bool
+	err := c.tx.QueryRow(ctx, queries.SQL("RelationFacts"), pgx.StrictNamedArgs{"relation": s.relation}).Scan(&c.kind, &readable, &c.unique)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		c.fault(true, "", s.name+" does not exist", "create it, or correct channels.relation")
+		return nil
+	case err != nil:
+		return err
+	case !strings.Contains("rpmvf", c.kind):
+		c.fault(true, "", s.name+" is neither a table nor a view", "correct channels.relation")
+		return nil
+	case !readable:
+		c.fault(true, "", "this user may not read it", "GRANT SELECT ON "+s.relation)
+		return nil
+	}
+	if c.have, err = s.columns(ctx, c.tx); err != nil {
+		return err
+	}
+	sound := c.checkColumns()
+	if _, err := c.tx.Exec(ctx, queries.SQL("PreferIndexes")); err != nil {
+		return err
+	}
+	if sound["id"] {
+		if err := c.checkKey(ctx); err != nil {
+			return err
+		}
+	}
+	if sound["external_id"] && sound["id"] {
+		indexed, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainExternalIDs")))
+		if err != nil {
+			return err
+		}
+		if !indexed {
+			c.fault(false, "external_id", "is not indexed: finding channels by external id reads the whole relation", c.index("UNIQUE INDEX", "(external_id)"))
+		}
+	}
+	if sound["location"] && sound["id"] {
+		indexed, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainCircle")))
+		if err != nil {
+			return err
+		}
+		if !indexed {
+			c.fault(false, "location", "has no GiST index: opening a radius audience reads the whole relation", c.index("INDEX", "USING gist (location) INCLUDE (id)"))
+		}
+	}
+	return nil
+}
+
+// index words the remedy of a missing index.
+func (c *checker) index(kind, on string) string {
+	if c.kind == "v" {
+		return "create an index on the table under the view, on the very expression the view has"
+	}
+	return fmt.Sprintf("CREATE %s ON %s %s", kind, c.store.relation, on)
+}
+
+// checkColumns checks presence and types and returns the columns that are there
+// with the right type.
+func (c *checker) checkColumns() map[string]bool {
+	sound := make(map[string]bool)
+	for _, want := range contractColumns {
+		got, ok := c.have[want.name]
+		switch {
+		case !ok && want.required:
+			c.fault(true, want.name, "is missing", fmt.Sprintf("add it as %s, or name a view that has it", want.types[0]))
+		case !ok && want.name == "location":
+			c.fault(false, want.name, "is missing: radius audiences are refused", "add it as point(longitude, latitude), with a GiST index")
+		case ok && !slices.Contains(want.types, got.kind):
+			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, want.types[0]),
+				fmt.Sprintf("name a view that has it as %s", want.types[0]))
+		case ok:
+			sound[want.name] = true
+		}
+	}
+	return sound
+}
+
+// checkKey checks that id can carry the keyset: unique, NOT NULL, and read in
+// its order by an index.
+func (c *checker) checkKey(ctx context.Context) error {
+	s := c.store
+	ordered, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainPage")))
+	if err != nil {
+		return err
+	}
+	table := strings.Contains("rpf", c.kind)
+	if table && !c.have["id"].notNull {
+		c.fault(true, "id", "may be NULL: such a row would be in no job", fmt.Sprintf("ALTER TABLE %s ALTER COLUMN id SET NOT NULL", s.relation))
+	}
+	if !c.unique && c.kind != "v" && c.kind != "f" {
+		c.fault(true, "id", "is not unique: no unique index holds id alone", c.index("UNIQUE INDEX", "(id)"))
+	}
+	if !ordered {
+		c.fault(true, "id", "cannot be read in order by an index: every chunk would sort the relation", c.index("UNIQUE INDEX", "(id)"))
+		return nil
+	}
+	if table && c.kind != "f" {
+		return nil
+	}
+	var keys, different int64
+	var null bool
+	err = c.tx.QueryRow(ctx, s.render(queries.SQL("SampleKeys")), pgx.StrictNamedArgs{"limit": sampledKeys}).Scan(&keys, &different, &null)
+	if err != nil {
+		return err
+	}
+	if null {
+		c.fault(true, "id", "is NULL in some row, which would be in no job", "leave such rows out of the view")
+	}
+	if keys != different {
+		c.fault(true, "id", fmt.Sprintf("is not unique: %d of the first %d keys repeat another", keys-different, keys), "make the view return each channel once")
+	}
+	return nil
+}
+
+// plan is one node of EXPLAIN (FORMAT JSON).
+type plan struct {
+	Node  string `json:"Node Type"`
+	Index string `json:"Index Cond"`
+	Plans []plan `json:"Plans"`
+}
+
+// usesIndex explains the statement and tells whether its rows come by a
+// condition on an index, and unsorted.
+func (c *checker) usesIndex(ctx context.Context, sql string) (bool, error) {
+	var text []byte
+	if err := c.tx.QueryRow(ctx, sql).Scan(&text); err != nil {
+		return false, err
+	}
+	var plans []struct{ Plan plan }
+	if err := json.Unmarshal(text, &plans); err != nil {
+		return false, fmt.Errorf("decode plan: %w", err)
+	}
+	indexed, full := false, false
+	var visit func(plan)
+	visit = func(p plan) {
+		indexed = indexed || p.Index != ""
+		full = full || strings.Contains(p.Node, "Sort") || p.Node == "Seq Scan"
+		for _, child := range p.Plans {
+			visit(child)
+		}
+	}
+	for _, p := range plans {
+		visit(p.Plan)
+	}
+	return indexed && !full, nil
+}

@@ -1,0 +1,53 @@
+package channels
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Count previews an audience: how many active channels match it now, exactly.
+// Everyone and platforms read the whole relation, a circle its index entries, a
+// list or a segment its members; the deadline in ctx is the limit of that. A
+// malformed audience is ErrAudience, an unknown segment ErrNoSegment.
+func (s *Store) Count(ctx context.Context, q Querier, a Audience) (int64, error) {
+	if err := a.Validate(); err != nil {
+		return 0, err
+	}
+	var platforms []string // NULL: any
+	if len(a.Platforms) > 0 {
+		platforms = a.Platforms
+	}
+	var n int64
+
+	var row pgx.Row
+	switch a.Kind {
+	case KindEveryone, KindPlatforms:
+		row = q.QueryRow(ctx, s.sql.countEveryone, pgx.StrictNamedArgs{"platforms": platforms})
+	case KindRadius:
+		args := circleArgs(a, boundingBoxes(a.Latitude, a.Longitude, a.RadiusM))
+		args["platforms"] = platforms
+		row = q.QueryRow(ctx, s.sql.countRadius, args)
+	case KindChannels:
+		if len(a.IDs) > 0 {
+			row = q.QueryRow(ctx, s.sql.countIDs, pgx.StrictNamedArgs{"ids": a.IDs})
+		} else {
+			row = q.QueryRow(ctx, s.sql.countExternalIDs, pgx.StrictNamedArgs{"external_ids": a.ExternalIDs})
+		}
+	case KindSegment:
+		var exists bool
+		err := q.QueryRow(ctx, s.sql.countSegment, pgx.StrictNamedArgs{"segment": a.Segment, "platforms": platforms}).Scan(&exists, &n)
+		if err != nil {
+			return 0, s.wrap("count an audience", err)
+		}
+		if !exists {
+			return 0, fmt.Errorf("channels: %w: %q", ErrNoSegment, a.Segment)
+		}
+		return n, nil
+	}
+	if err := row.Scan(&n); err != nil {
+		return 0, s.wrap("count an audience", err)
+	}
+	return n, nil
+}

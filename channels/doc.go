@@ -1,0 +1,85 @@
+// Package channels says who: it owns the recipients of notifications, the
+// audiences that select them, and the walk that reads an audience page by page.
+//
+// A channel is one recipient; each user of the service has one. Channels are the
+// rows of one relation: belfry.channels, or the table or view that
+// channels.relation names. An Audience is a typed value, never SQL. Opened
+// between two positions of the relation's key it becomes a Walk:
+//
+//	Bound ──► Open(audience, after, bound) ──► IDs / Channels(after, limit) ──► …
+//	            │                                   ▲        │
+//	            │ everyone, platforms, dense circle:│        │ Next, the last key examined
+//	            │   the relation in id order        └────────┘
+//	            │ circle of ≤ 262,144, listed channels:       Read = 0: exhausted
+//	            │   ids found now, visited in order
+//	            │ segment: its members in id order
+//
+// # The contract of the relation
+//
+//	id           bigint: unique, NOT NULL, never changed, indexed, above -2^63
+//	external_id  text: the service's own user id, unique
+//	platform     text
+//	active       boolean: others match no audience
+//	location     point(longitude, latitude), -180…180 and -90…90 degrees   optional
+//	locale, time_zone      text                                            optional
+//	attributes, addresses  jsonb objects                                   optional
+//
+// An optional column that is not there reads as NULL, empty text or {}. Without location
+// there are no radius audiences; with it they need a GiST index on it, best with
+// INCLUDE (id). For a view that makes its location as point(lon, lat), the index
+// is on that expression. Check names every fault. Import and Generate write
+// belfry.channels only.
+//
+// # Invariants
+//
+//  1. A page examines at most limit keys, in ascending order, above the given
+//     position and at or below the bound. Its rows are those that are active and
+//     match when the page is read. However sparse the matches, no page scans
+//     further; a page without rows still moves on. Only Read 0 is the end.
+//  2. A channel at or below the bound, committed before Open and matching from
+//     then until its page is read, is in exactly one page (I1 of the design). One
+//     that begins to match after Open may be in one page or none.
+//  3. A radius costs in proportion to the channels in its bounding box while
+//     those are at most 262,144 in the window; above, each page costs its limit.
+//  4. Memory is bounded by the page limit and 262,144 ids of 8 bytes, whatever
+//     the size of the audience.
+//  5. A circle is what belfry.distance_m says it is: great-circle metres on a
+//     sphere, the edge included, through the 180° meridian and the poles.
+//
+// A Walk keeps no position: reading a page again after a rollback is safe, and
+// resuming after a crash is Open with the stored cursor and bound.
+//
+// # Importing
+//
+// Import reads CSV in UTF-8 (RFC 4180, a byte order mark tolerated), plain or
+// gzip by its first bytes. The first row names the columns, in any order:
+//
+//	external_id, platform        required
+//	active                       true or false; empty keeps it (new: true)
+//	latitude, longitude          both or neither; empty: no location
+//	locale, time_zone            empty clears
+//	attributes, addresses        a JSON object, which replaces; empty: {}
+//	address.<medium>             sets one address; empty removes it
+//
+// A column that is not in the file leaves what is there. Among rows with the same
+// external_id the last one wins. A bad row is rejected with its line and the
+// reason and keeps no other from being imported; a quote that is never closed
+// costs one line, not the rest of the file.
+//
+// # Failure behaviour
+//
+// Malformed audiences are ErrAudience and name the key; a relation that lacks
+// something is ErrRelation; an unknown segment ErrNoSegment. Errors of the
+// database keep their *pgconn.PgError. Nothing is retried here except an import's
+// batches: whoever owns the transaction decides.
+//
+// # What it does not promise
+//
+// Total is an estimate. Count is exact at its moment, and a job that starts later
+// may meet others. That keys never change cannot be checked, and belfry.channels
+// keeps it by a trigger. Rows whose location lies outside the degrees above are
+// found by no radius.
+//
+// The cities that Generate and FindCity use are from GeoNames (geonames.org),
+// licence CC BY 4.0; see CITIES.md.
+package channels

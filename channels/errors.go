@@ -1,0 +1,52 @@
+package channels
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Errors of the package; compare with errors.Is.
+var (
+	// ErrAudience: the audience is malformed. The text names the key and the
+	// allowed values.
+	ErrAudience = errors.New("audience")
+	// ErrRelation: the relation does not exist, lacks a column or has one of
+	// another type. Check names every fault.
+	ErrRelation = errors.New("channels.relation does not keep the contract; `belfry doctor` names every fault")
+	// ErrNoSegment: no segment has that name.
+	ErrNoSegment = errors.New("no such segment")
+	// ErrSegmentExists: a segment of that name exists already.
+	ErrSegmentExists = errors.New("the segment exists already")
+	// ErrNotOwn: the operation writes channels, and channels.relation names a
+	// relation that is not belfry's to write.
+	ErrNotOwn = errors.New("only belfry.channels can be written")
+)
+
+// wrap adds the operation and the relation to a database error.
+func (s *Store) wrap(operation string, err error) error {
+	return fmt.Errorf("channels: %s of %s: %w", operation, s.name, mapError(err))
+}
+
+// mapError adds the package's sentinel to errors of the database that have one.
+func mapError(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42P01", "42703", "42883", "42804", "42846", "3F000", "42501":
+		// No such table, column, operator or schema; wrong type; no permission.
+		return fmt.Errorf("%w: %w", ErrRelation, err)
+	case "23503":
+		if pg.ConstraintName == "segment_members_segment_fkey" {
+			return fmt.Errorf("%w: %w", ErrNoSegment, err)
+		}
+	case "23505":
+		if pg.ConstraintName == "segments_pkey" {
+			return fmt.Errorf("%w: %w", ErrSegmentExists, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package channels
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/cursor"
+)
+
+// goldenVersion is the PostgreSQL whose wording the golden plans have. The other
+// versions are held to what matters: no scan of the relation, no sort.
+const goldenVersion = 15
+
+// TestPlans_OfHotStatements pins the plans of every statement that a page or an
+// Open runs, over enough analysed rows that the planner has a choice. A changed
+// golden file is a change of what a chunk costs: review it as code.
+func TestPlans_OfHotStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active, location)
+		SELECT 'u-' || i, (ARRAY['ios','android','web'])[1 + i % 3], i % 100 > 0, point(i % 360 - 180, i % 170 - 85) FROM generate_series(1, 50000) i`)
+	b.exec(t, `INSERT INTO belfry.segments (name) VALUES ('s')`)
+	b.exec(t, `INSERT INTO belfry.segment_members SELECT 's', i FROM generate_series(1, 50000, 2) i`)
+	b.exec(t, `CREATE SCHEMA app`)
+	b.exec(t, `CREATE TABLE app.users (uid bigint PRIMARY KEY, name text UNIQUE, os text, off boolean, lon float8, lat float8)`)
+	b.exec(t, `INSERT INTO app.users SELECT id, external_id, platform, NOT active, location[0], location[1] FROM belfry.channels`)
+	b.exec(t, `CREATE INDEX users_place ON app.users USING gist (point(lon, lat))`)
+	b.exec(t, `CREATE VIEW app.people AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active, point(lon, lat) AS location FROM app.users`)
+	b.exec(t, `VACUUM ANALYZE belfry.channels`)
+	b.exec(t, `VACUUM ANALYZE belfry.segment_members`)
+	b.exec(t, `VACUUM ANALYZE app.users`)
+	view, err := New(Config{Relation: "app.people"})
+	require.NoError(t, err)
+	var version int
+	require.NoError(t, b.pool.QueryRow(b.ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version))
+
+	for name, store := range map[string]*Store{"own": b.store, "view": view} {
+		everyone, err := store.Open(b.ctx, b.pool, Everyone(), cursor.Position{}, cursor.Int64(50000))
+		require.NoError(t, err)
+		store.lookAhead = 1
+		circle, err := store.Open(b.ctx, b.pool, Within(0, 180, 3e6), cursor.Position{}, cursor.Int64(50000))
+		require.NoError(t, err)
+		window := func(args pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+			args["after"], args["bound"], args["limit"] = int64(10000), int64(50000), 1000
+			return args
+		}
+		slice := circle.filterArgs()
+		slice["ids"] = []int64{1, 2, 3, 500, 20000}
+		candidates := circle.circleArgs()
+		platforms := []string{"ios"}
+		for _, statement := range []struct {
+			name, sql string
+			args      pgx.StrictNamedArgs
+		}{
+			{"Bound", store.sql.bound, pgx.StrictNamedArgs{}},
+			{"PageEveryone", store.sql.pageEveryone, window(pgx.StrictNamedArgs{})},
+			{"PagePlatforms", store.sql.pagePlatforms, window(pgx.StrictNamedArgs{"platforms": platforms})},
+			{"PageRadius", store.sql.pageRadius, window(circle.filterArgs())},
+			{"SliceIDs", circle.sliceIDs, slice},
+			{"SegmentIDs", store.sql.segmentIDs, window(pgx.StrictNamedArgs{"segment": "s", "platforms": platforms})},
+			{"PageChannels", everyone.pageChannels, window(everyone.filterArgs())},
+			{"SliceChannels", circle.sliceChannels, slice},
+			{"SegmentChannels", everyone.segmentChannels, window(pgx.StrictNamedArgs{"segment": "s", "platforms": nil})},
+			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
+			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
+		} {
+			plan := b.explain(t, statement.sql, statement.args)
+			require.NotContains(t, plan, "Seq Scan", "%s on %s scans without bound", statement.name, name)
+			require.NotContains(t, plan, "Sort", "%s on %s sorts", statement.name, name)
+			if version != goldenVersion {
+				continue // other versions word the same plan otherwise
+			}
+			golden(t, fmt.Sprintf("explain_%s_%s.golden", name, statement.name), []byte(plan))
+		}
+	}
+}
+
+// explain returns the plan without costs, with one setting pinned: JIT and
+// parallelism vary between machines and are of no interest here.
+func (b bundle) explain(t *testing.T, sql string, args pgx.StrictNamedArgs) string {
+	t.Helper()
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
+	_, err = tx.Exec(b.ctx, `SET LOCAL max_parallel_workers_per_gather = 0`)
+	require.NoError(t, err)
+	rows, err := tx.Query(b.ctx, "EXPLAIN (COSTS OFF) "+sql, args)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return strings.Join(lines, "\n") + "\n"
+}

@@ -1,0 +1,217 @@
+package channels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// GenerateOptions shape generated channels. The zero value is usable.
+type GenerateOptions struct {
+	// Seed decides everything about the channels: the same seed gives the same
+	// ones, and more of the same seed begin with them.
+	Seed uint64
+	// JitterM is the standard deviation, in metres, of the distance north and east
+	// from the city's centre; 0 means 4,000.
+	JitterM float64
+	// Timeout is the deadline of the whole load; 0 means a minute and a tenth of a
+	// millisecond for each channel.
+	Timeout time.Duration
+	// Progress is called every 10,000 channels and at the end with the number made
+	// so far, from one goroutine at a time, not the caller's.
+	Progress func(made int64)
+}
+
+// GenerateResult tells what Generate did.
+type GenerateResult struct {
+	Channels int64 `json:"channels"`
+	// Bulk tells that the table was empty and was loaded the fast way.
+	Bulk bool `json:"bulk"`
+}
+
+// ErrGenerated: channels of the seed exist already. Nothing was written.
+var ErrGenerated = errors.New("channels of this seed exist already; choose another seed")
+
+const (
+	generateStep = 10000
+	// Shares of generated channels, per thousand.
+	perMilleInactive = 10
+	perMilleUnplaced = 5
+	perMilleIOS      = 380
+	perMilleAndroid  = 520 // the rest is web
+)
+
+// Generate makes n channels at real cities, in proportion to the cities'
+// population, and writes them to belfry.channels in one transaction: all or none.
+// About 1 % are inactive and 0.5 % have no location. external_id is
+// gen-<seed>-<number from 1>; the addresses are made up and reach nobody: the
+// telephone numbers are of country code 999, which is reserved.
+//
+// An empty table is loaded in bulk: emptied, its location index dropped and made
+// again, nobody else let in meanwhile. Otherwise the rows are added beside the
+// others. ErrGenerated means that the seed was used before; ErrNotOwn that
+// channels.relation is not belfry.channels.
+func (s *Store) Generate(ctx context.Context, db Beginner, n int64, opts GenerateOptions) (GenerateResult, error) {
+	if s.name != DefaultRelation {
+		return GenerateResult{}, fmt.Errorf("channels: generate: %w, and channels.relation is %s", ErrNotOwn, s.name)
+	}
+	if n < 1 {
+		return GenerateResult{}, fmt.Errorf("channels: generate %d channels; allowed values: 1 and more", n)
+	}
+	if opts.JitterM == 0 {
+		opts.JitterM = 4000
+	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = time.Minute + time.Duration(n)*100*time.Microsecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
+	defer cancel()
+	result := GenerateResult{Channels: n}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		var err error
+		result.Bulk, err = load(ctx, tx, newGenerator(n, opts))
+		return err
+	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.ConstraintName == "channels_external_id_key" {
+		return GenerateResult{}, fmt.Errorf("channels: generate: %w (seed %d)", ErrGenerated, opts.Seed)
+	}
+	if err != nil {
+		return GenerateResult{}, fmt.Errorf("channels: generate: %w", mapError(err))
+	}
+	return result, nil
+}
+
+// load copies what the generator makes, in bulk if it can.
+func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
+	var index *string
+	mayRebuild := func() error { return tx.QueryRow(ctx, queries.SQL("GenerateMayRebuild")).Scan(&bulk) }
+	if err := mayRebuild(); err != nil {
+		return false, err
+	}
+	if bulk {
+		// The lock is taken only when it looks worth while, and the look repeated
+		// under it.
+		if _, err := tx.Exec(ctx, queries.SQL("GenerateLock")); err != nil {
+			return false, err
+		}
+		if err := mayRebuild(); err != nil {
+			return false, err
+		}
+	}
+	sql := queries.SQL("GenerateCopy")
+	if bulk {
+		sql = queries.SQL("GenerateCopyFrozen")
+		if err := tx.QueryRow(ctx, queries.SQL("GenerateIndex")).Scan(&index); err != nil {
+			return false, err
+		}
+		if _, err := tx.Exec(ctx, queries.SQL("GenerateEmpty")); err != nil {
+			return false, err
+		}
+	}
+	if _, err := tx.Conn().PgConn().CopyFrom(ctx, g, sql); err != nil {
+		return false, err
+	}
+	if index != nil {
+		if _, err := tx.Exec(ctx, *index); err != nil {
+			return false, err
+		}
+	}
+	_, err = tx.Exec(ctx, queries.SQL("GenerateAnalyze"))
+	return bulk, err
+}
+
+// generator is an io.Reader of the rows in COPY's text format.
+type generator struct {
+	opts   GenerateOptions
+	n      int64
+	made   int64
+	random *rand.Rand
+	atlas  *atlas
+	prefix string
+	buffer []byte
+	unread []byte // of buffer
+}
+
+func newGenerator(n int64, opts GenerateOptions) *generator {
+	return &generator{
+		opts: opts, n: n, atlas: world(),
+		random: rand.New(rand.NewPCG(opts.Seed, 0x62656c667279)), //nolint:gosec // not a secret; it has to repeat
+		prefix: "gen-" + strconv.FormatUint(opts.Seed, 10) + "-",
+	}
+}
+
+// Read makes rows as they are asked for.
+func (g *generator) Read(p []byte) (int, error) {
+	if len(g.unread) == 0 {
+		if g.made == g.n {
+			return 0, io.EOF
+		}
+		g.buffer = g.buffer[:0]
+		for g.made < g.n && len(g.buffer) < 1<<15 {
+			g.appendRow()
+			if g.opts.Progress != nil && (g.made%generateStep == 0 || g.made == g.n) {
+				g.opts.Progress(g.made)
+			}
+		}
+		g.unread = g.buffer
+	}
+	copied := copy(p, g.unread)
+	g.unread = g.unread[copied:]
+	return copied, nil
+}
+
+// appendRow makes one channel. Every row draws the same number of times, so that
+// a row does not depend on what came of those before it.
+func (g *generator) appendRow() {
+	g.made++
+	city := g.atlas.at(g.random.Int64N(g.atlas.people()))
+	place := jitter(city, g.opts.JitterM*g.random.NormFloat64(), g.opts.JitterM*g.random.NormFloat64())
+	platform, active, placed := g.random.IntN(1000), g.random.IntN(1000), g.random.IntN(1000)
+	token, digits := g.random.Uint64(), g.random.Int64N(1e10)
+	ways := customOf(city.Country, city.Longitude)
+
+	b := g.buffer
+	b = append(b, g.prefix...)
+	b = strconv.AppendInt(b, g.made, 10)
+	switch {
+	case platform < perMilleIOS:
+		b = append(b, "\tios\t"...)
+	case platform < perMilleIOS+perMilleAndroid:
+		b = append(b, "\tandroid\t"...)
+	default:
+		b = append(b, "\tweb\t"...)
+	}
+	b = strconv.AppendBool(b, active >= perMilleInactive)
+	if placed >= perMilleUnplaced {
+		b = append(b, "\t("...)
+		b = strconv.AppendFloat(b, place.Longitude, 'f', 6, 64)
+		b = append(b, ',')
+		b = strconv.AppendFloat(b, place.Latitude, 'f', 6, 64)
+		b = append(b, ")\t"...)
+	} else {
+		b = append(b, "\t\\N\t"...)
+	}
+	b = append(b, ways.locale...)
+	b = append(b, '\t')
+	b = append(b, ways.timeZone...)
+	b = fmt.Appendf(b, "\t{\"push\": \"%016x\", \"sms\": \"+999%010d\"}\n", token, digits)
+	g.buffer = b
+}
+
+// jitter moves a city's centre by metres north and east. The poles stop it; the
+// 180° meridian is crossed.
+func jitter(c City, north, east float64) Point {
+	const metresPerDegree = earthRadiusM * math.Pi / 180
+	lat := max(-90, min(90, c.Latitude+north/metresPerDegree))
+	lon := c.Longitude + east/(metresPerDegree*math.Max(0.01, math.Cos(c.Latitude*math.Pi/180)))
+	return Point{Latitude: lat, Longitude: lon - 360*math.Round(lon/360)}
+}

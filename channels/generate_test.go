@@ -1,0 +1,140 @@
+package channels
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
+	t.Parallel()
+	const n = 20000
+	b := setup(t)
+	indexes := `SELECT string_agg(indexdef, ';' ORDER BY indexdef) FROM pg_indexes WHERE schemaname = 'belfry' AND tablename = 'channels'`
+	var before, after string
+	require.NoError(t, b.pool.QueryRow(b.ctx, indexes).Scan(&before))
+	var progress []int64
+	result, err := b.store.Generate(b.ctx, b.pool, n, GenerateOptions{Seed: 7, Progress: func(made int64) { progress = append(progress, made) }})
+	require.NoError(t, err)
+	require.Equal(t, GenerateResult{Channels: n, Bulk: true}, result)
+	require.Equal(t, []int64{10000, 20000}, progress)
+	require.NoError(t, b.pool.QueryRow(b.ctx, indexes).Scan(&after))
+	require.Equal(t, before, after)
+
+	count := func(where string) int64 {
+		return b.queryIDs(t, `SELECT ARRAY[count(*)] FROM belfry.channels WHERE `+where)[0]
+	}
+	require.Equal(t, int64(n), count(`external_id LIKE 'gen-7-%'`))
+	require.InDelta(t, 0.01*n, count(`NOT active`), 80)
+	require.InDelta(t, 0.005*n, count(`location IS NULL`), 60)
+	require.InDelta(t, 0.52*n, count(`platform = 'android'`), 500)
+	require.InDelta(t, 0.38*n, count(`platform = 'ios'`), 500)
+	require.Equal(t, int64(n), count(`addresses ->> 'sms' LIKE '+999%' AND addresses ? 'push' AND locale <> ''`))
+	require.Zero(t, count(`time_zone NOT IN (SELECT name FROM pg_timezone_names)`), "PostgreSQL knows every time zone")
+
+	// The same seed gives the same channels, also in a table that is not empty, and
+	// a smaller number of them is the beginning.
+	other := setup(t)
+	other.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('gem', 'ios')`)
+	result, err = other.store.Generate(other.ctx, other.pool, 5000, GenerateOptions{Seed: 7})
+	require.NoError(t, err)
+	require.False(t, result.Bulk)
+	fingerprint := `SELECT ARRAY[hashtextextended(string_agg(format('%s %s %s %s %s %s', external_id, platform, active, location, locale, addresses), '' ORDER BY external_id), 0)]
+		FROM belfry.channels WHERE external_id LIKE 'gen-7-%' AND substr(external_id, 7)::int <= 5000`
+	require.Equal(t, b.queryIDs(t, fingerprint), other.queryIDs(t, fingerprint))
+
+	_, err = other.store.Generate(other.ctx, other.pool, 10, GenerateOptions{Seed: 7})
+	require.ErrorIs(t, err, ErrGenerated)
+	require.Equal(t, []int64{5001}, other.queryIDs(t, `SELECT ARRAY[count(*)] FROM belfry.channels`), "all or none")
+	_, err = b.store.Generate(b.ctx, b.pool, 0, GenerateOptions{})
+	require.ErrorContains(t, err, "allowed values: 1 and more")
+}
+
+func TestGenerate_FailedLoadLeavesTheTableAsItWas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.store.Generate(b.ctx, b.pool, 5_000_000, GenerateOptions{Timeout: 50 * time.Millisecond})
+	require.Error(t, err)
+	require.Equal(t, []int64{0, 1}, b.queryIDs(t, `SELECT ARRAY[(SELECT count(*) FROM belfry.channels), (SELECT count(*) FROM pg_indexes WHERE indexname = 'channels_location_idx')]`))
+}
+
+func TestGenerate_KeepsAReferencedTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE public.devices (channel bigint REFERENCES belfry.channels)`)
+	result, err := b.store.Generate(b.ctx, b.pool, 100, GenerateOptions{})
+	require.NoError(t, err, "TRUNCATE would be refused")
+	require.False(t, result.Bulk)
+}
+
+// TestGenerator_DrawsCitiesInProportion compares the share of each of the ten
+// largest cities with its share of the population, without a database.
+func TestGenerator_DrawsCitiesInProportion(t *testing.T) {
+	t.Parallel()
+	const draws = 400000
+	g := newGenerator(1, GenerateOptions{Seed: 3})
+	drawn := map[City]int{}
+	for range draws {
+		drawn[g.atlas.at(g.random.Int64N(g.atlas.people()))]++
+	}
+	for _, c := range g.atlas.cities[:10] {
+		want := float64(c.Population) / float64(g.atlas.people()) * draws
+		require.InDelta(t, want, drawn[c], 5*math.Sqrt(want), "%s", c.Name)
+	}
+	last := len(g.atlas.cities) - 1
+	require.Equal(t, g.atlas.cities[0], g.atlas.at(0))
+	require.Equal(t, g.atlas.cities[0], g.atlas.at(g.atlas.cities[0].Population-1))
+	require.Equal(t, g.atlas.cities[1], g.atlas.at(g.atlas.cities[0].Population))
+	require.Equal(t, g.atlas.cities[last], g.atlas.at(g.atlas.people()-1))
+}
+
+func TestJitter_StaysOnEarth(t *testing.T) {
+	t.Parallel()
+	for _, c := range []City{{Latitude: 0, Longitude: 180}, {Latitude: -17, Longitude: -179.99}, {Latitude: 90, Longitude: 0}, {Latitude: -89.99, Longitude: 180}} {
+		for _, metres := range []float64{-1e6, -4000, 0, 4000, 1e6} {
+			p := jitter(c, metres, metres)
+			require.True(t, math.Abs(p.Latitude) <= 90 && math.Abs(p.Longitude) <= 180, "%+v", p)
+		}
+	}
+	p := jitter(City{Latitude: 37.5, Longitude: 127}, 3000, 4000)
+	require.InDelta(t, 5000, distanceM(37.5, 127, p.Latitude, p.Longitude), 5)
+}
+
+func TestFindCity(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, country, want, in string }{
+		{"Seoul", "", "Seoul", "KR"}, {"seoul", "kr", "Seoul", "KR"}, {"sao paulo", "", "São Paulo", "BR"}, {"São Paulo", "BR", "São Paulo", "BR"},
+		{"tromso", "", "Tromsø", "NO"}, {"London", "", "London", "GB"}, {"London", "CA", "London", "CA"}, {"  New York City ", "", "New York City", "US"},
+	} {
+		c, err := FindCity(tt.name, tt.country)
+		require.NoError(t, err)
+		require.Equal(t, [2]string{tt.want, tt.in}, [2]string{c.Name, c.Country})
+	}
+	for _, tt := range []struct{ name, country, want string }{
+		{"Seol", "", `no such city: "Seol"; near names: Seoul (KR)`},
+		{"Londn", "", "near names: London (GB), London (CA)"},
+		{"Seoul", "JP", `no such city: "Seoul" in JP; near names: Seoul (KR)`},
+		{"San Franc", "", "San Francisco (US)"},
+		{"", "", `no such city: ""`}, {"--", "", `no such city: "--"`}, {"Xqzvwk Jjj", "", `no such city: "Xqzvwk Jjj"`},
+	} {
+		_, err := FindCity(tt.name, tt.country)
+		require.ErrorIs(t, err, ErrNoCity)
+		require.ErrorContains(t, err, tt.want)
+	}
+}
+
+func TestAtlas_IsWhole(t *testing.T) {
+	t.Parallel()
+	a := world()
+	require.Len(t, a.cities, 24323)
+	require.Less(t, len(citiesFile), 600<<10)
+	require.True(t, slices.IsSorted(a.upTo))
+	for _, c := range a.cities {
+		require.True(t, c.Population > 0 && len(c.Country) == 2 && c.Country == strings.ToUpper(c.Country) && c.Name != "" &&
+			math.Abs(c.Latitude) <= 90 && math.Abs(c.Longitude) <= 180, "%+v", c)
+	}
+}

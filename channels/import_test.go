@@ -1,0 +1,323 @@
+package channels
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// dump is the channels as text, for golden files and comparisons.
+func (b bundle) dump(t *testing.T) string {
+	t.Helper()
+	rows, err := b.pool.Query(b.ctx, `SELECT format('%s|%s|%s|%s|%s|%s|%s|%s', external_id, platform, active, location, locale, time_zone, attributes, addresses)
+		FROM belfry.channels ORDER BY external_id COLLATE "C"`)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return strings.Join(append(lines, ""), "\n")
+}
+
+// TestImport_Goldens imports each testdata/import/*.csv into a database of its
+// own and records the result, the rejects and the channels: whatever is wrong
+// with a row, its neighbours arrive, and the operator reads why it did not.
+func TestImport_Goldens(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("testdata", "import", "*.csv"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 20)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".csv")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			var rejects bytes.Buffer
+			result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(text), ImportOptions{BatchSize: 4, Rejects: &rejects})
+			require.Equal(t, result.Rows, result.Inserted+result.Updated+result.Unchanged+result.Repeated+result.Rejected)
+			out := fmt.Sprintf("%+v\nerror: %v\n--- rejects\n%s--- channels\n%s", result, err, rejects.String(), b.dump(t))
+			golden(t, filepath.Join("import", name+".golden"), []byte(out))
+		})
+	}
+}
+
+func TestImport_UpsertsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	load := func(text string) ImportResult {
+		result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(text), ImportOptions{})
+		require.NoError(t, err)
+		return result
+	}
+	first := "external_id,platform,active,latitude,longitude,locale,attributes,address.push,address.sms\n" +
+		"u-1,ios,true,37.5,127,ko-KR,\"{\"\"n\"\": 1}\",p1,s1\nu-2,web,false,,,,,p2,\n"
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, load(first))
+	versions := b.queryIDs(t, `SELECT array_agg(xmin::text::bigint ORDER BY id) FROM belfry.channels`)
+	sequence := b.queryIDs(t, `SELECT ARRAY[last_value] FROM belfry.channels_id_seq`)
+
+	require.Equal(t, ImportResult{Rows: 2, Unchanged: 2}, load(first))
+	require.Equal(t, versions, b.queryIDs(t, `SELECT array_agg(xmin::text::bigint ORDER BY id) FROM belfry.channels`), "unchanged rows are not written")
+	require.Equal(t, sequence, b.queryIDs(t, `SELECT ARRAY[last_value] FROM belfry.channels_id_seq`), "nor do they use up ids")
+	require.Equal(t, []int64{0}, b.queryIDs(t, `SELECT array_agg(DISTINCT xmax::text::bigint) FROM belfry.channels`), "nor are they locked")
+
+	require.Equal(t, ImportResult{Rows: 3, Inserted: 1, Updated: 1, Unchanged: 1},
+		load("platform,external_id,address.push\nios,u-1,\nweb,u-2,p2\nandroid,u-3,p3\n"))
+	require.Equal(t, strings.Join([]string{
+		`u-1|ios|t|(127,37.5)|ko-KR||{"n": 1}|{"sms": "s1"}`,
+		`u-2|web|f||||{}|{"push": "p2"}`,
+		`u-3|android|t||||{}|{"push": "p3"}`, "",
+	}, "\n"), b.dump(t), "columns that the file lacks stay; an empty address is removed")
+
+	require.Equal(t, ImportResult{Rows: 1, Updated: 1},
+		load("external_id,platform,active,latitude,longitude,locale,attributes,addresses\nu-1,web,,,,,,\n"))
+	require.Contains(t, b.dump(t), "u-1|web|t||||{}|{}\n", "an empty cell clears, an empty active keeps")
+}
+
+func TestImport_LastOfRepeatedRowsWins(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	text := "external_id,platform\nu-1,ios\nu-2,ios\nu-1,web\nu-3,ios\nu-1,android\n"
+	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(text), ImportOptions{BatchSize: 3})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 5, Inserted: 3, Updated: 1, Repeated: 1}, result)
+	require.Contains(t, b.dump(t), "u-1|android|")
+}
+
+func TestImport_ReadsGzipByItsMagic(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte("\xef\xbb\xbfexternal_id,platform\r\nu-1,ios\r\nu-2,web"))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	whole := packed.Bytes()
+	var last ImportProgress
+	result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(whole), ImportOptions{Progress: func(p ImportProgress) { last = p }})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
+	require.Equal(t, ImportProgress{ImportResult: result, Bytes: int64(len(whole))}, last)
+
+	result, err = b.store.Import(b.ctx, b.pool, bytes.NewReader(whole[:len(whole)-4]), ImportOptions{})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, ImportResult{Rows: 1, Unchanged: 1}, result, "the line that the cut may have shortened is not taken")
+}
+
+func TestImport_StopsWithWhatItCommitted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	broken := io.MultiReader(strings.NewReader("external_id,platform\nu-1,ios\nu-2,web\nu-3,io"), iotest.ErrReader(errors.New("disk on fire")))
+	result, err := b.store.Import(b.ctx, b.pool, broken, ImportOptions{BatchSize: 1})
+	require.EqualError(t, err, "channels: import stopped at line 3, 2 rows inserted and 0 updated before: read the file: disk on fire")
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
+
+	ctx, cancel := context.WithCancelCause(b.ctx)
+	stopped := errors.New("operator stopped it")
+	result, err = b.store.Import(ctx, b.pool, strings.NewReader("external_id,platform\nu-7,ios\nu-8,ios\nu-9,ios\n"), ImportOptions{
+		BatchSize: 1, Progress: func(ImportProgress) { cancel(stopped) },
+	})
+	require.ErrorIs(t, err, stopped)
+	require.Equal(t, int64(1), result.Rows)
+
+	full := errors.New("no space left")
+	_, err = b.store.Import(b.ctx, b.pool, strings.NewReader("external_id,platform\n,ios\n"), ImportOptions{Rejects: failingWriter{full}})
+	require.ErrorIs(t, err, full)
+
+	other, err := New(Config{Relation: "app.users"})
+	require.NoError(t, err)
+	_, err = other.Import(b.ctx, b.pool, strings.NewReader(""), ImportOptions{})
+	require.ErrorIs(t, err, ErrNotOwn)
+	_, err = other.Generate(b.ctx, b.pool, 1, GenerateOptions{})
+	require.ErrorIs(t, err, ErrNotOwn)
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// flakyDB loses its connection at the COMMIT of the first transactions: before
+// it, or, which is worse, after.
+type flakyDB struct {
+	Beginner
+	failures int
+	commit   bool
+}
+
+type flakyTx struct {
+	pgx.Tx
+	db *flakyDB
+}
+
+func (db *flakyDB) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := db.Beginner.Begin(ctx)
+	return &flakyTx{tx, db}, err
+}
+
+func (tx *flakyTx) Commit(ctx context.Context) error {
+	if tx.db.failures == 0 {
+		return tx.Tx.Commit(ctx)
+	}
+	tx.db.failures--
+	if tx.db.commit {
+		if err := tx.Tx.Commit(ctx); err != nil {
+			return err
+		}
+	} else if err := tx.Rollback(ctx); err != nil {
+		return err
+	}
+	return io.ErrUnexpectedEOF // no answer
+}
+
+func TestImport_RepeatsABatchWhoseCommitWasLost(t *testing.T) {
+	t.Parallel()
+	for _, commit := range []bool{false, true} {
+		b := setup(t)
+		db := &flakyDB{Beginner: b.pool, failures: 2, commit: commit}
+		result, err := b.store.Import(b.ctx, db, strings.NewReader("external_id,platform\nu-1,ios\nu-2,web\n"), ImportOptions{})
+		require.NoError(t, err)
+		require.Equal(t, int64(2), result.Rows)
+		require.Equal(t, int64(2), result.Inserted+result.Unchanged)
+		require.Equal(t, "u-1|ios|t||||{}|{}\nu-2|web|t||||{}|{}\n", b.dump(t))
+	}
+}
+
+func TestMendable_TellsTransientFromPermanent(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string][2]bool{ // refused, mendable
+		"22P05": {true, false}, "23514": {true, false}, "54000": {true, false}, "40P01": {false, true}, "40001": {false, true},
+		"57P01": {false, true}, "08006": {false, true}, "42P01": {false, false}, "53100": {false, false},
+	} {
+		err := fmt.Errorf("batch: %w", &pgconn.PgError{Code: code})
+		require.Equal(t, want, [2]bool{refused(err), mendable(err)}, code)
+	}
+}
+
+// TestImport_RejectsCanBeImportedAgain: mended, the file of rejects is a file of
+// channels.
+func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var rejects bytes.Buffer
+	_, err := b.store.Import(b.ctx, b.pool, strings.NewReader("external_id,platform\nu-1,phone\nu-2,ios\nu-3,tv\n"), ImportOptions{Rejects: &rejects})
+	require.NoError(t, err)
+	mended := strings.Replace(rejects.String(), ",phone\n", ",web\n", 1)
+	var again bytes.Buffer
+	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(mended), ImportOptions{Rejects: &again})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 1, Rejected: 1}, result)
+	require.Equal(t, "line,reason,external_id,platform\n"+
+		"3,\"platform: \"\"tv\"\" is not a platform; allowed values: android, ios, web (INSERT INTO belfry.platforms adds one)\",u-3,tv\n", again.String())
+}
+
+// TestRecordReader_LosesNoLine: whatever quotes are strewn over a file, every
+// line of it that is a plain row by itself is read, as part of that row or of a
+// well-formed quoted field around it, and none is read twice.
+func TestRecordReader_LosesNoLine(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		lines := rapid.SliceOfN(rapid.SampledFrom([]string{"a,b", `"a",b`, `"a`, `a"b,c`, `"a"b,c`, `a,"`, `",`, "", `"x,""y""",z`, `""`}), 0, 12).Draw(t, "lines")
+		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "line end")
+		r := newRecordReader(iotest.HalfReader(strings.NewReader(strings.Join(lines, end))))
+		at := 0 // lines accounted for
+		for {
+			rec, err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			for at+1 < rec.line {
+				require.Empty(t, lines[at], "only blank lines are passed over")
+				at++
+			}
+			require.Equal(t, at+1, rec.line)
+			if rec.problem != "" {
+				require.Nil(t, rec.fields)
+				require.Contains(t, lines[at], `"`, "a line without quotes is always a record")
+				at++
+				continue
+			}
+			require.Equal(t, lines[at:at+len(rec.lines)], texts(rec.lines))
+			at += len(rec.lines)
+		}
+		for ; at < len(lines); at++ {
+			require.Empty(t, lines[at])
+		}
+	})
+}
+
+func texts(lines []physicalLine) []string {
+	var out []string
+	for _, l := range lines {
+		out = append(out, l.text)
+	}
+	return out
+}
+
+func TestRecordReader_BoundsARecord(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxRecord+10)
+	for name, tt := range map[string]struct {
+		text string
+		want []string // first field or problem of each record
+	}{
+		"a long line":             {long + "\na,b\n", []string{"the line is longer than 1048576 bytes", "a"}},
+		"a quote before a desert": {"\"a\n" + strings.Repeat("b,c\n", maxRecord/4) + "d,e", append(append([]string{"a quote is opened and not closed within 1048576 bytes"}, repeat("b", maxRecord/4)...), "d")},
+		"a long line in quotes":   {"\"a\n" + long + "\n\"\nd,e\n", []string{"a quote is opened and not closed within 1048576 bytes", "the line is longer than 1048576 bytes", "a quote is opened and never closed", "d"}},
+	} {
+		r := newRecordReader(strings.NewReader(tt.text))
+		var got []string
+		for {
+			rec, err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if rec.problem != "" {
+				got = append(got, rec.problem)
+			} else {
+				got = append(got, rec.fields[0])
+			}
+		}
+		require.Equal(t, tt.want, got, name)
+	}
+}
+
+func repeat(s string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
+
+func FuzzRecordReader(f *testing.F) {
+	for _, text := range []string{"a,b\n", "\"a\"\"b\",c\r\n", "\"a\nb\",c", "a\"b", "\"", "\"a\"b\n", "\n\n", ",,\n"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := newRecordReader(bytes.NewReader(text))
+		for line := 0; ; {
+			rec, err := r.next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			require.NoError(t, err)
+			require.Greater(t, rec.line, line)
+			require.NotEqual(t, rec.problem == "", rec.fields == nil)
+			line = rec.line
+		}
+	})
+}

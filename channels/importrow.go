@@ -1,0 +1,250 @@
+package channels
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// importColumns are the columns a file may have, besides address.<medium>, as
+// messages list them.
+const importColumns = "external_id, platform, active, latitude, longitude, locale, time_zone, attributes, addresses, address.<medium>"
+
+var mediumName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+
+// importHeader knows where each column of a file is.
+type importHeader struct {
+	names []string // as in the file
+	at    map[string]int
+	media []string // of the address.<medium> columns
+}
+
+// parseHeader reads the header row. line and reason, which a file of rejects
+// has in front, are let pass and ignored.
+func parseHeader(fields []string) (importHeader, error) {
+	h := importHeader{names: slices.Clone(fields), at: make(map[string]int, len(fields))}
+	for i, name := range fields {
+		name = strings.TrimSpace(name)
+		h.names[i] = name
+		if _, repeated := h.at[name]; repeated {
+			return h, fmt.Errorf("column %s is named twice", clip(name))
+		}
+		h.at[name] = i
+		if medium, ok := strings.CutPrefix(name, "address."); ok {
+			if !mediumName.MatchString(medium) {
+				return h, fmt.Errorf("column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _", clip(name), clip(medium))
+			}
+			h.media = append(h.media, medium)
+			continue
+		}
+		switch name {
+		case "external_id", "platform", "active", "latitude", "longitude", "locale", "time_zone", "attributes", "addresses", "line", "reason":
+		default:
+			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
+				return h, fmt.Errorf("the header %s has one column; separate columns by commas", clip(name))
+			}
+			return h, fmt.Errorf("column %s is unknown; allowed columns: %s", clip(name), importColumns)
+		}
+	}
+	for _, name := range []string{"external_id", "platform"} {
+		if !h.has(name) {
+			return h, fmt.Errorf("column %s is missing; required columns: external_id, platform", name)
+		}
+	}
+	if h.has("latitude") != h.has("longitude") {
+		return h, fmt.Errorf("latitude and longitude come together; the header has only one of them")
+	}
+	if h.has("addresses") && len(h.media) > 0 {
+		return h, fmt.Errorf("addresses and address.%s exclude each other: the first replaces all addresses, the second sets one", h.media[0])
+	}
+	return h, nil
+}
+
+func (h importHeader) has(name string) bool {
+	_, ok := h.at[name]
+	return ok
+}
+
+// importRow is one good row of a file.
+type importRow struct {
+	line       int
+	fields     []string // for the file of rejects
+	externalID string
+	platform   string
+	active     *bool // nil: keep, or true for a new channel
+	location   pgtype.Point
+	locale     string
+	timeZone   string
+	attributes json.RawMessage
+	addresses  json.RawMessage
+	removed    []string // media whose cell is empty
+}
+
+// values are the row for COPY, in the order of importTableColumns.
+func (r importRow) values() []any {
+	return []any{
+		r.externalID, r.platform, r.active, r.location, r.locale, r.timeZone, r.attributes, r.addresses, r.removed,
+	}
+}
+
+// importTableColumns are the columns of belfry_import.
+func importTableColumns() []string {
+	return []string{"external_id", "platform", "active", "location", "locale", "time_zone", "attributes", "addresses", "removed"}
+}
+
+// rowParser turns records into rows.
+type rowParser struct {
+	header    importHeader
+	platforms []string // known to the database
+}
+
+// parse returns the row, or the reason why there is none. misread tells that
+// the reason may be a stray quote that joined several lines into one record.
+func (p rowParser) parse(rec record) (row importRow, reason string, misread bool) {
+	if len(rec.fields) != len(p.header.names) {
+		return row, fmt.Sprintf("%d fields; the header has %d", len(rec.fields), len(p.header.names)), true
+	}
+	for i, f := range rec.fields {
+		name := p.header.names[i]
+		if !utf8.ValidString(f) {
+			return row, fmt.Sprintf("%s: not UTF-8", name), true
+		}
+		if name == "attributes" || name == "addresses" {
+			continue // JSON may have line breaks, and escapes everything else
+		}
+		if at := strings.IndexFunc(f, unicode.IsControl); at >= 0 {
+			return row, fmt.Sprintf("%s: control character %q", name, rune(f[at])), true
+		}
+	}
+	row = importRow{line: rec.line, fields: rec.fields, removed: []string{}}
+	for _, part := range []func([]string, *importRow) string{p.identity, p.place, p.texts} {
+		if reason := part(rec.fields, &row); reason != "" {
+			return importRow{}, reason, false
+		}
+	}
+	if reason := p.objects(rec.fields, &row); reason != "" {
+		return importRow{}, reason, true
+	}
+	return row, "", false
+}
+
+// cell returns the field of a column, "" when the file has no such column.
+func (p rowParser) cell(fields []string, name string) string {
+	i, ok := p.header.at[name]
+	if !ok {
+		return ""
+	}
+	return fields[i]
+}
+
+func (p rowParser) identity(fields []string, row *importRow) string {
+	row.externalID = p.cell(fields, "external_id")
+	if n := utf8.RuneCountInString(row.externalID); n < 1 || n > 200 {
+		return fmt.Sprintf("external_id: %d characters; allowed values: 1 to 200", n)
+	}
+	row.platform = p.cell(fields, "platform")
+	if !slices.Contains(p.platforms, row.platform) {
+		return fmt.Sprintf("platform: %s is not a platform; allowed values: %s (INSERT INTO belfry.platforms adds one)",
+			clip(row.platform), strings.Join(p.platforms, ", "))
+	}
+	switch active := p.cell(fields, "active"); strings.ToLower(active) {
+	case "":
+	case "true", "t", "yes", "y", "1":
+		row.active = new(bool)
+		*row.active = true
+	case "false", "f", "no", "n", "0":
+		row.active = new(bool)
+	default:
+		return fmt.Sprintf("active: %s is not allowed; allowed values: true, false, or empty to keep it", clip(active))
+	}
+	return ""
+}
+
+func (p rowParser) place(fields []string, row *importRow) string {
+	latitude, longitude := p.cell(fields, "latitude"), p.cell(fields, "longitude")
+	if latitude == "" && longitude == "" {
+		return ""
+	}
+	if latitude == "" || longitude == "" {
+		return "latitude and longitude: one of them is empty"
+	}
+	lat, reason := degrees("latitude", latitude, 90)
+	if reason != "" {
+		return reason
+	}
+	lon, reason := degrees("longitude", longitude, 180)
+	if reason != "" {
+		return reason
+	}
+	row.location = pgtype.Point{P: pgtype.Vec2{X: lon, Y: lat}, Valid: true}
+	return ""
+}
+
+func degrees(name, text string, limit float64) (float64, string) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(v) || math.Abs(v) > limit {
+		return 0, fmt.Sprintf("%s: %s is not allowed; allowed values: %.0f to %.0f degrees", name, clip(text), -limit, limit)
+	}
+	return v, ""
+}
+
+func (p rowParser) texts(fields []string, row *importRow) string {
+	row.locale, row.timeZone = p.cell(fields, "locale"), p.cell(fields, "time_zone")
+	if n := utf8.RuneCountInString(row.locale); n > 35 {
+		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
+	}
+	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
+		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)
+	}
+	return ""
+}
+
+func (p rowParser) objects(fields []string, row *importRow) string {
+	var reason string
+	if row.attributes, reason = jsonObject("attributes", p.cell(fields, "attributes")); reason != "" {
+		return reason
+	}
+	if row.addresses, reason = jsonObject("addresses", p.cell(fields, "addresses")); reason != "" {
+		return reason
+	}
+	if len(p.header.media) == 0 {
+		return ""
+	}
+	addresses := make(map[string]string, len(p.header.media))
+	for _, medium := range p.header.media {
+		if address := p.cell(fields, "address."+medium); address != "" {
+			addresses[medium] = address
+		} else {
+			row.removed = append(row.removed, medium)
+		}
+	}
+	text, err := json.Marshal(addresses)
+	if err != nil {
+		return fmt.Sprintf("addresses: %v", err)
+	}
+	row.addresses = text
+	return ""
+}
+
+// jsonObject checks a cell of JSON; empty is the empty object. The cell itself
+// is not in the reason: addresses are nobody's business.
+func jsonObject(name, cell string) (json.RawMessage, string) {
+	if cell == "" {
+		return json.RawMessage("{}"), ""
+	}
+	if !json.Valid([]byte(cell)) {
+		return nil, name + ": not JSON"
+	}
+	if strings.TrimLeft(cell, " \t\r\n")[0] != '{' {
+		return nil, name + ": must be a JSON object"
+	}
+	return json.RawMessage(cell), ""
+}

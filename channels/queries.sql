@@ -1,0 +1,417 @@
+-- Statements of package channels. Store.New replaces the markers once, with
+-- quoted identifiers and constant expressions only, never with data:
+--
+--   {{relation}}     the quoted name of channels.relation
+--   {{location}}, {{locale}}, {{time_zone}}, {{attributes}}, {{addresses}}
+--                    the column c.<name>, or its empty value where the relation
+--                    has no such column
+--
+-- Everything else is bound as a named argument. A page statement examines at
+-- most @limit keys and always returns one row: how many it examined, the last
+-- one, and the ids of those that match, as one array. One array of 50,000 ids
+-- leaves the server three times as fast as 50,000 rows do.
+--
+-- A circle is @center, @radius_m and one or two boxes around it. The boxes are a
+-- cheap first test, and keep locations that are no place on earth, which a user's
+-- own relation may hold, from belfry.distance_m, which would raise an error.
+
+-- name: RelationColumns :many
+-- The columns of the relation and their types; no row: no such relation.
+-- @relation is the quoted name.
+SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = to_regclass(@relation) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum;
+
+-- name: Bound :one
+-- The highest id; no row when the relation is empty. Walks the id index
+-- backwards.
+SELECT c.id FROM {{relation}} c ORDER BY c.id DESC LIMIT 1;
+
+-- name: LowestID :one
+-- The lowest id, for estimates; no row when the relation is empty.
+SELECT c.id FROM {{relation}} c ORDER BY c.id LIMIT 1;
+
+-- name: EstimateRows :one
+-- The planner's estimate of the rows of the relation, which also a view has and
+-- which a table has before its first ANALYZE. It executes nothing.
+EXPLAIN (FORMAT JSON) SELECT c.id FROM {{relation}} c;
+
+-- name: PageEveryone :one
+-- A page of the active channels. Relies on the index on id.
+SELECT count(*), max(p.id), array_agg(p.id) FILTER (WHERE p.active)
+FROM (
+    SELECT c.id, c.active
+    FROM {{relation}} c
+    WHERE c.id > @after::bigint AND c.id <= @bound::bigint
+    ORDER BY c.id
+    LIMIT @limit
+) p;
+
+-- name: PagePlatforms :one
+-- A page of the active channels on @platforms. Relies on the index on id.
+SELECT count(*), max(p.id), array_agg(p.id) FILTER (WHERE p.active AND p.platform = ANY (@platforms::text[]))
+FROM (
+    SELECT c.id, c.active, c.platform
+    FROM {{relation}} c
+    WHERE c.id > @after::bigint AND c.id <= @bound::bigint
+    ORDER BY c.id
+    LIMIT @limit
+) p;
+
+-- name: PageRadius :one
+-- A page of a dense circle: id order, every key tested. The boxes are a cheap
+-- first test. @platforms may be NULL. Relies on the index on id.
+SELECT count(*), max(p.id), array_agg(p.id) FILTER (
+    WHERE p.active
+      AND (p.location <@ @box_1::box OR p.location <@ @box_2::box)
+      AND belfry.distance_m(p.location, @center::point) <= @radius_m::float8
+      AND (@platforms::text[] IS NULL OR p.platform = ANY (@platforms::text[])))
+FROM (
+    SELECT c.id, c.active, c.platform, c.location
+    FROM {{relation}} c
+    WHERE c.id > @after::bigint AND c.id <= @bound::bigint
+    ORDER BY c.id
+    LIMIT @limit
+) p;
+
+-- name: SliceIDs :one
+-- Those of @ids that exist and match now. @platforms and all of the circle may
+-- be NULL. The LIMIT keeps the planner to one index look-up per id, whatever it
+-- believes about the relation's size: the cost is bounded by the slice.
+SELECT array_agg(m.id)
+FROM unnest(@ids::bigint[]) k (id)
+CROSS JOIN LATERAL (
+    SELECT c.id, c.active, c.platform, {{location}} AS location
+    FROM {{relation}} c
+    WHERE c.id = k.id
+    LIMIT 1
+) m
+WHERE m.active
+  AND (@platforms::text[] IS NULL OR m.platform = ANY (@platforms::text[]))
+  AND (@radius_m::float8 IS NULL
+       OR ((m.location <@ @box_1::box OR m.location <@ @box_2::box)
+           AND belfry.distance_m(m.location, @center::point) <= @radius_m::float8));
+
+-- name: SegmentIDs :one
+-- A page of a segment's members, each looked up in the relation. @platforms may
+-- be NULL. Relies on segment_members_pkey and the index on id.
+SELECT count(*), max(p.channel_id), array_agg(p.channel_id) FILTER (
+    WHERE m.active AND (@platforms::text[] IS NULL OR m.platform = ANY (@platforms::text[])))
+FROM (
+    SELECT s.channel_id
+    FROM belfry.segment_members s
+    WHERE s.segment = @segment AND s.channel_id > @after::bigint AND s.channel_id <= @bound::bigint
+    ORDER BY s.channel_id
+    LIMIT @limit
+) p
+LEFT JOIN LATERAL (
+    SELECT c.active, c.platform FROM {{relation}} c WHERE c.id = p.channel_id LIMIT 1
+) m ON true;
+
+-- name: PageChannels :many
+-- The keys of a page in id order with whether each matches; a key that does not
+-- match carries no further data. @platforms and all of the circle may be NULL.
+-- Relies on the index on id.
+SELECT p.id, p.matches,
+       CASE WHEN p.matches THEN p.external_id END, CASE WHEN p.matches THEN p.platform END,
+       CASE WHEN p.matches THEN p.location END,
+       CASE WHEN p.matches THEN p.locale END, CASE WHEN p.matches THEN p.time_zone END,
+       CASE WHEN p.matches THEN p.attributes END, CASE WHEN p.matches THEN p.addresses END
+FROM (
+    SELECT c.id, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+           {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses,
+           coalesce(c.active
+               AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[]))
+               AND (@radius_m::float8 IS NULL
+                    OR (({{location}} <@ @box_1::box OR {{location}} <@ @box_2::box)
+                        AND belfry.distance_m({{location}}, @center::point) <= @radius_m::float8)),
+               false) AS matches
+    FROM {{relation}} c
+    WHERE c.id > @after::bigint AND c.id <= @bound::bigint
+    ORDER BY c.id
+    LIMIT @limit
+) p;
+
+-- name: SliceChannels :many
+-- Those of @ids that exist and match now, in the order given, with their data.
+-- @platforms and all of the circle may be NULL.
+SELECT m.id, true, m.external_id, m.platform, m.location, m.locale, m.time_zone, m.attributes, m.addresses
+FROM unnest(@ids::bigint[]) k (id)
+CROSS JOIN LATERAL (
+    SELECT c.id, c.active, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+           {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses
+    FROM {{relation}} c
+    WHERE c.id = k.id
+    LIMIT 1
+) m
+WHERE m.active
+  AND (@platforms::text[] IS NULL OR m.platform = ANY (@platforms::text[]))
+  AND (@radius_m::float8 IS NULL
+       OR ((m.location <@ @box_1::box OR m.location <@ @box_2::box)
+           AND belfry.distance_m(m.location, @center::point) <= @radius_m::float8));
+
+-- name: SegmentChannels :many
+-- The members of a page in id order with whether each matches, as PageChannels.
+-- @platforms may be NULL.
+SELECT p.channel_id, coalesce(m.matches, false),
+       m.external_id, m.platform, m.location, m.locale, m.time_zone, m.attributes, m.addresses
+FROM (
+    SELECT s.channel_id
+    FROM belfry.segment_members s
+    WHERE s.segment = @segment AND s.channel_id > @after::bigint AND s.channel_id <= @bound::bigint
+    ORDER BY s.channel_id
+    LIMIT @limit
+) p
+LEFT JOIN LATERAL (
+    SELECT c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+           {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses,
+           c.active AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[])) AS matches
+    FROM {{relation}} c
+    WHERE c.id = p.channel_id
+    LIMIT 1
+) m ON true;
+
+-- name: RadiusCandidates :one
+-- Up to @limit channels inside the boxes, from the GiST index on location alone,
+-- and of them the ids that lie inside the circle. count = @limit: there are more.
+-- A NULL box finds nothing. The LIMIT stands inside: at most @limit entries are
+-- examined, however few of them lie in the circle.
+SELECT count(*), array_agg(k.id) FILTER (WHERE belfry.distance_m(k.location, @center::point) <= @radius_m::float8)
+FROM (
+    SELECT c.id, c.location FROM {{relation}} c
+    WHERE c.location <@ @box_1::box AND c.id > @after::bigint AND c.id <= @bound::bigint
+    UNION ALL
+    SELECT c.id, c.location FROM {{relation}} c
+    WHERE c.location <@ @box_2::box AND c.id > @after::bigint AND c.id <= @bound::bigint
+    LIMIT @limit
+) k;
+
+-- name: ResolveExternalIDs :one
+-- The ids of the channels with one of @external_ids, in no order.
+SELECT array_agg(c.id) FROM {{relation}} c
+WHERE c.external_id = ANY (@external_ids::text[]) AND c.id > @after::bigint AND c.id <= @bound::bigint;
+
+-- name: SegmentSize :one
+-- Whether the segment exists, and how many members of it lie in the window,
+-- counted up to @limit.
+SELECT EXISTS (SELECT FROM belfry.segments g WHERE g.name = @segment),
+       (SELECT count(*) FROM (
+            SELECT FROM belfry.segment_members s
+            WHERE s.segment = @segment AND s.channel_id > @after::bigint AND s.channel_id <= @bound::bigint
+            LIMIT @limit) m);
+
+-- name: EstimateSegment :one
+-- The planner's estimate of a segment's members. It executes nothing.
+EXPLAIN (FORMAT JSON) SELECT FROM belfry.segment_members s WHERE s.segment = @segment;
+
+-- name: CountEveryone :one
+-- Preview: active channels, on @platforms unless NULL. Reads the whole relation.
+SELECT count(*) FROM {{relation}} c
+WHERE c.active AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[]));
+
+-- name: CountRadius :one
+-- Preview of a circle, by the GiST index on location. @platforms may be NULL.
+SELECT count(*)
+FROM (
+    SELECT c.active, c.platform, c.location FROM {{relation}} c WHERE c.location <@ @box_1::box
+    UNION ALL
+    SELECT c.active, c.platform, c.location FROM {{relation}} c WHERE c.location <@ @box_2::box
+) k
+WHERE k.active
+  AND belfry.distance_m(k.location, @center::point) <= @radius_m::float8
+  AND (@platforms::text[] IS NULL OR k.platform = ANY (@platforms::text[]));
+
+-- name: CountIDs :one
+-- Preview of a list of ids; repeated ones count once.
+SELECT count(*) FROM {{relation}} c WHERE c.id = ANY (@ids::bigint[]) AND c.active;
+
+-- name: CountExternalIDs :one
+-- Preview of a list of external ids; repeated ones count once.
+SELECT count(*) FROM {{relation}} c WHERE c.external_id = ANY (@external_ids::text[]) AND c.active;
+
+-- name: CountSegment :one
+-- Preview of a segment and whether it exists. @platforms may be NULL.
+SELECT EXISTS (SELECT FROM belfry.segments g WHERE g.name = @segment),
+       (SELECT count(*) FROM belfry.segment_members s JOIN {{relation}} c ON c.id = s.channel_id
+        WHERE s.segment = @segment AND c.active
+          AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[])));
+
+-- name: PlatformNames :one
+-- The platforms that audiences may name, sorted.
+SELECT coalesce(array_agg(p.name ORDER BY p.name), '{}') FROM belfry.platforms p;
+
+-- name: ImportTable :exec
+-- Where a batch of an import arrives, without constraints: the constraints of
+-- belfry.channels judge it. It lives as long as the batch's transaction.
+CREATE TEMPORARY TABLE belfry_import (
+    external_id text, platform text, active boolean, location point, locale text, time_zone text,
+    attributes jsonb, addresses jsonb, removed text[]
+) ON COMMIT DROP;
+
+-- name: ImportInsert :exec
+-- Inserts those of the batch that have no channel yet. The rows come in
+-- external_id order, so that two imports wait for each other in one order. The
+-- anti-join keeps existing channels from using up ids; ON CONFLICT yields to
+-- whoever inserted the same channel meanwhile, and ImportUpdate follows.
+INSERT INTO belfry.channels (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+SELECT i.external_id, i.platform, coalesce(i.active, true), i.location, i.locale, i.time_zone, i.attributes, i.addresses
+FROM pg_temp.belfry_import i
+WHERE NOT EXISTS (SELECT FROM belfry.channels c WHERE c.external_id = i.external_id)
+ORDER BY i.external_id
+ON CONFLICT (external_id) DO NOTHING;
+
+-- name: ImportUpdate :exec
+-- Updates the channels of the batch that differ from it, locked in id order;
+-- the others are not written. @columns are the columns the file has: the rest
+-- keep their values. Address columns of single media are merged.
+WITH changed AS (
+    SELECT c.id, i.platform, coalesce(i.active, c.active) AS active,
+           CASE WHEN 'latitude' = ANY (@columns::text[]) THEN i.location ELSE c.location END AS location,
+           CASE WHEN 'locale' = ANY (@columns::text[]) THEN i.locale ELSE c.locale END AS locale,
+           CASE WHEN 'time_zone' = ANY (@columns::text[]) THEN i.time_zone ELSE c.time_zone END AS time_zone,
+           CASE WHEN 'attributes' = ANY (@columns::text[]) THEN i.attributes ELSE c.attributes END AS attributes,
+           CASE WHEN 'addresses' = ANY (@columns::text[]) THEN i.addresses ELSE (c.addresses - i.removed) || i.addresses END AS addresses
+    FROM pg_temp.belfry_import i
+    JOIN belfry.channels c ON c.external_id = i.external_id
+    WHERE i.platform <> c.platform
+       OR i.active <> c.active
+       OR ('latitude' = ANY (@columns::text[]) AND (i.location[0], i.location[1]) IS DISTINCT FROM (c.location[0], c.location[1]))
+       OR ('locale' = ANY (@columns::text[]) AND i.locale <> c.locale)
+       OR ('time_zone' = ANY (@columns::text[]) AND i.time_zone <> c.time_zone)
+       OR ('attributes' = ANY (@columns::text[]) AND i.attributes <> c.attributes)
+       OR CASE WHEN 'addresses' = ANY (@columns::text[]) THEN i.addresses ELSE (c.addresses - i.removed) || i.addresses END <> c.addresses
+    ORDER BY c.id
+    FOR NO KEY UPDATE OF c
+)
+UPDATE belfry.channels c
+SET platform = n.platform, active = n.active, location = n.location, locale = n.locale, time_zone = n.time_zone,
+    attributes = n.attributes, addresses = n.addresses, updated_at = now()
+FROM changed n
+WHERE c.id = n.id;
+
+-- name: GenerateMayRebuild :one
+-- Whether belfry.channels can be loaded in bulk, which empties it first: it has
+-- no row, no foreign key refers to it, and this user owns it.
+SELECT NOT EXISTS (SELECT FROM belfry.channels)
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.confrelid = t.oid AND k.contype = 'f')
+   AND pg_has_role(t.relowner, 'USAGE')
+FROM pg_catalog.pg_class t
+WHERE t.oid = 'belfry.channels'::regclass;
+
+-- name: GenerateLock :exec
+-- Keeps everybody out of a table that is about to be emptied and loaded.
+LOCK TABLE belfry.channels IN ACCESS EXCLUSIVE MODE;
+
+-- name: GenerateIndex :one
+-- The definition of the location index, to make it again after the load; NULL
+-- when there is none.
+SELECT pg_get_indexdef(to_regclass('belfry.channels_location_idx'));
+
+-- name: GenerateEmpty :script
+-- Gives the empty table a new file, which lets COPY FREEZE write its rows as
+-- visible to everyone, and drops the index that is made faster at the end. A
+-- crash rolls both back.
+TRUNCATE belfry.channels;
+DROP INDEX IF EXISTS belfry.channels_location_idx;
+
+-- name: GenerateCopyFrozen :exec
+-- Loads generated channels into the table that this transaction emptied.
+COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN WITH (FREEZE);
+
+-- name: GenerateCopy :exec
+-- Loads generated channels beside others.
+COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN;
+
+-- name: GenerateAnalyze :exec
+-- Gives the planner and the walk's estimates the new size at once.
+ANALYZE belfry.channels;
+
+-- name: RelationFacts :one
+-- What Check asks the catalog about the relation: its kind, whether this user may
+-- read it, and whether a unique index holds id alone. No row: no such relation.
+SELECT r.relkind::text, has_table_privilege(r.oid, 'SELECT'),
+       EXISTS (
+            SELECT FROM pg_catalog.pg_index i
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid AND a.attname = 'id'
+            WHERE i.indrelid = r.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+              AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum)
+FROM pg_catalog.pg_class r
+WHERE r.oid = to_regclass(@relation);
+
+-- name: PreferIndexes :exec
+-- For the rest of Check's transaction: plans that avoid an index although there
+-- is one, because the relation is small, would look like faults.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('plan_cache_mode', 'force_custom_plan', true);
+
+-- name: ExplainPage :one
+-- How a page would be read: by an index on id, in its order, if the contract is
+-- kept. It executes nothing.
+EXPLAIN (FORMAT JSON) SELECT c.id FROM {{relation}} c WHERE c.id > 0 AND c.id <= 9000000000000000000 ORDER BY c.id LIMIT 1000;
+
+-- name: ExplainExternalIDs :one
+-- How external ids would be resolved. It executes nothing.
+EXPLAIN (FORMAT JSON) SELECT c.id FROM {{relation}} c WHERE c.external_id = ANY ('{a,b}'::text[]);
+
+-- name: ExplainCircle :one
+-- How a circle's channels would be found. It executes nothing.
+EXPLAIN (FORMAT JSON) SELECT c.id FROM {{relation}} c WHERE c.location <@ box '((1,1),(0,0))';
+
+-- name: SampleKeys :one
+-- The first @limit keys of a view, which no catalog vouches for: how many, how
+-- many different ones, and whether any key at all is NULL.
+SELECT count(k.id), count(DISTINCT k.id), EXISTS (SELECT FROM {{relation}} c WHERE c.id IS NULL)
+FROM (SELECT c.id FROM {{relation}} c ORDER BY c.id LIMIT @limit) k;
+
+-- name: SegmentCreate :one
+-- A new, empty segment.
+INSERT INTO belfry.segments (name, description) VALUES (@segment, @description) RETURNING name;
+
+-- name: SegmentDrop :one
+-- Removes a segment with its members; no row: no such segment.
+DELETE FROM belfry.segments WHERE name = @segment RETURNING name;
+
+-- name: SegmentList :many
+-- Every segment with the number of its members, counted from the index.
+SELECT g.name, g.description, g.created_at, (SELECT count(*) FROM belfry.segment_members s WHERE s.segment = g.name)
+FROM belfry.segments g
+ORDER BY g.name;
+
+-- name: SegmentLock :one
+-- Lets one change of a segment in at a time; no row: no such segment.
+SELECT name FROM belfry.segments WHERE name = @segment FOR UPDATE;
+
+-- name: SegmentStage :exec
+-- Where the keys of a change of a segment arrive.
+CREATE TEMPORARY TABLE belfry_members (key text) ON COMMIT DROP;
+
+-- name: SegmentResolveIDs :exec
+-- The channels with the staged ids; a NULL id for those without one.
+CREATE TEMPORARY TABLE belfry_member_ids ON COMMIT DROP AS
+SELECT DISTINCT m.key, c.id FROM pg_temp.belfry_members m LEFT JOIN {{relation}} c ON c.id = m.key::bigint;
+
+-- name: SegmentResolveExternalIDs :exec
+-- The channels with the staged external ids; a NULL id for those without one.
+CREATE TEMPORARY TABLE belfry_member_ids ON COMMIT DROP AS
+SELECT DISTINCT m.key, c.id FROM pg_temp.belfry_members m LEFT JOIN {{relation}} c ON c.external_id = m.key;
+
+-- name: SegmentUnknown :one
+-- How many keys have no channel, and a few of them.
+SELECT count(*), coalesce((array_agg(i.key ORDER BY i.key))[1:5], '{}') FROM pg_temp.belfry_member_ids i WHERE i.id IS NULL;
+
+-- name: SegmentDeleteOthers :exec
+-- Removes the members that are not among the resolved ones.
+DELETE FROM belfry.segment_members s
+WHERE s.segment = @segment AND NOT EXISTS (SELECT FROM pg_temp.belfry_member_ids i WHERE i.id = s.channel_id);
+
+-- name: SegmentDelete :exec
+-- Removes the resolved channels from a segment.
+DELETE FROM belfry.segment_members s
+WHERE s.segment = @segment AND s.channel_id IN (SELECT i.id FROM pg_temp.belfry_member_ids i WHERE i.id IS NOT NULL);
+
+-- name: SegmentInsert :exec
+-- Adds the resolved channels to a segment; those that are members stay untouched.
+INSERT INTO belfry.segment_members (segment, channel_id)
+SELECT @segment, i.id FROM pg_temp.belfry_member_ids i WHERE i.id IS NOT NULL GROUP BY i.id ORDER BY i.id
+ON CONFLICT (segment, channel_id) DO NOTHING;

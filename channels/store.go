@@ -1,0 +1,218 @@
+package channels
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// DefaultRelation is belfry's own table of channels.
+const DefaultRelation = "belfry.channels"
+
+// lookAhead is how many ids of a radius audience a walk holds at most: 262,144
+// of 8 bytes are 2 MiB.
+const lookAhead = 1 << 18
+
+// Config is the settings of the package.
+type Config struct {
+	// Relation is the table or view that jobs walk: a plain SQL identifier or two
+	// joined by a dot (schema.relation). Names are taken as written, upper case
+	// included, and need no quotes. Without a schema the connection's search_path
+	// decides. See the package comment for the contract it has to keep.
+	Relation string
+}
+
+// DefaultConfig walks belfry.channels.
+func DefaultConfig() Config {
+	return Config{Relation: DefaultRelation}
+}
+
+var relationName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?$`)
+
+// Validate returns an error that names the key of each bad setting.
+func (c Config) Validate() error {
+	if !relationName.MatchString(c.Relation) {
+		return fmt.Errorf("channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ and $ (default %s)",
+			c.Relation, DefaultRelation)
+	}
+	return nil
+}
+
+// Querier runs the package's reading statements. A *pgxpool.Pool, a *pgx.Conn
+// and a pgx.Tx are Queriers; inside a transaction the package sees what that
+// transaction sees. Every method of this package that takes a Querier expects a
+// deadline in its context.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Store reads and writes the channels of one relation. It holds no connection
+// and no state, and is safe for concurrent use.
+type Store struct {
+	relation  string // quoted
+	name      string // as configured
+	lookAhead int
+	sql       statements
+}
+
+// statements are the texts that depend on the relation only.
+type statements struct {
+	bound, lowestID, estimateRows                          string
+	pageEveryone, pagePlatforms, pageRadius, segmentIDs    string
+	radiusCandidates, resolveExternalIDs                   string
+	countEveryone, countRadius, countIDs, countExternalIDs string
+	countSegment                                           string
+}
+
+// New returns a Store on the configured relation. It does not look at the
+// database; Check does.
+func New(cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		relation:  pgx.Identifier(strings.Split(cfg.Relation, ".")).Sanitize(),
+		name:      cfg.Relation,
+		lookAhead: lookAhead,
+	}
+	s.sql = statements{
+		bound:              s.render(queries.SQL("Bound")),
+		lowestID:           s.render(queries.SQL("LowestID")),
+		estimateRows:       s.render(queries.SQL("EstimateRows")),
+		pageEveryone:       s.render(queries.SQL("PageEveryone")),
+		pagePlatforms:      s.render(queries.SQL("PagePlatforms")),
+		pageRadius:         s.render(queries.SQL("PageRadius")),
+		segmentIDs:         s.render(queries.SQL("SegmentIDs")),
+		radiusCandidates:   s.render(queries.SQL("RadiusCandidates")),
+		resolveExternalIDs: s.render(queries.SQL("ResolveExternalIDs")),
+		countEveryone:      s.render(queries.SQL("CountEveryone")),
+		countRadius:        s.render(queries.SQL("CountRadius")),
+		countIDs:           s.render(queries.SQL("CountIDs")),
+		countExternalIDs:   s.render(queries.SQL("CountExternalIDs")),
+		countSegment:       s.render(queries.SQL("CountSegment")),
+	}
+	return s, nil
+}
+
+func (s *Store) render(sql string) string {
+	return strings.ReplaceAll(sql, "{{relation}}", s.relation)
+}
+
+// Relation returns the name of the relation as configured.
+func (s *Store) Relation() string {
+	return s.name
+}
+
+// Bound returns the highest id now, of an active channel or not, and the zero
+// Position when the relation is empty. A job freezes it at its first claim, in
+// a transaction that began after whatever it must cover was committed.
+func (s *Store) Bound(ctx context.Context, q Querier) (cursor.Position, error) {
+	var id int64
+	switch err := q.QueryRow(ctx, s.sql.bound).Scan(&id); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return cursor.Position{}, nil
+	case err != nil:
+		return cursor.Position{}, s.wrap("read the bound", err)
+	}
+	return cursor.Int64(id), nil
+}
+
+// column is one column of the relation as the catalog has it.
+type column struct {
+	name, kind string
+	notNull    bool
+}
+
+// optional are the columns a relation may lack and what is read instead.
+var optional = []struct{ name, empty string }{
+	{"location", "NULL::point"},
+	{"locale", "''::text"},
+	{"time_zone", "''::text"},
+	{"attributes", "'{}'::jsonb"},
+	{"addresses", "'{}'::jsonb"},
+}
+
+// columns reads the columns of the relation.
+func (s *Store) columns(ctx context.Context, q Querier) (map[string]column, error) {
+	rows, err := q.Query(ctx, queries.SQL("RelationColumns"), pgx.StrictNamedArgs{"relation": s.relation})
+	if err != nil {
+		return nil, s.wrap("read the columns", err)
+	}
+	found := make(map[string]column)
+	var c column
+	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.notNull}, func() error {
+		found[c.name] = c
+		return nil
+	})
+	if err != nil {
+		return nil, s.wrap("read the columns", err)
+	}
+	return found, nil
+}
+
+// renderOptional also replaces the markers of the optional columns.
+func (s *Store) renderOptional(sql string, have map[string]column) string {
+	sql = s.render(sql)
+	for _, o := range optional {
+		expression := o.empty
+		if _, ok := have[o.name]; ok {
+			expression = "c." + o.name
+		}
+		sql = strings.ReplaceAll(sql, "{{"+o.name+"}}", expression)
+	}
+	return sql
+}
+
+// window turns positions into the half-open interval (low, high] of ids. ok is
+// false when no id can lie in it.
+func window(after, bound cursor.Position) (low, high int64, ok bool, err error) {
+	low = math.MinInt64
+	if !after.IsZero() {
+		if low, ok = after.Int64(); !ok {
+			return 0, 0, false, fmt.Errorf("channels: cursor %v is not the key of a channel: one bigint", after.Values())
+		}
+	}
+	if bound.IsZero() {
+		return low, low, false, nil
+	}
+	if high, ok = bound.Int64(); !ok {
+		return 0, 0, false, fmt.Errorf("channels: bound %v is not the key of a channel: one bigint", bound.Values())
+	}
+	return low, high, low < high, nil
+}
+
+// plannedRows reads the planner's row estimate from one EXPLAIN (FORMAT JSON).
+func plannedRows(row pgx.Row) (int64, error) {
+	var text []byte
+	if err := row.Scan(&text); err != nil {
+		return 0, err
+	}
+	var plan []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
+	}
+	if err := json.Unmarshal(text, &plan); err != nil {
+		return 0, fmt.Errorf("decode plan: %w", err)
+	}
+	if len(plan) == 0 {
+		return 0, nil
+	}
+	return int64(plan[0].Plan.Rows), nil
+}
