@@ -1,0 +1,161 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Act says who does something to a job and why; both are kept in the job's
+// events, in the same transaction as the act (I14). An empty Actor is recorded as
+// the database session's user.
+type Act struct {
+	Actor  string
+	Reason string
+}
+
+// operation is one act with the status machine's edges it may take.
+type operation struct {
+	name      string
+	statement string
+	to        Status
+}
+
+func operations() (abort, resume, retry operation) {
+	return operation{"abort", queries.SQL("JobAbort"), Aborted},
+		operation{"resume", queries.SQL("JobResume"), Pending},
+		operation{"retry", queries.SQL("JobRetry"), Pending}
+}
+
+// allowed reports whether the operation applies to a job in status s. Resume and
+// retry share their goal, so each names where it starts.
+func (o operation) allowed(s Status) bool {
+	switch o.name {
+	case "resume":
+		return s == Aborted
+	case "retry":
+		return s == Failed
+	}
+	return s.CanBecome(o.to)
+}
+
+// Abort makes a PENDING or RUNNING job ABORTED. When it returns without error no
+// further row and no cursor movement of the job is committed (I6). A job in another
+// status is a *WrongStatusError and stays as it is. When the error is
+// ErrUnreachable the abort may have happened; repeat it.
+func (s *Store) Abort(ctx context.Context, id int64, act Act) (Job, error) {
+	abort, _, _ := operations()
+	return s.actOne(ctx, abort, id, act)
+}
+
+// Resume makes an ABORTED job PENDING again; it goes on from its cursor.
+func (s *Store) Resume(ctx context.Context, id int64, act Act) (Job, error) {
+	_, resume, _ := operations()
+	return s.actOne(ctx, resume, id, act)
+}
+
+// Retry makes a FAILED job PENDING again; it goes on from its cursor.
+func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
+	_, _, retry := operations()
+	return s.actOne(ctx, retry, id, act)
+}
+
+// AbortGroup aborts every PENDING or RUNNING job of a group, all or none, and
+// returns the whole group as it is then. A member in another status stays as it is.
+// ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
+// when it has none that can be aborted.
+func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
+	abort, _, _ := operations()
+	return s.actGroup(ctx, abort, group, act)
+}
+
+// ResumeGroup resumes every ABORTED job of a group; otherwise as AbortGroup.
+func (s *Store) ResumeGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
+	_, resume, _ := operations()
+	return s.actGroup(ctx, resume, group, act)
+}
+
+// RetryGroup retries every FAILED job of a group; otherwise as AbortGroup.
+func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
+	_, _, retry := operations()
+	return s.actGroup(ctx, retry, group, act)
+}
+
+func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j Job, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		j, err = actTx(ctx, tx, o, id, act)
+		return err
+	})
+	return j, err
+}
+
+func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) (list []Job, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("JobGroupIDs"), pgx.StrictNamedArgs{"group_id": group})
+		if err != nil {
+			return fmt.Errorf("%s group %s: %w", o.name, group, err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("%s group %s: %w", o.name, group, err)
+		}
+		if len(ids) == 0 {
+			return fmt.Errorf("group %s: %w", group, ErrNotFound)
+		}
+		var refused error
+		changed := 0
+		for _, id := range ids { // in id order: two operators never deadlock
+			j, err := actTx(ctx, tx, o, id, act)
+			var wrong *WrongStatusError
+			switch {
+			case errors.As(err, &wrong):
+				if refused == nil {
+					refused = err
+				}
+			case err != nil:
+				return err
+			default:
+				changed++
+			}
+			list = append(list, j)
+		}
+		if changed == 0 {
+			return refused
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// actTx locks the job, checks the edge, acts, and returns the job as it is then;
+// with a *WrongStatusError, as it was.
+func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job, error) {
+	var status Status
+	err := tx.QueryRow(ctx, queries.SQL("JobLock"), pgx.StrictNamedArgs{"id": id}).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Job{}, fmt.Errorf("job %d: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
+	}
+	var refused error
+	if o.allowed(status) {
+		_, err = tx.Exec(ctx, o.statement, pgx.StrictNamedArgs{"id": id, "actor": act.Actor, "reason": act.Reason})
+		if err != nil {
+			return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
+		}
+	} else {
+		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status}
+	}
+	j, err := get(ctx, tx, id)
+	if err != nil {
+		return Job{}, err
+	}
+	return j, refused
+}

@@ -1,0 +1,99 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Config sets how a Runner claims and walks. DefaultConfig has every default;
+// zero values are not defaults and Validate refuses them where they make no sense.
+type Config struct {
+	// Name tells this runner from others in jobs.runner and in events. It must be
+	// unique among live runners: a runner resumes at once a RUNNING job that bears its
+	// own name. Empty: host name, process id and a random suffix.
+	Name string `mapstructure:"name"`
+	// Lanes are those this runner serves; none means all.
+	Lanes []string `mapstructure:"lanes"`
+	// PollInterval is how often the daemon looks for due and stale jobs when nothing
+	// rings.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+	// Listen has the daemon LISTEN for the database's hint that a job is due. Off, or
+	// where the connection cannot listen, polling alone finds everything.
+	Listen bool `mapstructure:"listen"`
+	// StaleAfter is how old, in the database's clock, a RUNNING job's heartbeat must
+	// be before any runner may take the job over. At least twice StatementTimeout.
+	StaleAfter time.Duration `mapstructure:"stale_after"`
+	// StatementTimeout bounds every statement of a run on the server, and how long the
+	// server waits for the runner inside a transaction.
+	StatementTimeout time.Duration `mapstructure:"statement_timeout"`
+	// GracePeriod is how long the chunk in progress may still take after a soft stop
+	// before it is cancelled.
+	GracePeriod time.Duration `mapstructure:"grace_period"`
+	Chunk       ChunkConfig   `mapstructure:"chunk"`
+	Retry       RetryConfig   `mapstructure:"retry"`
+}
+
+// ChunkConfig sets how many keys a chunk examines. The size adapts, within its
+// bounds, so that a chunk takes Target.
+type ChunkConfig struct {
+	InitialRows int           `mapstructure:"initial_rows"` // of a run's first chunk
+	MinRows     int           `mapstructure:"min_rows"`
+	MaxRows     int           `mapstructure:"max_rows"`
+	Target      time.Duration `mapstructure:"target"` // begin to commit
+}
+
+// RetryConfig sets how a run repeats a chunk after an error that a retry can mend.
+type RetryConfig struct {
+	Limit   int           `mapstructure:"limit"`   // retries of one chunk in a row; 0: none
+	Initial time.Duration `mapstructure:"initial"` // the first pause; each next one doubles
+	Max     time.Duration `mapstructure:"max"`     // the longest pause
+}
+
+// DefaultConfig is what config.yaml documents.
+func DefaultConfig() Config {
+	return Config{
+		PollInterval:     time.Second,
+		Listen:           true,
+		StaleAfter:       30 * time.Second,
+		StatementTimeout: 10 * time.Second,
+		GracePeriod:      10 * time.Second,
+		Chunk:            ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond},
+		Retry:            RetryConfig{Limit: 10, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
+	}
+}
+
+var laneName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// Validate returns every problem at once, each with its key path, or nil.
+func (c Config) Validate() error {
+	var problems []error
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf("runner.%s: %s", key, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
+	for _, lane := range c.Lanes {
+		check(laneName.MatchString(lane), "lanes", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", lane)
+	}
+	between := func(key string, d, low, high time.Duration) {
+		check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
+	}
+	between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
+	between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)
+	between("stale_after", c.StaleAfter, 100*time.Millisecond, 24*time.Hour)
+	between("grace_period", c.GracePeriod, 0, time.Hour)
+	between("chunk.target", c.Chunk.Target, time.Millisecond, time.Minute)
+	between("retry.initial", c.Retry.Initial, time.Millisecond, time.Hour)
+	between("retry.max", c.Retry.Max, c.Retry.Initial, time.Hour)
+	check(c.StaleAfter >= 2*c.StatementTimeout, "stale_after", "%s is not allowed; it must be at least twice statement_timeout (%s), or a slow chunk looks dead", c.StaleAfter, c.StatementTimeout)
+	check(c.StaleAfter >= 2*c.Retry.Max, "stale_after", "%s is not allowed; it must be at least twice retry.max (%s), or a run that waits looks dead", c.StaleAfter, c.Retry.Max)
+	check(c.Chunk.Target <= c.StatementTimeout/2, "chunk.target", "%s is not allowed; it must be at most half of statement_timeout (%s)", c.Chunk.Target, c.StatementTimeout)
+	check(c.Chunk.MinRows >= 1 && c.Chunk.MinRows <= 1_000_000, "chunk.min_rows", "%d is not allowed; allowed are 1 to 1000000", c.Chunk.MinRows)
+	check(c.Chunk.MaxRows >= c.Chunk.MinRows && c.Chunk.MaxRows <= 1_000_000, "chunk.max_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to 1000000", c.Chunk.MaxRows, c.Chunk.MinRows)
+	check(c.Chunk.InitialRows >= c.Chunk.MinRows && c.Chunk.InitialRows <= c.Chunk.MaxRows, "chunk.initial_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to chunk.max_rows (%d)", c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows)
+	check(c.Retry.Limit >= 0 && c.Retry.Limit <= 1000, "retry.limit", "%d is not allowed; allowed are 0 to 1000", c.Retry.Limit)
+	return errors.Join(problems...)
+}

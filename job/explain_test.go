@@ -1,0 +1,64 @@
+package job_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	sqlfile.CheckUse(t, ".")
+}
+
+// The statements that run for every chunk, every tick or every console refresh
+// keep their plans on a table with a long history. The statements are EXPLAINed
+// as they stand in queries.sql.
+func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	// 20,000 finished jobs, 200 waiting, one running in another lane.
+	for _, sql := range []string{
+		`INSERT INTO belfry.jobs (type, category, title, idempotency_key) SELECT 'inbox', 'popular_content', 'old', 'k' || g FROM generate_series(1, 20000) g`,
+		`UPDATE belfry.jobs SET status = 'ABORTED'`,
+		`INSERT INTO belfry.jobs (type, category, title, priority) SELECT 'inbox', 'popular_content', 'new', g % 7 FROM generate_series(1, 200) g`,
+		`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('inbox', 'popular_content', 'now', 'other')`,
+		`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() WHERE lane = 'other'`,
+	} {
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	for _, table := range []string{"belfry.jobs", "belfry.job_events"} {
+		_, err := db.Pool.Exec(ctx, "VACUUM (ANALYZE) "+table)
+		require.NoError(t, err)
+	}
+	var out strings.Builder
+	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil})
+	explain(t, db, &out, "JobResumeStale", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
+	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": int64(5)})
+	explain(t, db, &out, "ChunkCommit", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "before": "", "cursor": "9", "read": 1, "rows": 1})
+	explain(t, db, &out, "RunBeat", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "error": ""})
+	explain(t, db, &out, "JobList", pgx.StrictNamedArgs{
+		"before_id": int64(1 << 40), "statuses": nil, "type": nil, "category": nil, "lane": nil, "group_id": nil, "limit": 50,
+	})
+	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})
+	explain(t, db, &out, "JobsHeld", pgx.StrictNamedArgs{"lanes": nil})
+	golden(t, "explain.golden", out.String())
+}
+
+func explain(t *testing.T, db *dbtest.DB, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
+	t.Helper()
+	rows, err := db.Pool.Query(context.Background(), "EXPLAIN (COSTS OFF) "+job.Statement(name), args)
+	require.NoError(t, err, name)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err, name)
+	out.WriteString("# " + name + "\n" + strings.Join(plan, "\n") + "\n")
+}

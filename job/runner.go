@@ -1,0 +1,222 @@
+package job
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+)
+
+// Runner claims due jobs and runs them, one at a time. Any number of runners may
+// work on one database. A Runner is used by one caller at a time, but for StopNow.
+type Runner struct {
+	pool    *pgxpool.Pool
+	config  Config
+	types   map[string]Type
+	names   []string
+	log     zerolog.Logger
+	observe func(Progress)
+	at      func(ctx context.Context, point string) error // failpoint of tests
+
+	stopOnce sync.Once
+	stopped  chan struct{}
+	cause    error // set before stopped is closed
+}
+
+// Option carries a collaborator of a Runner.
+type Option func(*Runner)
+
+// WithLogger sets the logger. Without it a Runner logs nothing.
+func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = log } }
+
+// WithObserver has f called, from the goroutine that runs the job, at every
+// transition and after every committed chunk. It must return quickly.
+func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
+
+// NewRunner returns a Runner for the given types over pool, which stays the
+// caller's to close. A run takes one connection of it, listening another.
+func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Option) (*Runner, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if config.Name == "" {
+		config.Name = uniqueName()
+	}
+	r := &Runner{
+		pool: pool, config: config, types: make(map[string]Type, len(types)), log: zerolog.Nop(),
+		observe: func(Progress) {},
+		at:      func(context.Context, string) error { return nil },
+		stopped: make(chan struct{}),
+	}
+	for _, t := range types {
+		if _, twice := r.types[t.name]; twice {
+			return nil, fmt.Errorf("job type %s is given twice", t.name)
+		}
+		r.types[t.name] = t
+		r.names = append(r.names, t.name)
+	}
+	if len(r.names) == 0 {
+		return nil, errors.New("a runner needs at least one job type")
+	}
+	for _, option := range options {
+		option(r)
+	}
+	return r, nil
+}
+
+func uniqueName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	var suffix [4]byte
+	_, _ = rand.Read(suffix[:]) // documented never to fail
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(suffix[:]))
+}
+
+// Name is what jobs.runner and the events call this runner.
+func (r *Runner) Name() string { return r.config.Name }
+
+// Outcome says what RunDue did.
+type Outcome struct {
+	Jobs        []Job // the jobs it ran, in order, as they were when their run ended
+	Held        []Job // RUNNING under other runners when it looked last
+	Interrupted bool  // a soft or hard stop ended it; there may be more to do
+}
+
+// RunDue resumes and claims what is stale or due, one job after the other, until
+// nothing is, and returns what it did. Cancelling ctx stops softly: the chunk in
+// progress is finished, within Config.GracePeriod, and its job handed back PENDING;
+// that is no error. An error means the database did not answer or the schema is
+// missing; a job that was in progress then stays RUNNING and becomes stale.
+func (r *Runner) RunDue(ctx context.Context) (Outcome, error) {
+	hard, release := r.hardStop(ctx)
+	defer release()
+	out, err := r.runDue(ctx, hard)
+	if hard.Err() != nil || err == nil && ctx.Err() != nil {
+		out.Interrupted = true
+		return out, nil // what a hard stop cuts short fails because of it
+	}
+	return out, err
+}
+
+func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
+	if err := r.register(hard); err != nil {
+		return out, err
+	}
+	for ctx.Err() == nil && hard.Err() == nil {
+		id, resumed, err := r.claim(hard)
+		if err != nil {
+			return out, err
+		}
+		if id == 0 {
+			out.Held, err = r.held(hard)
+			return out, err
+		}
+		ended, err := r.run(ctx, hard, id, resumed)
+		if err != nil {
+			return out, err
+		}
+		out.Jobs = append(out.Jobs, ended)
+	}
+	return out, nil
+}
+
+// StopNow is the hard stop: it cancels the chunk in progress, which rolls back;
+// its job is handed back PENDING. The Runner runs nothing after it. It may be
+// called from any goroutine; only the first call's cause counts.
+func (r *Runner) StopNow(cause error) {
+	r.stopOnce.Do(func() {
+		r.cause = cause
+		close(r.stopped)
+	})
+}
+
+var errGraceOver = errors.New("the grace period after the stop is over")
+
+// hardStop returns a context that outlives ctx by the grace period at most, ends
+// at StopNow, and must be released.
+func (r *Runner) hardStop(ctx context.Context) (context.Context, func()) {
+	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	released, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-released:
+			return
+		case <-r.stopped:
+			cancel(r.cause)
+			return
+		case <-ctx.Done():
+		}
+		grace := time.NewTimer(r.config.GracePeriod)
+		defer grace.Stop()
+		select {
+		case <-released:
+		case <-r.stopped:
+			cancel(r.cause)
+		case <-grace.C:
+			cancel(errGraceOver)
+		}
+	}()
+	return hard, func() {
+		close(released)
+		<-ended
+		cancel(nil)
+	}
+}
+
+// register adds the runner's types to the vocabulary that enqueuing checks.
+func (r *Runner) register(ctx context.Context) error {
+	for _, name := range r.names {
+		ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
+		_, err := r.pool.Exec(ctx, queries.SQL("TypeRegister"), pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("register job type %s: %w", name, mapError(err))
+		}
+	}
+	return nil
+}
+
+// held reads the jobs that other runners hold in this runner's lanes.
+func (r *Runner) held(ctx context.Context) (list []Job, err error) {
+	err = NewStore(r.pool).inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("JobsHeld"), pgx.StrictNamedArgs{"lanes": r.lanes()})
+		if err != nil {
+			return fmt.Errorf("look for held lanes: %w", err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("look for held lanes: %w", err)
+		}
+		for _, id := range ids {
+			j, err := get(ctx, tx, id)
+			if errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			list = append(list, j)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// lanes is the lanes parameter of the claiming statements: nil for all.
+func (r *Runner) lanes() []string {
+	if len(r.config.Lanes) == 0 {
+		return nil
+	}
+	return r.config.Lanes
+}

@@ -1,0 +1,201 @@
+package job_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// golden compares text with testdata/name, or rewrites it.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := "testdata/" + name
+	if *rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text, "refresh with: go test ./job -run %s -rewrite", t.Name())
+}
+
+// badSQL is bad input by plain SQL, one statement a case.
+var badSQL = []struct{ name, sql string }{
+	{"unknown type", `INSERT INTO belfry.jobs (type, category, title) VALUES ('pusj', 'operator_notice', 'x')`},
+	{"missing type", `INSERT INTO belfry.jobs (category, title) VALUES ('operator_notice', 'x')`},
+	{"unknown category", `INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'popular', 'x')`},
+	{"missing category", `INSERT INTO belfry.jobs (type, title) VALUES ('push', 'x')`},
+	{"missing title", `INSERT INTO belfry.jobs (type, category) VALUES ('push', 'operator_notice')`},
+	{"blank title", `INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', '  ')`},
+	{"long title", `INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', repeat('é', 201))`},
+	{"null body", `INSERT INTO belfry.jobs (type, category, title, body) VALUES ('push', 'operator_notice', 'x', NULL)`},
+	{"long body", `INSERT INTO belfry.jobs (type, category, title, body) VALUES ('push', 'operator_notice', 'x', repeat('x', 10001))`},
+	{"data is a list", `INSERT INTO belfry.jobs (type, category, title, data) VALUES ('push', 'operator_notice', 'x', '[1]')`},
+	{"data too large", `INSERT INTO belfry.jobs (type, category, title, data) VALUES ('push', 'operator_notice', 'x', jsonb_build_object('k', repeat('x', 20000)))`},
+	{"lane in capitals", `INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'x', 'Fast Lane')`},
+	{"priority too high", `INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('push', 'operator_notice', 'x', 1001)`},
+	{"schedule_at infinite", `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('push', 'operator_notice', 'x', 'infinity')`},
+	{"deliver_at before schedule_at", `INSERT INTO belfry.jobs (type, category, title, schedule_at, deliver_at) VALUES ('push', 'operator_notice', 'x', '2030-01-01 09:00Z', '2030-01-01 08:00Z')`},
+	{"empty idempotency key", `INSERT INTO belfry.jobs (type, category, title, idempotency_key) VALUES ('push', 'operator_notice', 'x', '')`},
+	{"blank requester", `INSERT INTO belfry.jobs (type, category, title, requested_by) VALUES ('push', 'operator_notice', 'x', ' ')`},
+	{"status set", `INSERT INTO belfry.jobs (type, category, title, status) VALUES ('push', 'operator_notice', 'x', 'RUNNING')`},
+	{"cursor set", `INSERT INTO belfry.jobs (type, category, title, "cursor") VALUES ('push', 'operator_notice', 'x', '17')`},
+	{"born aborted", `INSERT INTO belfry.jobs (type, category, title, abort_requested) VALUES ('push', 'operator_notice', 'x', true)`},
+	{"own id", `INSERT INTO belfry.jobs (id, type, category, title) VALUES (7, 'push', 'operator_notice', 'x')`},
+	{"audience is text", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '"everyone"')`},
+	{"audience null", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', NULL)`},
+	{"audience without kind", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{}')`},
+	{"audience of unknown kind", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "all"}')`},
+	{"audience with a stray key", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "everyone", "radius": 5}')`},
+	{"platforms missing", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "platforms"}')`},
+	{"platforms empty", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "platforms", "platforms": []}')`},
+	{"platform unknown", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_platforms('ios', 'iso'))`},
+	{"latitude too far north", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_radius(91, 0, 1000))`},
+	{"longitude as text", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "radius", "latitude": 1, "longitude": "east", "radius_m": 1000}')`},
+	{"radius missing", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "radius", "latitude": 1, "longitude": 2}')`},
+	{"radius of nothing", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_radius(1, 2, 0))`},
+	{"segment unknown", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_segment('vip'))`},
+	{"ids and external ids", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "channels", "ids": [1], "external_ids": ["a"]}')`},
+	{"id not a number", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', '{"kind": "channels", "ids": [1, 2.5]}')`},
+	{"too many ids", `INSERT INTO belfry.jobs (type, category, title, audience) SELECT 'push', 'operator_notice', 'x', jsonb_build_object('kind', 'channels', 'ids', jsonb_agg(g)) FROM generate_series(1, 10001) g`},
+	{"external id too long", `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 'x', belfry.audience_external_ids(repeat('x', 201)))`},
+	{"group without types", `SELECT belfry.enqueue_group('{}', 'operator_notice', 'x')`},
+	{"group with a type twice", `SELECT belfry.enqueue_group('{push,push}', 'operator_notice', 'x')`},
+	{"group with one bad type", `SELECT belfry.enqueue_group('{inbox,fax}', 'operator_notice', 'x')`},
+	{"type name in capitals", `INSERT INTO belfry.job_types (name) VALUES ('Push')`},
+}
+
+// What the database says to bad input, word for word; nothing is half-written.
+func TestSQL_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	var out strings.Builder
+	for _, c := range badSQL {
+		_, err := db.Pool.Exec(ctx, c.sql)
+		var pg *pgconn.PgError
+		require.ErrorAs(t, err, &pg, c.name)
+		fmt.Fprintf(&out, "# %s\n%s %s\n", c.name, pg.Code, pg.Message)
+		if pg.ColumnName != "" {
+			fmt.Fprintf(&out, "column: %s\n", pg.ColumnName)
+		}
+		if pg.Hint != "" {
+			fmt.Fprintf(&out, "hint: %s\n", pg.Hint)
+		}
+	}
+	golden(t, "bad_sql.golden", out.String())
+	var jobs, events int
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM belfry.jobs), (SELECT count(*) FROM belfry.job_events)`).Scan(&jobs, &events))
+	require.Zero(t, jobs)
+	require.Zero(t, events)
+}
+
+// What a started job refuses, and what no one may do to a job by SQL.
+func TestSQL_BadUpdatesChangeNothing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	var id int64
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT belfry.enqueue('push', 'operator_notice', 'x')`).Scan(&id))
+	_, err := db.Pool.Exec(ctx, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now()`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET bound = '10'`)
+	require.NoError(t, err)
+	before := row(t, db, id)
+
+	var out strings.Builder
+	for _, c := range []struct{ name, sql string }{
+		{"type of a started job", `UPDATE belfry.jobs SET type = 'inbox'`},
+		{"audience of a started job", `UPDATE belfry.jobs SET audience = belfry.audience_platforms('ios')`},
+		{"deliver_at of a started job", `UPDATE belfry.jobs SET deliver_at = now() + interval '1 day'`},
+		{"blank title", `UPDATE belfry.jobs SET title = ''`},
+		{"fence lowered", `UPDATE belfry.jobs SET fence = 0`},
+		{"claim without a new fence", `UPDATE belfry.jobs SET status = 'PENDING'; UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now()`},
+		{"unknown status", `UPDATE belfry.jobs SET status = 'DONE'`},
+		{"cursor before the bound is frozen", `UPDATE belfry.jobs SET bound = NULL, "cursor" = '5'`},
+		{"second RUNNING job in the lane", `WITH n AS (SELECT belfry.enqueue('push', 'operator_notice', 'y') AS id) SELECT id FROM n; UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r2', heartbeat_at = now() WHERE status = 'PENDING'`},
+	} {
+		_, err := db.Pool.Exec(ctx, c.sql)
+		var pg *pgconn.PgError
+		require.ErrorAs(t, err, &pg, c.name)
+		fmt.Fprintf(&out, "# %s\n%s %s\n", c.name, pg.Code, pg.Message)
+		require.Equal(t, before, row(t, db, id), c.name)
+	}
+	golden(t, "bad_updates.golden", out.String())
+}
+
+func row(t *testing.T, db *dbtest.DB, id int64) string {
+	t.Helper()
+	var text string
+	require.NoError(t, db.Pool.QueryRow(context.Background(), `SELECT row_to_json(j)::text FROM belfry.jobs j WHERE id = $1`, id).Scan(&text))
+	return text
+}
+
+// Plain SQL is an API: the shortest INSERT is enough, in the caller's transaction.
+func TestSQL_ShortestInsertIsEnough(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	tx, err := db.Pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, `INSERT INTO belfry.jobs (type, category, title, body) VALUES ('inbox', 'popular_content', 'Today', 'Ten things')`)
+	require.NoError(t, err)
+	store := job.NewStore(db.Pool)
+	list, err := store.List(ctx, job.Filter{})
+	require.NoError(t, err)
+	require.Empty(t, list, "not before the caller commits")
+	require.NoError(t, tx.Commit(ctx))
+
+	list, err = store.List(ctx, job.Filter{Statuses: []job.Status{job.Pending}, Type: "inbox", Lane: "default"})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, channels.KindEveryone, list[0].Audience.Kind)
+	require.JSONEq(t, `{}`, string(list[0].Data))
+	require.NotEmpty(t, list[0].RequestedBy)
+}
+
+// One abort must not fail because another member of the group is done.
+func TestSQL_AbortOfAGroupSkipsFinishedMembers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	_, err := db.Pool.Exec(ctx, `SELECT belfry.enqueue_group('{inbox,push}', 'popular_content', 'x')`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() WHERE type = 'inbox'`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE type = 'inbox'`)
+	require.NoError(t, err)
+
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET abort_requested = true WHERE group_id IS NOT NULL`)
+	require.NoError(t, err)
+	statuses := map[string]job.Status{}
+	list, err := job.NewStore(db.Pool).List(ctx, job.Filter{})
+	require.NoError(t, err)
+	for _, j := range list {
+		statuses[j.Type] = j.Status
+	}
+	require.Equal(t, map[string]job.Status{"inbox": job.Processed, "push": job.Aborted}, statuses)
+}
+
+// The same bad input through Go is an *InvalidError with the column.
+func TestEnqueue_BadInputIsAnInvalidError(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := job.NewStore(db.Pool).Enqueue(context.Background(), job.Spec{Type: "push", Category: "popular_content"})
+	var invalid *job.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "title", invalid.Column)
+	_, err = job.NewStore(db.Pool).Enqueue(context.Background(), job.Spec{Type: "push", Category: "popular_content", Title: "a\x00b"})
+	require.ErrorAs(t, err, &invalid)
+}

@@ -1,0 +1,180 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/cursor"
+)
+
+// Source says who: it begins walks over the recipients of a job, in the order of
+// a keyset. R is what one recipient looks like to the Writer: channels.Channel,
+// a bare id, a row of the user's own.
+//
+// Every query belongs on tx, which has the run's deadlines set; tx is the
+// transaction that freezes the bound or opens the walk, not a chunk's.
+type Source[R any] interface {
+	// Keyset is the order of the walk. It encodes the job's cursor and bound.
+	Keyset() cursor.Keyset
+	// Bound returns the highest key there is now, or the zero Position when there is
+	// no recipient at all. It is asked once in a job's life, at its first claim.
+	Bound(ctx context.Context, tx pgx.Tx, j Job) (cursor.Position, error)
+	// Open begins one run's walk of the keys in (after, bound]. The zero after is the
+	// start.
+	Open(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (Walk[R], error)
+}
+
+// Walk reads one run's recipients page by page.
+type Walk[R any] interface {
+	// Total estimates how many keys the walk will examine, for progress only; 0 is
+	// unknown.
+	Total() int64
+	// Page examines at most limit keys after the given one, in key order, and returns
+	// the recipients among them. Page.Read is 0 only when no key is left up to the
+	// bound. tx is the chunk's transaction. The Rows may be reused by the next call.
+	Page(ctx context.Context, tx pgx.Tx, after cursor.Position, limit int) (cursor.Page[R], error)
+}
+
+// Writer says what: it turns one chunk's recipients into rows, inside the chunk's
+// transaction, and returns how many it wrote. It is called once per chunk, never
+// with no rows, and again with the same recipients when the chunk is rolled back,
+// so it must have no effect but through tx. An error that wraps a PostgreSQL error
+// is judged by its SQLSTATE; any other error, and a panic, is taken for one that a
+// retry cannot mend and makes the job FAILED.
+type Writer[R any] interface {
+	Write(ctx context.Context, tx pgx.Tx, j Job, rows []R) (int64, error)
+}
+
+// WriterFunc makes a Writer of a function.
+type WriterFunc[R any] func(ctx context.Context, tx pgx.Tx, j Job, rows []R) (int64, error)
+
+// Write calls f.
+func (f WriterFunc[R]) Write(ctx context.Context, tx pgx.Tx, j Job, rows []R) (int64, error) {
+	return f(ctx, tx, j, rows)
+}
+
+// Type is one kind of job a Runner can run: a name, who and what. The zero value
+// is not usable; NewType makes one.
+type Type struct {
+	name        string
+	description string
+	asyncCommit bool
+	keyset      cursor.Keyset
+	bound       func(ctx context.Context, tx pgx.Tx, j Job) (cursor.Position, error)
+	open        func(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (walker, error)
+}
+
+// Name is the text of jobs.type.
+func (t Type) Name() string { return t.name }
+
+// Description is what belfry.job_types says of the type.
+func (t Type) Description() string { return t.description }
+
+// TypeOption sets an optional property of a Type.
+type TypeOption func(*Type)
+
+// AsyncCommit lets the chunks of this type commit with synchronous_commit = off.
+// It is safe exactly when nothing leaves the database because of a row: a crash of
+// the server then loses the rows of the last moments together with the cursor, and
+// the walk goes on from there. The statement that makes the job PROCESSED commits
+// synchronously and flushes all chunks before it.
+func AsyncCommit() TypeOption { return func(t *Type) { t.asyncCommit = true } }
+
+var typeName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+
+// NewType joins a Source and a Writer under a name of 1 to 63 characters of a-z,
+// 0-9 and _, starting with a letter. It panics on another name or a nil part: a
+// programmer's error.
+func NewType[R any](name, description string, who Source[R], what Writer[R], options ...TypeOption) Type {
+	if !typeName.MatchString(name) {
+		panic(fmt.Sprintf("job: type name %q: want 1 to 63 of a-z, 0-9 and _, starting with a letter", name))
+	}
+	if who == nil || what == nil {
+		panic(fmt.Sprintf("job: type %s needs a Source and a Writer", name))
+	}
+	t := Type{
+		name:        name,
+		description: description,
+		keyset:      who.Keyset(),
+		bound: func(ctx context.Context, tx pgx.Tx, j Job) (bound cursor.Position, err error) {
+			defer caught(&err)
+			return who.Bound(ctx, tx, j)
+		},
+		open: func(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (w walker, err error) {
+			defer caught(&err)
+			walk, err := who.Open(ctx, tx, j, after, bound)
+			if err != nil {
+				return nil, err
+			}
+			return &typedWalk[R]{walk: walk, writer: what}, nil
+		},
+	}
+	for _, option := range options {
+		option(&t)
+	}
+	return t
+}
+
+// walker is a Walk and its Writer with the recipient's type erased.
+type walker interface {
+	total() int64
+	step(ctx context.Context, tx pgx.Tx, j Job, after cursor.Position, limit int) (step, error)
+}
+
+// step is what one chunk did before its cursor moves.
+type step struct {
+	read int             // keys examined; 0: exhausted
+	rows int64           // rows written
+	next cursor.Position // the last key examined
+}
+
+type typedWalk[R any] struct {
+	walk   Walk[R]
+	writer Writer[R]
+}
+
+func (w *typedWalk[R]) total() int64 { return w.walk.Total() }
+
+func (w *typedWalk[R]) step(ctx context.Context, tx pgx.Tx, j Job, after cursor.Position, limit int) (s step, err error) {
+	defer caught(&err)
+	page, err := w.walk.Page(ctx, tx, after, limit)
+	if err != nil {
+		return step{}, fmt.Errorf("read page: %w", err)
+	}
+	s = step{read: page.Read, next: page.Next}
+	if len(page.Rows) == 0 {
+		return s, nil
+	}
+	if s.rows, err = w.writer.Write(ctx, tx, j, page.Rows); err != nil {
+		return step{}, fmt.Errorf("write rows: %w", err)
+	}
+	return s, nil
+}
+
+// caught, deferred, makes an error of a Source's or Writer's panic, with the place
+// it came from: it fails the job, not the runner and its other jobs.
+func caught(err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	place := "unknown"
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for panicked, more := false, true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if panicked && !strings.HasPrefix(frame.Function, "runtime.") {
+			place = fmt.Sprintf("%s (%s:%d)", frame.Function, filepath.Base(frame.File), frame.Line)
+			break
+		}
+		panicked = panicked || frame.Function == "runtime.gopanic"
+	}
+	*err = fmt.Errorf("panic: %v at %s", p, place)
+}

@@ -1,0 +1,107 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Against a machine of any constant speed the size settles where a chunk takes
+// the target, or at its bound, and stays there.
+func TestSizer_SettlesAtTheTarget(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := DefaultConfig().Chunk
+		perRow := time.Duration(rapid.IntRange(50, 5_000_000).Draw(t, "ns per row"))
+		s := newSizer(c)
+		for range 30 {
+			s.observe(s.rows, time.Duration(s.rows)*perRow)
+			require.GreaterOrEqual(t, s.rows, c.MinRows)
+			require.LessOrEqual(t, s.rows, c.MaxRows)
+		}
+		want := min(max(int(c.Target/perRow), c.MinRows), c.MaxRows)
+		require.InEpsilon(t, want, s.rows, 0.05)
+	})
+}
+
+func TestSizer_OneOutlierAtMostHalvesOrDoubles(t *testing.T) {
+	t.Parallel()
+	s := newSizer(ChunkConfig{InitialRows: 1000, MinRows: 10, MaxRows: 100_000, Target: 100 * time.Millisecond})
+	s.observe(1000, time.Minute)
+	require.Equal(t, 500, s.rows)
+	s.observe(500, 0)
+	require.Equal(t, 1000, s.rows)
+	s.observe(999, time.Minute) // a short page says nothing
+	require.Equal(t, 1000, s.rows)
+	s.shrink()
+	require.Equal(t, 500, s.rows)
+}
+
+func TestBackoff_DoublesUpToTheMaximum(t *testing.T) {
+	t.Parallel()
+	u := run{Runner: &Runner{config: Config{Retry: RetryConfig{Initial: 100 * time.Millisecond, Max: time.Second}}}}
+	var got []time.Duration
+	for u.failed = 1; u.failed <= 6; u.failed++ {
+		got = append(got, u.backoff())
+	}
+	ms := time.Millisecond
+	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second}, got)
+}
+
+// What a retry can mend, by SQLSTATE and by Go error.
+func TestRetryable_ByCause(t *testing.T) {
+	t.Parallel()
+	state := func(code string) error { return fmt.Errorf("chunk: %w", &pgconn.PgError{Code: code}) }
+	for _, err := range []error{
+		state("40001"), state("40P01"), state("55P03"), state("57014"), state("25P03"), state("53100"), state("53200"),
+		state("53300"), state("57P01"), state("57P02"), state("57P03"), state("08006"), state("58030"),
+		io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("reset")}, context.DeadlineExceeded, ErrUnreachable, errMoved,
+	} {
+		require.True(t, retryable(err), "%v", err)
+	}
+	for _, err := range []error{
+		state("22012"), state("23505"), state("23514"), state("22P02"), state("42P01"), state("42501"), errors.New("a writer's own"),
+	} {
+		require.False(t, retryable(err), "%v", err)
+	}
+}
+
+func TestConfig_DefaultIsValid(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, DefaultConfig().Validate())
+}
+
+// Every problem is told at once, with its key.
+func TestConfig_ValidateTellsEverything(t *testing.T) {
+	t.Parallel()
+	err := Config{
+		Lanes:            []string{"Fast"},
+		PollInterval:     time.Millisecond,
+		StaleAfter:       time.Second,
+		StatementTimeout: 2 * time.Second,
+		GracePeriod:      -time.Second,
+		Chunk:            ChunkConfig{InitialRows: 5, MinRows: 10, MaxRows: 1, Target: 5 * time.Second},
+		Retry:            RetryConfig{Limit: -1, Initial: 0, Max: time.Minute},
+	}.Validate()
+	for _, key := range []string{
+		"runner.lanes", "runner.poll_interval", "runner.stale_after", "runner.grace_period", "runner.chunk.initial_rows",
+		"runner.chunk.max_rows", "runner.chunk.target", "runner.retry.limit", "runner.retry.initial",
+	} {
+		require.ErrorContains(t, err, key+": ")
+	}
+}
+
+func TestNewType_PanicsOnAProgrammersError(t *testing.T) {
+	t.Parallel()
+	writer := WriterFunc[int64](nil)
+	require.Panics(t, func() { NewType[int64]("Bad Name", "", RecipientIDs(nil), writer) })
+	require.Panics(t, func() { NewType[int64]("name", "", nil, writer) })
+}
