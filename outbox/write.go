@@ -1,0 +1,63 @@
+package outbox
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/job"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// Inbox writes one notification per channel. It is safe for concurrent use.
+type Inbox struct{}
+
+// Write implements job.Writer.
+func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
+	rows := newCopyRows(len(ids), 2, 8+8)
+	return rows.send(ctx, tx, queries.SQL("NotificationCopy"), func(i int, b []byte) []byte {
+		b = appendInt64(b, ids[i])
+		return appendInt64(b, j.ID)
+	})
+}
+
+// Push writes one message per channel, PENDING and due at the job's deliver_at or
+// at the time its chunk's transaction began (database clock). It is safe for
+// concurrent use.
+type Push struct{}
+
+// Write implements job.Writer.
+func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
+	due, err := dueAt(ctx, tx, j)
+	if err != nil {
+		return 0, err
+	}
+	at := due.UnixMicro() - postgresEpoch
+	rows := newCopyRows(len(ids), 3, 8+8+8)
+	return rows.send(ctx, tx, queries.SQL("MessageCopy"), func(i int, b []byte) []byte {
+		b = appendInt64(b, j.ID)
+		b = appendInt64(b, ids[i])
+		return appendInt64(b, at)
+	})
+}
+
+// dueAt is when the chunk's messages may first be sent.
+func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (time.Time, error) {
+	if j.DeliverAt != nil {
+		return *j.DeliverAt, nil
+	}
+	var now time.Time
+	err := tx.QueryRow(ctx, queries.SQL("TransactionTime")).Scan(&now)
+	return now, err
+}
+
+// postgresEpoch is 2000-01-01 00:00:00 UTC in microseconds of the Unix epoch: the
+// zero of PostgreSQL's binary timestamptz.
+const postgresEpoch = 946_684_800_000_000
