@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// app is one invocation of belfry.
+type app struct {
+	stdout, stderr io.Writer
+	environ        []string
+	now            func() time.Time
+
+	configFile string        // from --config
+	hard       chan struct{} // closed by the second signal
+}
+
+// execute runs the command line and returns the exit code.
+func (a *app) execute(ctx context.Context, args []string) code {
+	ctx, stop := a.watchSignals(ctx)
+	defer stop()
+	out := &checkedWriter{w: a.stdout}
+	a.stdout = out
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write standard output: %w", out.err)
+	}
+	exit := codeOf(err)
+	if err != nil {
+		a.remark("belfry: %s", explain(ctx, err))
+		if exit == codeUsage {
+			a.remark("Run `%s --help` for usage.", cmd.CommandPath())
+		}
+	}
+	return exit
+}
+
+// watchSignals returns a context that the first SIGINT or SIGTERM cancels with
+// errInterrupted. The second closes a.hard; from then on signals act as if
+// nobody listened, so that the third one ends the process.
+func (a *app) watchSignals(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	a.hard = make(chan struct{})
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer signal.Stop(signals)
+		for _, act := range []func(){func() { cancel(errInterrupted) }, func() { close(a.hard) }} {
+			select {
+			case <-signals:
+				act()
+			case <-done:
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		close(done)
+		watching.Wait()
+		cancel(nil)
+	}
+}
+
+// settings loads the configuration for cmd.
+func (a *app) settings(cmd *cobra.Command) (settings, error) {
+	in := configInput{File: a.configFile, Environ: a.environ, Flags: make(map[string]string), Values: make(map[string]any)}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		for _, key := range f.Annotations[keyAnnotation] {
+			in.Flags[key], in.Values[key] = f.Name, f.Value.String()
+		}
+	})
+	return loadConfig(in)
+}
+
+// logger returns the logger that the settings ask for. Commands that show their
+// progress themselves set quiet: they log from warn on unless a level was asked
+// for.
+func (a *app) logger(s settings, w io.Writer, quiet bool) zerolog.Logger {
+	level, err := zerolog.ParseLevel(s.Log.Level)
+	if err != nil {
+		level = zerolog.InfoLevel // Validate has refused anything else
+	}
+	if quiet && s.sources["log.level"].kind == sourceDefault {
+		level = zerolog.WarnLevel
+	}
+	_, tty := terminal(a.stderr, a.environ)
+	if s.Log.Format == "console" || s.Log.Format == "auto" && tty {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !tty || a.hasVariable("NO_COLOR")}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+}
+
+// hasVariable reports whether an environment variable is set and not empty.
+func (a *app) hasVariable(name string) bool { return a.variable(name) != "" }
+
+// variable returns an environment variable; the last setting wins, as in a shell.
+func (a *app) variable(name string) string {
+	value := ""
+	for _, e := range a.environ {
+		if len(e) > len(name) && e[:len(name)] == name && e[len(name)] == '=' {
+			value = e[len(name)+1:]
+		}
+	}
+	return value
+}
+
+// whoami is user@host, recorded as the actor of an operator's acts.
+func (a *app) whoami() string {
+	name := a.variable("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if name == "" {
+		name = fmt.Sprintf("uid-%d", os.Getuid())
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
+}

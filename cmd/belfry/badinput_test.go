@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// good is a request that nothing is wrong with.
+var good = []string{"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello"}
+
+func with(args ...string) []string { return append(append([]string{}, good...), args...) }
+
+// badInput is refused with exit code 2 before anything is written.
+var badInput = [][]string{
+	{"jbos"},
+	{"jobs"},
+	{"jobs", "lits"},
+	{"jobs", "list", "extra"},
+	{"jobs", "list", "--limit", "0"},
+	{"jobs", "list", "--limit", "lots"},
+	{"jobs", "list", "--status", "DONE"},
+	{"jobs", "list", "--group", "17"},
+	{"jobs", "list", "--jsno"},
+	{"jobs", "show"},
+	{"jobs", "show", "seventeen"},
+	{"jobs", "show", "-5"},
+	{"jobs", "events", "0"},
+	{"abort"},
+	{"abort", "1", "--group", "00000000-0000-0000-0000-000000000001"},
+	{"abort", "x"},
+	{"resume", "1.5"},
+	{"run", "--wait", "30"},
+	{"run", "now"},
+	{"enqueue"},
+	{"enqueue", "--everyone"},
+	{"enqueue", "--type", "inbox", "--everyone"},
+	with(),
+	with("--everyone", "--segment", "beta"),
+	with("--everyone", "--platform", "ios"),
+	with("--near", "37.57"),
+	with("--near", "37.57,126.98"),
+	with("--near", "95,0", "--radius", "1km"),
+	with("--radius", "30km"),
+	with("--near", "37.57,126.98", "--radius", "30"),
+	with("--near", "37.57,126.98", "--radius", "30000km"),
+	with("--city", "Seuol", "--radius", "30km"),
+	with("--city", "Xanadu-on-Sea", "--radius", "30km"),
+	with("--platform", "windows"),
+	with("--segment", "nobody"),
+	with("--channel-id", "1,two"),
+	with("--external-id", ""),
+	with("--audience", "{}"),
+	with("--audience", `{"kind": "all"}`),
+	with("--audience", `{"kind": "radius", "latitude": 1}`),
+	with("--audience", `{"kind": "everyone"`),
+	with("--everyone", "--at", "tomorrow"),
+	with("--everyone", "--at", "2026-02-30 10:00"),
+	with("--everyone", "--at", "+1h", "--deliver-at", "+30m"),
+	with("--everyone", "--priority", "5000"),
+	with("--everyone", "--lane", "Night Shift"),
+	with("--everyone", "--data", "[1]"),
+	with("--everyone", "--data", "{"),
+	with("--everyone", "--title", strings.Repeat("x", 201)),
+	with("--everyone", "--type", "fax"),
+	with("--everyone", "--type", "inbox"),
+	with("--everyone", "--category", "spam"),
+	with("--everyone", "--idempotency-key", strings.Repeat("k", 201)),
+	{"channels", "generate"},
+	{"channels", "generate", "-1"},
+	{"channels", "generate", "1e6"},
+	{"channels", "import"},
+	{"channels", "import", "testdata/no-such.csv"},
+	{"channels", "import", "testdata"},
+	{"channels", "segment", "set", "beta"},
+	{"channels", "segment", "set", "beta", "testdata/no-such.txt"},
+	{"channels", "segment", "set", "beta", "main.go", "--by", "uuid"},
+	{"migrate"},
+	{"migrate", "down"},
+	{"migrate", "down", "--to", "0"},
+	{"config"},
+}
+
+// TestBadInput wants one error text for each case, and nothing written by any.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	var all strings.Builder
+	for _, args := range badInput {
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN, "USER=ann"}, args...)
+		shown := make([]string, len(args))
+		for i, arg := range args {
+			shown[i] = oneLine(arg, 60)
+			if strings.ContainsAny(arg, " {[\"") || arg == "" {
+				shown[i] = "'" + shown[i] + "'"
+			}
+		}
+		fmt.Fprintf(&all, "$ belfry %s\n%s\n", strings.Join(shown, " "), r.stderr)
+		require.Equal(t, codeUsage, r.code, "%s: %s", args, r.stderr)
+		require.Empty(t, r.stdout, args)
+		require.NotContains(t, r.stderr, "SQLSTATE", args)
+	}
+	require.Zero(t, count(t, db, "belfry.jobs"))
+	require.Zero(t, count(t, db, "belfry.channels"))
+	require.Zero(t, count(t, db, "belfry.segments"))
+	golden(t, filepath.Join("testdata", "bad_input.golden"), all.String())
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+func newChannelsCommand(a *app) *cobra.Command {
+	return newGroup("channels", "Import, generate, count and check recipient channels",
+		newChannelsImportCommand(a), newChannelsGenerateCommand(a), newChannelsCountCommand(a),
+		newChannelsCheckCommand(a), newSegmentCommand(a))
+}
+
+func newChannelsCountCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "count AUDIENCE",
+		Short: "Count the channels that an audience matches now",
+		Long:  "Count the active channels that an audience matches now. Nothing is written.\n\n" + audienceHelp,
+		Example: `  belfry channels count --everyone
+  belfry channels count --city Seoul --radius 30km --platform ios`,
+		Args: noArgs,
+	}
+	audience := addAudienceFlags(cmd)
+	limit := flagOf(cmd.Flags(), "timeout", "DURATION", "give up after this time (default 2m)", parseDuration)
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		wanted, err := audience.audience(a, cmd)
+		if err != nil {
+			return err
+		}
+		return a.countAudience(cmd, wanted, limit.or(previewLimit), *asJSON)
+	}
+	return cmd
+}
+
+func newChannelsCheckCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check channels.relation against the contract",
+		Long: `Check the table or view of channels.relation against the contract: which columns
+of which types, unique, indexed. Every fault is named with its remedy. Exit code 1
+when a job could not walk the relation; warnings do not count.`,
+		Args: noArgs,
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings, db *database) error {
+			store, err := channels.New(s.Channels)
+			if err != nil {
+				return err
+			}
+			faults, err := store.Check(ctx, db.Pool)
+			if err != nil {
+				return err
+			}
+			return a.reportFaults(store.Relation(), faults, *asJSON)
+		})
+	}
+	return cmd
+}
+
+func (a *app) reportFaults(relation string, faults []channels.Fault, asJSON bool) error {
+	var fatal int64
+	for _, f := range faults {
+		if f.Fatal {
+			fatal++
+		}
+	}
+	if asJSON {
+		if err := a.printJSON(emptyList(faults)); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range faults {
+			status := healthWarning
+			if f.Fatal {
+				status = healthFailed
+			}
+			a.printf("%-8s %s\n", status, faultText(relation, f))
+			if f.Remedy != "" {
+				a.printf("%-8s -> %s\n", "", f.Remedy)
+			}
+		}
+	}
+	if fatal > 0 {
+		return fmt.Errorf("%s does not keep the contract: %s", relation, counted(fatal, "fault"))
+	}
+	if !asJSON {
+		a.printf("%s keeps the contract\n", relation)
+	}
+	return nil
+}
+
+// ticker limits how often a long command says where it is.
+type ticker struct {
+	app   *app
+	live  *progress
+	began time.Time
+	last  time.Time
+}
+
+func (a *app) newTicker() *ticker {
+	now := a.now()
+	return &ticker{app: a, live: a.newProgress(), began: now, last: now}
+}
+
+// tell shows one line on the terminal, or now and then elsewhere.
+func (t *ticker) tell(format string, args ...any) {
+	every := plainEvery
+	if t.live.width != nil {
+		every = redrawEvery
+	}
+	now := t.app.now()
+	if now.Sub(t.last) < every {
+		return
+	}
+	t.last = now
+	t.live.line(fmt.Sprintf(format, args...))
+}
+
+// perSecond is the rate since the beginning.
+func (t *ticker) perSecond(n int64) string {
+	took := t.app.now().Sub(t.began)
+	if took <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s/s", grouped(int64(float64(n)/took.Seconds())))
+}
+
+// end removes the live line and returns how long it took.
+func (t *ticker) end() string {
+	t.live.end()
+	return short(t.app.now().Sub(t.began))
+}

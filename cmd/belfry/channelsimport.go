@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+func newChannelsImportCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FILE.csv[.gz]",
+		Short: "Upsert channels from a CSV file, plain or gzip",
+		Long: `Upsert channels into belfry.channels by external_id, from CSV with a header row.
+Columns: external_id and platform, and optionally active, latitude, longitude,
+locale, time_zone, attributes and addresses (JSON objects), and address.MEDIUM
+such as address.push. FILE may be - for standard input.
+
+Rows that cannot be imported go to the file of rejects with their line number and
+the reason; that file, mended, can be imported as it is. Repeating an import is
+safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
+		Example: `  belfry channels import users.csv.gz
+  belfry channels import users.csv --rejects bad.csv --json`,
+		Args: exactArgs("FILE"),
+	}
+	rejects := cmd.Flags().String("rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
+	batch := flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		file, size, err := openInput(args[0])
+		if err != nil {
+			return usagef("%s", readProblem(args[0], err))
+		}
+		defer func() { _ = file.Close() }() // read only
+		bad := &rejectFile{name: *rejects}
+		if bad.name == "" {
+			bad.name = rejectName(args[0])
+		}
+		defer func() { err = errors.Join(err, bad.close()) }()
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+			store, err := channels.New(s.Channels)
+			if err != nil {
+				return err
+			}
+			show := a.newTicker()
+			result, err := store.Import(ctx, db.Pool, file, channels.ImportOptions{
+				BatchSize: int(batch.or(0)), Rejects: bad,
+				Progress: func(p channels.ImportProgress) {
+					of := ""
+					if size > 0 {
+						of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
+					}
+					show.tell("%s read%s, %s, %s rejected", counted(p.Rows, "row"), of, show.perSecond(p.Rows), grouped(p.Rejected))
+				},
+			})
+			return a.reportImport(importReport{result, bad.made()}, show.end(), err, *asJSON)
+		})
+	}
+	return cmd
+}
+
+// importReport is the JSON of `belfry channels import`.
+type importReport struct {
+	channels.ImportResult
+
+	RejectsFile string `json:"rejects_file"` // empty: nothing was rejected
+}
+
+// reportImport says what became of the rows, also when the import ended early.
+func (a *app) reportImport(r importReport, took string, failure error, asJSON bool) error {
+	if asJSON {
+		if err := a.printJSON(r); err != nil {
+			return errors.Join(failure, err)
+		}
+	} else {
+		a.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", counted(r.Rows, "row"), took,
+			grouped(r.Inserted), grouped(r.Updated), grouped(r.Unchanged), grouped(r.Repeated), grouped(r.Rejected))
+	}
+	if failure != nil {
+		return failure
+	}
+	if r.Rejected > 0 {
+		return fmt.Errorf("%s rejected, see %s", counted(r.Rejected, "row"), r.RejectsFile)
+	}
+	return nil
+}
+
+// openInput opens a file, or standard input for "-". The size is 0 if unknown.
+func openInput(name string) (*os.File, int64, error) {
+	if name == "-" {
+		return os.Stdin, 0, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = errors.New(name + ": is a directory")
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+func rejectName(input string) string {
+	if input == "-" {
+		return "stdin.rejects.csv"
+	}
+	return input + ".rejects.csv"
+}
+
+// rejectFile is created by the first write, so that a clean import leaves none.
+type rejectFile struct {
+	name string
+	file *os.File
+}
+
+func (r *rejectFile) Write(b []byte) (int, error) {
+	if r.file == nil {
+		file, err := os.Create(r.name)
+		if err != nil {
+			return 0, err
+		}
+		r.file = file
+	}
+	return r.file.Write(b)
+}
+
+// made is the name of the file if there is one.
+func (r *rejectFile) made() string {
+	if r.file == nil {
+		return ""
+	}
+	return r.name
+}
+
+func (r *rejectFile) close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+var _ io.Writer = (*rejectFile)(nil)

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+// flattened lists the leaves of a YAML mapping by their dotted path.
+func flattened(prefix string, section map[string]any) map[string]any {
+	leaves := make(map[string]any)
+	for name, value := range section {
+		inner, ok := value.(map[string]any)
+		if !ok {
+			leaves[prefix+name] = value
+			continue
+		}
+		for k, v := range flattened(prefix+name+".", inner) {
+			leaves[k] = v
+		}
+	}
+	return leaves
+}
+
+func TestConfigFile_EqualsDefaults(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", defaultFile))
+	require.NoError(t, err)
+	var document map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &document))
+	leaves := flattened("", document)
+	for _, k := range configKeys() {
+		raw, ok := leaves[k.Name]
+		require.True(t, ok, "config.yaml does not document %s", k.Name)
+		value, err := convert(raw, k.Type)
+		require.NoError(t, err, k.Name)
+		if reflect.ValueOf(k.Default).Kind() == reflect.Slice && reflect.ValueOf(k.Default).Len() == 0 {
+			require.Empty(t, value, k.Name)
+		} else {
+			require.Equal(t, k.Default, value, "config.yaml has another default for %s", k.Name)
+		}
+		delete(leaves, k.Name)
+	}
+	require.Empty(t, leaves, "config.yaml has keys that do not exist")
+
+	s, err := loadConfig(configInput{File: filepath.Join("..", "..", defaultFile)})
+	require.NoError(t, err)
+	require.NoError(t, s.Validate())
+}
+
+// sample is a valid value of each key that is not the default, as it is written.
+func sample(t *testing.T, k configKey) string {
+	t.Helper()
+	special := map[string]string{
+		"database.url":             "postgres://somebody@db.example/belfry",
+		"database.max_connections": "17",
+		"runner.lanes":             "night,day",
+		"runner.chunk.min_rows":    "123",
+		"runner.chunk.max_rows":    "45000",
+		"runner.stale_after":       "31s",
+		"channels.relation":        "app.users",
+		"log.level":                "debug",
+		"log.format":               "json",
+	}
+	if v, ok := special[k.Name]; ok {
+		return v
+	}
+	switch d := k.Default.(type) {
+	case bool:
+		return fmt.Sprint(!d)
+	case int:
+		return fmt.Sprint(d + 1)
+	case time.Duration:
+		return (d + time.Millisecond).String()
+	case string:
+		return "other"
+	}
+	t.Fatalf("no sample for %s: add one", k.Name)
+	return ""
+}
+
+func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
+	t.Parallel()
+	for _, k := range configKeys() {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			text := sample(t, k)
+			want, err := convert(text, k.Type)
+			require.NoError(t, err)
+			require.False(t, reflect.DeepEqual(k.Default, want), "the sample is the default")
+
+			s, err := loadConfig(configInput{Environ: []string{k.Variable + "=" + text}})
+			require.NoError(t, err)
+			require.Equal(t, want, s.values[k.Name])
+			require.Equal(t, want, field(s.config, k.Name), "the struct has another value")
+			require.Equal(t, source{sourceEnv, k.Variable}, s.sources[k.Name])
+
+			path := filepath.Join(t.TempDir(), "belfry.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(nested(k.Name, text)), 0o600))
+			s, err = loadConfig(configInput{Environ: []string{fileVariable + "=" + path}})
+			require.NoError(t, err)
+			require.Equal(t, want, field(s.config, k.Name))
+			require.Equal(t, sourceFile, s.sources[k.Name].kind)
+		})
+	}
+}
+
+// field finds a key's value in the struct.
+func field(c config, key string) any {
+	v := reflect.ValueOf(c)
+	for part := range strings.SplitSeq(key, ".") {
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if f.Tag.Get("mapstructure") == part || strings.EqualFold(f.Name, part) {
+				v = v.Field(i)
+				break
+			}
+		}
+	}
+	return v.Interface()
+}
+
+// nested writes a dotted key as YAML sections. A list is written as one text.
+func nested(key, value string) string {
+	var b strings.Builder
+	parts := strings.Split(key, ".")
+	for i, part := range parts {
+		b.WriteString(strings.Repeat("  ", i) + part + ":")
+		if i < len(parts)-1 {
+			b.WriteString("\n")
+		}
+	}
+	return b.String() + " " + value + "\n"
+}
+
+func TestConfig_FlagOutranksEnvironmentOutranksFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))
+	in := configInput{File: path, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
+	s, err := loadConfig(in)
+	require.NoError(t, err)
+	require.Equal(t, "warn", s.Log.Level)
+	require.Equal(t, "json", s.Log.Format, "an empty variable is not set")
+	require.Equal(t, []string{"a", "b"}, s.Runner.Lanes)
+	require.Equal(t, path+":1", s.sources["log.format"].String())
+
+	in.Values = map[string]any{"log.level": "debug"}
+	in.Flags = map[string]string{"log.level": "log-level"}
+	s, err = loadConfig(in)
+	require.NoError(t, err)
+	require.Equal(t, "debug", s.Log.Level)
+	require.Equal(t, "--log-level", s.sources["log.level"].String())
+}
+
+// The watchdog's and the tests' variables are no configuration.
+func TestConfig_LeavesForeignVariablesAlone(t *testing.T) {
+	t.Parallel()
+	_, err := loadConfig(configInput{Environ: []string{
+		"BELFRY_TEST_DATABASE_URL=x", "BELFRY_PGSERVER_WATCHDOG=1", "BELFRYX=1", "PATH=/bin",
+	}})
+	require.NoError(t, err)
+}
+
+// TestConfig_BadFiles wants the problems of each file of testdata/config listed
+// in the golden file beside it.
+func TestConfig_BadFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join("testdata", "config", "*.yaml"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 12)
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			r := command(t, nil, "--config", path, "config", "check")
+			require.Equal(t, codeConfiguration, r.code)
+			require.Empty(t, r.stdout)
+			golden(t, strings.TrimSuffix(path, ".yaml")+".golden", r.stderr)
+		})
+	}
+}
+
+func TestConfig_BadEnvironment(t *testing.T) {
+	t.Parallel()
+	r := command(t, []string{
+		"BELFRY_RUNER_STALE_AFTER=1m", "BELFRY_RUNNER_CHUNK_MAX_ROWS=many", "BELFRY_RUNNER_LISTEN=yes",
+		"BELFRY_LOG_LEVEL=loud", "BELFRY_RUNNER_RETRY_LIMIT=-1", "BELFRY_SOMETHING=1",
+		"BELFRY_DATABASE_URL=postgres://u:secret@h:port/db",
+	}, "jobs", "list")
+	require.Equal(t, codeConfiguration, r.code)
+	require.Empty(t, r.stdout)
+	require.NotContains(t, r.stderr, "secret")
+	golden(t, filepath.Join("testdata", "config", "environment.golden"), r.stderr)
+}
+
+func TestConfig_MissingFile(t *testing.T) {
+	t.Parallel()
+	r := command(t, nil, "--config", filepath.Join("testdata", "no-such.yaml"), "config", "check")
+	require.Equal(t, codeConfiguration, r.code)
+	require.Equal(t, "belfry: configuration: --config: testdata/no-such.yaml: no such file or directory\n", r.stderr)
+}
+
+// What only a flag says wrongly is a matter of usage.
+func TestConfig_BadFlagIsUsage(t *testing.T) {
+	t.Parallel()
+	r := command(t, nil, "--log-level", "loud", "config", "check")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, `--log-level: log.level: "loud" is not allowed; allowed values: debug, info, warn, error`)
+}
+
+func TestConfig_PasswordsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"postgres://ann:secret@db.example:5432/app?sslmode=require":      "postgres://ann@db.example:5432/app?sslmode=require",
+		"postgresql://ann:s%40cret@db.example/app?password=secret":       "postgresql://ann@db.example/app",
+		"host=db.example password=secret dbname=app":                     "host=db.example password=... dbname=app",
+		`host=db.example password='se\'cret x' dbname=app`:               "host=db.example password=... dbname=app",
+		`user=ann PASSWORD = secret\ x sslpassword=secret`:               "user=ann PASSWORD=... sslpassword=...",
+		"postgres://db.example/app":                                      "postgres://db.example/app",
+		"postgres://ann:secret@[::1/app":                                 "(not shown: not a URL)",
+		"postgres://ann@db.example/app?sslpassword=secret&sslmode=allow": "postgres://ann@db.example/app?sslmode=allow",
+	} {
+		require.Equal(t, want, withoutPassword(dsn))
+	}
+	r := command(t, []string{"BELFRY_DATABASE_URL=postgres://ann:secret@db.example/app"}, "config", "show", "--json")
+	require.Equal(t, codeDone, r.code)
+	require.NotContains(t, r.stdout, "secret")
+	require.Contains(t, r.stdout, "postgres://ann@db.example/app")
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	keys := []string{"runner.stale_after", "runner.chunk.target", "log.level", "database.url"}
+	for name, want := range map[string]string{
+		"runner.stale_aftr":  "runner.stale_after",
+		"runner.satle_after": "runner.stale_after",
+		"LOG.LEVEL":          "log.level",
+		"target":             "runner.chunk.target",
+		"databse.url":        "database.url",
+		"something.else":     "",
+		"":                   "",
+	} {
+		require.Equal(t, want, nearest(name, keys), name)
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"kitten", "sitting", 3}, {"é", "e", 1}} {
+		require.Equal(t, c.want, editDistance(c.a, c.b), "%s %s", c.a, c.b)
+		require.Equal(t, c.want, editDistance(c.b, c.a), "%s %s", c.b, c.a)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newConfigCommand(a *app) *cobra.Command {
+	return newGroup("config", "Show the configuration in effect, or check it",
+		newConfigShowCommand(a), newConfigCheckCommand(a))
+}
+
+// shownSetting is one line of `belfry config show`.
+type shownSetting struct {
+	Key    string `json:"key"`
+	Value  any    `json:"value"`
+	Source string `json:"source"` // default, a file and line, a variable or a flag
+}
+
+func newConfigShowCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show every setting in effect and where it comes from",
+		Long:  "Show every setting in effect and where it comes from. Passwords are left out.",
+		Args:  noArgs,
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := a.settings(cmd)
+		if err != nil {
+			return err
+		}
+		shown := s.shown()
+		if *asJSON {
+			return a.printJSON(shown)
+		}
+		t := newTable("KEY", "VALUE", "SOURCE")
+		for _, line := range shown {
+			t.add(line.Key, showValue(line.Value), line.Source)
+		}
+		return t.write(a.stdout)
+	}
+	return cmd
+}
+
+func (s settings) shown() []shownSetting {
+	var list []shownSetting
+	for _, k := range configKeys() {
+		value := s.values[k.Name]
+		switch v := value.(type) {
+		case time.Duration:
+			value = v.String()
+		case string:
+			if k.Name == "database.url" {
+				value = withoutPassword(v)
+			}
+		case []string:
+			value = emptyList(v)
+		}
+		list = append(list, shownSetting{k.Name, value, s.sources[k.Name].String()})
+	}
+	return list
+}
+
+// showValue renders a value as it is written in a file.
+func showValue(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return `""`
+	case string:
+		if v == "" {
+			return `""`
+		}
+		return v
+	case []string:
+		return "[" + strings.Join(v, ", ") + "]"
+	}
+	return fmt.Sprint(v)
+}
+
+// configReport is the JSON of `belfry config check`.
+type configReport struct {
+	OK       bool     `json:"ok"`
+	File     string   `json:"file"` // empty: none was read
+	Problems []string `json:"problems"`
+}
+
+func newConfigCheckCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check file, environment and flags, and report every problem",
+		Args:  noArgs,
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := a.settings(cmd)
+		if *asJSON {
+			report := configReport{OK: err == nil, File: s.File, Problems: []string{}}
+			if err != nil {
+				report.Problems = problemLines(err)
+			}
+			if printErr := a.printJSON(report); printErr != nil {
+				return printErr
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		given := 0
+		for _, from := range s.sources {
+			if from.kind != sourceDefault {
+				given++
+			}
+		}
+		file := "no file"
+		if s.File != "" {
+			file = s.File
+		}
+		a.printf("ok: %s read, %s set, the rest at defaults\n", file, counted(int64(given), "key"))
+		return nil
+	}
+	return cmd
+}
+
+// problemLines lists every problem of a configuration.
+func problemLines(err error) []string {
+	var c *configError
+	if errors.As(err, &c) {
+		return c.lines()
+	}
+	return []string{err.Error()}
+}

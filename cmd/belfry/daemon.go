@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+)
+
+func newDaemonCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run jobs as they fall due, until a signal",
+		Long: `Run jobs as they fall due, until SIGINT or SIGTERM: then the chunk in progress is
+finished, its job handed back with its cursor, and the exit code is 0. A second
+signal rolls the chunk in progress back instead. Any number of daemons may work
+on one database.
+
+Under systemd use Type=notify, Restart=on-failure, RestartPreventExitStatus=2 78,
+and a TimeoutStopSec longer than runner.grace_period.`,
+		Example: `  belfry daemon
+  belfry daemon --migrate --log-format json`,
+		Args: noArgs,
+	}
+	flags := addRunFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.daemon(cmd, flags.schema()) }
+	return cmd
+}
+
+// daemon is `belfry daemon`.
+func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	logger := a.logger(s, a.stderr, false)
+	db, err := a.open(ctx, s, need, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	runner, err := newRunner(s, db, logger)
+	if err != nil {
+		return err
+	}
+	defer a.stopHard(runner)()
+
+	logger.Info().Str("worker_id", runner.Name()).Msg("daemon started")
+	a.notifySystemd(logger, "READY=1")
+	over, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case <-ctx.Done():
+			a.notifySystemd(logger, "STOPPING=1")
+			logger.Info().Msg("stopping after the chunk in progress; a second signal stops at once")
+		case <-over:
+		}
+	}()
+	err = runner.Run(ctx)
+	close(over)
+	<-told
+	if err != nil {
+		return err
+	}
+	logger.Info().Msg("daemon stopped")
+	return nil
+}
+
+// notifySystemd tells the service manager, if there is one, what state the
+// daemon is in; see sd_notify(3). That it cannot be told is no reason to stop.
+func (a *app) notifySystemd(logger zerolog.Logger, state string) {
+	path := a.variable("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	if name, abstract := strings.CutPrefix(path, "@"); abstract {
+		path = "\x00" + name
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err == nil {
+		err = errors.Join(conn.SetWriteDeadline(time.Now().Add(time.Second)), write(conn, state), conn.Close())
+	}
+	if err != nil {
+		logger.Warn().Err(err).Msg("cannot notify the service manager")
+	}
+}
+
+func write(conn net.Conn, text string) error {
+	_, err := conn.Write([]byte(text))
+	return err
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/migrations"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// statementDeadline bounds the statements of a short command: no command waits
+// for ever on a database that has stopped answering.
+const statementDeadline = 30 * time.Second
+
+// closeDeadline bounds giving the private server up, its shutdown included.
+const closeDeadline = time.Minute
+
+// privateDatabase is the database that belfry uses in its private server.
+const privateDatabase = "belfry"
+
+// schemaNeed is what a command asks of the schema.
+type schemaNeed int
+
+const (
+	schemaCurrent schemaNeed = iota // refuse a database that is not migrated
+	schemaMigrate                   // migrate it
+	schemaAny                       // take it as it is
+)
+
+// database is an open connection pool, and the private server beneath it if
+// there is one.
+type database struct {
+	Pool    *pgxpool.Pool
+	DSN     string
+	Private *pgserver.Server // nil: the database was given
+	Address address
+}
+
+// address is what may be shown of where a database is.
+type address struct {
+	Host     string `json:"host"` // with the port; the socket's directory if it is local
+	Database string `json:"database"`
+	User     string `json:"user"`
+}
+
+func (a address) String() string {
+	return fmt.Sprintf("%s (database %s, user %s)", a.Host, a.Database, a.User)
+}
+
+// open connects to the configured database, or starts the private server, which
+// is always migrated because nobody else would. The caller closes the result.
+func (a *app) open(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+	db := &database{DSN: s.Database.URL}
+	if db.DSN == "" {
+		if err := db.startPrivate(ctx, s, logger); err != nil {
+			return nil, err
+		}
+		if need == schemaCurrent {
+			need = schemaMigrate
+		}
+	}
+	err := db.connect(ctx, s)
+	if err == nil {
+		err = db.ensureSchema(ctx, need)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.close())
+	}
+	return db, nil
+}
+
+// withDatabase opens the database, calls do with a deadline (none if zero), and
+// closes.
+func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
+	do func(ctx context.Context, s settings, db *database) error,
+) (err error) {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	db, err := a.open(ctx, s, need, a.logger(s, a.stderr, true))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	return do(ctx, s, db)
+}
+
+func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.Logger) error {
+	cfg := pgserver.DefaultConfig()
+	cfg.DataDir, cfg.Logger = s.Server.DataDir, logger
+	server, err := pgserver.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("private PostgreSQL (database.url is not set): %w", &exitError{codeUnavailable, err})
+	}
+	d.Private = server
+	if err := server.EnsureDatabase(ctx, privateDatabase); err != nil {
+		return errors.Join(err, d.close())
+	}
+	d.DSN = server.DSN(privateDatabase)
+	return nil
+}
+
+func (d *database) connect(ctx context.Context, s settings) error {
+	cfg, err := pgxpool.ParseConfig(d.DSN)
+	if err != nil {
+		return fmt.Errorf("database.url: %s", parseURLProblem(err))
+	}
+	cfg.MaxConns = int32(s.Database.MaxConnections) //nolint:gosec // Validate allows up to 1000
+	if !strings.Contains(d.DSN, "connect_timeout") {
+		cfg.ConnConfig.ConnectTimeout = s.Database.ConnectTimeout
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
+	}
+	d.Address = addressOf(cfg.ConnConfig)
+	if d.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return fmt.Errorf("open connection pool: %w", err)
+	}
+	limit := cfg.ConnConfig.ConnectTimeout // of one attempt
+	for range cfg.ConnConfig.Fallbacks {
+		limit += cfg.ConnConfig.ConnectTimeout
+	}
+	ping, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := d.Pool.Ping(ping); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &unreachableError{at: d.Address, from: s.sources["database.url"], err: err, waited: cfg.ConnConfig.ConnectTimeout}
+	}
+	return nil
+}
+
+func addressOf(c *pgx.ConnConfig) address {
+	host := c.Host
+	if !strings.HasPrefix(host, "/") {
+		host = net.JoinHostPort(host, fmt.Sprint(c.Port))
+	}
+	return address{Host: host, Database: c.Database, User: c.User}
+}
+
+// close ends the pool and then, if this was its last user, the private server.
+func (d *database) close() error {
+	if d.Pool != nil {
+		d.Pool.Close()
+	}
+	if d.Private == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeDeadline)
+	defer cancel()
+	return d.Private.Close(ctx)
+}
+
+// ensureSchema brings the schema to what a command needs, or says how to.
+func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
+	if need == schemaAny {
+		return nil
+	}
+	look, cancel := context.WithTimeout(ctx, statementDeadline)
+	defer cancel()
+	version, err := d.schemaVersion(look)
+	if err != nil {
+		return err
+	}
+	if need == schemaMigrate && version < migrations.Latest() {
+		_, err := migrations.Up(ctx, d.DSN) // bounded by the migrations themselves
+		return err
+	}
+	return schemaProblem(version, migrations.Latest())
+}
+
+// schemaProblem compares the database's version with the binary's.
+func schemaProblem(have, latest int64) error {
+	switch {
+	case have == 0:
+		return errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")
+	case have < latest:
+		return fmt.Errorf("the schema is at version %d, this belfry needs %d; bring it up with `belfry migrate up`", have, latest)
+	case have > latest:
+		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", migrations.ErrNewer, have, latest)
+	}
+	return nil
+}
+
+// schemaVersion returns the newest migration that the database has; 0 when it
+// has none, or no belfry schema at all.
+func (d *database) schemaVersion(ctx context.Context) (int64, error) {
+	var exists bool
+	if err := d.Pool.QueryRow(ctx, queries.SQL("SchemaExists")).Scan(&exists); err != nil {
+		return 0, fmt.Errorf("look for the belfry schema: %w", err)
+	}
+	if !exists {
+		return 0, nil
+	}
+	var version int64
+	if err := d.Pool.QueryRow(ctx, queries.SQL("SchemaVersion")).Scan(&version); err != nil {
+		return 0, fmt.Errorf("read the schema's version: %w", err)
+	}
+	return version, nil
+}
+
+// now returns the database's clock.
+func (d *database) now(ctx context.Context) (time.Time, error) {
+	var t time.Time
+	err := d.Pool.QueryRow(ctx, queries.SQL("ServerClock")).Scan(&t)
+	return t, err
+}
+
+// unreachableError says that no connection could be made, where to, and what to
+// do about it.
+type unreachableError struct {
+	at     address
+	from   source
+	err    error
+	waited time.Duration
+}
+
+func (e *unreachableError) Unwrap() error { return &exitError{codeUnavailable, e.err} }
+
+// Error names the host, the reason and the three ways out.
+func (e *unreachableError) Error() string {
+	where := "database.url"
+	if e.from.name != "" {
+		where = e.from.name
+	}
+	return fmt.Sprintf(`cannot reach PostgreSQL at %s: %s
+three ways out:
+  1. start that server, or open the way to it
+  2. correct the address, which comes from %s: postgres://user:password@host:5432/database
+  3. leave database.url unset everywhere: belfry then runs a private PostgreSQL`, e.at, e.reason(), where)
+}
+
+// reason is the kernel's or the server's own word, without the driver's.
+func (e *unreachableError) reason() string {
+	var server *pgconn.PgError
+	var network *net.OpError
+	switch {
+	case errors.As(e.err, &server):
+		return server.Message
+	case pgconn.Timeout(e.err), errors.Is(e.err, context.DeadlineExceeded):
+		return "no answer within " + short(e.waited)
+	case errors.As(e.err, &network):
+		return network.Err.Error()
+	}
+	return strings.ReplaceAll(e.err.Error(), "\n", " ")
+}

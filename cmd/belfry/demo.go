@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/internal/demo"
+)
+
+func newDemoCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Watch jobs run, crash, resume and stop on generated channels, and check the result",
+		Long: fmt.Sprintf(`Generate channels, run jobs for them with runners that are processes of their
+own, kill one with SIGKILL in mid-job, abort another job by SQL, and prove by
+independent SQL that nobody was left out and nobody was told twice.
+
+It works in a database of its own, %s, on the configured server: made if
+need be, emptied before each demo, kept afterwards to be looked at. A schema that
+no demo made, or that holds anybody else's jobs, is not touched. Without
+database.url the server is belfry's private PostgreSQL. Settings of runners and
+channels do not apply.
+
+Exit codes: 0 if every job was PROCESSED, nothing is missing or there twice, the
+kill and the abort both hit a job in its middle, and nothing came after the abort;
+otherwise 1.`, demo.DefaultDatabase),
+		Example: `  belfry demo
+  belfry demo --channels 1000000
+  belfry demo --json | jq '.jobs[] | {id, status, missing, duplicates}'`,
+		Args: noArgs,
+	}
+	n := flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", grouped(demo.DefaultChannels)),
+		intBetween(demo.LeastChannels, demo.MostChannels))
+	name := flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")",
+		func(text string) (string, error) { return text, demo.CheckDatabase(text) })
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+			return a.demo(ctx, db, n.or(demo.DefaultChannels), name.or(demo.DefaultDatabase), *asJSON)
+		})
+	}
+	return cmd
+}
+
+// demo is `belfry demo`.
+func (a *app) demo(ctx context.Context, db *database, n int64, name string, asJSON bool) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find belfry's own binary: %w", err)
+	}
+	screen := a.stdout
+	if asJSON {
+		screen = a.stderr
+	}
+	_, tty := terminal(screen, a.environ)
+	report, err := demo.Run(ctx, demo.Config{
+		Channels: n, Database: name, Server: db.Pool, DSN: db.DSN,
+		Executable: executable, Environ: a.environ,
+		Screen: screen, Color: tty && !a.hasVariable("NO_COLOR"),
+	})
+	if asJSON {
+		err = errors.Join(err, a.printJSON(report))
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("demo: %w", err)
+	case !report.OK:
+		return &exitError{codeFailure, errors.New("demo: a promise was broken")}
+	case !asJSON:
+		a.printf("%s", whatNext(db, name))
+	}
+	return nil
+}
+
+// whatNext says how to go on from a demo.
+func whatNext(db *database, name string) string {
+	text := `
+Try next:
+  make run                              # keeps a daemon up, until Ctrl-C
+and in another terminal:
+  bin/belfry channels generate 100000
+  bin/belfry enqueue --type inbox,push --category operator_notice \
+      --title "Hello" --everyone
+  bin/belfry jobs list
+`
+	if db.Private != nil {
+		return text + fmt.Sprintf("The demo's rows stay in database %s; while the daemon is up:\n  psql '%s'\n", name, db.Private.DSN(name))
+	}
+	return text + fmt.Sprintf("The demo's rows stay in database %s of the same server.\n", name)
+}

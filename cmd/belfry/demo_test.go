@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/demo"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// demoPatience bounds what a test of the demo waits for.
+const demoPatience = 3 * time.Minute
+
+// demoProcess is `belfry demo --json` in a process of its own.
+type demoProcess struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func startDemo(t *testing.T, db *dbtest.DB) *demoProcess {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), demoPatience)
+	t.Cleanup(cancel)
+	p := new(demoProcess)
+	p.cmd = exec.CommandContext(ctx, binary(t), "demo", "--json", "--channels", "10000", "--database", db.Name)
+	p.cmd.Env = append(p.cmd.Environ(), mainVariable+"=1", "BELFRY_DATABASE_URL="+db.DSN)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	require.NoError(t, p.cmd.Start())
+	return p
+}
+
+// end waits for the process and returns its exit code.
+func (p *demoProcess) end(t *testing.T) code {
+	t.Helper()
+	_ = p.cmd.Wait() // the exit code says it
+	require.True(t, p.cmd.ProcessState.Exited(), "%s\n%s", p.cmd.ProcessState, p.stderr.String())
+	return code(p.cmd.ProcessState.ExitCode())
+}
+
+func (p *demoProcess) report(t *testing.T) demo.Report {
+	t.Helper()
+	var report demo.Report
+	d := json.NewDecoder(&p.stdout)
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&report), p.stderr.String())
+	require.False(t, d.More(), "one document")
+	return report
+}
+
+// until waits until an SQL condition is true.
+func (p *demoProcess) until(t *testing.T, db *dbtest.DB, condition string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), demoPatience)
+	defer cancel()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var done *bool // NULL and errors: not yet, the schema may not be there
+		if err := db.Pool.QueryRow(ctx, condition).Scan(&done); err == nil && done != nil && *done {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			require.NoError(t, ctx.Err(), "waiting for %s", condition)
+		}
+	}
+}
+
+const (
+	demoRunnerWorks = `SELECT EXISTS (SELECT FROM belfry.jobs WHERE status = 'RUNNING' AND chunks > 0)`
+	noDemoSession   = `SELECT NOT EXISTS (SELECT FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'belfry%')`
+)
+
+func TestDemoProcess_ProvesAndReportsJSON(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewEmpty(t)
+	p := startDemo(t, db)
+	require.Equal(t, codeDone, p.end(t), p.stderr.String())
+	report := p.report(t)
+	require.True(t, report.OK)
+	require.Len(t, report.Jobs, 5)
+	for _, j := range report.Jobs {
+		require.Zero(t, j.Missing)
+		require.Zero(t, j.Duplicates)
+	}
+	require.Contains(t, p.stderr.String(), "kill -9", "the narration goes to standard error")
+	p.until(t, db, noDemoSession)
+}
+
+// A row that goes away behind the demo's back is missed: exit code 1.
+func TestDemoProcess_AMissingRowIsExitCode1(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewEmpty(t)
+	p := startDemo(t, db)
+	p.until(t, db, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = 4`)
+	_, err := db.Pool.Exec(t.Context(), `DELETE FROM belfry.notifications WHERE job_id = 4 AND channel_id = (SELECT min(channel_id) FROM belfry.notifications WHERE job_id = 4)`)
+	require.NoError(t, err)
+	require.Equal(t, codeFailure, p.end(t))
+	report := p.report(t)
+	require.False(t, report.OK)
+	require.Len(t, report.Problems, 1)
+	require.Equal(t, int64(1), report.Jobs[3].Missing)
+	require.Contains(t, p.stderr.String(), "a promise was broken")
+}
+
+func TestDemoProcess_RefusesADatabaseInUse(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t) // has a belfry schema that no demo made
+	p := startDemo(t, db)
+	require.Equal(t, codeFailure, p.end(t))
+	require.False(t, p.report(t).OK)
+	require.Contains(t, p.stderr.String(), "the demo does not touch what it did not make")
+}
+
+func TestDemoProcess_InterruptedLeavesNothingRunning(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewEmpty(t)
+	p := startDemo(t, db)
+	p.until(t, db, demoRunnerWorks)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	require.Equal(t, codeFailure, p.end(t))
+	require.False(t, p.report(t).OK, "what was seen is reported all the same")
+	require.Contains(t, p.stderr.String(), "interrupted by a signal")
+	p.until(t, db, noDemoSession)
+}
+
+func TestDemo_BadFlags(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flag, value, want string }{
+		{"--channels", "9999", "whole numbers from 10000 to 10000000"},
+		{"--channels", "many", "whole numbers from 10000 to 10000000"},
+		{"--database", "Belfry", "up to 63 of a-z, 0-9 and _"},
+	} {
+		r := command(t, nil, "demo", c.flag, c.value)
+		require.Equal(t, codeUsage, r.code)
+		require.Contains(t, r.stderr, c.flag)
+		require.Contains(t, r.stderr, c.want)
+	}
+}

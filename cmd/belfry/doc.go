@@ -1,0 +1,37 @@
+// Command belfry sends bulk notifications as an operator wants them sent: one
+// job at a time per lane, resumable to the row, stoppable at once.
+//
+// The command only wires: it reads the configuration, opens the database, calls
+// the packages and shows what they return. What a job is and what is guaranteed
+// about it is the job package's matter, and PostgreSQL keeps it.
+//
+// # Streams
+//
+// Data goes to standard output, and nothing else does: with --json exactly one
+// JSON document, an array where things are listed. Logs, progress and remarks
+// go to standard error. A command that fails prints no data unless the data says
+// what failed (doctor, run).
+//
+// # Exit codes
+//
+// Codes are part of the interface, see code in exit.go: 0 done, 1 failure, 2
+// usage, 4 a job was aborted, 69 the database is unreachable, 75 another runner
+// holds the lane, 78 the configuration is wrong.
+//
+// # Configuration
+//
+// Defaults, then a file, then BELFRY_ variables, then flags; the later wins. A
+// key, variable or value that is not understood is an error before anything is
+// done, and every problem is reported at once. See config.go.
+//
+// # Signals
+//
+// The first SIGINT or SIGTERM asks: run and daemon finish the chunk in progress
+// and hand the job back with its cursor, other commands stop. The second one
+// insists: the chunk in progress is rolled back. Either way no row is lost or
+// written twice, because a chunk is one transaction.
+//
+// # What it does not promise
+//
+// Human-readable output may change between releases; --json output only grows.
+package main

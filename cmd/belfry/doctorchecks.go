@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/pgserver"
+)
+
+// serverFacts is the row of DoctorServer.
+type serverFacts struct {
+	VersionNumber     int
+	Version           string
+	ReadOnly          bool
+	Fsync             bool
+	FullPageWrites    bool
+	SynchronousCommit string
+	BackendPid        uint32
+}
+
+func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
+	var facts serverFacts
+	var clientPID uint32 // what the connection's other end said its pid was
+	err := db.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		clientPID = c.Conn().PgConn().PID()
+		rows, err := c.Query(ctx, queries.SQL("DoctorServer"))
+		if err != nil {
+			return err
+		}
+		facts, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[serverFacts])
+		return err
+	})
+	if err != nil {
+		d.note("server", healthFailed, "", "%s", err)
+		return
+	}
+	switch {
+	case facts.VersionNumber < pgserver.MinMajor*10_000:
+		d.note("server", healthFailed, fmt.Sprintf("use PostgreSQL %d or later", pgserver.MinMajor), "PostgreSQL %s is too old", facts.Version)
+	case facts.ReadOnly:
+		d.note("server", healthFailed, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
+	default:
+		d.note("server", healthOK, "", "PostgreSQL %s", facts.Version)
+	}
+	d.checkDurability(facts)
+	if clientPID != facts.BackendPid {
+		d.note("pooler", healthWarning, "set runner.listen: false behind a pooler in transaction mode; polling finds everything, a little later",
+			"a pooler stands between belfry and PostgreSQL")
+	}
+	d.checkConnections(ctx, s, db)
+}
+
+func (d *doctor) checkDurability(facts serverFacts) {
+	var off []string
+	if !facts.Fsync {
+		off = append(off, "fsync")
+	}
+	if !facts.FullPageWrites {
+		off = append(off, "full_page_writes")
+	}
+	switch {
+	case len(off) > 0:
+		d.note("durability", healthWarning, "turn it on, unless this data may be lost",
+			"%s off: a crash of the machine can corrupt the database", strings.Join(off, " and "))
+	case facts.SynchronousCommit == "off":
+		d.note("durability", healthWarning, "turn synchronous_commit on for belfry's user: a crash may forget messages that were sent, and send them again",
+			"synchronous_commit is off")
+	default:
+		d.note("durability", healthOK, "", "fsync, full_page_writes and synchronous_commit are on")
+	}
+}
+
+func (d *doctor) checkConnections(ctx context.Context, s settings, db *database) {
+	var allowed, used int
+	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorConnections")).Scan(&allowed, &used); err != nil {
+		d.note("connections", healthFailed, "", "%s", err)
+		return
+	}
+	// The doctor's own connections are among those used.
+	free := allowed - used + int(db.Pool.Stat().TotalConns())
+	if free < s.Database.MaxConnections {
+		d.note("connections", healthWarning, "lower database.max_connections or raise the server's max_connections",
+			"%d of %d are in use, belfry may want %d", used, allowed, s.Database.MaxConnections)
+		return
+	}
+	d.note("connections", healthOK, "", "%d of %d in use", used, allowed)
+}
+
+func (d *doctor) checkPrivileges(ctx context.Context, db *database) {
+	type lack struct{ Relation, Missing string }
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"))
+	var lacks []lack
+	if err == nil {
+		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByName[lack])
+	}
+	if err != nil {
+		d.note("privileges", healthFailed, "", "%s", err)
+		return
+	}
+	for _, l := range lacks {
+		d.note("privileges", healthFailed, fmt.Sprintf("GRANT %s ON %s TO %s", l.Missing, l.Relation, pgx.Identifier{db.Address.User}.Sanitize()),
+			"%s lacks %s on %s", db.Address.User, l.Missing, l.Relation)
+	}
+	if len(lacks) == 0 {
+		d.note("privileges", healthOK, "", "%s may do all that a runner does", db.Address.User)
+	}
+}
+
+func (d *doctor) checkChannels(ctx context.Context, s settings, db *database) {
+	store, err := channels.New(s.Channels)
+	var faults []channels.Fault
+	if err == nil {
+		faults, err = store.Check(ctx, db.Pool)
+	}
+	if err != nil {
+		d.note("channels", healthFailed, "", "%s", err)
+		return
+	}
+	fatal := false
+	for _, f := range faults {
+		status := healthWarning
+		if f.Fatal {
+			status, fatal = healthFailed, true
+		}
+		d.note("channels", status, f.Remedy, "%s", faultText(store.Relation(), f))
+	}
+	if fatal {
+		return
+	}
+	bound, err := store.Bound(ctx, db.Pool)
+	switch {
+	case err != nil:
+		d.note("channels", healthFailed, "", "%s", err)
+	case bound.IsZero():
+		d.note("channels", healthWarning, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", "%s is empty", store.Relation())
+	case len(faults) == 0:
+		d.note("channels", healthOK, "", "%s keeps the contract", store.Relation())
+	}
+}
+
+func faultText(relation string, f channels.Fault) string {
+	if f.Column == "" {
+		return relation + ": " + f.Problem
+	}
+	return relation + "." + f.Column + ": " + f.Problem
+}
+
+// overdueAfter is how long a due job may wait before it looks as if nobody came.
+const overdueAfter = time.Minute
+
+func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
+	type stale struct {
+		ID     int64
+		Lane   string
+		Runner string
+		Age    time.Duration
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorStale"), pgx.StrictNamedArgs{"stale_after": s.Runner.StaleAfter})
+	var list []stale
+	if err == nil {
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[stale])
+	}
+	if err != nil {
+		d.note("jobs", healthFailed, "", "%s", err)
+		return
+	}
+	for _, j := range list {
+		d.note("jobs", healthWarning, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, short(j.Age))
+	}
+	var waiting int64
+	var longest time.Duration
+	var unknown []string
+	err = db.Pool.QueryRow(ctx, queries.SQL("DoctorOverdue"), pgx.StrictNamedArgs{"types": []string{"inbox", "push"}}).Scan(&waiting, &longest, &unknown)
+	switch {
+	case err != nil:
+		d.note("jobs", healthFailed, "", "%s", err)
+	case len(unknown) > 0:
+		d.note("jobs", healthWarning, "run the program that was built with them", "due jobs are of types that this belfry does not run: %s", strings.Join(unknown, ", "))
+	case longest > overdueAfter:
+		d.note("jobs", healthWarning, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", counted(waiting, "job"), short(longest))
+	case len(list) == 0:
+		d.note("jobs", healthOK, "", "%s due, none stale", counted(waiting, "job"))
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// keywordPassword finds a password in a keyword/value connection string, quoted
+// or not.
+var keywordPassword = regexp.MustCompile(`(?i)\b((?:ssl)?password)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
+
+// withoutPassword returns a connection string that may be shown. What cannot be
+// taken apart is not shown at all.
+func withoutPassword(dsn string) string {
+	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
+		return keywordPassword.ReplaceAllString(dsn, "$1=...")
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "(not shown: not a URL)"
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	for name := range query {
+		if strings.Contains(strings.ToLower(name), "password") {
+			query.Del(name)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// parseURLProblem says what kind of thing is wrong with a connection string and
+// repeats none of it: what cannot be parsed cannot be redacted with certainty.
+func parseURLProblem(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "`: "); i >= 0 {
+		text = text[i+len("`: "):]
+	}
+	text, _, _ = strings.Cut(text, " (")
+	text = strings.Replace(text, "failed to ", "cannot ", 1)
+	return "is no connection string (" + text + "); write it as postgres://user:password@host:5432/database"
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+)
+
+// previewLimit bounds --preview, which has to look at every candidate.
+const previewLimit = 2 * time.Minute
+
+func newEnqueueCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "enqueue --type TYPE --category CATEGORY --title TITLE AUDIENCE",
+		Short: "Request a bulk notification, or several of different types as a group",
+		Long: `Request a bulk notification: one job, or with several types a group of jobs that
+are shown, aborted and resumed together. The ids are printed, one to a line.
+
+` + audienceHelp + `
+
+Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
+in the local time zone.
+
+The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
+		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
+  belfry enqueue --type push --category question_content --title "Who knows?" --city Seoul --radius 30km
+  belfry enqueue --type inbox --category operator_notice --title "Maintenance" --platform ios,android --at "2026-11-20 08:50"
+  belfry enqueue --near 37.57,126.98 --radius 30km --preview`,
+		Args: noArgs,
+	}
+	e := addEnqueueFlags(a, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		audience, err := e.audience.audience(a, cmd)
+		if err != nil {
+			return err
+		}
+		if *e.preview {
+			return a.countAudience(cmd, audience, previewLimit, *e.json)
+		}
+		types, spec, err := e.spec(a, audience)
+		if err != nil {
+			return err
+		}
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			return a.enqueue(ctx, db, types, spec, *e.json)
+		})
+	}
+	return cmd
+}
+
+// enqueueFlags are the flags of `belfry enqueue`.
+type enqueueFlags struct {
+	audience                audienceFlags
+	types                   *[]string
+	category, title, body   *string
+	data, lane              *string
+	idempotencyKey, request *string
+	priority                *parsed[int64]
+	at, deliverAt           *parsed[time.Time]
+	preview, json           *bool
+}
+
+func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
+	f := cmd.Flags()
+	f.SortFlags = false
+	instant := instantParser(a.now, time.Local)
+	return enqueueFlags{
+		types:          f.StringSlice("type", nil, "job `TYPE`, as inbox or push; several make a group"),
+		category:       f.String("category", "", "`CATEGORY`: popular_content, question_content, operator_notice, or your own"),
+		title:          f.String("title", "", "`TITLE`, 1 to 200 characters"),
+		body:           f.String("body", "", "`TEXT`, up to 10,000 characters"),
+		data:           f.String("data", "", "further content as a `JSON` object, up to 16,384 bytes"),
+		audience:       addAudienceFlags(cmd),
+		at:             flagOf(f, "at", "TIME", "do not start before this time (default: now)", instant),
+		deliverAt:      flagOf(f, "deliver-at", "TIME", "deliver messages at this time, which may be after --at (default: at once)", instant),
+		lane:           f.String("lane", "", "`LANE`: jobs in one lane exclude each other (default: default)"),
+		priority:       flagOf(f, "priority", "N", "-1000 to 1000, higher is more urgent (default 0)", intBetween(-1000, 1000)),
+		idempotencyKey: f.String("idempotency-key", "", "`KEY` with which repeating the request returns the first job"),
+		request:        f.String("requested-by", "", "`WHO` asks (default: user@host)"),
+		preview:        f.Bool("preview", false, "only count the audience"),
+		json:           addJSON(cmd),
+	}
+}
+
+// spec checks what can be checked without the database.
+func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Spec, error) {
+	var missing []string
+	for _, f := range []struct{ name, value string }{
+		{"--type", strings.Join(*e.types, "")}, {"--category", *e.category}, {"--title", *e.title},
+	} {
+		if strings.TrimSpace(f.value) == "" {
+			missing = append(missing, f.name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, job.Spec{}, usagef("%s needed", strings.Join(missing, ", "))
+	}
+	if e.at.value != nil && e.deliverAt.value != nil && e.deliverAt.value.Before(*e.at.value) {
+		return nil, job.Spec{}, usagef("--deliver-at is before --at; allowed values: the same time or a later one")
+	}
+	spec := job.Spec{
+		Category: *e.category, Title: *e.title, Body: *e.body, Audience: audience, Lane: *e.lane,
+		Priority: int(e.priority.or(0)), ScheduleAt: e.at.value, DeliverAt: e.deliverAt.value,
+		IdempotencyKey: *e.idempotencyKey, RequestedBy: *e.request,
+	}
+	if spec.RequestedBy == "" {
+		spec.RequestedBy = a.whoami()
+	}
+	if *e.data != "" {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(*e.data), &object); err != nil || object == nil {
+			return nil, job.Spec{}, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*e.data, 60))
+		}
+		spec.Data = json.RawMessage(*e.data)
+	}
+	return *e.types, spec, nil
+}
+
+// enqueue requests the jobs and prints their ids.
+func (a *app) enqueue(ctx context.Context, db *database, types []string, spec job.Spec, asJSON bool) error {
+	store := job.NewStore(db.Pool)
+	before, err := db.now(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []int64
+	if len(types) == 1 {
+		spec.Type = types[0]
+		var id int64
+		id, err = store.Enqueue(ctx, spec)
+		ids = []int64{id}
+	} else {
+		ids, err = store.EnqueueGroup(ctx, types, spec)
+	}
+	if err != nil {
+		return enqueueProblem(err, spec)
+	}
+	made := jobsAndGroup{Jobs: make([]job.Job, 0, len(ids))}
+	for _, id := range ids {
+		j, err := store.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		made.Jobs, made.GroupID = append(made.Jobs, j), j.GroupID
+	}
+	if asJSON {
+		return a.printJSON(made)
+	}
+	for _, j := range made.Jobs {
+		a.printf("%d\n", j.ID)
+		if j.CreatedAt.Before(before) {
+			a.remark("job %d was enqueued before, at %s, with the same idempotency key; it is %s", j.ID, clock(j.CreatedAt), j.Status)
+			continue
+		}
+		a.remark("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due(j, before))
+	}
+	if made.GroupID != nil {
+		a.remark("group %s", made.GroupID)
+	}
+	return nil
+}
+
+func due(j job.Job, now time.Time) string {
+	if wait := j.ScheduleAt.Sub(now); wait > time.Second {
+		return clock(j.ScheduleAt) + ", in " + short(wait)
+	}
+	return "now; `belfry run` or a running daemon takes it"
+}
+
+// columnFlags are the flags that fill the columns of a job.
+var columnFlags = map[string]string{
+	"schedule_at": "at", "deliver_at": "deliver-at", "idempotency_key": "idempotency-key", "requested_by": "requested-by",
+	"type": "type", "category": "category", "title": "title", "body": "body", "data": "data", "lane": "lane", "priority": "priority",
+}
+
+// enqueueProblem names the flag at fault for what the database refused, and says
+// how to repeat a request whose outcome is unknown.
+func enqueueProblem(err error, spec job.Spec) error {
+	var invalid *job.InvalidError
+	if errors.As(err, &invalid) {
+		text := strings.TrimPrefix(invalid.Message, "belfry.jobs.")
+		flag := "--" + columnFlags[invalid.Column]
+		if invalid.Column == "audience" {
+			flag = flagForAudience(text)
+		}
+		if flag == "--" {
+			flag = invalid.Column
+		}
+		if _, problem, ok := strings.Cut(text, ": "); ok {
+			text = problem
+		}
+		return &exitError{codeUsage, errors.New(withHint(flag+": "+text, invalid.Hint))}
+	}
+	if errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "" {
+		return fmt.Errorf("%w; the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)", err)
+	}
+	return err
+}
+
+// countAudience prints how many channels an audience matches now.
+func (a *app) countAudience(cmd *cobra.Command, audience channels.Audience, limit time.Duration, asJSON bool) error {
+	return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+		store, err := channels.New(s.Channels)
+		if err != nil {
+			return err
+		}
+		n, err := store.Count(ctx, db.Pool, audience)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return a.printJSON(audienceCount{audience, n})
+		}
+		a.printf("%d\n", n)
+		a.remark("%s: %s", audience, counted(n, "active channel"))
+		return nil
+	})
+}
+
+// audienceCount is the JSON of a preview.
+type audienceCount struct {
+	Audience channels.Audience `json:"audience"`
+	Channels int64             `json:"channels"`
+}

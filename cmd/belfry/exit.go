@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/job"
+)
+
+// code is an exit code. The values follow sysexits(3) where it has one, so that
+// systemd, cron wrappers and Kubernetes can tell "try later" from "fix me".
+type code int
+
+const (
+	codeDone          code = 0
+	codeFailure       code = 1
+	codeUsage         code = 2
+	codeAborted       code = 4
+	codeUnavailable   code = 69 // EX_UNAVAILABLE
+	codeHeld          code = 75 // EX_TEMPFAIL
+	codeConfiguration code = 78 // EX_CONFIG
+)
+
+// exitCodes documents every code once, for `belfry help exit-codes` and docs/cli.md.
+var exitCodes = []struct {
+	code    code
+	meaning string
+}{
+	{codeDone, "done. run: everything it ran was PROCESSED, or nothing was due. daemon: stopped by a signal."},
+	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor. doctor: a check failed."},
+	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
+	{codeAborted, "run: a job it ran was aborted by an operator."},
+	{codeUnavailable, "the database is unreachable, or refuses connections. Trying again may help."},
+	{codeHeld, "run: another runner holds the lane, nothing was run. Trying again later helps."},
+	{codeConfiguration, "the configuration is wrong. Nothing was done, and trying again does not help."},
+}
+
+// exitError is an error that decides the exit code.
+type exitError struct {
+	code code
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usagef returns an error of the caller's making: bad flags or arguments.
+func usagef(format string, args ...any) error {
+	return &exitError{codeUsage, fmt.Errorf(format, args...)}
+}
+
+// errInterrupted is the cause of a context that a signal cancelled.
+var errInterrupted = errors.New("interrupted by a signal")
+
+// codeOf decides the exit code of a command that returned err.
+func codeOf(err error) code {
+	var exit *exitError
+	var config *configError
+	switch {
+	case err == nil:
+		return codeDone
+	case errors.Is(err, context.Canceled): // by a signal, whatever it cut short
+		return codeFailure
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &config):
+		return config.code()
+	case errors.Is(err, pgserver.ErrNotInstalled), unreachable(err):
+		return codeUnavailable
+	default:
+		return codeFailure
+	}
+}
+
+// unreachable reports whether err means that no statement can reach the
+// database, rather than that a statement went wrong.
+func unreachable(err error) bool {
+	var connect *pgconn.ConnectError
+	var refused *net.OpError
+	if errors.Is(err, job.ErrUnreachable) || errors.As(err, &connect) || errors.As(err, &refused) {
+		return true
+	}
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return false
+	}
+	switch {
+	case strings.HasPrefix(server.Code, "08"), // connection exceptions
+		strings.HasPrefix(server.Code, "57P"), // shut down, crashed, starting up
+		server.Code == "53300":                // too many connections
+		return true
+	}
+	return false
+}
+
+// explain turns an error into what the person at the terminal reads.
+func explain(ctx context.Context, err error) string {
+	var invalid *job.InvalidError
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &invalid):
+		return withHint(err.Error(), invalid.Hint)
+	case errors.As(err, &server):
+		return withHint(err.Error(), server.Hint)
+	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
+		return errInterrupted.Error()
+	}
+	return err.Error()
+}
+
+func withHint(text, hint string) string {
+	if hint == "" || strings.Contains(text, hint) {
+		return text
+	}
+	return text + "\n  " + hint
+}

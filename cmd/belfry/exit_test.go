@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/job"
+)
+
+func TestCodeOf(t *testing.T) {
+	t.Parallel()
+	server := func(code string) error { return fmt.Errorf("list jobs: %w", &pgconn.PgError{Code: code}) }
+	wrapped := func(err error) error { return errors.Join(fmt.Errorf("doing: %w", err), nil) }
+	flag := problem{from: source{sourceFlag, "--log-level"}}
+	for _, c := range []struct {
+		err  error
+		want code
+	}{
+		{nil, codeDone},
+		{errors.New("something"), codeFailure},
+		{usagef("bad"), codeUsage},
+		{wrapped(&exitError{codeHeld, errors.New("held")}), codeHeld},
+		{&configError{[]problem{flag}}, codeUsage},
+		{&configError{[]problem{flag, {}}}, codeConfiguration},
+		{&pgserver.NotInstalledError{}, codeUnavailable},
+		{wrapped(job.ErrUnreachable), codeUnavailable},
+		{wrapped(&pgconn.ConnectError{}), codeUnavailable},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, codeUnavailable},
+		{server("08006"), codeUnavailable},
+		{server("57P01"), codeUnavailable},
+		{server("53300"), codeUnavailable},
+		{server("57014"), codeFailure},
+		{server("42P01"), codeFailure},
+		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
+		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
+	} {
+		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
+	}
+}
+
+func TestExitCodes_AreAllDocumented(t *testing.T) {
+	t.Parallel()
+	documented := make(map[code]bool)
+	for _, e := range exitCodes {
+		require.NotEmpty(t, e.meaning)
+		documented[e.code] = true
+	}
+	for _, c := range []code{codeDone, codeFailure, codeUsage, codeAborted, codeUnavailable, codeHeld, codeConfiguration} {
+		require.True(t, documented[c], c)
+	}
+}
+
+func TestExplain_ShowsTheServersHintOnce(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("list jobs: %w", &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied", Hint: "Ask the owner."})
+	require.Equal(t, "list jobs: ERROR: permission denied (SQLSTATE 42501)\n  Ask the owner.", explain(t.Context(), err))
+	invalid := &job.InvalidError{Column: "title", Message: "belfry.jobs.title: is blank", Hint: "Nothing was written."}
+	require.Equal(t, "belfry.jobs.title: is blank (Nothing was written.)", explain(t.Context(), invalid))
+}
+
+// deadEnd is a standard output on a full disk.
+type deadEnd struct{}
+
+func (deadEnd) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	a := &app{stdout: deadEnd{}, stderr: &stderr, now: time.Now}
+	require.Equal(t, codeFailure, a.execute(t.Context(), []string{"version"}))
+	require.Equal(t, "belfry: write standard output: no space left on device\n", stderr.String())
+}

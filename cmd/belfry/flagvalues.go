@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/pflag"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+// parsed is a flag whose text becomes a T. Its errors say what is allowed; pflag
+// puts the flag's name before them.
+type parsed[T any] struct {
+	parse func(string) (T, error)
+	kind  string // what help shows after the flag's name
+	text  string
+	value *T // nil until given
+}
+
+func (p *parsed[T]) Set(text string) error {
+	v, err := p.parse(text)
+	if err != nil {
+		return err
+	}
+	p.text, p.value = text, &v
+	return nil
+}
+
+func (p *parsed[T]) String() string { return p.text }
+func (p *parsed[T]) Type() string   { return p.kind }
+
+// or returns the given value, or otherwise the default.
+func (p *parsed[T]) or(value T) T {
+	if p.value == nil {
+		return value
+	}
+	return *p.value
+}
+
+// flagOf adds a flag that parse understands.
+func flagOf[T any](flags *pflag.FlagSet, name, kind, usage string, parse func(string) (T, error)) *parsed[T] {
+	p := &parsed[T]{parse: parse, kind: kind}
+	flags.Var(p, name, usage)
+	return p
+}
+
+// intBetween parses whole numbers of a range.
+func intBetween(low, high int64) func(string) (int64, error) {
+	return func(text string) (int64, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < low || n > high {
+			if high == math.MaxInt64 {
+				return 0, fmt.Errorf("allowed values: whole numbers from %d", low)
+			}
+			return 0, fmt.Errorf("allowed values: whole numbers from %d to %d", low, high)
+		}
+		return n, nil
+	}
+}
+
+// oneOf parses one of a list.
+func oneOf(allowed ...string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if !slices.Contains(allowed, text) {
+			return "", fmt.Errorf("allowed values: %s%s", strings.Join(allowed, ", "), didYouMean(text, allowed))
+		}
+		return text, nil
+	}
+}
+
+// parseDuration parses durations that are not negative.
+func parseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("allowed values: durations with their unit, as 30s, 5m or 1h30m")
+	}
+	return d, nil
+}
+
+// parseGroup parses the id of a group of jobs.
+func parseGroup(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(uuid.Nil.String()) {
+		return uuid.Nil, fmt.Errorf("allowed values: a group's id, as 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74; `belfry jobs list --json` shows them")
+	}
+	return id, nil
+}
+
+// units of distance, in metres, the longer names first where one ends another.
+var distanceUnits = []struct {
+	name   string
+	metres float64
+}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}}
+
+// maxDistance is half the earth's circumference: no two places are farther apart.
+const maxDistance = 20_037_509
+
+// parseDistance parses 30km, 500m or 12.5mi into metres. A bare number is
+// refused: 30 metres and 30 kilometres are not the same bulk.
+func parseDistance(text string) (float64, error) {
+	const allowed = "allowed values: 1m to 20037.509km, with the unit m, km or mi, as 30km"
+	for _, unit := range distanceUnits {
+		number, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(text)), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if metres := n * unit.metres; err == nil && metres >= 1 && metres <= maxDistance {
+			return metres, nil
+		}
+		break
+	}
+	return 0, fmt.Errorf("%s", allowed)
+}
+
+// parsePoint parses LATITUDE,LONGITUDE in degrees.
+func parsePoint(text string) (channels.Point, error) {
+	first, second, ok := strings.Cut(text, ",")
+	latitude, err1 := strconv.ParseFloat(strings.TrimSpace(first), 64)
+	longitude, err2 := strconv.ParseFloat(strings.TrimSpace(second), 64)
+	within := math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180 // false for NaN
+	if !ok || err1 != nil || err2 != nil || !within {
+		return channels.Point{}, fmt.Errorf("allowed values: LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98")
+	}
+	return channels.Point{Latitude: latitude, Longitude: longitude}, nil
+}
+
+// localLayouts are the forms of a time without a zone, read in the local one.
+var localLayouts = []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"}
+
+// instantParser parses an instant: RFC 3339, +DURATION from now, or a date and
+// time in the given zone. The zone and now are the process's; the database
+// compares the result with its own clock.
+func instantParser(now func() time.Time, zone *time.Location) func(string) (time.Time, error) {
+	return func(text string) (time.Time, error) {
+		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return t.UTC(), nil
+		}
+		if d, ok := strings.CutPrefix(text, "+"); ok {
+			if ahead, err := parseDuration(d); err == nil {
+				return now().Add(ahead).UTC(), nil
+			}
+		}
+		for _, layout := range localLayouts {
+			t, err := time.ParseInLocation(layout, text, zone)
+			if err != nil {
+				continue
+			}
+			if t.Format(layout) != text { // an hour that the change of clocks skips
+				return time.Time{}, fmt.Errorf("%s does not exist in the time zone %s", text, zone)
+			}
+			return t.UTC(), nil
+		}
+		return time.Time{}, fmt.Errorf(`allowed values: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`)
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+func TestParseDistance(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]float64{
+		"30km": 30_000, "30 km": 30_000, "1.5KM": 1500, "500m": 500, "20mi": 32_186.88, "1m": 1, "20037.509km": 20_037_509, " 2km ": 2000,
+	} {
+		got, err := parseDistance(text)
+		require.NoError(t, err, text)
+		require.InDelta(t, want, got, 1e-6, text)
+	}
+	for _, text := range []string{"", "30", "km", "0m", "0.5m", "-3km", "30 miles", "20038km", "NaNkm", "Infkm", "1e9km", "30km2"} {
+		_, err := parseDistance(text)
+		require.ErrorContains(t, err, "allowed values: 1m to 20037.509km", text)
+	}
+}
+
+func TestParsePoint(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]channels.Point{
+		"37.57,126.98": {Latitude: 37.57, Longitude: 126.98},
+		" -90 , 180 ":  {Latitude: -90, Longitude: 180},
+		"0,-0.5":       {Latitude: 0, Longitude: -0.5},
+	} {
+		got, err := parsePoint(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "37.57", "37.57;126.98", "91,0", "0,181", "NaN,0", "0,NaN", "1,2,3", "a,b"} {
+		_, err := parsePoint(text)
+		require.ErrorContains(t, err, "LATITUDE,LONGITUDE", text)
+	}
+}
+
+func TestInstant(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	seoul := time.FixedZone("KST", 9*3600)
+	parse := instantParser(func() time.Time { return now }, seoul)
+	for text, want := range map[string]time.Time{
+		"2026-11-20T08:50:00+09:00": time.Date(2026, 11, 19, 23, 50, 0, 0, time.UTC),
+		"2026-11-20T08:50:00Z":      time.Date(2026, 11, 20, 8, 50, 0, 0, time.UTC),
+		"2026-11-20T08:50:00.25Z":   time.Date(2026, 11, 20, 8, 50, 0, 250_000_000, time.UTC),
+		"+10m":                      now.Add(10 * time.Minute),
+		"+1h30m":                    now.Add(90 * time.Minute),
+		"+0s":                       now,
+		"2026-11-20 08:50":          time.Date(2026, 11, 19, 23, 50, 0, 0, time.UTC),
+		"2026-11-20 08:50:30":       time.Date(2026, 11, 19, 23, 50, 30, 0, time.UTC),
+		"2026-11-20T08:50":          time.Date(2026, 11, 19, 23, 50, 0, 0, time.UTC),
+	} {
+		got, err := parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "tomorrow", "10m", "-10m", "+-10m", "+10", "2026-13-01 00:00", "2026-11-20", "08:50", "2026-02-30 10:00"} {
+		_, err := parse(text)
+		require.ErrorContains(t, err, "allowed values: RFC 3339", text)
+	}
+}
+
+// An hour that the change to summer time skips names no instant.
+func TestInstant_SkippedHour(t *testing.T) {
+	t.Parallel()
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skipf("no time zone data: %v", err)
+	}
+	parse := instantParser(time.Now, berlin)
+	_, err = parse("2026-03-29 02:30")
+	require.EqualError(t, err, "2026-03-29 02:30 does not exist in the time zone Europe/Berlin")
+	_, err = parse("2026-03-29 03:30")
+	require.NoError(t, err)
+}
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	d, err := parseDuration("1h30m")
+	require.NoError(t, err)
+	require.Equal(t, 90*time.Minute, d)
+	for _, text := range []string{"", "30", "-1s", "soon"} {
+		_, err := parseDuration(text)
+		require.ErrorContains(t, err, "durations with their unit", text)
+	}
+}
+
+func TestGrouped(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 7: "7", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -999: "-999"} {
+		require.Equal(t, want, grouped(n))
+	}
+}
+
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 1500 * time.Microsecond: "2ms", 1540 * time.Millisecond: "1.5s",
+		42*time.Second + 400*time.Millisecond: "42s", 90 * time.Second: "1m30s", 26*time.Hour + 3*time.Minute: "26h03m",
+	} {
+		require.Equal(t, want, short(d))
+	}
+}
+
+// A title must not move the cursor of the terminal that shows it.
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a b [2Jc", oneLine("a\nb\x1b[2Jc", 20))
+	require.Equal(t, "안녕…", oneLine("안녕하세요", 3))
+	require.Equal(t, "a b", oneLine("a\u009bb", 3))
+}

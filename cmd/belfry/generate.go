@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"math"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+// maxGenerated keeps a slip of the finger from filling the disk.
+const maxGenerated = 1_000_000_000
+
+func newChannelsGenerateCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "generate N",
+		Short: "Make N channels at real cities, for trials and benchmarks",
+		Long: `Make N channels at real cities, in proportion to the cities' population. About 1 %
+are inactive and 0.5 % have no location. The addresses are made up and reach
+nobody. All of them are written, or none.`,
+		Example: `  belfry channels generate 300000
+  belfry channels generate 1000000 --seed 7`,
+		Args: exactArgs("N"),
+	}
+	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1 and on (default 0)", intBetween(0, math.MaxInt64))
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		n, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || n < 1 || n > maxGenerated {
+			return usagef("%q channels cannot be generated; allowed values: 1 to %d", oneLine(args[0], 60), maxGenerated)
+		}
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+			store, err := channels.New(s.Channels)
+			if err != nil {
+				return err
+			}
+			show := a.newTicker()
+
+			result, err := store.Generate(ctx, db.Pool, n, channels.GenerateOptions{
+				Seed: uint64(seed.or(0)), //nolint:gosec // not negative
+				Progress: func(made int64) {
+					show.tell("%s / %s channels, %d%%, %s", grouped(made), grouped(n), 100*made/n, show.perSecond(made))
+				},
+			})
+			took := show.end()
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(result)
+			}
+			a.printf("%s in %s\n", counted(result.Channels, "channel"), took)
+			return nil
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+func newJobsCommand(a *app) *cobra.Command {
+	return newGroup("jobs", "List jobs, show one, or its timeline",
+		newJobsListCommand(a), newJobsShowCommand(a), newJobsEventsCommand(a))
+}
+
+func newJobsListCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs, newest first",
+		Example: `  belfry jobs list
+  belfry jobs list --status RUNNING,PENDING --lane default
+  belfry jobs list --limit 100 --before 1234 --json`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	statuses := f.StringSlice("status", nil, "only jobs in these `STATUSES`: "+statusNames())
+	kind := f.String("type", "", "only jobs of this `TYPE`")
+	category := f.String("category", "", "only jobs of this `CATEGORY`")
+	lane := f.String("lane", "", "only jobs of this `LANE`")
+	group := flagOf(f, "group", "UUID", "only jobs of this group", parseGroup)
+	limit := flagOf(f, "limit", "N", "at most so many, 1 to 1000 (default 20)", intBetween(1, 1000))
+	before := flagOf(f, "before", "ID", "only jobs older than this one, for the next page", intBetween(1, math.MaxInt64))
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		filter := job.Filter{Type: *kind, Category: *category, Lane: *lane, GroupID: group.value, BeforeID: before.or(0), Limit: int(limit.or(20))}
+		for _, s := range *statuses {
+			status := job.Status(strings.ToUpper(strings.TrimSpace(s)))
+			if !status.Valid() {
+				return usagef("invalid argument %q for \"--status\" flag: allowed values: %s", s, statusNames())
+			}
+			filter.Statuses = append(filter.Statuses, status)
+		}
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			jobs, err := job.NewStore(db.Pool).List(ctx, filter)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(emptyList(jobs))
+			}
+			return a.listJobs(jobs, filter)
+		})
+	}
+	return cmd
+}
+
+// listJobs prints the table, or what to do when there is nothing in it.
+func (a *app) listJobs(jobs []job.Job, filter job.Filter) error {
+	limit := filter.Limit
+	filter.Limit = 0
+	if len(jobs) == 0 {
+		if filter.Type+filter.Category+filter.Lane == "" && filter.GroupID == nil && filter.BeforeID == 0 && len(filter.Statuses) == 0 {
+			a.printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
+		} else {
+			a.printf("no job matches; `belfry jobs list` without flags shows the newest of all\n")
+		}
+		return nil
+	}
+	t := newTable(">ID", "STATUS", "TYPE", "CATEGORY", "LANE", ">DONE", ">ROWS", "DUE", "TITLE")
+	for _, j := range jobs {
+		t.add(fmt.Sprint(j.ID), string(j.Status), j.Type, j.Category, j.Lane, done(j), grouped(j.RowsWritten), clock(j.ScheduleAt), oneLine(j.Title, 60))
+	}
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	if len(jobs) == limit {
+		a.remark("there may be more: --before %d shows the next page", jobs[len(jobs)-1].ID)
+	}
+	return nil
+}
+
+func newJobsShowCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show one job",
+		Example: "  belfry jobs show 17",
+		Args:    exactArgs("ID"),
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := jobID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			j, err := job.NewStore(db.Pool).Get(ctx, id)
+			if err != nil {
+				return notFound(err)
+			}
+			if *asJSON {
+				return a.printJSON(j)
+			}
+			a.showJob(j)
+			return nil
+		})
+	}
+	return cmd
+}
+
+// showJob prints what there is to say about a job, a field to a line.
+func (a *app) showJob(j job.Job) {
+	field := func(name, format string, args ...any) {
+		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
+	}
+	field("job", "%d, %s", j.ID, j.Type)
+	field("status", "%s%s", j.Status, nextStep(j))
+	if j.GroupID != nil {
+		field("group", "%s", j.GroupID)
+	}
+	field("category", "%s", j.Category)
+	field("title", "%s", j.Title)
+	if j.Body != "" {
+		field("body", "%s", j.Body)
+	}
+	if string(j.Data) != "{}" {
+		field("data", "%s", j.Data)
+	}
+	field("audience", "%s", j.Audience)
+	field("lane", "%s, priority %d", j.Lane, j.Priority)
+	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
+	if j.IdempotencyKey != nil {
+		field("idempotency key", "%s", *j.IdempotencyKey)
+	}
+	field("due", "%s", clock(j.ScheduleAt))
+	if j.DeliverAt != nil {
+		field("deliver", "%s", clock(*j.DeliverAt))
+	}
+	if j.StartedAt != nil {
+		field("started", "%s", clock(*j.StartedAt))
+	}
+	if j.FinishedAt != nil {
+		field("finished", "%s", clock(*j.FinishedAt))
+	}
+	field("progress", "%s; %s, %s read in %s", done(j), counted(j.RowsWritten, "row"), counted(j.ChannelsRead, "channel"), counted(j.Chunks, "chunk"))
+	if j.Bound != nil {
+		field("cursor", "%s of bound %s", orNone(j.Cursor), orNone(*j.Bound))
+	}
+	field("attempts", "%d, fencing token %d", j.Attempts, j.Fence)
+	if j.Runner != "" && j.HeartbeatAt != nil {
+		field("runner", "%s, heartbeat %s", j.Runner, clock(*j.HeartbeatAt))
+	}
+	if j.LastError != "" {
+		field("last error", "%s", j.LastError)
+	}
+}
+
+// nextStep is what an operator can do about a job that is at rest.
+func nextStep(j job.Job) string {
+	switch j.Status {
+	case job.Aborted:
+		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
+	case job.Failed:
+		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
+	case job.Pending, job.Running, job.Processed:
+	}
+	return ""
+}
+
+func newJobsEventsCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "events ID",
+		Short:   "Show a job's timeline, oldest first",
+		Example: "  belfry jobs events 17 --json",
+		Args:    exactArgs("ID"),
+	}
+	limit := flagOf(cmd.Flags(), "limit", "N", "at most so many, 1 to 1000 (default 100)", intBetween(1, 1000))
+	after := flagOf(cmd.Flags(), "after", "ID", "only events after this one, for the next page", intBetween(0, math.MaxInt64))
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := jobID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			store := job.NewStore(db.Pool)
+			if _, err := store.Get(ctx, id); err != nil {
+				return notFound(err)
+			}
+			n := int(limit.or(100))
+			events, err := store.Events(ctx, id, after.or(0), n)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(emptyList(events))
+			}
+			return a.listEvents(events, n)
+		})
+	}
+	return cmd
+}
+
+func (a *app) listEvents(events []job.Event, limit int) error {
+	if len(events) == 0 {
+		a.printf("no more events\n")
+		return nil
+	}
+	t := newTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
+	for _, e := range events {
+		var detail struct {
+			Cursor string `json:"cursor"`
+			Rows   *int64 `json:"rows_written"`
+		}
+		rows := ""
+		// A detail of another shape has nothing for these columns.
+		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
+			rows = grouped(*detail.Rows)
+		}
+		t.add(clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, oneLine(e.Reason, 200))
+	}
+	if err := t.write(a.stdout); err != nil {
+		return err
+	}
+	if len(events) == limit {
+		a.remark("there may be more: --after %d shows the next page", events[len(events)-1].ID)
+	}
+	return nil
+}
+
+// notFound adds where to look.
+func notFound(err error) error {
+	if errors.Is(err, job.ErrNotFound) {
+		return withAdvice(err, "`belfry jobs list` shows what there is")
+	}
+	return err
+}
+
+func withAdvice(err error, advice string) error { return fmt.Errorf("%w; %s", err, advice) }
+
+// emptyList makes the JSON of no rows [] rather than null.
+func emptyList[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// done is how far a job is, in percent of the keys to examine.
+func done(j job.Job) string {
+	switch {
+	case j.Status == job.Processed:
+		return "100%"
+	case j.ChannelsTotal == nil || *j.ChannelsTotal <= 0:
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", min(99, 100*j.ChannelsRead / *j.ChannelsTotal)) // the total is an estimate
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func statusNames() string {
+	var names []string
+	for _, s := range job.Statuses() {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
+}
+
+// jobsAndGroup is what the commands print that change or make jobs.
+type jobsAndGroup struct {
+	GroupID *uuid.UUID `json:"group_id"`
+	Jobs    []job.Job  `json:"jobs"`
+}

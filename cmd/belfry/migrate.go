@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/migrations"
+)
+
+func newMigrateCommand(a *app) *cobra.Command {
+	return newGroup("migrate", "Bring the database's schema up or down, or show where it is",
+		newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a))
+}
+
+// migrationReport is the JSON of `belfry migrate up` and `down`.
+type migrationReport struct {
+	Applied []int64 `json:"applied"`
+	Undone  []int64 `json:"undone"`
+	Version int64   `json:"version"`
+}
+
+func newMigrateUpCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply every pending migration",
+		Long: `Apply every pending migration, each in a transaction of its own. Several nodes may
+do this at once: one works, the others wait and then find nothing to do.`,
+		Args: noArgs,
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+			applied, err := migrations.Up(ctx, db.DSN)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(migrationReport{emptyList(applied), []int64{}, migrations.Latest()})
+			}
+			for _, v := range applied {
+				a.printf("applied %d\n", v)
+			}
+			a.printf("the schema is at version %d\n", migrations.Latest())
+			return nil
+		})
+	}
+	return cmd
+}
+
+func newMigrateDownCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "down --to VERSION",
+		Short: "Undo migrations, and with them their data",
+		Long: `Undo migrations down to, and not including, VERSION. The data in the tables that
+go is lost; --to 0 removes everything. For development and for undoing a release
+at once.`,
+		Example: "  belfry migrate down --to 2 --yes",
+		Args:    noArgs,
+	}
+	to := flagOf(cmd.Flags(), "to", "VERSION", "the version to end at; 0 removes everything", intBetween(0, math.MaxInt64))
+	yes := cmd.Flags().Bool("yes", false, "yes, lose the data")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if to.value == nil {
+			return usagef("migrate down needs --to VERSION; 0 removes everything")
+		}
+		if !*yes {
+			return usagef("migrate down loses the data of what it undoes; say --yes if that is meant")
+		}
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+			undone, err := migrations.Down(ctx, db.DSN, *to.value)
+			if err != nil {
+				return err
+			}
+			version, err := db.schemaVersion(ctx)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(migrationReport{[]int64{}, emptyList(undone), version})
+			}
+			for _, v := range undone {
+				a.printf("undone %d\n", v)
+			}
+			a.printf("the schema is at version %d\n", version)
+			return nil
+		})
+	}
+	return cmd
+}
+
+func newMigrateStatusCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withDatabase(cmd, schemaAny, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			list, err := migrations.List(ctx, db.DSN)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return a.printJSON(emptyList(list))
+			}
+			t := newTable(">VERSION", "APPLIED", "TITLE")
+			pending := 0
+			for _, m := range list {
+				at := "pending"
+				if m.Applied != nil {
+					at = clock(*m.Applied)
+				} else {
+					pending++
+				}
+				t.add(fmt.Sprint(m.Version), at, m.Title)
+			}
+			if err := t.write(a.stdout); err != nil {
+				return err
+			}
+			if pending > 0 {
+				a.remark("%s pending; apply with `belfry migrate up`", counted(int64(pending), "migration"))
+			}
+			return nil
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// printJSON writes the one JSON document of a command.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// checkedWriter remembers the first error, so that a command whose data did not
+// arrive does not claim to be done.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
+// printf writes data for people to standard output.
+func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, format, args...) }
+
+// remark writes a line for people to standard error.
+func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format+"\n", args...) }
+
+// table is aligned text. A heading that starts with ">" is a column of numbers,
+// flush right.
+type table struct {
+	headings []string
+	rows     [][]string
+}
+
+func newTable(headings ...string) *table { return &table{headings: headings} }
+
+// add appends a row, a cell for each heading.
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write renders the table. No line ends in blanks.
+func (t *table) write(w io.Writer) error {
+	widths := make([]int, len(t.headings))
+	right := make([]bool, len(t.headings))
+	head := make([]string, len(t.headings))
+	for i, h := range t.headings {
+		head[i], right[i] = strings.CutPrefix(h, ">")
+	}
+	all := append([][]string{head}, t.rows...)
+	for _, row := range all {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range all {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if right[i] {
+				line.WriteString(pad + cell + "  ")
+			} else {
+				line.WriteString(cell + pad + "  ")
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// grouped renders a count with thousands separators: 1,234,567.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// counted renders a count with its noun: 1 job, 2 jobs.
+func counted(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return grouped(n) + " " + noun + "s"
+}
+
+// short renders a duration at the precision that people read.
+func short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return d.String()
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// clock renders an instant in local time, to the second.
+func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// oneLine keeps a text from breaking a table or a terminal: control characters
+// become spaces, and it is cut at width.
+func oneLine(s string, width int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+// terminal reports whether w is a terminal that understands cursor movement, and
+// its file descriptor.
+func terminal(w io.Writer, environ []string) (fd int, ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	for _, e := range environ {
+		if e == "TERM=dumb" {
+			return 0, false
+		}
+	}
+	return int(f.Fd()), true
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

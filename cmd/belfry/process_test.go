@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// process is belfry in a process of its own.
+type process struct {
+	*exec.Cmd
+
+	stdout, stderr locked
+	ended          chan struct{}
+}
+
+// locked is a buffer that may be read while a process writes to it.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs belfry with only the given environment; it is killed if it still
+// runs when the test ends.
+func start(t *testing.T, environ []string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.CommandContext(t.Context(), binary(t), args...), ended: make(chan struct{})}
+	p.Dir, p.Env = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), mainVariable + "=1"}, environ...)
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	require.NoError(t, p.Start())
+	go func() {
+		defer close(p.ended)
+		_ = p.Wait() // the exit code is in ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill() // usually gone already
+		<-p.ended
+	})
+	return p
+}
+
+// exit waits for the process to end and returns its exit code.
+func (p *process) exit(t *testing.T) code {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("belfry does not end; stderr so far:\n%s", p.stderr.String())
+	}
+	return code(p.ProcessState.ExitCode())
+}
+
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+}
+
+// bulk returns a database with n channels and a job for all of them.
+func bulk(t *testing.T, n int) *dbtest.DB {
+	t.Helper()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, $1::int) n`, n)
+	require.NoError(t, err)
+	_, err = job.NewStore(db.Pool).Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"})
+	require.NoError(t, err)
+	return db
+}
+
+// small makes chunks of ten, so that a run can be caught in its middle.
+func small(db *dbtest.DB) []string {
+	return []string{
+		"BELFRY_DATABASE_URL=" + db.DSN, "BELFRY_RUNNER_CHUNK_MIN_ROWS=1",
+		"BELFRY_RUNNER_CHUNK_INITIAL_ROWS=10", "BELFRY_RUNNER_CHUNK_MAX_ROWS=10",
+		// Longer than the tests' patience: nothing ends by itself.
+		"BELFRY_RUNNER_GRACE_PERIOD=2m", "BELFRY_RUNNER_STATEMENT_TIMEOUT=2m", "BELFRY_RUNNER_STALE_AFTER=5m",
+	}
+}
+
+func waitUntil(t *testing.T, pool *pgxpool.Pool, condition string) {
+	t.Helper()
+	require.NoError(t, until(t.Context(), pool, condition))
+}
+
+// only returns the only job.
+func only(t *testing.T, db *dbtest.DB) job.Job {
+	t.Helper()
+	j, err := job.NewStore(db.Pool).Get(t.Context(), 1)
+	require.NoError(t, err)
+	return j
+}
+
+func count(t *testing.T, db *dbtest.DB, what string) (n int64) {
+	t.Helper()
+	require.NoError(t, db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM "+what).Scan(&n))
+	return n
+}
+
+// I3: the chunk in progress is finished and its job handed back, and what was
+// written is exactly what the cursor says.
+func TestProcess_TermHandsTheJobBackAtItsCursor(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 100_000)
+	p := start(t, small(db), "run", "--json")
+	waitUntil(t, db.Pool, "SELECT chunks >= 3 FROM belfry.jobs")
+	p.terminate(t)
+	require.Equal(t, codeFailure, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stderr.String(), "job 1 (inbox): handed back at cursor ")
+	require.Contains(t, p.stderr.String(), "belfry: interrupted by a signal; run again to go on\n")
+	require.Contains(t, p.stdout.String(), `"interrupted": true`)
+
+	j := only(t, db)
+	require.Equal(t, job.Pending, j.Status)
+	require.Less(t, j.RowsWritten, int64(100_000))
+	require.Equal(t, j.RowsWritten, count(t, db, "belfry.notifications"))
+	require.Equal(t, j.RowsWritten, count(t, db, "belfry.notifications WHERE channel_id <= (SELECT cursor::bigint FROM belfry.jobs)"))
+
+	again := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "run")
+	require.Equal(t, codeDone, again.exit(t), again.stderr.String())
+	require.Contains(t, again.stderr.String(), "job 1 (inbox): claimed, from cursor "+j.Cursor)
+	require.Equal(t, int64(100_000), count(t, db, "belfry.notifications"))
+}
+
+// The first signal waits for the chunk in progress, the second one does not: the
+// chunk is rolled back, though the statement it hangs in would go on.
+func TestProcess_SecondTermRollsTheChunkBack(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 100)
+	holder, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = holder.Exec(t.Context(), "LOCK TABLE belfry.notifications IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+
+	p := start(t, small(db), "run")
+	const hangs = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	waitUntil(t, db.Pool, hangs)
+	p.terminate(t)
+	waitUntil(t, db.Pool, hangs) // the chunk is still in progress
+	select {
+	case <-p.ended:
+		t.Fatalf("one signal ended the chunk in progress: %s", p.stderr.String())
+	default:
+	}
+	p.terminate(t)
+	require.Equal(t, codeFailure, p.exit(t), p.stderr.String())
+	require.NoError(t, holder.Rollback(t.Context()))
+	j := only(t, db)
+	require.Equal(t, job.Pending, j.Status)
+	require.Empty(t, j.Cursor)
+	require.Zero(t, count(t, db, "belfry.notifications"))
+}
+
+// A daemon that is told to stop has done what it should.
+func TestProcess_DaemonHandsTheJobBackAndTellsSystemd(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 100_000)
+	socket := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, manager.Close()) }()
+	told := func() string {
+		require.NoError(t, manager.SetReadDeadline(time.Now().Add(patience)))
+		buffer := make([]byte, 100)
+		n, err := manager.Read(buffer)
+		require.NoError(t, err)
+		return string(buffer[:n])
+	}
+	p := start(t, append(small(db), "NOTIFY_SOCKET="+socket), "daemon")
+	require.Equal(t, "READY=1", told())
+	waitUntil(t, db.Pool, "SELECT chunks >= 3 FROM belfry.jobs")
+	p.terminate(t)
+	require.Equal(t, "STOPPING=1", told())
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Empty(t, p.stdout.String())
+	require.Contains(t, p.stderr.String(), `"message":"daemon stopped"`)
+	j := only(t, db)
+	require.Equal(t, job.Pending, j.Status)
+	require.Equal(t, j.RowsWritten, count(t, db, "belfry.notifications"))
+}
+
+// A command that waits for the database ends when it is asked to.
+func TestProcess_TermEndsAnyCommand(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 1)
+	holder, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = holder.Exec(t.Context(), "LOCK TABLE belfry.jobs IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	p := start(t, small(db), "jobs", "list")
+	waitUntil(t, db.Pool, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+	p.terminate(t)
+	require.Equal(t, codeFailure, p.exit(t))
+	require.Equal(t, "belfry: interrupted by a signal\n", p.stderr.String())
+}
+
+// Without database.url belfry brings its own PostgreSQL, migrates it, and leaves
+// nothing running.
+func TestProcess_PrivateServer(t *testing.T) {
+	t.Parallel()
+	if _, err := pgserver.Find(t.Context()); err != nil {
+		t.Skipf("no PostgreSQL on this machine: %v", err)
+	}
+	dir := privateDir(t)
+	environ := []string{"BELFRY_SERVER_DATA_DIR=" + dir, "HOME=" + dir}
+	p := start(t, environ, "enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Equal(t, "1\n", p.stdout.String())
+	require.Empty(t, postmasters(t, dir), "a server was left running")
+
+	p = start(t, environ, "jobs", "list")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stdout.String(), "PENDING", "what was enqueued is kept")
+	require.Empty(t, postmasters(t, dir))
+}
+
+// privateDir is a short directory that the server's account can enter.
+func privateDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "belfry-cmd-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the server's account has to pass through
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+// postmasters lists the pid files of servers below a directory.
+func postmasters(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "*", "data", "postmaster.pid"))
+	require.NoError(t, err)
+	return found
+}
+
+// No PostgreSQL at all: the three ways out, and the code that says that it is not
+// belfry's fault.
+func TestProcess_NoPostgreSQL(t *testing.T) {
+	t.Parallel()
+	r := &exitError{codeUnavailable, &pgserver.NotInstalledError{}}
+	require.Equal(t, codeUnavailable, codeOf(r))
+	require.Equal(t, codeUnavailable, codeOf(&pgserver.NotInstalledError{}))
+	require.Contains(t, r.Error(), "three ways out")
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+const (
+	redrawEvery = 100 * time.Millisecond // of the live line
+	plainEvery  = 2 * time.Second        // between lines about one job
+)
+
+// Events of job.Progress that are no entries of a timeline.
+const (
+	eventChunk = "chunk"
+	eventLost  = "lost"
+)
+
+// progress shows how a run goes: one line that is redrawn on a terminal, lines
+// now and then elsewhere. Logs go through it too, so that they do not end up in
+// the middle of the live line. It is safe for concurrent use.
+type progress struct {
+	mu    sync.Mutex
+	out   io.Writer
+	now   func() time.Time
+	width func() int // of the terminal; nil: not a terminal
+	live  string     // the line on the terminal, not ended yet
+	shown map[int64]time.Time
+	drawn time.Time
+}
+
+// newProgress writes to standard error.
+func (a *app) newProgress() *progress {
+	p := &progress{out: a.stderr, now: a.now, shown: make(map[int64]time.Time)}
+	if fd, ok := terminal(a.stderr, a.environ); ok {
+		p.width = func() int {
+			if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+				return w
+			}
+			return 80
+		}
+	}
+	return p
+}
+
+// observe is the runner's observer.
+func (p *progress) observe(u job.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	switch {
+	case u.Event != eventChunk:
+		p.shown[u.Job.ID] = now
+		p.print(transition(u))
+		if u.Job.Status != job.Running {
+			delete(p.shown, u.Job.ID)
+		}
+	case p.width != nil:
+		if p.live == "" || now.Sub(p.drawn) >= redrawEvery {
+			p.drawn = now
+			p.draw(oneLine(advance(u), max(p.width()-1, 20)))
+		}
+	case now.Sub(p.shown[u.Job.ID]) >= plainEvery:
+		p.shown[u.Job.ID] = now
+		p.print(advance(u))
+	}
+}
+
+// Write passes logs on, above the live line.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	live := p.live
+	p.draw("")
+	n, err := p.out.Write(b)
+	p.draw(live)
+	return n, err
+}
+
+// line shows a line: in place of the last one on a terminal, below it elsewhere.
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.width == nil {
+		p.print(text)
+		return
+	}
+	p.draw(oneLine(text, max(p.width()-1, 20)))
+}
+
+// end removes the live line.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw("")
+}
+
+// print writes a line that stays.
+func (p *progress) print(line string) {
+	p.draw("")
+	_, _ = io.WriteString(p.out, line+"\n")
+}
+
+// draw replaces the live line, or removes it if line is empty.
+func (p *progress) draw(line string) {
+	if p.width == nil || line == p.live {
+		return
+	}
+	// Overwriting and blanking the rest flickers less than erasing first.
+	rest := utf8.RuneCountInString(p.live) - utf8.RuneCountInString(line)
+	_, _ = io.WriteString(p.out, "\r"+line+strings.Repeat(" ", max(rest, 0)))
+	if line == "" {
+		_, _ = io.WriteString(p.out, "\r")
+	}
+	p.live = line
+}
+
+func label(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
+
+// advance is one line about a job that is under way.
+func advance(u job.Progress) string {
+	j := u.Job
+	line := label(j) + ": " + grouped(j.ChannelsRead)
+	if j.ChannelsTotal != nil && *j.ChannelsTotal > 0 {
+		line += fmt.Sprintf(" / %s channels, %s", grouped(*j.ChannelsTotal), done(j))
+	} else {
+		line += " channels"
+	}
+	line += fmt.Sprintf(", %s", counted(j.RowsWritten, "row"))
+	if u.KeysPerSecond > 0 {
+		line += fmt.Sprintf(", %s/s", grouped(int64(u.KeysPerSecond)))
+	}
+	if u.ETA >= 0 {
+		line += ", " + short(u.ETA) + " left"
+	}
+	return line
+}
+
+// transition is one line about what became of a job.
+func transition(u job.Progress) string {
+	j := u.Job
+	from := "from the start"
+	if j.Cursor != "" {
+		from = "from cursor " + j.Cursor
+	}
+	switch u.Event {
+	case job.EventClaimed:
+		return label(j) + ": claimed, " + from + ": " + oneLine(j.Title, 60)
+	case job.EventResumed:
+		return label(j) + ": taken over, its run was stale, " + from
+	case job.EventFinished:
+		return label(j) + ": processed, " + counted(j.RowsWritten, "row") + " in " + counted(j.Chunks, eventChunk) + took(j)
+	case job.EventAborted:
+		return label(j) + ": aborted at cursor " + orNone(j.Cursor) + ", " + counted(j.RowsWritten, "row") + " written" + nextStep(j)
+	case job.EventFailed:
+		return label(j) + ": failed at cursor " + orNone(j.Cursor) + ": " + oneLine(j.LastError, 500) + nextStep(j)
+	case job.EventInterrupted:
+		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + ", " + counted(j.RowsWritten, "row") + " written; the next run goes on from there"
+	case eventLost:
+		return label(j) + ": this run is over, another runner has the job"
+	}
+	return label(j) + ": " + u.Event
+}
+
+// took is how long a job took from its first claim, pauses included.
+func took(j job.Job) string {
+	if j.StartedAt == nil || j.FinishedAt == nil {
+		return ""
+	}
+	return ", " + short(j.FinishedAt.Sub(*j.StartedAt))
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The groups of `belfry help`.
+const (
+	groupJobs     = "jobs"
+	groupChannels = "channels"
+	groupOperate  = "operate"
+)
+
+// newRootCommand returns the whole command tree.
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "belfry",
+		Short: "Bulk notifications: one job at a time, resumable to the row, stoppable at once",
+		Long: `belfry sends bulk notifications as an operator wants them sent: one job at a
+time per lane, at a load the database can carry, resumable to the row, and
+stoppable at once. Everything that matters is in PostgreSQL.
+
+Without database.url it runs a private PostgreSQL in the user's data directory.`,
+		Example: `  belfry channels generate 300000
+  belfry enqueue --type inbox,push --category operator_notice --title "Maintenance at 9" --everyone
+  belfry run`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          runGroup,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.configFile, "config", "", "configuration `FILE` (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
+	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
+	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
+	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
+	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")
+
+	root.SetFlagErrorFunc(flagProblem)
+	root.AddGroup(
+		&cobra.Group{ID: groupJobs, Title: "Jobs:"},
+		&cobra.Group{ID: groupChannels, Title: "Recipients:"},
+		&cobra.Group{ID: groupOperate, Title: "Operation:"},
+	)
+	root.SetCompletionCommandGroupID(groupOperate)
+	root.SetHelpCommandGroupID(groupOperate)
+	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newEnqueueCommand(a), newJobsCommand(a),
+		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a))
+	inGroup(root, groupChannels, newChannelsCommand(a))
+	inGroup(root, groupOperate, newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newDemoCommand(a), newVersionCommand(a))
+	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
+	return root
+}
+
+// keyAnnotation marks a flag that stands for a key of the configuration.
+const keyAnnotation = "belfry_key"
+
+// keyFlag adds such a flag. Its value is text, as a variable's is.
+func keyFlag(flags *pflag.FlagSet, name, key, usage string) {
+	flags.String(name, "", usage+" (key "+key+")")
+	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
+}
+
+func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// newGroup returns a command that only has subcommands.
+func newGroup(use, short string, subcommands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: runGroup}
+	c.AddCommand(subcommands...)
+	return c
+}
+
+// runGroup answers a group named without, or with an unknown, subcommand.
+func runGroup(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(args) == 0 && !cmd.HasParent() {
+		return cmd.Help()
+	}
+	if len(args) == 0 {
+		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
+	}
+	suggestion := didYouMean(args[0], names)
+	if suggestion == "" {
+		suggestion = "; there are: " + strings.Join(names, ", ")
+	}
+	return usagef("unknown command %q for %q%s", oneLine(args[0], 60), cmd.CommandPath(), suggestion)
+}
+
+// flagProblem adds what was probably meant to an unknown flag.
+func flagProblem(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		return usagef("%w%s", err, didYouMean("--"+unknown.GetSpecifiedName(), names))
+	}
+	return &exitError{codeUsage, err}
+}
+
+// named is a command without the program's name, which every message starts with.
+func named(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments, got %q", named(cmd), oneLine(args[0], 60))
+	}
+	return nil
+}
+
+// exactArgs wants the named arguments.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usagef("%s takes %s, got %s", named(cmd), strings.Join(names, " "), counted(int64(len(args)), "argument"))
+		}
+		return nil
+	}
+}
+
+// jobID parses the id of a job.
+func jobID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return 0, usagef("%q is not a job's id; allowed values: whole numbers from 1, as `belfry jobs list` shows them", oneLine(text, 60))
+	}
+	return id, nil
+}
+
+// addJSON adds --json.
+func addJSON(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("json", false, "print one JSON document")
+}
+
+// newExitCodesTopic is `belfry help exit-codes`.
+func newExitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("Exit codes are part of belfry's interface:\n\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "  %2d  %s\n", e.code, e.meaning)
+	}
+	return &cobra.Command{Use: "exit-codes", Short: "What belfry's exit codes mean", Long: b.String()}
+}
+
+// newConfigurationTopic is `belfry help configuration`.
+func newConfigurationTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString(`Defaults, then a file, then environment variables, then flags; the later wins.
+The file is the one that --config or BELFRY_CONFIG names, otherwise ./config.yaml
+if it exists. An unknown key, an unknown BELFRY_ variable or a value that cannot
+be used ends every command with exit code 78, before anything is done. A
+variable that is empty counts as not set. Lists are separated by commas.
+
+Keys and their variables; config.yaml documents each:
+
+`)
+	for _, k := range configKeys() {
+		fmt.Fprintf(&b, "  %-28s %s\n", k.Name, k.Variable)
+	}
+	return &cobra.Command{Use: "configuration", Short: "Where settings come from", Long: b.String()}
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// runFlags are common to run and daemon.
+type runFlags struct{ migrate *bool }
+
+func addRunFlags(cmd *cobra.Command) runFlags {
+	keyFlag(cmd.Flags(), "lane", "runner.lanes", "serve only these `LANES`, separated by commas")
+	keyFlag(cmd.Flags(), "runner-name", "runner.name", "`NAME` of this runner, unique among the living")
+	return runFlags{cmd.Flags().Bool("migrate", false, "apply pending migrations first")}
+}
+
+func (f runFlags) schema() schemaNeed {
+	if *f.migrate {
+		return schemaMigrate
+	}
+	return schemaCurrent
+}
+
+func newRunCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run what is due, then exit (for cron, a systemd timer, a Kubernetes CronJob)",
+		Long: `Claim and run what is due, one job after the other, resume what another runner
+left behind, and exit when nothing is left.
+
+SIGINT or SIGTERM: the chunk in progress is finished, its job handed back with
+its cursor, and the exit code is 1 because work is left; the next run goes on
+from there. A second signal rolls the chunk in progress back instead.
+
+Exit codes: 0 all that ran was PROCESSED, or nothing was due; 1 a job FAILED, or
+interrupted; 4 a job was aborted; 69 the database is unreachable; 75 another
+runner holds the lane and nothing was run.`,
+		Example: `  belfry run
+  belfry run --lane default --wait 5m
+  */5 * * * * belfry run --json >>/var/log/belfry.json    # crontab`,
+		Args: noArgs,
+	}
+	flags := addRunFlags(cmd)
+	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 0s)", parseDuration)
+	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.run(cmd, flags.schema(), wait.or(0), *quiet, *asJSON)
+	}
+	return cmd
+}
+
+// run is `belfry run`.
+func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet, asJSON bool) (err error) {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	show := a.newProgress()
+	defer show.end()
+	logger := a.logger(s, show, true)
+	db, err := a.open(ctx, s, need, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	var options []job.Option
+	if !quiet {
+		options = append(options, job.WithObserver(show.observe))
+	}
+	runner, err := newRunner(s, db, logger, options...)
+	if err != nil {
+		return err
+	}
+	defer a.stopHard(runner)()
+	outcome, err := a.runDue(ctx, runner, s.Runner.PollInterval, wait)
+	show.end()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := a.printJSON(runReport{emptyList(outcome.Jobs), emptyList(outcome.Held), outcome.Interrupted}); err != nil {
+			return err
+		}
+	}
+	return a.judge(outcome, s, db, quiet)
+}
+
+// runReport is the JSON of `belfry run`.
+type runReport struct {
+	Jobs        []job.Job `json:"jobs"` // as they were when their run ended
+	Held        []job.Job `json:"held"` // RUNNING under other runners
+	Interrupted bool      `json:"interrupted"`
+}
+
+// newRunner wires a runner that knows belfry's own job types.
+func newRunner(s settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, error) {
+	store, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	return job.NewRunner(db.Pool, s.Runner, outbox.Types(store), append(options, job.WithLogger(logger))...)
+}
+
+// stopHard passes the second signal on to the runner. The returned function ends
+// that and waits for it.
+func (a *app) stopHard(runner *job.Runner) func() {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-a.hard:
+			runner.StopNow(errInterrupted)
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
+}
+
+// runDue runs what is due. While other runners hold the lanes and nothing could
+// be run, it looks again every interval until wait is over.
+func (a *app) runDue(ctx context.Context, runner *job.Runner, interval, wait time.Duration) (job.Outcome, error) {
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
+	look := time.NewTicker(interval)
+	defer look.Stop()
+	for {
+		outcome, err := runner.RunDue(ctx)
+		if err != nil || outcome.Interrupted || len(outcome.Jobs) > 0 || len(outcome.Held) == 0 || wait == 0 {
+			return outcome, err
+		}
+		select {
+		case <-look.C:
+		case <-patience.C:
+			return outcome, nil
+		case <-ctx.Done():
+			outcome.Interrupted = true
+			return outcome, nil
+		}
+	}
+}
+
+// judge decides the exit code of a run and says why.
+func (a *app) judge(outcome job.Outcome, s settings, db *database, quiet bool) error {
+	var failed, aborted []string
+	for _, j := range outcome.Jobs {
+		switch j.Status {
+		case job.Failed:
+			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, oneLine(j.LastError, 500)))
+		case job.Aborted:
+			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED", j.ID))
+		case job.Pending, job.Running, job.Processed:
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return &exitError{codeFailure, errors.New(strings.Join(append(failed, aborted...), "\n  "))}
+	case outcome.Interrupted:
+		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
+	case len(aborted) > 0:
+		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
+	case len(outcome.Jobs) == 0 && len(outcome.Held) > 0:
+		return &exitError{codeHeld, errors.New(heldBy(outcome.Held, s.Runner.StaleAfter, db))}
+	case len(outcome.Jobs) == 0 && !quiet:
+		a.remark("nothing is due")
+	}
+	return nil
+}
+
+// heldBy says who holds the lanes and until when, in the database's clock.
+func heldBy(held []job.Job, staleAfter time.Duration, db *database) string {
+	ctx, cancel := context.WithTimeout(context.Background(), statementDeadline)
+	defer cancel()
+	now, err := db.now(ctx)
+	lines := make([]string, 0, len(held))
+	for _, j := range held {
+		line := fmt.Sprintf("lane %s is held: job %d (%s) is RUNNING on %s", j.Lane, j.ID, j.Type, j.Runner)
+		if err == nil && j.HeartbeatAt != nil { // the clock only adds detail
+			age := now.Sub(*j.HeartbeatAt)
+			line += fmt.Sprintf(", last heartbeat %s ago; without another it would be taken over in %s", short(age), short(staleAfter-age))
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n  ")
+}

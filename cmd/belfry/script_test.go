@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// patience bounds every wait for a condition; nothing normally takes that long.
+const patience = 30 * time.Second
+
+type poolKey struct{}
+
+// TestScripts runs testdata/script, each with a database of its own in
+// BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty.
+// Beside testscript's own there are the commands
+//
+//	exits CODE PROGRAM ARG...   runs the program and wants this exit code
+//	sql STATEMENT...            runs SQL; rows go to stdout, values separated by |
+//	until CONDITION             waits until an SQL condition is true
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Dir(binary(t))
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		UpdateScripts:       *rewrite,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			tb, ok := env.T().(testing.TB)
+			if !ok {
+				return errors.New("testscript's T is no testing.TB any more")
+			}
+			create := dbtest.New
+			if strings.Contains(tb.Name(), "/unmigrated") {
+				create = dbtest.NewEmpty
+			}
+			db := create(tb)
+			env.Values[poolKey{}] = db.Pool
+			env.Setenv("BELFRY_DATABASE_URL", db.DSN)
+			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv(mainVariable, "1")
+			env.Setenv("TZ", "Asia/Seoul")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": scriptExits,
+			"sql":   scriptSQL,
+			"until": scriptUntil,
+		},
+	})
+}
+
+func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func scriptPool(ts *testscript.TestScript) *pgxpool.Pool {
+	pool, ok := ts.Value(poolKey{}).(*pgxpool.Pool)
+	if !ok {
+		ts.Fatalf("no database")
+	}
+	return pool
+}
+
+func scriptSQL(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	rows, err := scriptPool(ts).Query(ctx, strings.Join(args, " "), pgx.QueryExecModeSimpleProtocol)
+	ts.Check(err)
+	var out bytes.Buffer
+	for rows.Next() {
+		values, err := rows.Values()
+		ts.Check(err)
+		cells := make([]string, len(values))
+		for i, v := range values {
+			cells[i] = fmt.Sprint(v)
+		}
+		fmt.Fprintln(&out, strings.Join(cells, "|"))
+	}
+	if err := rows.Err(); (err != nil) != neg {
+		ts.Fatalf("sql: %v", err)
+	}
+	_, err = ts.Stdout().Write(out.Bytes())
+	ts.Check(err)
+}
+
+func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("until cannot be negated")
+	}
+	condition := strings.Join(args, " ")
+	if err := until(context.Background(), scriptPool(ts), condition); err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
+
+// until waits until an SQL condition is true in committed state.
+func until(ctx context.Context, pool *pgxpool.Pool, condition string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var holds bool
+		if err := pool.QueryRow(ctx, "SELECT coalesce(("+condition+"), false)").Scan(&holds); err != nil {
+			return fmt.Errorf("until %s: %w", condition, err)
+		}
+		if holds {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("until %s: %w", condition, ctx.Err())
+		}
+	}
+}
+
+func TestUntil_GivesUp(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewEmpty(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, until(ctx, db.Pool, "false"), context.DeadlineExceeded)
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// Set by the linker: -X main.version=v1.2.3 -X main.commit=abcdef.
+var (
+	version = ""
+	commit  = ""
+)
+
+// build says what this binary is.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// thisBuild takes what the linker was told, else what the Go tool recorded.
+func thisBuild() build {
+	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.Version = cmp.Or(b.Version, info.Main.Version)
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				b.Commit = cmp.Or(b.Commit, s.Value)
+			}
+		}
+	}
+	b.Version, b.Commit = cmp.Or(b.Version, "(devel)"), cmp.Or(b.Commit, "unknown")
+	return b
+}
+
+func newVersionCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Show version, commit, Go and platform", Args: noArgs}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(_ *cobra.Command, _ []string) error {
+		b := thisBuild()
+		if *asJSON {
+			return a.printJSON(b)
+		}
+		a.printf("belfry %s, commit %s, %s, %s\n", b.Version, b.Commit, b.Go, b.Platform)
+		return nil
+	}
+	return cmd
+}

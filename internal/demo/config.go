@@ -1,0 +1,87 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Bounds and defaults of Config. Below the least number of channels a job is over
+// before it can be hit in its middle; above the most, the disk is at stake.
+const (
+	DefaultChannels = 300_000
+	LeastChannels   = 10_000
+	MostChannels    = 10_000_000
+	DefaultDatabase = "belfry_demo"
+)
+
+// Config says on what and with what a demonstration runs.
+type Config struct {
+	// Channels is how many are generated.
+	Channels int64
+	// Database is the name of the database to demonstrate in. It is made if it does
+	// not exist; if it does, see the package comment (D3).
+	Database string
+	// Server is connected to any other database of the same server, and DSN is how:
+	// the demo's own database is reached by the same DSN with another name.
+	Server *pgxpool.Pool
+	DSN    string
+	// Executable is the belfry binary that runners are started from.
+	Executable string
+	// Environ is the environment of the runners, as os.Environ returns it. Variables
+	// of belfry are replaced.
+	Environ []string
+	// Screen is what the audience sees, 80 columns wide.
+	Screen io.Writer
+	// Color has headings and SQL stand out by escape sequences.
+	Color bool
+}
+
+var databaseName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// Validate reports every setting that cannot be used.
+func (c Config) Validate() error {
+	var problems []error
+	if c.Channels < LeastChannels || c.Channels > MostChannels {
+		problems = append(problems, fmt.Errorf("channels: %d is not allowed; allowed values: %d to %d", c.Channels, LeastChannels, MostChannels))
+	}
+	if err := CheckDatabase(c.Database); err != nil {
+		problems = append(problems, fmt.Errorf("database: %w", err))
+	}
+	if c.Server == nil || c.DSN == "" || c.Executable == "" || c.Screen == nil {
+		problems = append(problems, errors.New("server, dsn, executable and screen are required"))
+	}
+	return errors.Join(problems...)
+}
+
+// CheckDatabase refuses names that would need quotes in a shell.
+func CheckDatabase(name string) error {
+	if !databaseName.MatchString(name) {
+		return fmt.Errorf("%q is not allowed; allowed values: up to 63 of a-z, 0-9 and _, not beginning with a digit", name)
+	}
+	return nil
+}
+
+// The runners' settings in the demo. Small limits make a dead runner show at once;
+// the defaults are for servers that may be slow.
+const (
+	staleAfter       = 2 * time.Second
+	statementTimeout = time.Second
+	retryMax         = time.Second
+	pollInterval     = 100 * time.Millisecond
+)
+
+// patience bounds each wait: generous, since it only ends what would not end.
+func (c Config) patience() time.Duration {
+	return 30*time.Second + time.Duration(c.Channels)*100*time.Microsecond
+}
+
+// chunkRows is the chunk size of runners whose job is to be hit in its middle: a
+// hundred chunks a job, fewer rows for each further try.
+func (c Config) chunkRows(try int) int64 {
+	return max(min(c.Channels/100, 5000)>>try, 20)
+}

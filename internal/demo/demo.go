@@ -1,0 +1,133 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// Run demonstrates, and returns when its runners are gone. The report says what was
+// seen, also beside an error; an error and a report that is not OK are two different
+// things: the demonstration could not go on, or it went on and a promise was broken.
+// Cancelling ctx kills the runners and ends the demonstration.
+func Run(ctx context.Context, config Config) (report Report, err error) {
+	if err := config.Validate(); err != nil {
+		return report, fmt.Errorf("demo: %w", err)
+	}
+	began := time.Now()
+	s := newStage(config, &report)
+	err = report.blame(s.open(ctx))
+	if err == nil {
+		err = s.perform(ctx)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // what failed in its wake says nothing more
+	}
+	err = errors.Join(err, report.blame(s.close(ctx)))
+	report.ElapsedMS = inMillis(time.Since(began))
+	return report, err
+}
+
+func newStage(config Config, report *Report) *stage {
+	*report = Report{Problems: []string{}, Jobs: []JobReport{}, Database: DatabaseReport{Name: config.Database}}
+	return &stage{
+		Config: config, hitAt: config.Channels / 4, report: report,
+		screen: &screen{w: config.Screen, color: config.Color},
+	}
+}
+
+// perform plays the acts and proves what came of them, also after an act that
+// failed.
+func (s *stage) perform(ctx context.Context) error {
+	err := s.report.blame(s.play(ctx))
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, s.report.blame(s.prove(ctx)))
+}
+
+// play runs the acts.
+func (s *stage) play(ctx context.Context) error {
+	s.screen.title(fmt.Sprintf("belfry demo: %s channels, PostgreSQL %s, database %s", grouped(s.Channels), s.report.Database.Version, s.Database))
+	if err := s.makeChannels(ctx); err != nil {
+		return err
+	}
+	heir, push, err := s.killRunner(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.abortJob(ctx, heir, push); err != nil {
+		return err
+	}
+	if err := s.reachAudiences(ctx); err != nil {
+		return err
+	}
+	return s.waitForSchedule(ctx)
+}
+
+// prove verifies every job, and shows the table and the verdict.
+func (s *stage) prove(ctx context.Context) error {
+	wait, cancel := s.deadline(ctx)
+	defer cancel()
+	s.screen.act("The proof",
+		`Counted by SQL that shares nothing with belfry's code but the tables: the channels that
+match each job's audience, joined with the rows that are there. Missing: a match without its
+row. Dupl.: a second row for one channel.`)
+	for _, id := range s.jobs {
+		v, err := verify(wait, s.pool, id, false)
+		if err != nil {
+			return err
+		}
+		s.report.Jobs = append(s.report.Jobs, s.reportOn(v))
+	}
+	s.report.judge()
+	s.screen.line("")
+	s.screen.line(s.report.Table())
+	if s.report.OK {
+		s.screen.line(s.screen.paint(green, "OK") + ": every job PROCESSED, nothing missing, nothing twice, nothing after the abort")
+		return nil
+	}
+	s.screen.line(s.screen.paint(red, "NOT OK") + ":")
+	for _, problem := range s.report.Problems {
+		s.screen.say("%s", problem)
+	}
+	return nil
+}
+
+// reportOn joins what was verified about a job with what its runners logged.
+func (s *stage) reportOn(v verdict) JobReport {
+	var chunks []chunk
+	for _, r := range s.runners {
+		chunks = append(chunks, r.log.of(v.ID)...)
+	}
+	p := paceOf(chunks)
+	j := JobReport{
+		ID: v.ID, Type: v.Type, Category: v.Category, Title: v.Title, Status: v.Status,
+		Matched: v.Matched, Rows: v.Rows, Missing: v.Missing, Unexpected: v.Unexpected, Duplicates: v.Duplicates,
+		Chunks: v.Chunks, RowsPerSecond: math.Round(p.RowsPerSecond), ChunkP50MS: toHundredth(p.P50), ChunkP99MS: toHundredth(p.P99),
+	}
+	if k := s.report.Kill; k != nil && k.Job == v.ID && k.TakeOverMS > 0 {
+		j.TakeOverMS = &k.TakeOverMS
+		k.FinishedExact = v.Status == processed && v.exact()
+	}
+	if a := s.report.Abort; a != nil && a.Job == v.ID && a.InMiddle {
+		j.AbortLatencyMS = &a.LatencyMS
+	}
+	return j
+}
+
+// deadline bounds what one act waits for.
+func (s *stage) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := 2 * s.patience()
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %s", limit))
+}

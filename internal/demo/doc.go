@@ -1,0 +1,41 @@
+// Package demo is `belfry demo`: it runs belfry's guarantees in front of a person
+// and then proves them with SQL that shares nothing with the code that is shown.
+//
+// A demonstration has five acts, on a database of its own and with runners that
+// are real processes of the same binary:
+//
+//	channels   generated at real cities
+//	kill       a runner is killed with SIGKILL in mid-job, another finishes the job
+//	abort      a plain UPDATE stops a job in mid-job; belfry.resume finishes it
+//	audiences  a radius and two platforms, one job at a time
+//	schedule   a job due in three seconds starts then, not before
+//
+// and ends with a Report: for each job what matched, what is there, what is
+// missing and what is there twice.
+//
+// # What is promised
+//
+//   - D1: Report.OK holds only if every job is PROCESSED with no missing, unexpected
+//     or duplicate row, the kill and the abort both hit a job after its first and
+//     before its last chunk, and no row and no cursor movement came after the
+//     abort's UPDATE had returned. An act that came too late is played again with a
+//     new job and smaller chunks; if it never hits, the report says so.
+//   - D2: matched, missing and duplicates come from queries.sql alone: a full join of
+//     the channels and the rows, the distance by another formula (a chord through the
+//     globe) than the walk's.
+//   - D3: no data of the user is touched. The schema is dropped only if it bears the
+//     demo's mark and holds no job that somebody else requested.
+//   - D4: when Run returns, however it ends, its runners are gone. On Linux they also
+//     go with a demo that is killed itself.
+//
+// # Failure
+//
+// Whatever goes wrong, Run returns the report of what was seen so far together
+// with the error. Every wait and every statement has a deadline.
+//
+// # Not promised
+//
+// Speed: chunks are kept small where a job has to be hit in its middle, so rates
+// are below those of `make bench`. The demo's database stays until the next demo;
+// nobody else may demonstrate in it meanwhile.
+package demo

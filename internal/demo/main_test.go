@@ -1,0 +1,62 @@
+package demo
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	sqlfile.CheckUse(t, ".")
+}
+
+// patience bounds what a test waits for.
+const patience = 3 * time.Minute
+
+// built is the real binary, shared by the tests that run at the same time.
+type built struct {
+	mu    sync.Mutex
+	users int
+	dir   string
+}
+
+var theBinary built
+
+// binary returns the real belfry, built from this tree. The last test that uses it
+// removes it.
+func binary(t *testing.T) string {
+	t.Helper()
+	b := &theBinary
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users == 0 {
+		dir, err := os.MkdirTemp("", "belfry-demo-test-")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		text, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "belfry"), "../../cmd/belfry").CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		b.dir = dir
+	}
+	b.users++
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.users--; b.users == 0 {
+			require.NoError(t, os.RemoveAll(b.dir))
+		}
+	})
+	return filepath.Join(b.dir, "belfry")
+}

@@ -1,0 +1,212 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// bundle is one demonstration in a database of its own.
+type bundle struct {
+	config Config
+	db     *dbtest.DB
+	screen *bytes.Buffer
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{db: dbtest.NewEmpty(t), screen: new(bytes.Buffer)}
+	b.config = Config{
+		Channels: 20_000, Database: b.db.Name, Server: b.db.Pool, DSN: b.db.DSN,
+		Executable: binary(t), Environ: append(os.Environ(), "BELFRY_RUNNER_LANES=nobody", "BELFRY_NONSENSE=1"),
+		Screen: b.screen,
+	}
+	return b
+}
+
+// stage opens a stage that the test drives itself.
+func (b *bundle) stage(t *testing.T) *stage {
+	t.Helper()
+	require.NoError(t, b.config.Validate())
+	s := newStage(b.config, new(Report))
+	t.Cleanup(func() { require.NoError(t, s.close(t.Context())) })
+	require.NoError(t, s.open(t.Context()))
+	s.screen.act("test", "test")
+	return s
+}
+
+func (b *bundle) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	_, err := b.db.Pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// D1: the whole demonstration with real processes, and then the same proof after
+// one row was taken away: the demo may not call that OK.
+func TestDemoProcess_ProvesAndNoticesAMissingRow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.stage(t)
+	require.NoError(t, s.perform(t.Context()), "%s", b.screen)
+	r := s.report
+	require.True(t, r.OK, "%s", b.screen)
+	require.Empty(t, r.Problems)
+
+	require.Len(t, r.Jobs, 5)
+	for _, j := range r.Jobs {
+		require.Equal(t, processed, j.Status)
+		require.Positive(t, j.Rows)
+		require.Equal(t, j.Matched, j.Rows)
+		require.Positive(t, j.Chunks)
+		require.Positive(t, j.RowsPerSecond)
+		require.Positive(t, j.ChunkP50MS)
+		require.GreaterOrEqual(t, j.ChunkP99MS, j.ChunkP50MS)
+	}
+	require.Equal(t, r.Jobs[0].Matched+r.newcomersActive(t, b), r.Jobs[1].Matched, "the bound of the first job was frozen before they came")
+	require.Equal(t, int64(20_200), r.Channels)
+
+	require.True(t, r.Kill.InMiddle)
+	require.GreaterOrEqual(t, r.Kill.TakeOverMS, inMillis(staleAfter)-500, "the heartbeat was at most a chunk old")
+	require.Equal(t, &r.Kill.TakeOverMS, r.Jobs[0].TakeOverMS)
+	require.True(t, r.Abort.InMiddle)
+	require.True(t, r.Abort.Still)
+	require.Equal(t, exitAborted, r.Abort.RunnerExit)
+	require.Equal(t, &r.Abort.LatencyMS, r.Jobs[1].AbortLatencyMS)
+	require.GreaterOrEqual(t, r.Schedule.LateMS, 0.0)
+
+	for line := range strings.SplitSeq(b.screen.String(), "\n") {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 80, line)
+		require.NotContains(t, line, "\x1b", "no colours unless asked")
+	}
+	for _, r := range s.runners {
+		require.True(t, r.gone(), r.name)
+	}
+
+	b.exec(t, `DELETE FROM belfry.messages WHERE (job_id, channel_id) = (SELECT job_id, max(channel_id) FROM belfry.messages WHERE job_id = 2 GROUP BY job_id)`)
+	r.Jobs, r.Problems = nil, nil
+	b.screen.Reset()
+	require.NoError(t, s.prove(t.Context()))
+	require.False(t, r.OK)
+	require.Equal(t, []string{"job 2: 1 of " + grouped(r.Jobs[1].Matched) + " matching channels have no row"}, r.Problems)
+	require.Contains(t, b.screen.String(), "NOT OK")
+}
+
+func (r *Report) newcomersActive(t *testing.T, b *bundle) (n int64) {
+	t.Helper()
+	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.channels WHERE id > $1 AND active`, b.config.Channels).Scan(&n))
+	return n
+}
+
+// D1: a kill that always comes after the last chunk is reported, not glossed over.
+func TestDemoProcess_AKillThatComesTooLateIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Channels = LeastChannels
+	s := b.stage(t)
+	s.hitAt = b.config.Channels // all of them
+	require.NoError(t, s.makeChannels(t.Context()))
+	_, _, err := s.killRunner(t.Context())
+	require.EqualError(t, err, "kill -9 hit no job in its middle in 3 tries")
+	require.Len(t, s.jobs, 6, "each try has jobs of its own")
+	s.report.judge()
+	require.False(t, s.report.OK)
+	require.Contains(t, s.report.Problems, "kill -9 hit no job in its middle in 3 tries")
+}
+
+// D1: likewise the abort.
+func TestDemoProcess_AnAbortThatComesTooLateIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.Channels = LeastChannels
+	s := b.stage(t)
+	require.NoError(t, s.makeChannels(t.Context()))
+	ids, err := s.enqueue(t.Context(), queries.SQL("EnqueuePush"))
+	require.NoError(t, err)
+	r, err := s.start(t.Context(), nil, "run", "--quiet")
+	require.NoError(t, err)
+	require.NoError(t, r.wantSuccess(t.Context())) // the job is done before anybody aborts it
+	s.hitAt = b.config.Channels
+	require.EqualError(t, s.abortJob(t.Context(), r, ids[0]), "the abort hit no job in its middle in 3 tries")
+	require.False(t, s.report.Abort.InMiddle)
+}
+
+// D1: a row that comes with or after the abort is noticed. A trigger writes one when
+// the flag is set, as a run that ignores the fence would.
+func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.stage(t)
+	require.NoError(t, s.makeChannels(t.Context()))
+	b.exec(t, `CREATE FUNCTION belfry.sneak() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+			SELECT NEW.id, c.id, now() FROM belfry.channels c WHERE c.id > NEW.cursor::bigint AND c.active LIMIT 1;
+			RETURN NULL;
+		END $$`)
+	b.exec(t, `CREATE TRIGGER sneak AFTER UPDATE OF abort_requested ON belfry.jobs
+		FOR EACH ROW WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION belfry.sneak()`)
+	ids, err := s.enqueue(t.Context(), queries.SQL("EnqueuePush"))
+	require.NoError(t, err)
+	r, err := s.start(t.Context(), smallChunks(s.chunkRows(0)), "run", "--quiet")
+	require.NoError(t, err)
+	hit, err := s.abortOnce(t.Context(), r, ids[0], 0)
+	require.NoError(t, err)
+	require.True(t, hit)
+	a := s.report.Abort
+	require.False(t, a.Still)
+	require.False(t, a.Exact)
+	require.NotContains(t, b.screen.String(), "nothing came after")
+	s.report.judge()
+	require.Contains(t, s.report.Problems, "job 1 went on after its abort had returned")
+}
+
+// D4: cancelling ends the demonstration and its runners.
+func TestDemoProcess_CancelledLeavesNoRunner(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	errStop := context.DeadlineExceeded
+	done := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, b.config)
+		done <- err
+	}()
+	b.until(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry job %')`)
+	cancel(errStop)
+	require.ErrorIs(t, <-done, errStop)
+	b.until(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry%')`)
+}
+
+// until waits until an SQL condition is true.
+func (b *bundle) until(t *testing.T, condition string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, b.db.DSN+"&application_name=watcher")
+	require.NoError(t, err)
+	defer pool.Close()
+	again := time.NewTicker(2 * time.Millisecond)
+	defer again.Stop()
+	for {
+		var done bool
+		require.NoError(t, pool.QueryRow(ctx, condition).Scan(&done))
+		if done {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			require.NoError(t, ctx.Err(), condition)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Report is what a demonstration showed. Durations are in milliseconds.
+type Report struct {
+	// OK is the verdict: every promise of D1 in the package comment held.
+	OK bool `json:"ok"`
+	// Problems says what did not; empty when OK.
+	Problems []string       `json:"problems"`
+	Database DatabaseReport `json:"database"`
+	// Channels is how many there were at the end, with those that joined meanwhile.
+	Channels   int64           `json:"channels"`
+	GenerateMS float64         `json:"generate_ms"`
+	Jobs       []JobReport     `json:"jobs"`
+	Kill       *KillReport     `json:"kill"`     // nil: it did not come to that
+	Abort      *AbortReport    `json:"abort"`    // likewise
+	Schedule   *ScheduleReport `json:"schedule"` // likewise
+	ElapsedMS  float64         `json:"elapsed_ms"`
+}
+
+// DatabaseReport says where the rows can be looked at.
+type DatabaseReport struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// JobReport is the proof for one job.
+type JobReport struct {
+	ID       int64  `json:"id"`
+	Type     string `json:"type"`
+	Category string `json:"category"`
+	Title    string `json:"title"`
+	Status   string `json:"status"`
+	// Matched are the active channels up to the job's bound that match its audience,
+	// Rows the notifications or messages that the job wrote.
+	Matched int64 `json:"channels_matched"`
+	Rows    int64 `json:"rows"`
+	// Missing channels match and have no row; Unexpected rows are for channels that
+	// do not match; Duplicates are rows beyond a channel's first.
+	Missing    int64 `json:"missing"`
+	Unexpected int64 `json:"unexpected"`
+	Duplicates int64 `json:"duplicates"`
+	// Chunks is the job row's count. The pace is measured from the log of the runners,
+	// those killed included: begin to commit of each chunk.
+	Chunks        int64   `json:"chunks"`
+	RowsPerSecond float64 `json:"rows_per_second"`
+	ChunkP50MS    float64 `json:"chunk_p50_ms"`
+	ChunkP99MS    float64 `json:"chunk_p99_ms"`
+	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from
+	// kill -9 to the first chunk that the next runner committed; nil where neither
+	// happened.
+	AbortLatencyMS *float64 `json:"abort_latency_ms"`
+	TakeOverMS     *float64 `json:"take_over_ms"`
+}
+
+// KillReport is the second act.
+type KillReport struct {
+	Job int64 `json:"job_id"`
+	// InMiddle: the job was after its first and before its last chunk.
+	InMiddle     bool   `json:"in_middle"`
+	Tries        int    `json:"tries"`
+	Killed       string `json:"killed"`
+	TookOver     string `json:"took_over"`
+	ChannelsRead int64  `json:"channels_read"` // when it was killed
+	Chunks       int64  `json:"chunks"`        // likewise
+	// Exact: every matching channel up to the cursor had its row, no other had any.
+	Exact         bool    `json:"exact_up_to_cursor"`
+	RowsAbove     int64   `json:"rows_above_cursor"`
+	StaleAfterMS  float64 `json:"stale_after_ms"`
+	TakeOverMS    float64 `json:"take_over_ms"`
+	Newcomers     int64   `json:"newcomers"` // channels made after the job began
+	FinishedExact bool    `json:"finished_exact"`
+
+	killedAt time.Time // when the signal was sent
+}
+
+// AbortReport is the third act.
+type AbortReport struct {
+	Job      int64 `json:"job_id"`
+	InMiddle bool  `json:"in_middle"`
+	Tries    int   `json:"tries"`
+	// LatencyMS is from sending the UPDATE to its return, RunnerStoppedMS to the end
+	// of the runner's process.
+	LatencyMS       float64 `json:"latency_ms"`
+	RunnerStoppedMS float64 `json:"runner_stopped_ms"`
+	RunnerExit      int     `json:"runner_exit"`
+	// The cursor and the rows as the UPDATE returned them, as another session saw them
+	// at once, and when the runner was gone.
+	CursorReturned string `json:"cursor_returned"`
+	CursorAfter    string `json:"cursor_after"`
+	RowsReturned   int64  `json:"rows_returned"`
+	RowsSeen       int64  `json:"rows_seen"`
+	RowsAfter      int64  `json:"rows_after"`
+	Exact          bool   `json:"exact_up_to_cursor"`
+	// Still: neither a row nor the cursor moved after the UPDATE had returned.
+	Still bool `json:"still"`
+	// ResumedAtChunk is the first chunk after belfry.resume: one more than those
+	// before the abort.
+	ChunksBefore   int64 `json:"chunks_before"`
+	ResumedAtChunk int64 `json:"resumed_at_chunk"`
+}
+
+// ScheduleReport is the fifth act.
+type ScheduleReport struct {
+	Job int64 `json:"job_id"`
+	// LateMS is from schedule_at to the claim, both in the database's clock.
+	LateMS float64 `json:"late_ms"`
+}
+
+// blame notes an error that kept the demonstration from going on, and returns it.
+func (r *Report) blame(err error) error {
+	if err != nil {
+		r.OK = false
+		r.Problems = append(r.Problems, err.Error())
+	}
+	return err
+}
+
+// judge fills Problems and OK: D1.
+func (r *Report) judge() {
+	bad := func(broken bool, format string, args ...any) {
+		if broken {
+			r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+		}
+	}
+	bad(len(r.Jobs) == 0, "no job was verified")
+	for _, j := range r.Jobs {
+		bad(j.Status != processed, "job %d is %s, not PROCESSED", j.ID, j.Status)
+		bad(j.Missing != 0, "job %d: %s of %s matching channels have no row", j.ID, grouped(j.Missing), grouped(j.Matched))
+		bad(j.Duplicates != 0, "job %d: %s duplicate rows", j.ID, grouped(j.Duplicates))
+		bad(j.Unexpected != 0, "job %d: %s rows for channels that do not match", j.ID, grouped(j.Unexpected))
+	}
+	switch k := r.Kill; {
+	case k == nil:
+		bad(true, "no runner was killed")
+	default:
+		bad(!k.InMiddle, "kill -9 hit no job in its middle in %d tries", k.Tries)
+		bad(k.InMiddle && !k.Exact, "after kill -9 the rows of job %d were not those up to its cursor", k.Job)
+		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took job %d over", k.Job)
+		bad(k.InMiddle && !k.FinishedExact, "job %d was not finished exactly by the next runner", k.Job)
+	}
+	switch a := r.Abort; {
+	case a == nil:
+		bad(true, "no job was aborted")
+	default:
+		bad(!a.InMiddle, "the abort hit no job in its middle in %d tries", a.Tries)
+		bad(a.InMiddle && !a.Still, "job %d went on after its abort had returned", a.Job)
+		bad(a.InMiddle && !a.Exact, "after the abort the rows of job %d were not those up to its cursor", a.Job)
+		bad(a.InMiddle && a.ResumedAtChunk != a.ChunksBefore+1, "job %d was resumed at chunk %d instead of %d", a.Job, a.ResumedAtChunk, a.ChunksBefore+1)
+	}
+	switch {
+	case r.Schedule == nil:
+		bad(true, "no scheduled job ran")
+	default:
+		bad(r.Schedule.LateMS < 0, "job %d started %.0f ms before its time", r.Schedule.Job, -r.Schedule.LateMS)
+	}
+	r.OK = len(r.Problems) == 0
+}
+
+// Table renders the jobs in 80 columns: what was proved, and how it went.
+func (r *Report) Table() string {
+	proof := [][]string{{">job", "title", "type", "status", ">matched", ">rows", ">missing", ">dupl."}}
+	pace := [][]string{{">job", ">chunks", ">rows/s", ">chunk p50", ">p99", ">abort", ">take-over"}}
+	for _, j := range r.Jobs {
+		id := strconv.FormatInt(j.ID, 10)
+		title := []rune(j.Title)
+		if len(title) > 17 {
+			title = append(title[:16], '…')
+		}
+		proof = append(proof, []string{id, string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates)})
+		pace = append(pace, []string{
+			id, grouped(j.Chunks), grouped(int64(j.RowsPerSecond)), millis(j.ChunkP50MS), millis(j.ChunkP99MS),
+			orDash(j.AbortLatencyMS), orDash(j.TakeOverMS),
+		})
+	}
+	return align(proof) + "\n" + align(pace)
+}
+
+func orDash(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return millis(*ms)
+}
+
+// align renders rows of cells under the first one; a heading that begins with ">"
+// is flush right.
+func align(rows [][]string) string {
+	var b strings.Builder
+	widths := make([]int, len(rows[0]))
+	right := make([]bool, len(rows[0]))
+	for i, heading := range rows[0] {
+		rows[0][i], right[i] = strings.CutPrefix(heading, ">")
+	}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if right[i] {
+				line.WriteString(pad + cell + "  ")
+			} else {
+				line.WriteString(cell + pad + "  ")
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// grouped renders a count with thousands separators.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// millis renders milliseconds with two digits or more that mean something.
+func millis(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
+}
+
+// inMillis is a duration as the report has it, to the hundredth.
+func inMillis(d time.Duration) float64 {
+	return toHundredth(float64(d) / float64(time.Millisecond))
+}
+
+func toHundredth(f float64) float64 { return math.Round(f*100) / 100 }

@@ -1,0 +1,120 @@
+package demo
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations"
+)
+
+// D3: jobs of anybody else, and a schema that no demo made, stay as they are.
+func TestStage_TouchesNothingItDidNotMake(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(t *testing.T, b *bundle){
+		"a schema of the user": func(t *testing.T, b *bundle) {
+			t.Helper()
+			_, err := migrations.Up(t.Context(), b.db.DSN)
+			require.NoError(t, err)
+		},
+		"a job of the user in the demo's schema": func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.exec(t, queries.SQL("StageClear"))
+			_, err := migrations.Up(t.Context(), b.db.DSN)
+			require.NoError(t, err)
+			b.exec(t, `INSERT INTO belfry.jobs (type, category, title, requested_by) VALUES ('inbox', 'operator_notice', 'mine', 'me')`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			prepare(t, b)
+			b.exec(t, `CREATE TABLE belfry.precious ()`)
+			report, err := Run(t.Context(), b.config)
+			require.ErrorIs(t, err, ErrNotOurs)
+			require.False(t, report.OK)
+			require.Equal(t, []string{err.Error()}, report.Problems)
+			b.exec(t, `SELECT FROM belfry.precious`)
+		})
+	}
+}
+
+// A demo after a demo, finished or not, begins anew.
+func TestStage_ClearsWhatADemoLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, queries.SQL("StageClear")) // killed before it migrated
+	s := newStage(b.config, new(Report))
+	require.NoError(t, s.open(t.Context()))
+	_, err := s.enqueue(t.Context(), queries.SQL("EnqueuePopular"))
+	require.NoError(t, err)
+	require.NoError(t, s.close(t.Context()))
+
+	s = b.stage(t)
+	var n int
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.jobs`).Scan(&n))
+	require.Zero(t, n)
+}
+
+func TestStage_OneDemoAtATime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.stage(t)
+	_, err := Run(t.Context(), b.config)
+	require.ErrorIs(t, err, ErrBusy)
+	_, err = s.enqueue(t.Context(), queries.SQL("EnqueuePush"))
+	require.NoError(t, err, "the first one's schema is still there")
+}
+
+func TestStage_MakesItsDatabase(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	name := b.db.Name[:24] + "_demo" // the prefix has it dropped some day if this test cannot
+	b.config.Database = name
+	t.Cleanup(func() {
+		_, err := b.db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+pgx.Identifier{name}.Sanitize())
+		require.NoError(t, err)
+	})
+	s := newStage(b.config, new(Report))
+	require.NoError(t, s.open(t.Context()))
+	var got string
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT current_database()`).Scan(&got))
+	require.Equal(t, name, got)
+	require.NoError(t, s.close(t.Context()))
+}
+
+func TestWithDatabase(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ dsn, want string }{
+		{"postgres://u:p@h:5433/prod?sslmode=disable", "host=h port=5433 user=u password=p"},
+		{"postgresql://u:p@h:5433?dbname=prod", "host=h port=5433 user=u password=p"},
+		{"postgres://u:p@/prod?host=/tmp&port=5433&database=prod", "host=/tmp port=5433 user=u password=p"},
+		{"host=h port=5433 user=u password='p' dbname=prod", "host=h port=5433 user=u password=p"},
+	} {
+		got, err := withDatabase(c.dsn, "belfry_demo")
+		require.NoError(t, err)
+		config, err := pgx.ParseConfig(got)
+		require.NoError(t, err)
+		want, err := pgx.ParseConfig(c.want)
+		require.NoError(t, err)
+		require.Equal(t, "belfry_demo", config.Database, got)
+		require.Equal(t, want.Host, config.Host)
+		require.Equal(t, want.Port, config.Port)
+		require.Equal(t, want.User, config.User)
+		require.Equal(t, want.Password, config.Password)
+	}
+	_, err := withDatabase("postgres://u:secret@h:port/db", "belfry_demo")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestConfig_Validate(t *testing.T) {
+	t.Parallel()
+	err := Config{Channels: 9_999, Database: "Robert'); DROP", Screen: os.Stderr}.Validate()
+	require.EqualError(t, err, `channels: 9999 is not allowed; allowed values: 10000 to 10000000
+database: "Robert'); DROP" is not allowed; allowed values: up to 63 of a-z, 0-9 and _, not beginning with a digit
+server, dsn, executable and screen are required`)
+}
