@@ -172,6 +172,9 @@ func volatileSettings() map[string]string {
 		"max_wal_size":       "1GB",
 		"checkpoint_timeout": "1h",
 		"shared_buffers":     "128MB",
+		// In the cluster's directory, to go with it: servers that tests kill would
+		// fill /dev/shm, which is small in containers.
+		"dynamic_shared_memory_type": "mmap",
 		// Tests run ANALYZE and VACUUM where they need them; on their own time
 		// they would make plans and timings differ from run to run.
 		"autovacuum":      "off",

@@ -353,6 +353,7 @@ func TestFault_StalePostmasterPid(t *testing.T) {
 
 		again := startUser(t, p, dir)
 		require.NotEqual(t, stranger.Process.Pid, again.pid)
+		require.False(t, gone(stranger.Process.Pid), "a process that is none of ours was stopped")
 		query(t, again.dsn)
 		again.close()
 
