@@ -176,7 +176,7 @@ func objectFields(b []byte) (map[string]json.RawMessage, error) {
 	if _, err := d.Token(); err != nil {
 		return nil, malformed
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // Token returns io.EOF itself
+	if _, err := d.Token(); err != io.EOF {
 		return nil, malformed
 	}
 	return fields, nil

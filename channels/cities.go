@@ -33,7 +33,7 @@ type City struct {
 	Longitude  float64 `json:"longitude"`
 }
 
-// ErrNoCity: FindCity knows no such place. The text suggests others.
+// ErrNoCity reports that FindCity knows no such place. The text suggests others.
 var ErrNoCity = errors.New("no such city")
 
 // atlas is the embedded places, most populous first, and the running sum of
@@ -46,6 +46,8 @@ type atlas struct {
 
 // world decodes the embedded file once, when it is first asked for. The file is
 // part of the binary: a mistake in it is a programming error.
+//
+//nolint:gochecknoglobals // decodes an embedded file once and is never written
 var world = sync.OnceValue(func() *atlas {
 	z, err := gzip.NewReader(bytes.NewReader(citiesFile))
 	if err != nil {

@@ -54,6 +54,8 @@ func ExampleFindCity() {
 
 // A walk over everybody, a thousand keys at a time. The position after each
 // page is all that has to be kept to go on later.
+//
+//nolint:testableexamples // needs a database
 func ExampleStore_Open() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -92,6 +94,7 @@ func ExampleStore_Open() {
 	}
 }
 
+//nolint:testableexamples // needs a database
 func ExampleStore_Import() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()

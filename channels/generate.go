@@ -37,7 +37,7 @@ type GenerateResult struct {
 	Bulk bool `json:"bulk"`
 }
 
-// ErrGenerated: channels of the seed exist already. Nothing was written.
+// ErrGenerated reports that channels of the seed exist already. Nothing was written.
 var ErrGenerated = errors.New("channels of this seed exist already; choose another seed")
 
 const (

@@ -31,7 +31,7 @@ const testDeadline = 2 * time.Minute
 
 // bundle is what most tests need.
 type bundle struct {
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // lives as long as one test
 	pool  *pgxpool.Pool
 	store *Store
 }
