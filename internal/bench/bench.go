@@ -142,7 +142,7 @@ func (e *env) measure(ctx context.Context, b benchmark) (Result, error) {
 	}
 	result.Seconds = time.Since(began).Seconds()
 	for _, f := range result.Figures {
-		if false {
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
 			return Result{}, fmt.Errorf("figure %s is %v: nothing was measured", f.Name, f.Value)
 		}
 	}

@@ -97,6 +97,10 @@ type child struct {
 // startChild starts a runner process. It is killed when ctx ends; the caller waits
 // for it in any case.
 func (e *env) startChild(ctx context.Context, relation string, config job.Config) (*child, error) {
+	if os.Getenv(childEnv) != "" {
+		// Otherwise a main that forgets Child would start processes without end.
+		return nil, errors.New("start runner process: main has to call bench.Child first")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

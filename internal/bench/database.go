@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -50,6 +51,7 @@ type env struct {
 // openEnv makes the database. On an error it leaves nothing behind.
 func openEnv(ctx context.Context, c Config) (*env, error) {
 	e := &env{Config: c}
+	e.Progress = zerolog.SyncWriter(c.Progress) // runners warn from goroutines of their own
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	var err error

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -43,7 +45,7 @@ func (e *env) startDaemon(ctx context.Context, config job.Config) (*daemon, erro
 		case d.events <- seen{time.Now(), p.Event, p.Job}:
 		case <-ctx.Done():
 		}
-	}))
+	}), job.WithLogger(zerolog.New(e.Progress).Level(zerolog.WarnLevel))) // why a job does not come
 	if err != nil {
 		cancel()
 		return nil, err
