@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -25,10 +28,28 @@ const mainVariable = "BELFRY_TEST_MAIN"
 // TestMain runs belfry itself when it is asked to: the scripts and the process
 // tests run the real command in processes of its own.
 func TestMain(m *testing.M) {
+	pgserver.Watchdog() // which has an environment and a command line of its own
 	if os.Getenv(mainVariable) != "" {
 		main()
 	}
+	// Started with a command line of belfry's but without the variable, the whole
+	// suite would run again, and again in its children.
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		fmt.Fprintf(os.Stderr, "%s: set %s=1 to run belfry in the test binary\n", os.Args[0], mainVariable)
+		os.Exit(int(codeUsage))
+	}
 	dbtest.Main(m)
+}
+
+// TestMain_RefusesToRunTheSuiteAsACommand proves that a belfry started without the
+// variable cannot breed.
+func TestMain_RefusesToRunTheSuiteAsACommand(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), binary(t), "version")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	text, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, int(codeUsage), cmd.ProcessState.ExitCode(), "%s", text)
 }
 
 // binary returns a path at which this test binary is belfry.

@@ -25,8 +25,8 @@
 //     globe) than the walk's.
 //   - D3: no data of the user is touched. The schema is dropped only if it bears the
 //     demo's mark and holds no job that somebody else requested.
-//   - D4: when Run returns, however it ends, its runners are gone. On Linux they also
-//     go with a demo that is killed itself.
+//   - D4: when Run returns, however it ends, its runners are gone. They also go with a
+//     demo that is killed itself: on Linux at once, elsewhere when they next log.
 //
 // # Failure
 //

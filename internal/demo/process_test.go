@@ -181,10 +181,13 @@ func TestDemoProcess_CancelledLeavesNoRunner(t *testing.T) {
 		_, err := Run(ctx, b.config)
 		done <- err
 	}()
-	b.until(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry job %')`)
+	b.until(t, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE status = 'RUNNING')`) // for the stale limit at least
 	cancel(errStop)
 	require.ErrorIs(t, <-done, errStop)
-	b.until(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry%')`)
+	b.until(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry%' AND pid <> pg_backend_pid())`)
+	var unfinished int
+	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.jobs WHERE status <> 'PROCESSED'`).Scan(&unfinished))
+	require.Positive(t, unfinished, "nobody was left to finish them")
 }
 
 // until waits until an SQL condition is true.
@@ -199,8 +202,7 @@ func (b *bundle) until(t *testing.T, condition string) {
 	defer again.Stop()
 	for {
 		var done bool
-		require.NoError(t, pool.QueryRow(ctx, condition).Scan(&done))
-		if done {
+		if err := pool.QueryRow(ctx, condition).Scan(&done); err == nil && done { // an error: there are no tables yet
 			return
 		}
 		select {
