@@ -1,4 +1,5 @@
 -- Removes the jobs, their events and vocabularies with all their data.
+DROP FUNCTION belfry.retry_group(uuid, text, text);
 DROP FUNCTION belfry.retry(bigint, text, text);
 DROP FUNCTION belfry.resume_group(uuid, text, text);
 DROP FUNCTION belfry.resume(bigint, text, text);
@@ -9,6 +10,7 @@ DROP FUNCTION belfry.enqueue_group(text[], text, text, text, jsonb, jsonb, times
 DROP FUNCTION belfry.enqueue(text, text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, uuid, text);
 DROP TABLE belfry.job_events;
 DROP TABLE belfry.jobs;
+DROP FUNCTION belfry.jobs_keep_running();
 DROP FUNCTION belfry.jobs_record();
 DROP FUNCTION belfry.jobs_transition();
 DROP FUNCTION belfry.jobs_validate();

@@ -70,6 +70,8 @@ CREATE TABLE belfry.jobs (
 CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status = 'RUNNING';
 -- Serves the claim: due jobs by urgency.
 CREATE INDEX jobs_due_idx ON belfry.jobs (priority DESC, schedule_at, id) WHERE status = 'PENDING';
+-- Keeps the claim cheap while many jobs wait for a later time.
+CREATE INDEX jobs_schedule_idx ON belfry.jobs (schedule_at) WHERE status = 'PENDING';
 CREATE INDEX jobs_group_idx ON belfry.jobs (group_id) WHERE group_id IS NOT NULL;
 
 -- The timeline of each job.
@@ -91,10 +93,15 @@ CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF hint IS NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
+            MESSAGE = format('belfry.%s.%s: %s', tab, col, problem);
+    END IF;
     RAISE EXCEPTION USING
         ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
         MESSAGE = format('belfry.%s.%s: %s', tab, col, problem),
-        HINT = coalesce(hint, '');
+        HINT = hint;
 END $$;
 
 -- Constructors of audiences, for plain SQL.
@@ -140,14 +147,14 @@ BEGIN
     IF NOT a ? 'kind' THEN
         PERFORM belfry.reject('jobs', 'audience.kind', 'is required; allowed values: ' || kinds);
     END IF;
-    kind := a ->> 'kind';
+    kind := CASE WHEN jsonb_typeof(a -> 'kind') = 'string' THEN a ->> 'kind' END;
     CASE kind
         WHEN 'everyone' THEN needed := '{}'; allowed := '{kind}';
         WHEN 'platforms' THEN needed := '{platforms}'; allowed := '{kind,platforms}';
         WHEN 'radius' THEN needed := '{latitude,longitude,radius_m}'; allowed := '{kind,latitude,longitude,radius_m,platforms}';
         WHEN 'channels' THEN needed := '{}'; allowed := '{kind,ids,external_ids}';
         WHEN 'segment' THEN needed := '{segment}'; allowed := '{kind,segment,platforms}';
-        ELSE PERFORM belfry.reject('jobs', 'audience.kind', format('%L is not allowed; allowed values: %s', coalesce(kind, 'null'), kinds));
+        ELSE PERFORM belfry.reject('jobs', 'audience.kind', format('%s is not allowed; allowed values: %s', left((a -> 'kind')::text, 60), kinds));
     END CASE;
     SELECT k INTO bad FROM jsonb_object_keys(a) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
     IF FOUND THEN
@@ -155,7 +162,7 @@ BEGIN
     END IF;
     SELECT k INTO bad FROM unnest(needed) WITH ORDINALITY u(k, o) WHERE NOT a ? k ORDER BY o LIMIT 1;
     IF FOUND THEN
-        SELECT string_agg(name, ', ' ORDER BY name) INTO known FROM belfry.platforms;
+        SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') INTO known FROM belfry.platforms;
         PERFORM belfry.reject('jobs', 'audience.' || bad, format('is required with kind %s; allowed values: %s', kind,
             CASE bad WHEN 'platforms' THEN 'a list of ' || known
                      WHEN 'segment' THEN 'the name of a segment'
@@ -166,7 +173,7 @@ BEGIN
 
     IF a ? 'platforms' THEN
         list := a -> 'platforms';
-        SELECT string_agg(name, ', ' ORDER BY name) INTO known FROM belfry.platforms;
+        SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') INTO known FROM belfry.platforms;
         IF jsonb_typeof(list) <> 'array' OR jsonb_array_length(list) = 0 THEN
             PERFORM belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || known);
         END IF;
@@ -183,11 +190,11 @@ BEGIN
         PERFORM belfry.check_number(a, 'longitude', -180, 180, 'degrees');
         PERFORM belfry.check_number(a, 'radius_m', 1, 20037509, 'metres');
     ELSIF kind = 'segment' THEN
-        IF NOT EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment') THEN
+        IF jsonb_typeof(a -> 'segment') <> 'string' OR NOT EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment') THEN
             SELECT string_agg(s.name, ', ' ORDER BY s.name) INTO known
               FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s;
-            PERFORM belfry.reject('jobs', 'audience.segment', format('%L does not exist; existing segments: %s',
-                coalesce(a ->> 'segment', 'null'), coalesce(known, 'none')));
+            PERFORM belfry.reject('jobs', 'audience.segment', format('%s does not exist; existing segments: %s',
+                left((a -> 'segment')::text, 70), coalesce(known, 'none')));
         END IF;
     ELSIF kind = 'channels' THEN
         IF (a ? 'ids') = (a ? 'external_ids') THEN
@@ -225,7 +232,7 @@ BEGIN
     END IF;
     IF NOT fits THEN
         PERFORM belfry.reject('jobs', 'audience.' || key,
-            format('%s is not allowed; allowed values: %s to %s %s', left(a ->> key, 40), low, high, unit));
+            format('%s is not allowed; allowed values: numbers from %s to %s, in %s', left((a -> key)::text, 40), low, high, unit));
     END IF;
 END $$;
 
@@ -233,7 +240,9 @@ END $$;
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    known text;
+    earliest constant timestamptz := '0001-01-02 00:00:00+00';
+    latest   constant timestamptz := '9999-12-30 00:00:00+00';
+    known    text;
 BEGIN
     IF TG_OP = 'INSERT' THEN
         known := CASE
@@ -252,26 +261,27 @@ BEGIN
             WHEN NEW.rows_written IS DISTINCT FROM 0 THEN 'rows_written'
             WHEN NEW.started_at IS NOT NULL THEN 'started_at'
             WHEN NEW.finished_at IS NOT NULL THEN 'finished_at'
+            WHEN NEW.created_at IS DISTINCT FROM now() THEN 'created_at'
         END;
         IF known IS NOT NULL THEN
             PERFORM belfry.reject('jobs', known, 'belongs to belfry; allowed values for a new job: none, leave it out');
         END IF;
-    ELSIF OLD.bound IS NOT NULL AND (NEW.type, NEW.audience, NEW.group_id, NEW.deliver_at) IS DISTINCT FROM (OLD.type, OLD.audience, OLD.group_id, OLD.deliver_at) THEN
+    ELSIF (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') AND (NEW.type, NEW.audience, NEW.group_id, NEW.deliver_at) IS DISTINCT FROM (OLD.type, OLD.audience, OLD.group_id, OLD.deliver_at) THEN
         PERFORM belfry.reject('jobs', CASE WHEN NEW.type <> OLD.type THEN 'type' WHEN NEW.audience <> OLD.audience THEN 'audience' WHEN NEW.deliver_at IS DISTINCT FROM OLD.deliver_at THEN 'deliver_at' ELSE 'group_id' END,
             format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
     END IF;
 
     IF NEW.type IS NULL OR NOT EXISTS (SELECT FROM belfry.job_types t WHERE t.name = NEW.type) THEN
-        SELECT string_agg(t.name, ', ' ORDER BY t.name) INTO known FROM belfry.job_types t;
+        SELECT coalesce(string_agg(t.name, ', ' ORDER BY t.name), 'none') INTO known FROM belfry.job_types t;
         PERFORM belfry.reject('jobs', 'type', CASE WHEN NEW.type IS NULL THEN 'is required' ELSE format('%L is not a job type', left(NEW.type, 60)) END || '; allowed values: ' || known,
             'A runner built with a type of its own registers it when it starts.');
     END IF;
     IF NEW.category IS NULL OR NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
-        SELECT string_agg(c.name, ', ' ORDER BY c.name) INTO known FROM belfry.categories c;
+        SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
         PERFORM belfry.reject('jobs', 'category', CASE WHEN NEW.category IS NULL THEN 'is required' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
             'INSERT INTO belfry.categories adds one.');
     END IF;
-    IF NEW.title IS NULL OR length(btrim(NEW.title)) = 0 OR length(NEW.title) > 200 THEN
+    IF NEW.title IS NULL OR NEW.title !~ '\S' OR length(NEW.title) > 200 THEN
         PERFORM belfry.reject('jobs', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
     IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
@@ -289,16 +299,16 @@ BEGIN
     IF NEW.priority IS NULL OR NEW.priority NOT BETWEEN -1000 AND 1000 THEN
         PERFORM belfry.reject('jobs', 'priority', format('%s is not allowed; allowed values: -1000 to 1000, higher is more urgent', coalesce(NEW.priority::text, 'null')));
     END IF;
-    IF NEW.schedule_at IS NULL OR NOT isfinite(NEW.schedule_at) THEN
-        PERFORM belfry.reject('jobs', 'schedule_at', format('%s is not allowed; allowed values: finite timestamps', coalesce(NEW.schedule_at::text, 'null')));
+    IF NEW.schedule_at IS NULL OR NEW.schedule_at < earliest OR NEW.schedule_at > latest THEN
+        PERFORM belfry.reject('jobs', 'schedule_at', format('%s is not allowed; allowed values: timestamps of the years 1 to 9999', coalesce(NEW.schedule_at::text, 'null')));
     END IF;
-    IF NEW.deliver_at IS NOT NULL AND (NOT isfinite(NEW.deliver_at) OR NEW.deliver_at < NEW.schedule_at) THEN
-        PERFORM belfry.reject('jobs', 'deliver_at', format('%s is not allowed; allowed values: null, or finite timestamps not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at));
+    IF NEW.deliver_at < NEW.schedule_at OR NEW.deliver_at > latest THEN
+        PERFORM belfry.reject('jobs', 'deliver_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at));
     END IF;
     IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
         PERFORM belfry.reject('jobs', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
     END IF;
-    IF NEW.requested_by IS NULL OR length(btrim(NEW.requested_by)) = 0 OR length(NEW.requested_by) > 200 THEN
+    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '\S' OR length(NEW.requested_by) > 200 THEN
         PERFORM belfry.reject('jobs', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
     END IF;
     RETURN NEW;
@@ -358,7 +368,8 @@ CREATE TRIGGER jobs_transition BEFORE UPDATE OF status, abort_requested, fence
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
 -- Writes the timeline and rings the bell. The bell (NOTIFY belfry_jobs) is only a
--- hint to poll now; the payload is the job's id.
+-- hint to poll now; the payload is the job's id. The actor is who is said to act;
+-- detail.session_user is who was logged in.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -370,12 +381,12 @@ BEGIN
         kind := 'enqueued';
         actor := NEW.requested_by;
         INSERT INTO belfry.job_events (job_id, kind, actor, detail)
-        VALUES (NEW.id, kind, actor, jsonb_build_object('after', jsonb_build_object('status', NEW.status)));
+        VALUES (NEW.id, kind, actor, jsonb_build_object('session_user', session_user, 'after', jsonb_build_object('status', NEW.status)));
     ELSE
         CASE
             WHEN OLD.status = 'RUNNING' AND NEW.status = 'RUNNING' THEN
                 kind := 'resumed'; actor := NEW.runner;
-                reason := format('run of %s was stale since %s', OLD.runner, OLD.heartbeat_at);
+                reason := format('the run of %s ended without a word; last heartbeat %s', OLD.runner, OLD.heartbeat_at);
             WHEN NEW.status = 'RUNNING' THEN kind := 'claimed'; actor := NEW.runner; reason := '';
             WHEN OLD.status = 'RUNNING' AND NEW.status = 'PENDING' THEN kind := 'interrupted'; actor := OLD.runner;
             WHEN NEW.status = 'ABORTED' THEN kind := 'aborted';
@@ -386,6 +397,7 @@ BEGIN
         END CASE;
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
         VALUES (NEW.id, kind, actor, reason, jsonb_build_object(
+            'session_user', session_user,
             'before', jsonb_build_object('status', OLD.status, 'fence', OLD.fence),
             'after', jsonb_build_object('status', NEW.status, 'fence', NEW.fence),
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks));
@@ -400,6 +412,20 @@ CREATE TRIGGER jobs_record_enqueue AFTER INSERT ON belfry.jobs
 CREATE TRIGGER jobs_record_change AFTER UPDATE OF status, abort_requested, fence ON belfry.jobs
     FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.fence IS DISTINCT FROM NEW.fence)
     EXECUTE FUNCTION belfry.jobs_record();
+
+-- A RUNNING job is not deleted under its runner; its timeline goes with a job.
+CREATE FUNCTION belfry.jobs_keep_running() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
+    FOR EACH ROW WHEN (OLD.status = 'RUNNING') EXECUTE FUNCTION belfry.jobs_keep_running();
+
+-- These run with their owner's rights, so that a role that may only INSERT jobs
+-- can enqueue. Nobody may attach them to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_record() FROM PUBLIC;
 
 -- enqueue inserts one job in the caller's transaction and returns its id. With an
 -- idempotency key that this type has seen, it returns the first job's id instead.
@@ -446,20 +472,26 @@ CREATE FUNCTION belfry.enqueue_group(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    fresh uuid := gen_random_uuid();
-    t     text;
-    ids   bigint[] := '{}';
+    one uuid;
+    t   text;
+    ids bigint[] := '{}';
 BEGIN
     IF coalesce(cardinality(types), 0) = 0 OR (SELECT count(DISTINCT u) <> count(*) FROM unnest(types) u) THEN
         PERFORM belfry.reject('jobs', 'type', format('a group takes different job types; allowed values: %s',
-            (SELECT string_agg(name, ', ' ORDER BY name) FROM belfry.job_types)));
+            (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.job_types)));
     END IF;
-    FOREACH t IN ARRAY types LOOP
+    SELECT j.group_id INTO one FROM belfry.jobs j
+     WHERE j.idempotency_key = enqueue_group.idempotency_key AND j.type = ANY (types) AND j.group_id IS NOT NULL
+     ORDER BY j.id LIMIT 1;
+    one := coalesce(one, gen_random_uuid());
+    -- In the order of their names: two callers with one key never deadlock.
+    FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
         ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
             enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
-            enqueue_group.idempotency_key, fresh, enqueue_group.requested_by);
+            enqueue_group.idempotency_key, one, enqueue_group.requested_by);
     END LOOP;
-    RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(ids) WITH ORDINALITY u(id, o) JOIN belfry.jobs j ON j.id = u.id ORDER BY u.o;
+    RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
+        JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
 END $$;
 
 -- The operator's acts, with actor and reason. Each returns the job as it is now;
@@ -505,4 +537,10 @@ BEGIN
     UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1 AND j.status = 'FAILED';
     PERFORM belfry.act(NULL, NULL);
     RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.retry(g.id, $2, $3) a;
 END $$;

@@ -94,8 +94,9 @@ func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 }
 
 // List returns every migration this binary knows, oldest first, with the time
-// this database applied it. It changes nothing but the bookkeeping table, which
-// it creates when it is missing.
+// this database applied it. It changes nothing but the schema belfry and its
+// bookkeeping table, which it creates when they are missing. The database must
+// grant two connections, here and in Up and Down: one holds the lock.
 func List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
 	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
@@ -151,13 +152,13 @@ func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
-	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
+	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS belfry"); err != nil {
+	if err := createSchema(ctx, db); err != nil {
 		return err
 	}
 	provider, err := newProvider(db)
@@ -165,6 +166,17 @@ func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) erro
 		return err
 	}
 	return do(provider)
+}
+
+// createSchema creates the schema if it is missing; a role that may not create it
+// can still use one that is there.
+func createSchema(ctx context.Context, db *sql.DB) error {
+	var missing bool
+	if err := db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NULL").Scan(&missing); err != nil || !missing {
+		return err
+	}
+	_, err := db.ExecContext(ctx, "CREATE SCHEMA belfry")
+	return err
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {
