@@ -3,7 +3,6 @@ package job_test
 import (
 	"context"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,7 +57,13 @@ func TestAbort_AfterTheCursorMovedWaitsForThatCommitOnly(t *testing.T) {
 	b := setup(t, 500)
 	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 	g := b.gate(job.PointMoved, 3)
-	s := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))
+	next := b.gate(job.PointBegun, 4) // chunks this small could be at their end before the abort wakes up
+	s := b.start(t, b.runner(t, "r", job.WithFailpoint(func(ctx context.Context, point string) error {
+		if err := g.at(ctx, point); err != nil {
+			return err
+		}
+		return next.at(ctx, point)
+	})))
 	g.await(t)
 	returned := b.async(t, id)
 	b.blocked(t)
@@ -69,6 +74,7 @@ func TestAbort_AfterTheCursorMovedWaitsForThatCommitOnly(t *testing.T) {
 	require.Equal(t, job.Aborted, after.Status)
 	require.Equal(t, "3000", after.Cursor)
 	after.requireAtomic(t, everyone(500))
+	next.release(nil)
 
 	require.Equal(t, job.Aborted, s.wait(t).Jobs[0].Status)
 	require.Equal(t, after, b.state(t, id))
@@ -164,13 +170,19 @@ func TestAbort_StaysUntilResumedFromTheCursor(t *testing.T) {
 	require.Empty(t, b.state(t, pending).Rows)
 
 	running := b.enqueue(t, job.Spec{})
-	var chunks atomic.Int64
+	begun, chunks := 0, 0
 	b.runDue(t, b.runner(t, "r", job.WithFailpoint(func(_ context.Context, point string) error {
-		if point == job.PointCommitted && chunks.Add(1) == 2 {
-			b.abort(t, running)
+		switch point {
+		case job.PointBegun:
+			begun++
+		case job.PointCommitted:
+			if chunks++; chunks == 2 {
+				b.abort(t, running)
+			}
 		}
 		return nil
 	})))
+	require.Equal(t, 2, begun, "the next chunk is not even begun")
 	stopped := b.state(t, running)
 	require.Equal(t, job.Aborted, stopped.Status)
 	require.Equal(t, "2000", stopped.Cursor)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,29 +18,23 @@ type Act struct {
 	Reason string
 }
 
-// operation is one act with the status machine's edges it may take.
+// operation is one act and the statuses it starts from.
 type operation struct {
 	name      string
 	statement string
-	to        Status
+	from      []Status
 }
 
-func operations() (abort, resume, retry operation) {
-	return operation{"abort", queries.SQL("JobAbort"), Aborted},
-		operation{"resume", queries.SQL("JobResume"), Pending},
-		operation{"retry", queries.SQL("JobRetry"), Pending}
+func abortOperation() operation {
+	return operation{"abort", queries.SQL("JobAbort"), []Status{Pending, Running}}
 }
 
-// allowed reports whether the operation applies to a job in status s. Resume and
-// retry share their goal, so each names where it starts.
-func (o operation) allowed(s Status) bool {
-	switch o.name {
-	case "resume":
-		return s == Aborted
-	case "retry":
-		return s == Failed
-	}
-	return s.CanBecome(o.to)
+func resumeOperation() operation {
+	return operation{"resume", queries.SQL("JobResume"), []Status{Aborted}}
+}
+
+func retryOperation() operation {
+	return operation{"retry", queries.SQL("JobRetry"), []Status{Failed}}
 }
 
 // Abort makes a PENDING or RUNNING job ABORTED. When it returns without error no
@@ -47,20 +42,17 @@ func (o operation) allowed(s Status) bool {
 // status is a *WrongStatusError and stays as it is. When the error is
 // ErrUnreachable the abort may have happened; repeat it.
 func (s *Store) Abort(ctx context.Context, id int64, act Act) (Job, error) {
-	abort, _, _ := operations()
-	return s.actOne(ctx, abort, id, act)
+	return s.actOne(ctx, abortOperation(), id, act)
 }
 
 // Resume makes an ABORTED job PENDING again; it goes on from its cursor.
 func (s *Store) Resume(ctx context.Context, id int64, act Act) (Job, error) {
-	_, resume, _ := operations()
-	return s.actOne(ctx, resume, id, act)
+	return s.actOne(ctx, resumeOperation(), id, act)
 }
 
 // Retry makes a FAILED job PENDING again; it goes on from its cursor.
 func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
-	_, _, retry := operations()
-	return s.actOne(ctx, retry, id, act)
+	return s.actOne(ctx, retryOperation(), id, act)
 }
 
 // AbortGroup aborts every PENDING or RUNNING job of a group, all or none, and
@@ -68,20 +60,17 @@ func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
 // ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
 // when it has none that can be aborted.
 func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	abort, _, _ := operations()
-	return s.actGroup(ctx, abort, group, act)
+	return s.actGroup(ctx, abortOperation(), group, act)
 }
 
 // ResumeGroup resumes every ABORTED job of a group; otherwise as AbortGroup.
 func (s *Store) ResumeGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	_, resume, _ := operations()
-	return s.actGroup(ctx, resume, group, act)
+	return s.actGroup(ctx, resumeOperation(), group, act)
 }
 
 // RetryGroup retries every FAILED job of a group; otherwise as AbortGroup.
 func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	_, _, retry := operations()
-	return s.actGroup(ctx, retry, group, act)
+	return s.actGroup(ctx, retryOperation(), group, act)
 }
 
 func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j Job, err error) {
@@ -145,13 +134,13 @@ func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job,
 		return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
 	}
 	var refused error
-	if o.allowed(status) {
+	if slices.Contains(o.from, status) {
 		_, err = tx.Exec(ctx, o.statement, pgx.StrictNamedArgs{"id": id, "actor": act.Actor, "reason": act.Reason})
 		if err != nil {
 			return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
 		}
 	} else {
-		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status}
+		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status, Needs: o.from}
 	}
 	j, err := get(ctx, tx, id)
 	if err != nil {

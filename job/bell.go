@@ -93,6 +93,11 @@ func (r *Runner) listenOnce(ctx context.Context, ring chan<- struct{}) error {
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { rung(ring) }
 	start, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
 	defer cancel()
+	if prepare := r.pool.Config().BeforeConnect; prepare != nil { // a rotating password, say
+		if err := prepare(start, config); err != nil {
+			return err
+		}
+	}
 	conn, err := pgx.ConnectConfig(start, config)
 	if err != nil {
 		return err

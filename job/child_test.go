@@ -68,7 +68,7 @@ func childMain(text string) int {
 		}
 		fmt.Fprintln(os.Stdout, "reached")
 		if _, err := lines.ReadString('\n'); err != nil {
-			os.Exit(3) // the test has gone
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // the test has gone
 		}
 		return nil
 	}
@@ -174,7 +174,8 @@ func (p *child) signal(t *testing.T, s syscall.Signal) {
 func (p *child) kill(t *testing.T) {
 	t.Helper()
 	p.signal(t, syscall.SIGKILL)
-	for range p.lines { //nolint:revive // up to its end
+	for range p.lines {
+		continue // up to its end
 	}
 	err := p.cmd.Wait()
 	p.done = true
@@ -193,7 +194,8 @@ func (p *child) proceed(t *testing.T) {
 func (p *child) end(t *testing.T) (out job.Outcome) {
 	t.Helper()
 	text := p.line(t)
-	for p.line(t) != "" { //nolint:revive // up to its end
+	for p.line(t) != "" {
+		continue // up to its end
 	}
 	require.NoError(t, p.cmd.Wait(), p.errs.String())
 	p.done = true

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/cursor"
 )
 
 // The points of a chunk at which tests stop, kill or fail a run.
@@ -32,6 +34,9 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 		}
 		if s.read == 0 {
 			return nil
+		}
+		if err := u.follows(s.next); err != nil {
+			return err
 		}
 		if err := u.at(ctx, pointWritten); err != nil {
 			return err
@@ -61,11 +66,25 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 	return false, u.at(ctx, pointCommitted)
 }
 
+// follows checks a Source's word: the walk must advance, and not past the bound, or
+// it would never end or write somebody twice.
+func (u *run) follows(next cursor.Position) error {
+	keyset := u.kind.keyset
+	if err := keyset.Check(next); err != nil {
+		return writerError{fmt.Errorf("the Source's key: %w", err)}
+	}
+	if keyset.Compare(next, u.after) <= 0 || keyset.Compare(next, u.bound) > 0 {
+		return writerError{fmt.Errorf("the Source went from key %s to %s; keys must rise, up to the bound %s",
+			keyset.Encode(u.after), keyset.Encode(next), keyset.Encode(u.bound))}
+	}
+	return nil
+}
+
 // move is the last statement of a chunk: the cursor moves iff the job is RUNNING
 // under this run's fence and nobody moved it since.
 func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 	tag, err := tx.Exec(ctx, queries.SQL("ChunkCommit"), pgx.StrictNamedArgs{
-		"id": u.job.ID, "fence": u.job.Fence, "before": u.job.Cursor, "cursor": to, "read": s.read, "rows": s.rows,
+		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "cursor": to, "read": s.read, "rows": s.rows,
 	})
 	if err != nil {
 		return fmt.Errorf("move cursor: %w", err)
@@ -82,7 +101,7 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	tx, err := u.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := u.pool.BeginTx(ctx, readCommitted())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -111,7 +130,7 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	var fence int64
 	var at string
 	err := tx.QueryRow(ctx, queries.SQL("RunBegin"), pgx.StrictNamedArgs{
-		"id": u.job.ID, "application": application(u.job.ID, u.job.Fence),
+		"id": u.id, "application": application(u.id, u.fence),
 		"timeout_ms": fmt.Sprint(u.config.StatementTimeout.Milliseconds()), "async_commit": asyncCommit,
 	}).Scan(&set, &status, &fence, &at)
 	switch {
@@ -119,7 +138,7 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 		return errRunOver
 	case err != nil:
 		return fmt.Errorf("begin chunk: %w", err)
-	case status != Running || fence != u.job.Fence:
+	case status != Running || fence != u.fence:
 		return errRunOver
 	case at != u.job.Cursor:
 		return errMoved

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,11 +43,14 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	if err != nil {
 		return nil, &InvalidError{Column: "audience", Message: "belfry.jobs.audience: " + err.Error()}
 	}
+	if s.Priority < math.MinInt32 || s.Priority > math.MaxInt32 {
+		return nil, &InvalidError{Column: "priority", Message: fmt.Sprintf("belfry.jobs.priority: %d is not allowed; allowed values: -1000 to 1000, higher is more urgent", s.Priority)}
+	}
 	if s.Data != nil && !json.Valid(s.Data) {
 		return nil, &InvalidError{Column: "data", Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
 	}
 	return pgx.StrictNamedArgs{
-		"category": s.Category, "title": s.Title, "body": s.Body, "audience": encoded, "data": s.Data,
+		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "lane": optional(s.Lane), "priority": s.Priority,
 		"idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
 	}, nil
@@ -101,19 +105,18 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 const storeTimeout = 15 * time.Second
 
 // Store reads jobs and carries out operators' acts, each in a transaction of its
-// own that takes 15 seconds at the most. It is safe for concurrent use.
+// own that takes 15 seconds at the most; one that waits 12 seconds for a row that
+// another session keeps locked is ErrLocked. It is safe for concurrent use.
 type Store struct{ pool *pgxpool.Pool }
 
 // NewStore returns a Store over pool, which stays the caller's to close.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// inTx runs do in one READ COMMITTED transaction.
+// inTx runs do in one short transaction.
 func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return mapError(pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		return do(ctx, tx)
-	}))
+	return mapError(shortTx(ctx, s.pool, storeTimeout, do))
 }
 
 // Enqueue is EnqueueTx in a transaction of its own. When the error is
@@ -172,12 +175,13 @@ type Filter struct {
 
 // List returns the jobs that f selects, newest first.
 func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
-	args := pgx.StrictNamedArgs{
-		"before_id": int64(1<<63 - 1), "statuses": f.Statuses, "type": optional(f.Type), "category": optional(f.Category),
-		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100,
+	var statuses []string // plain strings: pgx's exec and simple modes know no other
+	for _, status := range f.Statuses {
+		statuses = append(statuses, string(status))
 	}
-	if len(f.Statuses) == 0 {
-		args["statuses"] = nil
+	args := pgx.StrictNamedArgs{
+		"before_id": int64(1<<63 - 1), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
+		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100,
 	}
 	if f.BeforeID > 0 {
 		args["before_id"] = f.BeforeID

@@ -20,6 +20,9 @@ var (
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.
 	ErrUnreachable = errors.New("database unreachable")
+	// ErrLocked reports that another session kept the job's row locked for so long
+	// that the act was given up. Nothing changed.
+	ErrLocked = errors.New("the job is locked by another session")
 	// errMoved reports that a chunk's guard matched no row. The job's row says why.
 	errMoved = errors.New("the job moved under the run")
 	// errRunOver reports that the job is not this run's any more: aborted, taken over
@@ -29,7 +32,7 @@ var (
 
 // InvalidError is bad input that the database refused. Nothing was written.
 type InvalidError struct {
-	Column  string // the column of belfry.jobs at fault
+	Column  string // the column of belfry.jobs at fault; empty: not known
 	Message string // names the column and the allowed values
 	Hint    string // how to get what was probably wanted; may be empty
 }
@@ -46,14 +49,18 @@ func (e *InvalidError) Error() string {
 // it. Nothing changed.
 type WrongStatusError struct {
 	JobID  int64
-	Act    string // "abort", "resume" or "retry"
-	Status Status // what the job is
+	Act    string   // "abort", "resume" or "retry"
+	Status Status   // what the job is
+	Needs  []Status // what the act starts from
 }
 
 // Error names the job, what it is and what the act needs.
 func (e *WrongStatusError) Error() string {
-	needs := map[string]string{"abort": "PENDING or RUNNING", "resume": "ABORTED", "retry": "FAILED"}[e.Act]
-	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, needs)
+	var needs []string
+	for _, s := range e.Needs {
+		needs = append(needs, string(s))
+	}
+	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }
 
 // SQLSTATE codes that decide something here.
@@ -62,22 +69,31 @@ const (
 	codeNotNull         = "23502"
 	codeUniqueViolation = "23505"
 	codeBadText         = "22021" // a NUL or invalid UTF-8
+	codeBadJSONText     = "22P05" // \u0000 in JSON
 	codeQueryCanceled   = "57014" // statement_timeout, or an administrator
+	codeLockTimeout     = "55P03"
+	codeReadOnly        = "25006" // a standby, or a server that is being failed over
+	codeIdleTimeout     = "25P03" // idle_in_transaction_session_timeout
+	codeTxTimeout       = "25P04" // transaction_timeout
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
 // this package's errors and leaves any other error as it is.
 func mapError(err error) error {
 	var pg *pgconn.PgError
+	var own writerError
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, &own):
+		return err
 	case errors.As(err, &pg):
-		invalid := pg.Code == codeCheckViolation || pg.Code == codeNotNull || pg.Code == codeBadText
-		if invalid && (pg.SchemaName == "belfry" || pg.Code == codeBadText) {
+		switch {
+		case pg.Code == codeBadText, pg.Code == codeBadJSONText:
+			return &InvalidError{Message: "belfry.jobs: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
+		case (pg.Code == codeCheckViolation || pg.Code == codeNotNull) && pg.SchemaName == "belfry":
 			return &InvalidError{Column: pg.ColumnName, Message: pg.Message, Hint: pg.Hint}
-		}
-		if disconnected(pg) {
+		case pg.Code == codeLockTimeout:
+			return fmt.Errorf("%w: %w", ErrLocked, err)
+		case disconnected(pg):
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		return err
@@ -93,9 +109,31 @@ func laneTaken(err error) bool {
 	return errors.As(err, &pg) && pg.Code == codeUniqueViolation && pg.ConstraintName == "jobs_one_running_per_lane"
 }
 
+// timedOut reports that a chunk took too long, on the server or in the runner: a
+// smaller one may fit.
 func timedOut(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == codeQueryCanceled
+	if errors.As(err, &pg) {
+		return pg.Code == codeQueryCanceled || pg.Code == codeIdleTimeout || pg.Code == codeTxTimeout
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// writerError is an error of a Writer that is neither PostgreSQL's nor due to a
+// lost connection or a deadline: a retry cannot mend it, whatever it wraps.
+type writerError struct{ cause error }
+
+func (e writerError) Error() string { return e.cause.Error() }
+func (e writerError) Unwrap() error { return e.cause }
+
+// judgeWriter marks a Writer's own errors. While the connection lives and time is
+// left, only PostgreSQL's errors are judged by what they are.
+func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) || tx.Conn().IsClosed() || ctx.Err() != nil {
+		return err
+	}
+	return writerError{err}
 }
 
 // retryable reports whether the same chunk may succeed when it is tried again:
@@ -104,6 +142,10 @@ func timedOut(err error) bool {
 // else (data exceptions, constraint violations, missing relations, a Writer's own
 // errors) fails the same way each time.
 func retryable(err error) bool {
+	var own writerError
+	if errors.As(err, &own) {
+		return false
+	}
 	if errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) {
 		return true
 	}
@@ -112,7 +154,7 @@ func retryable(err error) bool {
 		return false
 	}
 	switch pg.Code {
-	case "40001", "40P01", "55P03", "55006", codeQueryCanceled, "25P03", "25P04":
+	case "40001", "40P01", codeLockTimeout, "55006", codeQueryCanceled, codeIdleTimeout, codeTxTimeout, codeReadOnly:
 		return true
 	}
 	return disconnected(pg) || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58")
@@ -138,6 +180,5 @@ func connectionLost(err error) bool {
 	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback) ||
 		errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err)
 }

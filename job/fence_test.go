@@ -40,7 +40,7 @@ func (b *bundle) powerless(t *testing.T) *pgxpool.Pool {
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), c)
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	b.last = append(b.last, func() {
 		pool.Close()
 		for _, sql := range []string{`DROP OWNED BY ` + role, `DROP ROLE ` + role} {
 			_, err := b.db.Pool.Exec(context.WithoutCancel(t.Context()), sql)
@@ -114,7 +114,9 @@ func TestRunner_TakeOverEndsTheConnectionThatHoldsItsKeys(t *testing.T) {
 	b := setup(t, 500)
 	id := b.enqueue(t, job.Spec{})
 	asleep := b.gate(job.PointWritten, 2)
-	zombie := b.start(t, b.runner(t, "zombie", job.WithFailpoint(asleep.at)))
+	c := config("zombie")
+	c.StatementTimeout, c.StaleAfter = 3*patience, 6*patience // the server would end it by then
+	zombie := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(asleep.at)))
 	asleep.await(t)
 	pid := one[int32](t, b, `SELECT pid FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1'`, id)
 	b.age(t, id)

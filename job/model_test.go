@@ -211,8 +211,8 @@ func (m *model) fold(ctx context.Context) error {
 				return fmt.Errorf("I1: job %d is done at %d and has not read channel %d", j.id, c.Cursor, id)
 			}
 		}
+		j.stale = j.stale && c.Status == job.Running && c.Fence == j.fence
 		j.cursor, j.fence, j.status = c.Cursor, c.Fence, c.Status
-		j.stale = j.stale && j.status == job.Running
 	}
 	return nil
 }

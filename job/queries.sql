@@ -85,15 +85,15 @@ SELECT @name, @description
 
 -- name: JobClaim :one
 -- Takes the most urgent due job of a free lane: PENDING to RUNNING, fence + 1
--- (jobs_due_idx; I4 by jobs_one_running_per_lane). No row: nothing is due for
--- these types and lanes. A unique violation on the lane's index: another runner
--- was first.
+-- (jobs_due_idx or jobs_schedule_idx; I4 by jobs_one_running_per_lane). The fence
+-- that is returned is the run's for life. No row: nothing is due for these types and
+-- lanes. A unique violation on the lane's index: another runner was first.
 UPDATE belfry.jobs
    SET status = 'RUNNING', fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(),
        attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp())
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
-              WHERE j.status = 'PENDING' AND j.schedule_at <= clock_timestamp()
+              WHERE j.status = 'PENDING' AND j.schedule_at <= statement_timestamp()
                 AND j.type = ANY (@types)
                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
                 AND NOT EXISTS (SELECT FROM belfry.jobs r WHERE r.lane = j.lane AND r.status = 'RUNNING')
@@ -101,7 +101,7 @@ UPDATE belfry.jobs
               LIMIT 1
                 FOR UPDATE SKIP LOCKED)
    AND status = 'PENDING'
-RETURNING id;
+RETURNING id, fence;
 
 -- name: JobResumeStale :one
 -- Takes over a RUNNING job whose heartbeat is older than @stale_after, or that
@@ -120,7 +120,7 @@ UPDATE belfry.jobs
               LIMIT 1
                 FOR UPDATE SKIP LOCKED)
    AND status = 'RUNNING'
-RETURNING id;
+RETURNING id, fence;
 
 -- name: RunEvict :many
 -- Ends the server connections that this run and earlier ones of its job left
@@ -151,10 +151,23 @@ SELECT id FROM belfry.jobs
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
-   AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL AS set,
+   AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off'
+           WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true) IS NOT NULL AS set,
        status, fence, coalesce("cursor", '') AS "cursor"
   FROM belfry.jobs
  WHERE id = @id;
+
+-- name: ActBegin :exec
+-- Deadlines for one short transaction: a row that another session keeps locked
+-- ends it with 55P03 rather than with a lost connection, a client that is stopped in
+-- the middle of it keeps nothing locked for long, and what it commits is durable
+-- whatever the role's defaults.
+SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
+       set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
+       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true);
 
 -- name: RunFreeze :exec
 -- Freezes the bound at the first claim (I1) and records the estimate of keys to

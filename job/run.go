@@ -16,11 +16,13 @@ import (
 // run is one tenure of a job: from its claim to its end, under one fence.
 type run struct {
 	*Runner
+	tenure
 	job    Job
 	kind   Type
 	log    zerolog.Logger
 	walker walker          // nil until the walk is open
 	after  cursor.Position // the job's cursor as this run knows it
+	bound  cursor.Position
 	size   sizer
 	meter  meter
 	failed int // errors in a row since the last progress
@@ -35,13 +37,16 @@ const cleanupTimeout = 5 * time.Second
 // run takes the claimed job to the end of its run and returns the job's row then.
 // ctx is the soft stop, hard the hard one. An error means that the database does
 // not answer any more.
-func (r *Runner) run(ctx, hard context.Context, id int64, resumed bool) (Job, error) {
-	u, err := r.begin(context.WithoutCancel(hard), id, resumed) // the job is ours: a stop has to hand it back
-	if err != nil {
-		return Job{}, err
+func (r *Runner) run(ctx, hard context.Context, t tenure) (Job, error) {
+	u := &run{
+		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence}, size: newSizer(r.config.Chunk),
+		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
-	err = u.walk(ctx, hard)
-	if errors.Is(err, ErrUnreachable) {
+	err := u.begin(context.WithoutCancel(hard)) // the job is ours: a stop has to hand it back
+	if err == nil {
+		err = u.walk(ctx, hard)
+	}
+	if lost := errors.Is(err, ErrUnreachable); lost && !errors.As(err, new(givenUpError)) {
 		u.log.Warn().Err(err).Msg("run lost the database")
 		u.report("lost", 0, 0)
 		return u.job, err
@@ -56,34 +61,42 @@ func (r *Runner) run(ctx, hard context.Context, id int64, resumed bool) (Job, er
 	return u.job, nil
 }
 
-// begin reads the claimed job, ends what a stale run left behind, and announces
-// the run.
-func (r *Runner) begin(ctx context.Context, id int64, resumed bool) (*run, error) {
-	j, err := NewStore(r.pool).Get(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("begin run: %w", err)
+// begin ends what a stale run left behind, reads the claimed job, and announces
+// the run. A row that cannot be read, or a job that is not this run's any more,
+// ends it.
+func (u *run) begin(ctx context.Context) error {
+	if u.resumed {
+		u.evict(ctx)
 	}
-	u := &run{
-		Runner: r, job: j, kind: r.types[j.Type], size: newSizer(r.config.Chunk),
-		log: r.log.With().Int64("job_id", j.ID).Str("job_type", j.Type).Int64("fence", j.Fence).Logger(),
+	j, err := NewStore(u.pool).Get(ctx, u.id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return errRunOver
+	case err != nil && retryable(err):
+		return fmt.Errorf("%w: begin run: %w", ErrUnreachable, err) // RUNNING under our name: the next claim resumes it
+	case err != nil:
+		return givenUpError{fmt.Errorf("read the job: %w", err)}
+	case !u.owns(j):
+		return errRunOver
 	}
+	u.job, u.kind = j, u.types[j.Type]
+	u.log = u.log.With().Str("job_type", j.Type).Logger()
 	u.meter.start(j.ChannelsRead)
 	event := EventClaimed
-	if resumed {
+	if u.resumed {
 		event = EventResumed
-		u.evict(ctx)
 	}
 	u.log.Info().Str("cursor", j.Cursor).Int64("rows", j.RowsWritten).Msg(phrase(event))
 	u.report(event, 0, 0)
-	return u, nil
+	return nil
 }
+
+// owns reports whether the job, as read, is this run's: RUNNING under its fence.
+func (u *run) owns(j Job) bool { return j.Status == Running && j.Fence == u.fence }
 
 // walk runs chunks until the keys are exhausted and the job is PROCESSED (nil), or
 // until a stop, the end of the run, or an error that ends it.
 func (u *run) walk(ctx, hard context.Context) error {
-	if u.job.Fence == 0 || u.job.Status != Running {
-		return errRunOver // aborted between claim and begin
-	}
 	for {
 		if ctx.Err() != nil || hard.Err() != nil {
 			return errInterrupted
@@ -126,19 +139,21 @@ func (u *run) step(ctx context.Context) (done bool, err error) {
 // abort never waits for it.
 func (u *run) open(ctx context.Context) error {
 	var (
-		j      Job
-		walker walker
-		after  cursor.Position
+		j            Job
+		walker       walker
+		after, bound cursor.Position
 	)
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if j, err = get(ctx, tx, u.job.ID); err != nil {
+		if j, err = get(ctx, tx, u.id); err != nil {
 			return err
+		}
+		if !u.owns(j) {
+			return errRunOver
 		}
 		keyset := u.kind.keyset
 		if after, err = keyset.Decode(j.Cursor); err != nil {
 			return fmt.Errorf("cursor: %w", err)
 		}
-		var bound cursor.Position
 		if j.Bound != nil {
 			if bound, err = keyset.Decode(*j.Bound); err != nil {
 				return fmt.Errorf("bound: %w", err)
@@ -157,7 +172,7 @@ func (u *run) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.job, u.walker, u.after = j, walker, after
+	u.job, u.walker, u.after, u.bound = j, walker, after, bound
 	return nil
 }
 
@@ -167,7 +182,7 @@ func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total
 		j.ChannelsTotal = &total
 	}
 	tag, err := tx.Exec(ctx, queries.SQL("RunFreeze"), pgx.StrictNamedArgs{
-		"id": j.ID, "fence": u.job.Fence, "bound": bound, "total": j.ChannelsTotal,
+		"id": u.id, "fence": u.fence, "bound": bound, "total": j.ChannelsTotal,
 	})
 	if err != nil {
 		return fmt.Errorf("freeze bound: %w", err)
@@ -234,13 +249,14 @@ type progress struct {
 	RowsWritten  int64  `db:"rows_written"`
 }
 
-// adopt goes on from a cursor that was committed although its COMMIT seemed to
-// fail.
+// adopt goes on from the row's cursor where it differs from the run's: ahead when a
+// COMMIT that seemed to fail did not, behind when the server crashed and lost chunks
+// that it had committed asynchronously, rows and cursor together.
 func (u *run) adopt(now progress) error {
-	u.log.Warn().Str("cursor", now.Cursor).Msg("chunk was committed after all")
+	u.log.Warn().Str("cursor", now.Cursor).Msg("going on from the cursor in the job's row")
 	after, err := u.kind.keyset.Decode(now.Cursor)
 	if err != nil {
-		return givenUpError{fmt.Errorf("cursor of job %d: %w", u.job.ID, err)}
+		return givenUpError{fmt.Errorf("cursor of job %d: %w", u.id, err)}
 	}
 	u.after, u.failed = after, 0
 	u.job.Cursor, u.job.Chunks, u.job.ChannelsRead, u.job.RowsWritten = now.Cursor, now.Chunks, now.ChannelsRead, now.RowsWritten
@@ -250,19 +266,29 @@ func (u *run) adopt(now progress) error {
 // beat renews the heartbeat and returns the row's progress; errRunOver when the
 // row is not this run's any more.
 func (u *run) beat(ctx context.Context, cause error) (progress, error) {
+	var now progress
+	err := u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("RunBeat"), pgx.StrictNamedArgs{
+			"id": u.id, "fence": u.fence, "error": errorText(cause),
+		})
+		if err != nil {
+			return err
+		}
+		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errRunOver
+		}
+		return err
+	})
+	return now, err
+}
+
+// wait runs do in a short transaction with the patience of StaleAfter: the row may
+// be locked by a connection that the run lost, until the server ends that.
+func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	rows, err := u.pool.Query(ctx, queries.SQL("RunBeat"), pgx.StrictNamedArgs{
-		"id": u.job.ID, "fence": u.job.Fence, "error": errorText(cause),
-	})
-	if err != nil {
-		return progress{}, err
-	}
-	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return progress{}, errRunOver
-	}
-	return now, err
+	return shortTx(ctx, u.pool, u.config.StaleAfter, do)
 }
 
 // errorText is an error as last_error can keep it: valid text without NUL, of
@@ -282,12 +308,17 @@ func errorText(err error) string {
 func (u *run) evict(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
-	tag, err := u.pool.Exec(ctx, queries.SQL("RunEvict"), pgx.StrictNamedArgs{"id": u.job.ID, "fence": u.job.Fence})
+	var ended int64
+	err := shortTx(ctx, u.pool, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.SQL("RunEvict"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		ended = tag.RowsAffected()
+		return err
+	})
 	switch {
 	case err != nil:
 		u.log.Warn().Err(err).Msg("left-over connections not ended")
-	case tag.RowsAffected() > 0:
-		u.log.Warn().Int64("rows", tag.RowsAffected()).Msg("left-over connections ended")
+	case ended > 0:
+		u.log.Warn().Int64("rows", ended).Msg("left-over connections ended")
 	}
 }
 
@@ -321,17 +352,14 @@ func (u *run) finish(ctx context.Context) error {
 
 // change runs one guarded statement that ends the run.
 func (u *run) change(ctx context.Context, statement string, args pgx.StrictNamedArgs) error {
-	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
-	defer cancel()
-	args["id"], args["fence"] = u.job.ID, u.job.Fence
-	tag, err := u.pool.Exec(ctx, queries.Get(statement).SQL, args)
-	if err != nil {
+	args["id"], args["fence"] = u.id, u.fence
+	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.Get(statement).SQL, args)
+		if err == nil && tag.RowsAffected() == 0 {
+			return errMoved
+		}
 		return err
-	}
-	if tag.RowsAffected() == 0 {
-		return errMoved
-	}
-	return nil
+	})
 }
 
 // end records how the run ended and reads the job as it is then.
@@ -347,26 +375,28 @@ func (u *run) end(cause error) error {
 		err = u.change(ctx, "RunFail", pgx.StrictNamedArgs{"error": errorText(cause)})
 	}
 	if err != nil && !errors.Is(err, errMoved) {
-		return fmt.Errorf("end run of job %d: %w", u.job.ID, mapError(err))
+		return fmt.Errorf("end run of job %d: %w", u.id, mapError(err))
 	}
-	fence := u.job.Fence
-	j, err := NewStore(u.pool).Get(ctx, u.job.ID)
+	j, err := NewStore(u.pool).Get(ctx, u.id)
 	switch {
+	case err != nil && retryable(err):
+		return err
 	case errors.Is(err, ErrNotFound): // deleted under the run
 		u.report("lost", 0, 0)
 		return nil
-	case err != nil:
-		return err
+	case err != nil: // a row that cannot be read: it is FAILED now
+		u.job.Status, u.job.LastError = Failed, err.Error()
+	default:
+		u.job = j
 	}
-	u.job = j
-	u.announce(cause, fence)
+	u.announce(cause)
 	return nil
 }
 
 // announce logs and reports the end of the run.
-func (u *run) announce(cause error, fence int64) {
+func (u *run) announce(cause error) {
 	event := "lost"
-	if u.job.Fence == fence {
+	if u.job.Fence == u.fence {
 		switch u.job.Status {
 		case Processed:
 			event = EventFinished

@@ -113,15 +113,15 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 		return out, err
 	}
 	for ctx.Err() == nil && hard.Err() == nil {
-		id, resumed, err := r.claim(hard)
+		t, err := r.claim(hard)
 		if err != nil {
 			return out, err
 		}
-		if id == 0 {
+		if t.id == 0 {
 			out.Held, err = r.held(hard)
 			return out, err
 		}
-		ended, err := r.run(ctx, hard, id, resumed)
+		ended, err := r.run(ctx, hard, t)
 		if err != nil {
 			return out, err
 		}
@@ -177,9 +177,10 @@ func (r *Runner) hardStop(ctx context.Context) (context.Context, func()) {
 // register adds the runner's types to the vocabulary that enqueuing checks.
 func (r *Runner) register(ctx context.Context) error {
 	for _, name := range r.names {
-		ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
-		_, err := r.pool.Exec(ctx, queries.SQL("TypeRegister"), pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
-		cancel()
+		err := r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, queries.SQL("TypeRegister"), pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("register job type %s: %w", name, mapError(err))
 		}

@@ -54,6 +54,7 @@ type bundle struct {
 	mu    sync.Mutex
 	gates []*gate
 	runs  []*started
+	last  []func() // what ends after the runs
 }
 
 func setup(t *testing.T, n int) *bundle {
@@ -80,6 +81,9 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 		}
 		for _, s := range b.runs {
 			<-s.ended
+		}
+		for _, f := range b.last {
+			f()
 		}
 	})
 	return b

@@ -63,7 +63,7 @@ func TestStatus_TriggerAndTableAgreeOnEveryPair(t *testing.T) {
 				require.Equal(t, from, got)
 			}
 			require.Equal(t, got.Terminal(), one[bool](t, b, `SELECT finished_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
-			b.exec(t, `DELETE FROM belfry.jobs`)
+			b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events`) // a RUNNING job cannot be deleted
 		}
 	}
 	require.Equal(t, len(job.Transitions()), legal)
@@ -120,11 +120,13 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 			} else {
 				var wrong *job.WrongStatusError
 				require.ErrorAs(t, err, &wrong)
-				require.Equal(t, job.WrongStatusError{JobID: id, Act: name, Status: from}, *wrong)
+				require.Equal(t, id, wrong.JobID)
+				require.Equal(t, name, wrong.Act)
+				require.Equal(t, from, wrong.Status)
 				require.Equal(t, from, b.state(t, id).Status)
 				require.Len(t, b.kinds(t, id), events)
 			}
-			b.exec(t, `DELETE FROM belfry.jobs`)
+			b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events`) // a RUNNING job cannot be deleted
 		}
 	}
 	for name, act := range acts {

@@ -101,7 +101,7 @@ func TestStop_EndsThePauseBetweenRetries(t *testing.T) {
 	b := setup(t, 500)
 	id := b.enqueue(t, job.Spec{})
 	c := config("r1")
-	c.Retry.Initial, c.Retry.Max = 30*time.Second, 30*time.Second
+	c.Retry.Initial, c.Retry.Max = patience, patience
 	failed := make(chan struct{})
 	s := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(_ context.Context, point string) error {
 		if point == job.PointWritten {
@@ -115,7 +115,7 @@ func TestStop_EndsThePauseBetweenRetries(t *testing.T) {
 	began := time.Now()
 	s.stop()
 	out := s.wait(t)
-	require.Less(t, time.Since(began), 20*time.Second)
+	require.Less(t, time.Since(began), patience/2)
 	require.True(t, out.Interrupted)
 	require.Equal(t, job.Pending, b.state(t, id).Status)
 	b.runDue(t, b.runner(t, "r2"))

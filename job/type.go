@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -44,9 +45,10 @@ type Walk[R any] interface {
 // Writer says what: it turns one chunk's recipients into rows, inside the chunk's
 // transaction, and returns how many it wrote. It is called once per chunk, never
 // with no rows, and again with the same recipients when the chunk is rolled back,
-// so it must have no effect but through tx. An error that wraps a PostgreSQL error
-// is judged by its SQLSTATE; any other error, and a panic, is taken for one that a
-// retry cannot mend and makes the job FAILED.
+// so it must have no effect but through tx, and must neither commit nor roll it back.
+// An error that wraps a PostgreSQL error is judged by its SQLSTATE; a lost connection
+// and a chunk out of time are retried, the latter smaller; any other error, and a
+// panic, is taken for one that a retry cannot mend and makes the job FAILED.
 type Writer[R any] interface {
 	Write(ctx context.Context, tx pgx.Tx, j Job, rows []R) (int64, error)
 }
@@ -151,11 +153,23 @@ func (w *typedWalk[R]) step(ctx context.Context, tx pgx.Tx, j Job, after cursor.
 	if len(page.Rows) == 0 {
 		return s, nil
 	}
-	if s.rows, err = w.writer.Write(ctx, tx, j, page.Rows); err != nil {
-		return step{}, fmt.Errorf("write rows: %w", err)
+	if s.rows, err = w.writer.Write(ctx, chunkTx{tx}, j, page.Rows); err != nil {
+		return step{}, fmt.Errorf("write rows: %w", judgeWriter(ctx, tx, err))
 	}
 	return s, nil
 }
+
+// chunkTx is the chunk's transaction as a Writer sees it: ending it is the
+// engine's alone. A Writer may begin nested ones (savepoints).
+type chunkTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("a Writer must not end the chunk's transaction; return an error to roll it back")
+
+// Commit refuses.
+func (chunkTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback refuses.
+func (chunkTx) Rollback(context.Context) error { return errNotYours }
 
 // caught, deferred, makes an error of a Source's or Writer's panic, with the place
 // it came from: it fails the job, not the runner and its other jobs.
