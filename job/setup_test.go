@@ -79,8 +79,14 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 		for _, g := range b.gates {
 			g.release(errTestOver)
 		}
+		limit := time.After(patience)
 		for _, s := range b.runs {
-			<-s.ended
+			select {
+			case <-s.ended:
+			case <-limit:
+				t.Error("a run does not end with its test")
+				return
+			}
 		}
 		for _, f := range b.last {
 			f()
