@@ -44,9 +44,11 @@
 //
 //   - I1: every recipient committed before the bound was frozen, that keeps its key
 //     and matches until its chunk reads it, gets exactly one row.
-//   - I3: rows and cursor commit together; the cursor never moves back.
+//   - I3: rows and cursor commit together; the cursor never moves back, but when the
+//     server crashes and loses chunks it had committed asynchronously: rows and cursor
+//     together (see AsyncCommit).
 //   - I4: one RUNNING job per lane, by the unique index jobs_one_running_per_lane.
-//   - I5: ChunkCommit carries the fencing token; a run with an older token commits
+//   - I5: ChunkCommit carries the fencing token that the claim returned; a run with an older token commits
 //     nothing, whatever it was doing while it was presumed dead.
 //   - I6: the UPDATE that sets abort_requested and ChunkCommit lock the same row.
 //     Whichever comes second sees the first: once the UPDATE has returned, no row

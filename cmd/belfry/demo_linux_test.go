@@ -14,12 +14,12 @@ func TestDemoProcess_KilledTakesItsRunnersAlong(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)
 	p := startDemo(t, db)
-	p.until(t, db, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE id = 5 AND status = 'PENDING')
+	p.until(t, db, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE title = 'Evening digest' AND status = 'PENDING')
 		AND EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%')`)
 	require.NoError(t, p.cmd.Process.Kill())
 	_ = p.cmd.Wait()
 	p.until(t, db, noDemoSession)
 	var status string
-	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT status FROM belfry.jobs WHERE id = 5`).Scan(&status))
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT status FROM belfry.jobs WHERE title = 'Evening digest'`).Scan(&status))
 	require.Equal(t, "PENDING", status)
 }
