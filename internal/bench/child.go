@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,6 +44,9 @@ func Child() {
 	text := os.Getenv(childEnv)
 	if text == "" {
 		return
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // as cmd/belfry does
 	}
 	if err := runChild(text, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "runner process: %v\n", err)
