@@ -84,7 +84,15 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 		return err
 	}
 	defer a.stopHard(runner)()
+	told := make(chan struct{})
+	tell := context.AfterFunc(ctx, func() {
+		defer close(told)
+		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
+	})
 	outcome, err := a.runDue(ctx, runner, s.Runner.PollInterval, wait)
+	if !tell() {
+		<-told
+	}
 	show.end()
 	if err != nil {
 		return err

@@ -162,7 +162,8 @@ func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 	b.exec(t, `CREATE FUNCTION belfry.sneak() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
-			SELECT NEW.id, c.id, now() FROM belfry.channels c WHERE c.id > NEW.cursor::bigint AND c.active LIMIT 1;
+			SELECT NEW.id, c.id, now() FROM belfry.channels c WHERE c.id > NEW.cursor::bigint AND c.active
+			ORDER BY c.id DESC LIMIT 1; -- far from the chunk in flight, whose keys are locked
 			RETURN NULL;
 		END $$`)
 	b.exec(t, `CREATE TRIGGER sneak AFTER UPDATE OF abort_requested ON belfry.jobs
