@@ -51,7 +51,12 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})
 	explain(t, db, &out, "JobsHeld", pgx.StrictNamedArgs{"lanes": nil})
-	golden(t, "explain.golden", out.String())
+	require.NotContains(t, out.String(), "Seq Scan")
+	var version int
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version))
+	if version == 15 { // each version words its plans a little differently
+		golden(t, "explain.golden", out.String())
+	}
 }
 
 func explain(t *testing.T, db *dbtest.DB, out *strings.Builder, name string, args pgx.StrictNamedArgs) {

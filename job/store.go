@@ -1,0 +1,117 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// storeTimeout bounds each transaction of a Store, so that an operator's command
+// ends even when the database does not answer.
+const storeTimeout = 15 * time.Second
+
+// Store reads jobs and carries out operators' acts, each in a transaction of its
+// own that takes 15 seconds at the most; one that waits 12 seconds for a row that
+// another session keeps locked is ErrLocked. It is safe for concurrent use.
+type Store struct{ pool *pgxpool.Pool }
+
+// NewStore returns a Store over pool, which stays the caller's to close.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// inTx runs do in one short transaction.
+func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return mapError(shortTx(ctx, s.pool, storeTimeout, do))
+}
+
+// Get returns one job, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, id int64) (j Job, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		j, err = get(ctx, tx, id)
+		return err
+	})
+	return j, err
+}
+
+func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) {
+	rows, err := tx.Query(ctx, queries.SQL("JobGet"), pgx.StrictNamedArgs{"id": id})
+	if err != nil {
+		return Job{}, fmt.Errorf("job %d: %w", id, err)
+	}
+	j, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Job])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Job{}, fmt.Errorf("job %d: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return Job{}, fmt.Errorf("job %d: %w", id, err)
+	}
+	return j, nil
+}
+
+// Filter selects jobs. Zero fields match everything.
+type Filter struct {
+	Statuses []Status
+	Type     string
+	Category string
+	Lane     string
+	GroupID  *uuid.UUID
+	BeforeID int64 // only older jobs: for paging; 0: from the newest
+	Limit    int   // at most this many; 0: 100
+}
+
+// List returns the jobs that f selects, newest first.
+func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
+	var statuses []string // plain strings: pgx's exec and simple modes know no other
+	for _, status := range f.Statuses {
+		statuses = append(statuses, string(status))
+	}
+	args := pgx.StrictNamedArgs{
+		"before_id": int64(1<<63 - 1), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
+		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100,
+	}
+	if f.BeforeID > 0 {
+		args["before_id"] = f.BeforeID
+	}
+	if f.Limit > 0 {
+		args["limit"] = f.Limit
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("JobList"), args)
+		if err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Events returns a job's timeline after event afterID (0: from the start), oldest
+// first, at most limit entries (0: 1,000). ErrNotFound when there is no such job.
+func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list []Event, err error) {
+	if limit <= 0 {
+		limit = 1000
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := get(ctx, tx, id); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.SQL("JobEvents"), pgx.StrictNamedArgs{"job_id": id, "after_id": afterID, "limit": limit})
+		if err != nil {
+			return fmt.Errorf("events of job %d: %w", id, err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Event]); err != nil {
+			return fmt.Errorf("events of job %d: %w", id, err)
+		}
+		return nil
+	})
+	return list, err
+}
