@@ -23,8 +23,9 @@ type tenure struct {
 }
 
 // claim takes a stale job or, when there is none, the most urgent due one. It
-// returns the zero tenure when there is nothing to do. A claim whose COMMIT was lost leaves the
-// job RUNNING under this runner's name; the next claim resumes it (JobResumeStale).
+// returns the zero tenure when there is nothing to do. A claim whose COMMIT was lost
+// leaves the job RUNNING under this runner's name; the next claim resumes it
+// (JobResumeStale).
 func (r *Runner) claim(ctx context.Context) (tenure, error) {
 	t, err := r.take(ctx, "JobResumeStale", pgx.StrictNamedArgs{
 		"runner": r.config.Name, "types": r.names, "lanes": r.lanes(), "stale_after": r.config.StaleAfter,

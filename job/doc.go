@@ -34,8 +34,8 @@
 //	  ChunkCommit   how far: move the cursor, iff RUNNING, same fence, not aborted
 //	COMMIT
 //
-// ChunkCommit comes last, so the job's row is locked for one COMMIT only, and an
-// abort waits for no more than that. The job is PROCESSED when no key is left up
+// ChunkCommit comes last, so the job's row is locked for the length of a COMMIT, and
+// an abort waits for that, never for a chunk. The job is PROCESSED when no key is left up
 // to the bound.
 //
 // # Invariants
@@ -44,12 +44,14 @@
 //
 //   - I1: every recipient committed before the bound was frozen, that keeps its key
 //     and matches until its chunk reads it, gets exactly one row.
+//   - I2: at most one row per (job, recipient): the cursor's guard and the writers'
+//     primary keys.
 //   - I3: rows and cursor commit together; the cursor never moves back, but when the
 //     server crashes and loses chunks it had committed asynchronously: rows and cursor
 //     together (see AsyncCommit).
 //   - I4: one RUNNING job per lane, by the unique index jobs_one_running_per_lane.
-//   - I5: ChunkCommit carries the fencing token that the claim returned; a run with an older token commits
-//     nothing, whatever it was doing while it was presumed dead.
+//   - I5: every guard carries the fencing token that the claim returned; a run with an
+//     older token commits nothing, whatever it was doing while it was presumed dead.
 //   - I6: the UPDATE that sets abort_requested and ChunkCommit lock the same row.
 //     Whichever comes second sees the first: once the UPDATE has returned, no row
 //     and no cursor movement of the run is committed.
