@@ -38,6 +38,9 @@ func (r *Runner) claim(ctx context.Context) (tenure, error) {
 		t, err = r.take(ctx, "JobClaim", pgx.StrictNamedArgs{
 			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
 		})
+		if errors.Is(err, ErrLocked) {
+			return tenure{}, nil // another runner is in the middle of claiming a job of this lane
+		}
 		if !laneTaken(err) {
 			return t, err
 		}

@@ -132,3 +132,23 @@ func TestRunner_FaultInsideTheClaimDoesNotLockTheJobForGood(t *testing.T) {
 	<-zombie.ended
 	b.requireDone(t, id, everyone(200))
 }
+
+// I4: a runner that is stopped inside its claim makes the others wait for the lane;
+// for them it is held, not an error.
+func TestRunner_FaultInsideAnotherClaimHoldsTheLane(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 200)
+	first, second := b.enqueue(t, job.Spec{}), b.enqueue(t, job.Spec{})
+	pool, p := b.pausing(t, "started_at = coalesce(started_at", false)
+	zombie := b.start(t, b.runnerWith(t, pool, config("zombie"), outbox.Types(b.who)))
+	<-p.reached
+	c := config("heir")
+	c.StatementTimeout = 500 * time.Millisecond
+	c.Chunk.Target = 100 * time.Millisecond
+	out := b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who))) // wants the second job
+	close(p.open)
+	zombie.wait(t)
+	require.Empty(t, out.Jobs)
+	b.requireDone(t, first, everyone(200))
+	b.requireDone(t, second, everyone(200))
+}
