@@ -25,7 +25,7 @@ TESTREPORT = $(GO) run ./internal/testreport
 GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint test test-race test-fault cover cross bench demo run clean postgres postgres-for-tests
+.PHONY: help build lint test test-race test-fault cover cross bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,19 +39,19 @@ lint: ## check style, sizes and the direction of imports (.golangci.yml)
 
 # Without a working C compiler the race detector cannot be built. The suite then
 # runs without it and says so; with CI=true that fails, like any other skip.
-test: postgres-for-tests ## run the whole suite, under the race detector where it can be built (PKG= RUN=)
+test: servers-for-tests ## run the whole suite, under the race detector where it can be built (PKG= RUN=)
 	@if why=$$($(GO) test -race -run '^$$' ./internal/testreport 2>&1); then race=-race; \
 	else race=; export CGO_ENABLED=0; set -- -skip "race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi; \
 	$(TESTREPORT) "$$@" $(GO_TEST) $$race $(PKG)
 
-test-race: postgres-for-tests ## run the whole suite under the race detector (PKG= RUN=)
+test-race: servers-for-tests ## run the whole suite under the race detector (PKG= RUN=)
 	@$(TESTREPORT) $(GO_TEST) -race $(PKG)
 
 test-fault: RUN = Fault|Chaos|Process
-test-fault: postgres-for-tests ## run the fault tests only (PKG= COUNT=)
+test-fault: servers-for-tests ## run the fault tests only (PKG= COUNT=)
 	@$(TESTREPORT) $(GO_TEST) -count $(COUNT) $(PKG)
 
-cover: postgres-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
+cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
 	@$(TESTREPORT) $(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
 	@$(GO) tool cover -func=coverage.out | tail -n 1
@@ -76,5 +76,7 @@ clean: ## remove what the other targets built
 postgres:
 	@[ -n "$$BELFRY_DATABASE_URL" ] || .ci/install-postgres >&2
 
-postgres-for-tests:
+# Some tests run Redis and PgBouncer as well; without them they are skipped.
+servers-for-tests:
 	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install-postgres >&2
+	@.ci/install-services >&2

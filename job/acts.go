@@ -23,26 +23,35 @@ type operation struct {
 	name      string
 	statement string
 	from      []Status
+	changes   []byte // of operations that change columns: a JSON object; nil otherwise
 }
 
+// letsGoOn reports whether the act makes a job at rest PENDING again.
+func (o operation) letsGoOn() bool { return !slices.Contains(o.from, Pending) }
+
 func abortOperation() operation {
-	return operation{"abort", queries.SQL("JobAbort"), []Status{Pending, Running}}
+	return operation{"abort", queries.SQL("JobAbort"), []Status{Pending, Running}, nil}
 }
 
 func resumeOperation() operation {
-	return operation{"resume", queries.SQL("JobResume"), []Status{Aborted}}
+	return operation{"resume", queries.SQL("JobResume"), []Status{Aborted}, nil}
 }
 
 func retryOperation() operation {
-	return operation{"retry", queries.SQL("JobRetry"), []Status{Failed}}
+	return operation{"retry", queries.SQL("JobRetry"), []Status{Failed, Expired}, nil}
+}
+
+func retrySkippedOperation() operation {
+	return operation{"retry-skipped", queries.SQL("JobRetrySkipped"), []Status{Processed, Failed}, nil}
 }
 
 // Abort makes a PENDING or RUNNING job ABORTED. When it returns without error no
 // further row and no cursor movement of the job is committed (I6). A job in another
 // status is a *WrongStatusError and stays as it is. When the error is
-// ErrUnreachable the abort may have happened; repeat it.
+// ErrUnreachable the abort may have happened; repeat it. With an abort cache the job
+// is flagged there first, and a database that does not answer is a *FlaggedError.
 func (s *Store) Abort(ctx context.Context, id int64, act Act) (Job, error) {
-	return s.actOne(ctx, abortOperation(), id, act)
+	return s.flagged(ctx, id, act, func() (Job, error) { return s.actOne(ctx, abortOperation(), id, act) })
 }
 
 // Resume makes an ABORTED job PENDING again; it goes on from its cursor.
@@ -50,13 +59,15 @@ func (s *Store) Resume(ctx context.Context, id int64, act Act) (Job, error) {
 	return s.actOne(ctx, resumeOperation(), id, act)
 }
 
-// Retry makes a FAILED job PENDING again; it goes on from its cursor.
+// Retry makes a FAILED job PENDING again; it goes on from its cursor. An EXPIRED one
+// too, when its expires_at was lifted or lies ahead again (see Set); otherwise the
+// error is an *InvalidError.
 func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
 	return s.actOne(ctx, retryOperation(), id, act)
 }
 
 // AbortGroup aborts every PENDING or RUNNING job of a group, all or none, and
-// returns the whole group as it is then. A member in another status stays as it is.
+// returns the whole group as it is then. The abort cache knows no groups. A member in another status stays as it is.
 // ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
 // when it has none that can be aborted.
 func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
@@ -68,12 +79,27 @@ func (s *Store) ResumeGroup(ctx context.Context, group uuid.UUID, act Act) ([]Jo
 	return s.actGroup(ctx, resumeOperation(), group, act)
 }
 
-// RetryGroup retries every FAILED job of a group; otherwise as AbortGroup.
+// RetryGroup retries every FAILED or EXPIRED job of a group; otherwise as AbortGroup.
 func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
 	return s.actGroup(ctx, retryOperation(), group, act)
 }
 
+// RetrySkipped has every skipped recipient of a PROCESSED or FAILED job tried again,
+// whatever else the job has left to do. ErrNoSkips when it has none.
+func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act) (Job, error) {
+	j, err := s.actOne(ctx, retrySkippedOperation(), id, act)
+	if err == nil && j.Status != Pending {
+		return j, fmt.Errorf("job %d: %w", id, ErrNoSkips)
+	}
+	return j, err
+}
+
 func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j Job, err error) {
+	if o.letsGoOn() {
+		if err := s.unflag(ctx, id); err != nil {
+			return Job{}, err
+		}
+	}
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		j, err = actTx(ctx, tx, o, id, act)
 		return err
@@ -97,6 +123,11 @@ func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act 
 		var refused error
 		changed := 0
 		for _, id := range ids { // in id order: two operators never deadlock
+			if o.letsGoOn() {
+				if err := s.unflag(ctx, id); err != nil {
+					return err
+				}
+			}
 			j, err := actTx(ctx, tx, o, id, act)
 			var wrong *WrongStatusError
 			switch {
@@ -135,7 +166,11 @@ func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job,
 	}
 	var refused error
 	if slices.Contains(o.from, status) {
-		_, err = tx.Exec(ctx, o.statement, pgx.StrictNamedArgs{"id": id, "actor": act.Actor, "reason": act.Reason})
+		args := pgx.StrictNamedArgs{"id": id, "actor": optional(act.Actor), "reason": act.Reason}
+		if o.changes != nil {
+			args["changes"] = string(o.changes)
+		}
+		_, err = tx.Exec(ctx, o.statement, args)
 		if err != nil {
 			return Job{}, fmt.Errorf("%s job %d: %w", o.name, id, err)
 		}

@@ -12,15 +12,16 @@ import (
 )
 
 // Run is the daemon: RunDue at every ring of the bell until ctx is cancelled (a
-// soft stop, see RunDue) or StopNow. The bell rings every PollInterval and, when
-// Config.Listen is set, when the database says that a job is due. While the
+// soft stop, see RunDue) or StopNow. The bell rings every PollInterval, when a look
+// every WatchInterval finds a run that lost its connection, and, when Config.Listen
+// is set, when the database says that a job is due. While the
 // database does not answer, Run warns and tries again at the next ring. It returns
 // nil after a stop, and only after everything it started has ended.
 func (r *Runner) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ring := make(chan struct{}, 1)
-	ticks, err := r.tick(ctx, ring)
+	ring, watch := make(chan struct{}, 1), make(chan struct{}, 1)
+	ticks, err := r.tick(ctx, ring, watch)
 	if err != nil {
 		return err
 	}
@@ -39,6 +40,10 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 			return nil
 		case <-r.stopped:
 			return nil
+		case <-watch:
+			if gone, err := r.orphaned(ctx); err != nil || !gone {
+				continue // the poll says what is wrong
+			}
 		case <-ring:
 		}
 		if _, err := r.RunDue(ctx); err != nil && ctx.Err() == nil {
@@ -55,16 +60,22 @@ func rung(ring chan<- struct{}) {
 	}
 }
 
-// tick rings every PollInterval, at once for the first time.
-func (r *Runner) tick(ctx context.Context, ring chan<- struct{}) (gocron.Scheduler, error) {
+// tick rings every PollInterval, at once for the first time, and watch every
+// WatchInterval.
+func (r *Runner) tick(ctx context.Context, ring, watch chan<- struct{}) (gocron.Scheduler, error) {
 	ticks, err := gocron.NewScheduler()
 	if err != nil {
 		return nil, fmt.Errorf("start ticks: %w", err)
 	}
-	_, err = ticks.NewJob(gocron.DurationJob(r.config.PollInterval), gocron.NewTask(func() { rung(ring) }),
-		gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start ticks: %w", err), ticks.Shutdown())
+	for _, tick := range []struct {
+		every time.Duration
+		ring  chan<- struct{}
+	}{{r.config.PollInterval, ring}, {r.config.WatchInterval, watch}} {
+		_, err = ticks.NewJob(gocron.DurationJob(tick.every), gocron.NewTask(func() { rung(tick.ring) }),
+			gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start ticks: %w", err), ticks.Shutdown())
+		}
 	}
 	ticks.Start()
 	return ticks, nil

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/belfryhq/belfry/cursor"
 )
 
 // The points of a chunk at which tests stop, kill or fail a run.
@@ -29,13 +27,13 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 		if err := u.at(ctx, pointBegun); err != nil {
 			return err
 		}
-		if s, err = u.walker.step(ctx, tx, u.job, u.after, u.size.rows); err != nil {
+		if s, err = u.walker.step(ctx, tx, u.job, u.after, u.limit()); err != nil {
 			return err
 		}
 		if s.read == 0 {
 			return nil
 		}
-		if err := u.follows(s.next); err != nil {
+		if err := u.follows(s); err != nil {
 			return err
 		}
 		if err := u.at(ctx, pointWritten); err != nil {
@@ -48,36 +46,50 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 		return u.at(ctx, pointMoved)
 	})
 	if err != nil {
-		return false, err
+		return false, u.blame(s, err)
 	}
 	if s.read == 0 {
 		return true, nil
 	}
-	took := time.Since(began)
+	u.moved(s, to, time.Since(began))
+	return false, u.at(ctx, pointCommitted)
+}
+
+// limit is how many keys the next chunk may examine.
+func (u *run) limit() int { return u.poison.limit(u.governor.rows()) }
+
+// moved takes a committed chunk into the run's own books.
+func (u *run) moved(s step, to string, took time.Duration) {
 	u.after, u.job.Cursor = s.next, to
 	u.job.Chunks++
 	u.job.ChannelsRead += int64(s.read)
+	u.job.ChannelsMatched += int64(s.matched)
 	u.job.RowsWritten += s.rows
-	u.size.observe(s.read, took)
+	u.job.Declined += s.declined()
+	u.job.Skipped += s.skipped
+	if u.poison.passed(s) {
+		u.governor.observe(time.Now(), s.read, s.rows, took)
+	}
+	u.pace.told()
 	u.meter.add(u.job.ChannelsRead)
 	u.log.Debug().Int64("chunk", u.job.Chunks).Str("cursor", to).Int64("rows", s.rows).
 		Dur("elapsed_ms", took).Msg("chunk committed")
 	u.report("chunk", s.rows, took)
-	return false, u.at(ctx, pointCommitted)
 }
 
-// follows checks a Source's word: the walk must advance, and not past the bound, or
-// it would never end or write somebody twice.
-func (u *run) follows(next cursor.Position) error {
+// follows checks a Source's and a Writer's word: the walk must advance, and not past
+// the bound, or it would never end or write somebody twice, and the accounts of the
+// chunk must agree.
+func (u *run) follows(s step) error {
 	keyset := u.kind.keyset
-	if err := keyset.Check(next); err != nil {
-		return writerError{fmt.Errorf("the Source's key: %w", err)}
+	if err := keyset.Check(s.next); err != nil {
+		return contractError{fmt.Errorf("the Source's key: %w", err)}
 	}
-	if keyset.Compare(next, u.after) <= 0 || keyset.Compare(next, u.bound) > 0 {
-		return writerError{fmt.Errorf("the Source went from key %s to %s; keys must rise, up to the bound %s",
-			keyset.Encode(u.after), keyset.Encode(next), keyset.Encode(u.bound))}
+	if keyset.Compare(s.next, u.after) <= 0 || keyset.Compare(s.next, u.bound) > 0 {
+		return contractError{fmt.Errorf("the Source went from key %s to %s; keys must rise, up to the bound %s",
+			keyset.Encode(u.after), keyset.Encode(s.next), keyset.Encode(u.bound))}
 	}
-	return nil
+	return s.agrees()
 }
 
 // move is the last statement of a chunk: the cursor moves iff the job is RUNNING
@@ -85,6 +97,8 @@ func (u *run) follows(next cursor.Position) error {
 func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 	tag, err := tx.Exec(ctx, queries.SQL("ChunkCommit"), pgx.StrictNamedArgs{
 		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "cursor": to, "read": s.read, "rows": s.rows,
+		"matched": s.matched, "declined": s.declined(), "skipped": s.skipped,
+		"throttle": u.pace.why.Rule, "detail": u.pace.why.Detail, "throttled_ms": u.pace.held.Milliseconds(),
 	})
 	if err != nil {
 		return fmt.Errorf("move cursor: %w", err)
@@ -101,7 +115,11 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
 	defer cancel()
-	tx, err := u.pool.BeginTx(ctx, readCommitted())
+	conn, err := u.link.get(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	tx, err := conn.BeginTx(ctx, readCommitted())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -122,26 +140,54 @@ func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Contex
 	return u.at(ctx, pointCommitting)
 }
 
-// check sets the transaction's deadlines and looks at the abort flag and the
-// fence. It locks nothing: the guard in ChunkCommit decides, this spares the work.
+// begun is what RunBegin finds.
+type begun struct {
+	Set        bool   `db:"set"`
+	Status     Status `db:"status"`
+	Fence      int64  `db:"fence"`
+	Cursor     string `db:"cursor"`
+	Priority   int    `db:"priority"`
+	LanePaused bool   `db:"lane_paused"`
+	Urgent     *int64 `db:"urgent"`
+	jobSettings
+}
+
+// check sets the transaction's deadlines, looks at the abort flag and the fence,
+// whether the run has to yield, and takes over what an operator has set since the
+// last chunk. It locks nothing: the guard in ChunkCommit decides, this spares the
+// work.
 func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
-	var set bool
-	var status Status
-	var fence int64
-	var at string
-	err := tx.QueryRow(ctx, queries.SQL("RunBegin"), pgx.StrictNamedArgs{
-		"id": u.id, "application": application(u.id, u.fence),
+	rows, err := tx.Query(ctx, queries.SQL("RunBegin"), pgx.StrictNamedArgs{
+		"id": u.id, "application": application(u.id, u.fence), "types": u.names,
 		"timeout_ms": fmt.Sprint(u.config.StatementTimeout.Milliseconds()), "async_commit": asyncCommit,
-	}).Scan(&set, &status, &fence, &at)
+	})
+	if err != nil {
+		return fmt.Errorf("begin chunk: %w", err)
+	}
+	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[begun])
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return errRunOver
 	case err != nil:
 		return fmt.Errorf("begin chunk: %w", err)
-	case status != Running || fence != u.fence:
+	case now.Status != Running || now.Fence != u.fence:
 		return errRunOver
-	case at != u.job.Cursor:
+	case now.Cursor != u.job.Cursor:
 		return errMoved
+	case now.LanePaused:
+		return yieldError{EventLanePaused, fmt.Sprintf("lane %s is paused", u.job.Lane)}
+	case now.Urgent != nil:
+		return yieldError{EventPreempted, fmt.Sprintf("job %d of lane %s is more urgent", *now.Urgent, u.job.Lane)}
+	}
+	u.governor.configure(u.settings(now.jobSettings))
+	u.poison.allowed = u.live().MaxSkips
+	if now.MaxSkips != nil {
+		u.poison.allowed = *now.MaxSkips
 	}
 	return nil
 }
+
+// yieldError ends a run whose job has to make room; it goes back to PENDING.
+type yieldError struct{ kind, reason string }
+
+func (e yieldError) Error() string { return "yields: " + e.reason }

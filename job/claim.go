@@ -7,37 +7,48 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // claimTries bounds how often a claim that lost its lane to another runner looks
 // for a job in another lane before it waits for the next tick.
 const claimTries = 5
 
-// tenure is what a claim gave: the job and the fencing token of this one run. It
-// never changes, whatever the job's row says later.
+// tenure is what a claim gave: the job, the fencing token of this one run, and the
+// connection whose backend the row names. The first two never change, whatever the
+// job's row says later.
 type tenure struct {
 	id      int64
 	fence   int64
-	resumed bool // a stale run's job
+	resumed bool // a dead or stale run's job
+	link    *link
 }
 
-// claim takes a stale job or, when there is none, the most urgent due one. It
-// returns the zero tenure when there is nothing to do. A claim whose COMMIT was lost
-// leaves the job RUNNING under this runner's name; the next claim resumes it
-// (JobResumeStale).
+// claim takes over a job whose run is dead or, when there is none, takes the most
+// urgent due one. It returns the zero tenure when there is nothing to do. A claim
+// whose COMMIT was lost leaves the job RUNNING under this runner's name; the next
+// claim resumes it (JobResumeDead). The caller drops the tenure's link.
 func (r *Runner) claim(ctx context.Context) (tenure, error) {
-	t, err := r.take(ctx, "JobResumeStale", pgx.StrictNamedArgs{
-		"runner": r.config.Name, "types": r.names, "lanes": r.lanes(), "stale_after": r.config.StaleAfter,
-	})
+	held := &link{pool: r.pool}
+	t, err := r.claimOn(ctx, held)
+	if err != nil || t.id == 0 {
+		held.drop()
+		return tenure{}, err
+	}
+	t.link = held
+	return t, nil
+}
+
+func (r *Runner) claimOn(ctx context.Context, held *link) (tenure, error) {
+	if err := r.sweep(ctx, held); err != nil {
+		return tenure{}, err
+	}
+	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "lost": r.lost})
 	if err != nil || t.id != 0 {
 		t.resumed = true
 		return t, err
 	}
 	for range claimTries {
-		t, err = r.take(ctx, "JobClaim", pgx.StrictNamedArgs{
-			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
-		})
+		t, err = r.take(ctx, held, "JobClaim", pgx.StrictNamedArgs{})
 		if errors.Is(err, ErrLocked) {
 			return tenure{}, nil // another runner is in the middle of claiming a job of this lane
 		}
@@ -48,9 +59,49 @@ func (r *Runner) claim(ctx context.Context) (tenure, error) {
 	return tenure{}, nil
 }
 
+// sweep clears away what nobody is to run any more: jobs that did not start in time,
+// and those that lose every run they get.
+func (r *Runner) sweep(ctx context.Context, held *link) error {
+	var expired, hopeless []int64
+	err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.SQL("JobExpire"))
+		if err != nil {
+			return err
+		}
+		if expired, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
+			return err
+		}
+		rows, err = tx.Query(ctx, queries.SQL("JobGiveUp"), pgx.StrictNamedArgs{
+			"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter,
+			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(), "lost": r.lost,
+		})
+		if err != nil {
+			return err
+		}
+		hopeless, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("clear away: %w", mapError(err))
+	}
+	for _, id := range expired {
+		r.log.Warn().Int64("job_id", id).Msg("job expired: it did not start in time")
+	}
+	for _, id := range hopeless {
+		r.log.Error().Int64("job_id", id).Msg("job failed: it loses every run it gets")
+	}
+	return nil
+}
+
 // take runs one claiming statement; no row is the zero tenure.
-func (r *Runner) take(ctx context.Context, statement string, args pgx.StrictNamedArgs) (t tenure, err error) {
-	err = r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
+func (r *Runner) take(ctx context.Context, held *link, statement string, args pgx.StrictNamedArgs) (t tenure, err error) {
+	args["runner"], args["types"], args["lanes"] = r.config.Name, r.names, r.lanes()
+	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		args["pid"] = held.pid()
 		err := tx.QueryRow(ctx, queries.Get(statement).SQL, args).Scan(&t.id, &t.fence)
 		if errors.Is(err, pgx.ErrNoRows) {
 			t = tenure{}
@@ -64,13 +115,25 @@ func (r *Runner) take(ctx context.Context, statement string, args pgx.StrictName
 	return t, nil
 }
 
+// orphaned reports whether the server connection of a RUNNING job of this runner's
+// types and lanes is gone.
+func (r *Runner) orphaned(ctx context.Context) (gone bool, err error) {
+	err = r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.SQL("JobsOrphaned"), pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()}).Scan(&gone)
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for dead runs: %w", mapError(err))
+	}
+	return gone, nil
+}
+
 // readCommitted is what every transaction of this package is, whatever the role's
 // defaults: the guards count on seeing the row as it is after a lock wait.
 func readCommitted() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 }
 
-// act runs do in a short transaction of the runner's, outside its chunks, that is
+// act runs do in a short transaction of the runner's, outside its runs, that is
 // over within StatementTimeout.
 func (r *Runner) act(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
@@ -78,10 +141,15 @@ func (r *Runner) act(ctx context.Context, do func(context.Context, pgx.Tx) error
 	return shortTx(ctx, r.pool, r.config.StatementTimeout, do)
 }
 
+// beginner is a pool or one connection of it.
+type beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
 // shortTx runs do in one durable transaction in which no lock wait outlasts
 // four fifths of limit and no statement outlasts limit.
-func shortTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, pool, readCommitted(), func(tx pgx.Tx) error {
+func shortTx(ctx context.Context, on beginner, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, on, readCommitted(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, queries.SQL("ActBegin"), pgx.StrictNamedArgs{
 			"lock_timeout_ms": fmt.Sprint((limit * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(limit.Milliseconds()),
 		})

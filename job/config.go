@@ -19,6 +19,9 @@ type Config struct {
 	// PollInterval is how often the daemon looks for due and stale jobs when nothing
 	// rings.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
+	// WatchInterval is how often an idle daemon looks whether the server connection of
+	// another runner's RUNNING job is gone, to take that job over.
+	WatchInterval time.Duration `mapstructure:"watch_interval"`
 	// Listen has the daemon LISTEN for the database's hint that a job is due. Off, or
 	// where the connection cannot listen, polling alone finds everything.
 	Listen bool `mapstructure:"listen"`
@@ -31,8 +34,15 @@ type Config struct {
 	// GracePeriod is how long the chunk in progress may still take after a soft stop
 	// before it is cancelled.
 	GracePeriod time.Duration `mapstructure:"grace_period"`
-	Chunk       ChunkConfig   `mapstructure:"chunk"`
-	Retry       RetryConfig   `mapstructure:"retry"`
+	// MaxTakeovers is how many runs of a job may be lost in a row without a committed
+	// chunk; the next one that is lost makes the job FAILED.
+	MaxTakeovers int `mapstructure:"max_takeovers"`
+	// MaxSkips is how many recipients of a job may be skipped because their rows cannot
+	// be written; the next one makes the job FAILED. A job's own max_skips outranks it.
+	MaxSkips int         `mapstructure:"max_skips"`
+	Chunk    ChunkConfig `mapstructure:"chunk"`
+	Load     LoadConfig  `mapstructure:"load"`
+	Retry    RetryConfig `mapstructure:"retry"`
 }
 
 // ChunkConfig sets how many keys a chunk examines. The size adapts, within its
@@ -55,11 +65,15 @@ type RetryConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		PollInterval:     time.Second,
+		WatchInterval:    250 * time.Millisecond,
 		Listen:           true,
 		StaleAfter:       30 * time.Second,
 		StatementTimeout: 10 * time.Second,
 		GracePeriod:      10 * time.Second,
+		MaxTakeovers:     5,
+		MaxSkips:         1000,
 		Chunk:            ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond},
+		Load:             DefaultLoadConfig(),
 		Retry:            RetryConfig{Limit: 10, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
 	}
 }
@@ -82,6 +96,7 @@ func (c Config) Validate() error {
 		check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
 	}
 	between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
+	between("watch_interval", c.WatchInterval, 10*time.Millisecond, time.Hour)
 	between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)
 	between("stale_after", c.StaleAfter, 100*time.Millisecond, 24*time.Hour)
 	between("grace_period", c.GracePeriod, 0, time.Hour)
@@ -95,5 +110,7 @@ func (c Config) Validate() error {
 	check(c.Chunk.MaxRows >= c.Chunk.MinRows && c.Chunk.MaxRows <= 1_000_000, "chunk.max_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to 1000000", c.Chunk.MaxRows, c.Chunk.MinRows)
 	check(c.Chunk.InitialRows >= c.Chunk.MinRows && c.Chunk.InitialRows <= c.Chunk.MaxRows, "chunk.initial_rows", "%d is not allowed; allowed are chunk.min_rows (%d) to chunk.max_rows (%d)", c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows)
 	check(c.Retry.Limit >= 0 && c.Retry.Limit <= 1000, "retry.limit", "%d is not allowed; allowed are 0 to 1000", c.Retry.Limit)
-	return errors.Join(problems...)
+	check(c.MaxTakeovers >= 0 && c.MaxTakeovers <= 1000, "max_takeovers", "%d is not allowed; allowed are 0 to 1000", c.MaxTakeovers)
+	check(c.MaxSkips >= 0 && c.MaxSkips <= 10_000_000, "max_skips", "%d is not allowed; allowed are 0 (skip nobody) to 10000000", c.MaxSkips)
+	return errors.Join(append(problems, c.Load.Validate("runner.load"))...)
 }

@@ -11,14 +11,16 @@
 //
 //	            claim                exhausted
 //	PENDING ───────────▶ RUNNING ───────────────▶ PROCESSED
-//	  ▲ │ ▲               │ │ │ ▲
-//	  │ │ └───────────────┘ │ │ └─┐ resume of a stale run: fence + 1
-//	  │ │   interrupted     │ └───┘
-//	  │ └─────────┬─────────┤
-//	  │     abort ▼         ▼ gave up
-//	  │        ABORTED   FAILED
-//	  └───────────┴─────────┘
-//	    operator: resume, retry, from the cursor
+//	 ▲ │ │ ▲              │ │ │ ▲                     │
+//	 │ │ │ └──────────────┘ │ │ └─┐ take-over of a    │
+//	 │ │ │   interrupted,   │ └───┘ dead run: fence+1 │
+//	 │ │ │   preempted,     │                         │
+//	 │ │ │   lane paused    │                         │
+//	 │ │ └─────────┬────────┤                         │
+//	 │ │ too late  ▼ abort  ▼ gave up                 │
+//	 │ └▶EXPIRED ABORTED  FAILED                      │
+//	 └──────┴──────┴────────┴─────────────────────────┘
+//	   operator: retry, resume, retry, retry-skipped
 //
 // # A run
 //
@@ -28,7 +30,8 @@
 // A chunk is one transaction:
 //
 //	BEGIN
-//	  RunBegin      is the job still ours and not aborted? deadlines for the server
+//	  RunBegin      is the job still ours and not aborted? does it have to yield, to a
+//	                more urgent job or to a pause of its lane? what are its settings now?
 //	  Source.Page   who:     the recipients after the cursor
 //	  Writer.Write  what:    their rows
 //	  ChunkCommit   how far: move the cursor, iff RUNNING, same fence, not aborted
@@ -56,19 +59,49 @@
 //     Whichever comes second sees the first: once the UPDATE has returned, no row
 //     and no cursor movement of the run is committed.
 //   - I7: only the edges of the picture above.
-//   - I13: a run holds one chunk in memory, one connection, no goroutine of its own.
+//   - I13: a run holds one chunk in memory, one connection, and a second one now and
+//     then for a health check; no goroutine of its own.
+//   - I14: what an operator does is recorded by triggers in the same transaction, with
+//     actor, reason, before and after, whoever writes.
+//
+// # Load
+//
+// Before each chunk the run's governor says how large it may be and how long to wait:
+// the size aims at a target duration; limits of rows per second and of the share of
+// time spent in chunks hold over the run; health checks slow or pause the walk while
+// the server, a replica or the run's own chunks suffer. While it waits the run renews
+// its heartbeat, says why in jobs.throttle, and notices aborts. All of it may be
+// changed while the job runs, in its row or by Reload.
 //
 // # Failure
 //
 // After any error of a chunk, a COMMIT error above all, the run reads its job's
 // fence and cursor on a fresh connection before it decides: the outcome is what
 // the row says. Errors that a retry can mend (see retryable) repeat the same chunk
-// with backoff, renewing the heartbeat; the rest make the job FAILED with the error
-// in last_error. A runner that dies leaves its job RUNNING; when the heartbeat, kept
-// in the database's clock and renewed only by the loop's progress, is older than
-// Config.StaleAfter, any runner resumes it from the cursor and ends the backend
-// connections that the dead run left behind. A runner that is stopped softly
+// with backoff, renewing the heartbeat. Errors for which one recipient is to blame (a
+// data exception, a constraint violation, a Writer's own) halve the chunk until that
+// one is found; it is recorded in job_skips and passed over, up to max_skips of them.
+// The rest make the job FAILED with the error in last_error.
+//
+// A runner that dies leaves its job RUNNING. The row names the server connection that
+// the run holds (backend pid and start): when the server does not have it any more,
+// any runner takes the job over at once. Where that cannot be known, because a pooler
+// stands between or the process was only stopped, the heartbeat decides: kept in the
+// database's clock and renewed only by the loop's progress, it makes a run stale when
+// it is older than Config.StaleAfter. Who takes over ends the connections that the
+// dead run left behind and goes on from the cursor; fencing makes a take-over of a
+// run that lives after all harmless. A job that loses Config.MaxTakeovers runs in a
+// row without a committed chunk is FAILED instead. A runner that is stopped softly
 // finishes its chunk and hands the job back PENDING.
+//
+// # Accounts
+//
+// Each chunk books what it did in the transaction that does it:
+//
+//	channels_read    = out of audience + channels_matched
+//	channels_matched = rows_written + declined by the Writer + skipped
+//
+// A job whose accounts do not agree is not PROCESSED but FAILED.
 //
 // # Not promised
 //

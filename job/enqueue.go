@@ -27,6 +27,7 @@ type Spec struct {
 	Priority       int        // -1000 to 1000, higher is more urgent
 	ScheduleAt     *time.Time // not before this instant; nil: now
 	DeliverAt      *time.Time // messages are due then; nil: as soon as they are written
+	ExpiresAt      *time.Time // not started by then, the job is EXPIRED; nil: never
 	IdempotencyKey string     // with the type, makes a repeated enqueue return the first job
 	GroupID        *uuid.UUID
 	RequestedBy    string
@@ -49,7 +50,7 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	}
 	return pgx.StrictNamedArgs{
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
-		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "lane": optional(s.Lane), "priority": s.Priority,
+		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
 		"idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
 	}, nil
 }

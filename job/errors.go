@@ -16,6 +16,8 @@ import (
 var (
 	// ErrNotFound reports that there is no job, or no group, with the given id.
 	ErrNotFound = errors.New("no such job")
+	// ErrNoSkips reports that a job has no skipped recipient to try again.
+	ErrNoSkips = errors.New("no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.
@@ -125,6 +127,13 @@ type writerError struct{ cause error }
 
 func (e writerError) Error() string { return e.cause.Error() }
 func (e writerError) Unwrap() error { return e.cause }
+
+// contractError is a broken word of a Source or Writer about keys or counts: no
+// recipient's fault, and a retry cannot mend it.
+type contractError struct{ cause error }
+
+func (e contractError) Error() string { return e.cause.Error() }
+func (e contractError) Unwrap() error { return e.cause }
 
 // judgeWriter marks a Writer's own errors. While the connection lives and time is
 // left, only PostgreSQL's errors are judged by what they are.

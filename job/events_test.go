@@ -70,7 +70,7 @@ func TestEvents_TellAFullLife(t *testing.T) {
 		"finished by node-5",
 	}, told)
 	require.JSONEq(t, fmt.Sprintf(`{"before": {"fence": 2, "status": "RUNNING"}, "after": {"fence": 3, "status": "RUNNING"},
-		"cursor": "1000", "rows_written": 100, "chunks": 1, "session_user": %q}`, one[string](t, b, `SELECT session_user`)),
+		"cursor": "1000", "rows_written": 100, "chunks": 1, "skipped": 0, "session_user": %q}`, one[string](t, b, `SELECT session_user`)),
 		string(events[5].Detail), "what it was and what it became")
 	later, err := b.jobs.Events(t.Context(), id, events[9].ID, 1)
 	require.NoError(t, err)

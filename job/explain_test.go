@@ -41,11 +41,17 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var out strings.Builder
-	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil})
-	explain(t, db, &out, "JobResumeStale", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
-	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": int64(5)})
-	explain(t, db, &out, "ChunkCommit", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "before": "", "cursor": "9", "read": 1, "rows": 1})
-	explain(t, db, &out, "RunBeat", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "error": ""})
+	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "pid": 1})
+	explain(t, db, &out, "JobResumeDead", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "pid": 1, "lost": 0})
+	explain(t, db, &out, "JobGiveUp", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "max_takeovers": 5, "lost": 0})
+	explain(t, db, &out, "JobsOrphaned", pgx.StrictNamedArgs{"types": []string{"inbox"}, "lanes": nil})
+	explain(t, db, &out, "JobExpire", nil)
+	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": int64(5), "types": []string{"inbox"}})
+	explain(t, db, &out, "ChunkCommit", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "before": "", "cursor": "9", "read": 1, "rows": 1,
+		"matched": 1, "declined": 0, "skipped": 0, "throttle": "", "detail": "", "throttled_ms": 0})
+	explain(t, db, &out, "RunHold", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "throttle": "", "detail": "", "throttled_ms": 0})
+	explain(t, db, &out, "SkipNext", pgx.StrictNamedArgs{"job_id": int64(5)})
+	explain(t, db, &out, "RunBeat", pgx.StrictNamedArgs{"id": int64(5), "fence": int64(1), "error": "", "pid": 1})
 	explain(t, db, &out, "JobList", pgx.StrictNamedArgs{
 		"before_id": int64(1 << 40), "statuses": nil, "type": nil, "category": nil, "lane": nil, "group_id": nil, "limit": 50,
 	})

@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,14 +185,20 @@ func TestRunner_FaultOfAWriterThatHangsIsRetried(t *testing.T) {
 	b.requireDone(t, id, everyone(300))
 }
 
-// What a retry cannot mend makes the job FAILED at once, with the error, its cursor
-// where it was; retry goes on from there.
+// What a retry cannot mend and no recipient is to blame for makes the job FAILED at
+// once, with the error, its cursor where it was. What a recipient is to blame for does
+// so when nobody may be skipped, with the cursor right before that recipient. Retry
+// goes on from there.
 func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault func(ctx context.Context, tx pgx.Tx) error
 		wants []string // in last_error
 	}{
+		"missing table": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `SELECT FROM missing`)
+			return err
+		}, []string{"write rows: ", "42P01"}},
 		"SQL error": {func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `SELECT 1 / 0`)
 			return err
@@ -217,24 +224,33 @@ func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 			b := setup(t, 500)
 			b.register(t)
 			id, other := b.enqueue(t, job.Spec{Type: "noting"}), b.enqueue(t, job.Spec{})
-			chunks, broken := 0, true
-			kind := b.noting(func(ctx context.Context, tx pgx.Tx, _ []int64) error {
-				if chunks++; chunks == 3 && broken {
+			faults, broken := 0, true
+			kind := b.noting(func(ctx context.Context, tx pgx.Tx, ids []int64) error {
+				if broken && slices.Contains(ids, 2500) {
+					faults++
 					return c.fault(ctx, tx)
 				}
 				return nil
 			})
-			r := b.runnerWith(t, b.db.Pool, config("r"), append(outbox.Types(b.who), kind))
+			noSkips := config("r")
+			noSkips.MaxSkips = 0
+			r := b.runnerWith(t, b.db.Pool, noSkips, append(outbox.Types(b.who), kind))
 			out := b.runDue(t, r)
 			require.Len(t, out.Jobs, 2, "the runner goes on with the next job")
 			s := b.state(t, id)
 			require.Equal(t, job.Failed, s.Status)
-			require.Equal(t, "2000", s.Cursor)
+			if name == "missing table" {
+				require.Equal(t, "2000", s.Cursor)
+				require.Equal(t, 1, faults, "not retried")
+			} else {
+				require.Equal(t, "2490", s.Cursor)
+				require.LessOrEqual(t, faults, 8, "halved, not retried")
+			}
+			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_skips`))
 			s.requireAtomic(t, everyone(500))
 			for _, want := range c.wants {
 				require.Contains(t, s.LastError, want)
 			}
-			require.Equal(t, 3, chunks, "not retried")
 			b.requireDone(t, other, everyone(500))
 			events, err := b.jobs.Events(t.Context(), id, 0, 0)
 			require.NoError(t, err)

@@ -166,9 +166,9 @@ func TestRunner_EmptyRelationIsDoneAndStaysEmpty(t *testing.T) {
 	require.Empty(t, one[string](t, b, `SELECT bound FROM belfry.jobs WHERE id = $1`, id))
 }
 
-// I2: somebody else's row is an error that fails the job loudly, with nothing of
-// its chunk left; when the row is gone, retry goes on from the cursor.
-func TestRunner_DuplicateRowFailsTheJobLoudly(t *testing.T) {
+// I2: for somebody else's row the recipient is skipped and recorded, and nobody has
+// two; when the row is gone, it can be tried again.
+func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 	t.Parallel()
 	for kind, insert := range map[string]string{
 		outbox.TypeInbox: `INSERT INTO belfry.notifications (job_id, channel_id) VALUES ($1, 2500)`,
@@ -180,17 +180,19 @@ func TestRunner_DuplicateRowFailsTheJobLoudly(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: kind})
 			b.exec(t, insert, id)
 			out := b.runDue(t, b.runner(t, "r"))
-			require.Equal(t, job.Failed, out.Jobs[0].Status)
-			require.Contains(t, out.Jobs[0].LastError, "_pkey")
-			require.Contains(t, out.Jobs[0].LastError, "23505")
-			s := b.state(t, id)
-			require.Equal(t, "2000", s.Cursor)
-			require.Equal(t, append(everyone(200), 2500), s.Rows)
-			require.Equal(t, []string{"enqueued", "claimed", "failed"}, b.kinds(t, id))
+			require.Equal(t, job.Processed, out.Jobs[0].Status)
+			require.Equal(t, int64(1), out.Jobs[0].Skipped)
+			require.Equal(t, int64(499), out.Jobs[0].RowsWritten)
+			skips, err := b.jobs.Skips(t.Context(), id, "", 0)
+			require.NoError(t, err)
+			require.Len(t, skips, 1)
+			require.Equal(t, "2500", skips[0].Key)
+			require.Equal(t, "23505", skips[0].SQLState)
+			require.Contains(t, skips[0].Error, "_pkey")
 
 			b.exec(t, `DELETE FROM belfry.notifications WHERE channel_id = 2500`)
 			b.exec(t, `DELETE FROM belfry.messages WHERE channel_id = 2500`)
-			_, err := b.jobs.Retry(t.Context(), id, job.Act{})
+			_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{})
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))
 			b.requireDone(t, id, everyone(500))

@@ -31,8 +31,17 @@ type Job struct {
 	Priority       int               `json:"priority" db:"priority"` // higher is more urgent
 	ScheduleAt     time.Time         `json:"schedule_at" db:"schedule_at"`
 	DeliverAt      *time.Time        `json:"deliver_at" db:"deliver_at"` // nil: deliver at once
+	ExpiresAt      *time.Time        `json:"expires_at" db:"expires_at"` // not started by then: EXPIRED; nil: never
 	IdempotencyKey *string           `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string            `json:"requested_by" db:"requested_by"`
+
+	// Settings of this job's walk; nil: the runner's own.
+	MaxRowsPerSecond *int     `json:"max_rows_per_second" db:"max_rows_per_second"` // 0: no limit
+	DutyCycle        *float64 `json:"duty_cycle" db:"duty_cycle"`                   // share of time spent in chunks
+	ChunkTargetMS    *int     `json:"chunk_target_ms" db:"chunk_target_ms"`
+	MaxChunkRows     *int     `json:"max_chunk_rows" db:"max_chunk_rows"`
+	HealthChecks     *bool    `json:"health_checks" db:"health_checks"`
+	MaxSkips         *int     `json:"max_skips" db:"max_skips"`
 
 	Status        Status     `json:"status" db:"status"`
 	Cursor        string     `json:"cursor" db:"cursor"` // empty: before the first recipient
@@ -40,15 +49,29 @@ type Job struct {
 	Fence         int64      `json:"fence" db:"fence"`   // the last run's fencing token; 0: never claimed
 	Runner        string     `json:"runner" db:"runner"` // empty unless RUNNING
 	HeartbeatAt   *time.Time `json:"heartbeat_at" db:"heartbeat_at"`
-	Attempts      int        `json:"attempts" db:"attempts"` // claims since enqueue, resume or retry, interrupted ones not counted
+	BackendPID    *int32     `json:"backend_pid" db:"backend_pid"` // the run's server connection; nil: not RUNNING, or a pooler hides it
+	BackendStart  *time.Time `json:"backend_start" db:"backend_start"`
+	Attempts      int        `json:"attempts" db:"attempts"`   // claims since enqueue, resume or retry, interrupted ones not counted
+	Takeovers     int        `json:"takeovers" db:"takeovers"` // runs lost in a row since the last committed chunk
 	LastError     string     `json:"last_error" db:"last_error"`
 	Chunks        int64      `json:"chunks" db:"chunks"`                 // committed
 	ChannelsRead  int64      `json:"channels_read" db:"channels_read"`   // keys examined, matching or not
 	ChannelsTotal *int64     `json:"channels_total" db:"channels_total"` // estimate of the keys to examine; nil: not begun
-	RowsWritten   int64      `json:"rows_written" db:"rows_written"`
-	CreatedAt     time.Time  `json:"created_at" db:"created_at"`
-	StartedAt     *time.Time `json:"started_at" db:"started_at"`
-	FinishedAt    *time.Time `json:"finished_at" db:"finished_at"`
+	// The accounts: what was read either matched or was out of audience, and what
+	// matched was written, declined by the Writer, or skipped.
+	ChannelsMatched int64 `json:"channels_matched" db:"channels_matched"`
+	RowsWritten     int64 `json:"rows_written" db:"rows_written"`
+	Declined        int64 `json:"declined" db:"declined"`
+	Skipped         int64 `json:"skipped" db:"skipped"` // waiting in job_skips
+	// Throttle is the rule that holds the walk back now; empty: full speed.
+	Throttle       string     `json:"throttle" db:"throttle"`
+	ThrottleDetail string     `json:"throttle_detail" db:"throttle_detail"`
+	ThrottledMS    int64      `json:"throttled_ms" db:"throttled_ms"` // held back, in all
+	Recalled       int64      `json:"recalled" db:"recalled"`         // rows taken back after they were written
+	RecalledAt     *time.Time `json:"recalled_at" db:"recalled_at"`
+	CreatedAt      time.Time  `json:"created_at" db:"created_at"`
+	StartedAt      *time.Time `json:"started_at" db:"started_at"`
+	FinishedAt     *time.Time `json:"finished_at" db:"finished_at"`
 }
 
 // Event is one entry of a job's timeline, written by the database in the same
@@ -65,13 +88,21 @@ type Event struct {
 
 // The kinds of Event.
 const (
-	EventEnqueued        = "enqueued"
-	EventClaimed         = "claimed"          // a runner took the due job
-	EventResumed         = "resumed"          // a runner took over a stale run
-	EventInterrupted     = "interrupted"      // a runner stopped and handed the job back
-	EventAborted         = "aborted"          // by an operator
-	EventFinished        = "finished"         // PROCESSED
-	EventFailed          = "failed"           // gave up; the reason is the error
-	EventResumeRequested = "resume_requested" // an operator resumed an aborted job
-	EventRetryRequested  = "retry_requested"  // an operator retried a failed job
+	EventEnqueued              = "enqueued"
+	EventClaimed               = "claimed"                 // a runner took the due job
+	EventResumed               = "resumed"                 // a runner took over a dead or stale run
+	EventInterrupted           = "interrupted"             // a runner stopped and handed the job back
+	EventPreempted             = "preempted"               // handed back for a more urgent job of its lane
+	EventLanePaused            = "lane_paused"             // handed back because its lane was paused
+	EventAborted               = "aborted"                 // by an operator
+	EventFinished              = "finished"                // PROCESSED
+	EventFailed                = "failed"                  // gave up; the reason is the error
+	EventExpired               = "expired"                 // did not start before expires_at
+	EventResumeRequested       = "resume_requested"        // an operator resumed an aborted job
+	EventRetryRequested        = "retry_requested"         // an operator retried a failed or expired job
+	EventRetrySkippedRequested = "retry_skipped_requested" // an operator has the skipped recipients tried again
+	EventChanged               = "changed"                 // an operator changed what the job asks for or its settings
+	EventThrottled             = "throttled"               // the walk slowed down or paused; the reason is the rule
+	EventReleased              = "released"                // the walk is at full speed again
+	EventRecalled              = "recalled"                // an operator took rows back
 )

@@ -10,7 +10,7 @@ SELECT belfry.enqueue(
     audience => @audience, data => coalesce(@data::jsonb, '{}'),
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
-    idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by);
+    idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at);
 
 -- name: JobEnqueueGroup :many
 -- Inserts one job per type under one group id; otherwise as JobEnqueue.
@@ -19,14 +19,17 @@ SELECT id FROM belfry.enqueue_group(
     audience => @audience, data => coalesce(@data::jsonb, '{}'),
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
-    idempotency_key => @idempotency_key, requested_by => @requested_by);
+    idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at);
 
 -- name: JobGet :one
 -- Reads one job by id (jobs_pkey). No row: there is none.
 SELECT id, group_id, type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at,
-       idempotency_key, requested_by, status, coalesce("cursor", '') AS "cursor", bound, fence,
-       coalesce(runner, '') AS runner, heartbeat_at, attempts, coalesce(last_error, '') AS last_error,
-       chunks, channels_read, channels_total, rows_written, created_at, started_at, finished_at
+       expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
+       coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
+       coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
+       declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
+       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at
   FROM belfry.jobs
  WHERE id = @id;
 
@@ -34,9 +37,12 @@ SELECT id, group_id, type, category, title, body, data, audience, lane, priority
 -- Lists jobs, newest first, below @before_id (keyset over jobs_pkey). NULL
 -- filters match everything.
 SELECT id, group_id, type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at,
-       idempotency_key, requested_by, status, coalesce("cursor", '') AS "cursor", bound, fence,
-       coalesce(runner, '') AS runner, heartbeat_at, attempts, coalesce(last_error, '') AS last_error,
-       chunks, channels_read, channels_total, rows_written, created_at, started_at, finished_at
+       expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
+       coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
+       coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
+       declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
+       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at
   FROM belfry.jobs
  WHERE id < @before_id
    AND (@statuses::text[] IS NULL OR status = ANY (@statuses))
@@ -73,8 +79,67 @@ SELECT FROM belfry.abort(@id, @actor, @reason);
 SELECT FROM belfry.resume(@id, @actor, @reason);
 
 -- name: JobRetry :exec
--- The operator's retry: FAILED becomes PENDING, the cursor stays.
+-- The operator's retry: FAILED or EXPIRED becomes PENDING, the cursor stays.
 SELECT FROM belfry.retry(@id, @actor, @reason);
+
+-- name: JobRetrySkipped :exec
+-- Has every skipped recipient tried again: PROCESSED or FAILED becomes PENDING.
+-- Without any skipped recipient nothing changes.
+SELECT FROM belfry.retry_skipped(@id, @actor, @reason);
+
+-- name: JobSet :exec
+-- Changes settings or content of one job. @changes is an object of columns.
+SELECT FROM belfry.set(@id, @changes, @actor, @reason);
+
+-- name: JobResumeEdited :exec
+-- Corrects an ABORTED or FAILED job and lets it go on from its cursor.
+SELECT FROM belfry.resume_edited(@id, @changes, @actor, @reason);
+
+-- name: JobSkips :many
+-- Skipped recipients of a job after a key's text (job_skips_pkey).
+SELECT job_id, key, sqlstate, error, attempts, retry, skipped_at, tried_at
+  FROM belfry.job_skips
+ WHERE job_id = @job_id AND key > @after
+ ORDER BY key
+ LIMIT @limit;
+
+-- name: JobRevisions :many
+-- What a job said before it was corrected, oldest first (job_revisions_pkey).
+SELECT job_id, revision, "cursor", title, body, data, audience, edited_at, edited_by, reason
+  FROM belfry.job_revisions
+ WHERE job_id = @job_id
+ ORDER BY revision;
+
+-- name: LaneList :many
+-- Every lane that is paused, running or waiting, by name.
+SELECT l.name, l.paused_at, coalesce(l.paused_by, '') AS paused_by, coalesce(l.pause_reason, '') AS pause_reason,
+       r.id AS running, coalesce(p.due, 0) AS due, coalesce(p.later, 0) AS later
+  FROM (SELECT name, paused_at, paused_by, pause_reason FROM belfry.lanes
+         UNION ALL
+        SELECT DISTINCT j.lane, NULL::timestamptz, NULL, NULL FROM belfry.jobs j
+         WHERE j.status IN ('PENDING', 'RUNNING') AND NOT EXISTS (SELECT FROM belfry.lanes n WHERE n.name = j.lane)) l
+  LEFT JOIN belfry.jobs r ON r.lane = l.name AND r.status = 'RUNNING'
+  LEFT JOIN (SELECT lane, count(*) FILTER (WHERE schedule_at <= statement_timestamp()) AS due,
+                    count(*) FILTER (WHERE schedule_at > statement_timestamp()) AS later
+               FROM belfry.jobs WHERE status = 'PENDING' GROUP BY lane) p ON p.lane = l.name
+ ORDER BY l.name;
+
+-- name: LanePause :exec
+-- Pauses a lane; nothing changes when it is paused already.
+SELECT FROM belfry.pause_lane(@name, @actor, @reason);
+
+-- name: LaneResume :exec
+-- Opens a paused lane; nothing changes when it is open.
+SELECT FROM belfry.resume_lane(@name, @actor, @reason);
+
+-- name: EventList :many
+-- The timeline of a lane, a schedule or the retention (events_subject_idx), newest
+-- first, below @before_id. An empty name means every one of the subject.
+SELECT id, at, subject, name, kind, actor, reason, detail
+  FROM belfry.events
+ WHERE subject = @subject AND (@name::text = '' OR name = @name) AND id < @before_id
+ ORDER BY id DESC
+ LIMIT @limit;
 
 -- name: TypeRegister :exec
 -- Adds a runner's job type to the vocabulary unless it is there.
@@ -84,36 +149,52 @@ SELECT @name, @description
     ON CONFLICT DO NOTHING;
 
 -- name: JobClaim :one
--- Takes the most urgent due job of a free lane: PENDING to RUNNING, fence + 1
+-- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1
 -- (jobs_due_idx or jobs_schedule_idx; I4 by jobs_one_running_per_lane). The fence
--- that is returned is the run's for life. No row: nothing is due for these types and
--- lanes. A unique violation on the lane's index: another runner was first.
+-- that is returned is the run's for life. @pid is what the connection believes its
+-- backend's pid to be: where the server says otherwise a pooler stands between, and
+-- the row bears no backend. No row: nothing is due for these types and lanes. A
+-- unique violation on the lane's index: another runner was first.
 UPDATE belfry.jobs
    SET status = 'RUNNING', fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(),
-       attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp())
+       attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp()),
+       (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'PENDING' AND j.schedule_at <= statement_timestamp()
+                AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp() OR j.started_at IS NOT NULL)
                 AND j.type = ANY (@types)
                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
                 AND NOT EXISTS (SELECT FROM belfry.jobs r WHERE r.lane = j.lane AND r.status = 'RUNNING')
+                AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
               ORDER BY j.priority DESC, j.schedule_at, j.id
               LIMIT 1
                 FOR UPDATE SKIP LOCKED)
    AND status = 'PENDING'
 RETURNING id, fence;
 
--- name: JobResumeStale :one
--- Takes over a RUNNING job whose heartbeat is older than @stale_after, or that
--- names this very runner, which does not run it any more (it lost its connection):
--- fence + 1, so the old run commits nothing (I5). A row that is locked is in the
--- middle of its COMMIT and is left alone. No row: nothing is stale.
+-- name: JobResumeDead :one
+-- Takes over a RUNNING job: one whose server connection is gone, one whose heartbeat
+-- is older than @stale_after, or one that names this very runner, which does not run
+-- it any more. fence + 1, so the old run commits nothing (I5). A take-over counts
+-- until a chunk commits, but for the job @lost that this process lost itself, with
+-- the database. Another role's connection shows its pid without its start, and
+-- counts as alive. A heartbeat that is newer than this statement belongs to a claim
+-- whose connection it may not see yet. A row that is locked is in the middle of its
+-- COMMIT and is left alone. No row: nothing to take over.
 UPDATE belfry.jobs
-   SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = attempts + 1
+   SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = attempts + 1,
+       takeovers = takeovers + CASE WHEN id = @lost THEN 0 ELSE 1 END,
+       (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'RUNNING'
-                AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner)
+                AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
+                     OR j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
+                        AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                                         WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
                 AND j.type = ANY (@types)
                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
               ORDER BY j.priority DESC, j.schedule_at, j.id
@@ -121,6 +202,58 @@ UPDATE belfry.jobs
                 FOR UPDATE SKIP LOCKED)
    AND status = 'RUNNING'
 RETURNING id, fence;
+
+-- name: JobGiveUp :many
+-- Ends RUNNING jobs that would be taken over once more although @max_takeovers runs
+-- in a row were lost without a committed chunk: FAILED, so that they hide nobody
+-- else (JobResumeDead has the conditions). No row: there is none.
+UPDATE belfry.jobs
+   SET status = 'FAILED',
+       last_error = format('gave up: %s runs in a row were lost without a committed chunk, the last on %s%s',
+                           takeovers + 1, runner, '; the error before: ' || last_error)
+ WHERE id IN (SELECT j.id
+                FROM belfry.jobs j
+               WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers AND j.id <> @lost
+                 AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
+                      OR j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
+                         AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                                          WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
+                 AND j.type = ANY (@types)
+                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
+               ORDER BY j.id
+               LIMIT 100
+                 FOR UPDATE SKIP LOCKED)
+   AND status = 'RUNNING'
+RETURNING id;
+
+-- name: JobsOrphaned :one
+-- Whether a RUNNING job's server connection is gone: an idle runner's quick look
+-- between its polls (jobs_one_running_per_lane).
+SELECT EXISTS (SELECT FROM belfry.jobs j
+                WHERE j.status = 'RUNNING' AND j.backend_pid IS NOT NULL
+                  AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                                   WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true))
+                  AND j.type = ANY (@types)
+                  AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes)));
+
+-- name: JobExpire :many
+-- The late-start guard: PENDING jobs that were never started before expires_at
+-- become EXPIRED (jobs_expiry_idx), whatever their type and lane. No row: none.
+UPDATE belfry.jobs
+   SET status = 'EXPIRED'
+ WHERE id IN (SELECT j.id
+                FROM belfry.jobs j
+               WHERE j.status = 'PENDING' AND j.expires_at <= statement_timestamp() AND j.started_at IS NULL
+               ORDER BY j.expires_at
+               LIMIT 1000
+                 FOR UPDATE SKIP LOCKED)
+   AND status = 'PENDING'
+RETURNING id;
+
+-- name: ActAs :exec
+-- Names who acts, and why, to the triggers that record it, until the end of the
+-- transaction. @kind tells apart why a run hands its job back.
+SELECT belfry.act(@actor, @reason), set_config('belfry.kind', @kind, true);
 
 -- name: RunEvict :many
 -- Ends the server connections that this run and earlier ones of its job left
@@ -147,16 +280,25 @@ SELECT id FROM belfry.jobs
 -- name: RunBegin :one
 -- Deadlines and name for one transaction of a run: each setting ends with the
 -- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
--- run is still the job's run, and its cursor. No row: the job was deleted.
+-- run is still the job's run, its cursor, the settings that hold from this chunk on,
+-- whether its lane is paused, and the more urgent due job of its lane if there is one
+-- (jobs_lane_due_idx). No row: the job was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true) IS NOT NULL AS set,
-       status, fence, coalesce("cursor", '') AS "cursor"
-  FROM belfry.jobs
- WHERE id = @id;
+       j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, j.max_rows_per_second, j.duty_cycle,
+       j.chunk_target_ms, j.max_chunk_rows, j.health_checks, j.max_skips,
+       EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS lane_paused,
+       (SELECT w.id FROM belfry.jobs w
+         WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.priority > j.priority
+           AND w.schedule_at <= statement_timestamp() AND w.type = ANY (@types)
+           AND (w.expires_at IS NULL OR w.expires_at > statement_timestamp() OR w.started_at IS NOT NULL)
+         ORDER BY w.priority DESC LIMIT 1) AS urgent
+  FROM belfry.jobs j
+ WHERE j.id = @id;
 
 -- name: ActBegin :exec
 -- Deadlines for one short transaction: a row that another session keeps locked
@@ -171,33 +313,88 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
 
 -- name: RunFreeze :exec
 -- Freezes the bound at the first claim (I1) and records the estimate of keys to
--- examine. Zero rows: the run is over.
+-- examine; on a job with a bound only the estimate, which an edit has cleared. Zero
+-- rows: the run is over.
 UPDATE belfry.jobs
-   SET bound = @bound, channels_total = @total, heartbeat_at = clock_timestamp()
- WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND bound IS NULL;
+   SET bound = coalesce(bound, @bound), channels_total = @total, heartbeat_at = clock_timestamp()
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND (bound IS NULL OR channels_total IS NULL);
 
 -- name: ChunkCommit :exec
 -- Moves the cursor as the last statement of a chunk's transaction, iff the job is
 -- RUNNING under this fence and nobody moved the cursor since (I3, I5, I6: an abort
--- makes it ABORTED). Zero rows: roll back.
+-- makes it ABORTED), and books the chunk. Zero rows: roll back.
 UPDATE belfry.jobs
    SET "cursor" = @cursor, chunks = chunks + 1, channels_read = channels_read + @read,
-       rows_written = rows_written + @rows, heartbeat_at = clock_timestamp(), last_error = NULL
+       channels_matched = channels_matched + @matched, rows_written = rows_written + @rows,
+       declined = declined + @declined, skipped = skipped + @skipped,
+       heartbeat_at = clock_timestamp(), last_error = NULL, takeovers = 0,
+       throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''), throttled_ms = throttled_ms + @throttled_ms
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
+
+-- name: SkipAdd :exec
+-- Records the one recipient that cannot be written, in the transaction that moves
+-- the cursor past it.
+INSERT INTO belfry.job_skips AS s (job_id, key, after, sqlstate, error)
+VALUES (@job_id, @key, @after, @sqlstate, @error)
+    ON CONFLICT ON CONSTRAINT job_skips_pkey DO UPDATE
+       SET sqlstate = excluded.sqlstate, error = excluded.error, attempts = s.attempts + 1, retry = false, tried_at = clock_timestamp();
+
+-- name: SkipNext :one
+-- The next skipped recipient to try again (job_skips_retry_idx). No row: none left.
+SELECT key, after FROM belfry.job_skips WHERE job_id = @job_id AND retry ORDER BY key LIMIT 1;
+
+-- name: SkipRemove :exec
+-- A skipped recipient has its rows now, or is none any more.
+DELETE FROM belfry.job_skips WHERE job_id = @job_id AND key = @key;
+
+-- name: SkipKeep :exec
+-- A skipped recipient failed again, and is not tried again in this run.
+UPDATE belfry.job_skips
+   SET retry = false, attempts = attempts + 1, sqlstate = @sqlstate, error = @error, tried_at = clock_timestamp()
+ WHERE job_id = @job_id AND key = @key;
+
+-- name: RunBook :exec
+-- Books one skipped recipient that was tried again, as the last statement of its
+-- transaction, under the guard of ChunkCommit. The cursor stays. Zero rows: roll back.
+UPDATE belfry.jobs
+   SET rows_written = rows_written + @rows, declined = declined + @declined,
+       channels_matched = channels_matched + @matched, skipped = skipped + @skipped,
+       heartbeat_at = clock_timestamp(), takeovers = 0
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
+
+-- name: RunHold :exec
+-- Renews the heartbeat of a run that is held back, and says why. Zero rows: the run
+-- is over.
+UPDATE belfry.jobs
+   SET heartbeat_at = clock_timestamp(), throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''),
+       throttled_ms = throttled_ms + @throttled_ms
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING';
 
 -- name: RunBeat :one
--- Renews the heartbeat between retries, records the error that is being retried,
--- and returns the progress as it is. No row: the run is over.
+-- Renews the heartbeat between retries under the connection that the run has now,
+-- records the error that is being retried, and returns the progress as it is. No
+-- row: the run is over.
 UPDATE belfry.jobs
-   SET heartbeat_at = clock_timestamp(), last_error = @error
+   SET heartbeat_at = clock_timestamp(), last_error = @error,
+       (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
  WHERE id = @id AND fence = @fence AND status = 'RUNNING'
-RETURNING coalesce("cursor", '') AS "cursor", chunks, channels_read, rows_written;
+RETURNING coalesce("cursor", '') AS "cursor", chunks, channels_read, channels_matched, rows_written, declined, skipped;
+
+-- name: RunAbort :exec
+-- Carries out an abort that was flagged in the abort cache. Zero rows: the run is
+-- over.
+UPDATE belfry.jobs
+   SET abort_requested = true
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING';
 
 -- name: RunFinish :exec
--- PROCESSED: no key is left. Zero rows: the run is over.
+-- PROCESSED: no key is left, and the accounts agree. Zero rows: the run is over, or
+-- they do not.
 UPDATE belfry.jobs
    SET status = 'PROCESSED', last_error = NULL
- WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before
+   AND channels_matched = rows_written + declined + skipped AND channels_read >= channels_matched;
 
 -- name: RunFail :exec
 -- FAILED with the error. Zero rows: the run is over.
@@ -224,3 +421,35 @@ SELECT {{columns}} FROM {{relation}} WHERE {{window}} ORDER BY {{order}} LIMIT @
 -- name: BellListen :exec
 -- Subscribes the daemon's own connection to the hint that a job is due.
 LISTEN belfry_jobs;
+
+-- name: HealthProbe :one
+-- What the enabled health checks need, from the server's statistics; the marks name
+-- the view and column of the checkpointer's counter, which differ by version. NULL:
+-- the check is off, there is nothing to measure, or the role may not see it, which
+-- the *_hidden columns tell from the others: rows of other roles show no state and
+-- no relation without pg_monitor. Backends that are belfry's own are known by their
+-- name.
+SELECT CASE WHEN @backends::boolean AND b.hidden = 0 THEN b.active END AS active_backends,
+       @backends::boolean AND b.hidden > 0 AS backends_hidden, b.recent AS recent_backends,
+       CASE WHEN @transactions::boolean
+            THEN (SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database) END AS transactions,
+       r.lag AS lag_seconds, coalesce(r.hidden, false) AS replicas_hidden,
+       CASE WHEN @checkpoints::boolean THEN (SELECT {{requested}} FROM {{checkpointer}}) END AS checkpoints,
+       CASE WHEN @checkpoints::boolean AND NOT pg_is_in_recovery()
+            THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END AS wal_bytes,
+       v.tables AS vacuuming, coalesce(v.hidden, false) AS vacuums_hidden
+  FROM (SELECT count(*) FILTER (WHERE state = 'active')::integer AS active,
+               count(*) FILTER (WHERE state = 'active' OR state_change > clock_timestamp() - interval '1 second')::integer AS recent,
+               count(*) FILTER (WHERE coalesce(state, 'disabled') = 'disabled') AS hidden
+          FROM pg_stat_activity
+         WHERE (@backends::boolean OR @transactions::boolean) AND pid <> pg_backend_pid()
+           AND coalesce(backend_type, 'client backend') = 'client backend'
+           AND datid IS NOT NULL AND usesysid IS NOT NULL
+           AND coalesce(application_name, '') NOT LIKE 'belfry%') b,
+       (SELECT extract(epoch FROM max(replay_lag))::double precision AS lag, bool_or(state IS NULL) AS hidden
+          FROM pg_stat_replication
+         WHERE @replicas::boolean) r,
+       (SELECT array_agg(h.name ORDER BY h.name) FILTER (WHERE p.relid = to_regclass(h.name)) AS tables,
+               bool_or(p.relid IS NULL) AS hidden
+          FROM pg_stat_progress_vacuum p, unnest(@hot::text[]) AS h (name)
+         WHERE @vacuums::boolean AND p.datname = current_database()) v;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,15 +16,19 @@ import (
 type run struct {
 	*Runner
 	tenure
-	job    Job
-	kind   Type
-	log    zerolog.Logger
-	walker walker          // nil until the walk is open
-	after  cursor.Position // the job's cursor as this run knows it
-	bound  cursor.Position
-	size   sizer
-	meter  meter
-	failed int // errors in a row since the last progress
+	job      Job
+	kind     Type
+	log      zerolog.Logger
+	walker   walker          // nil until the walk is open
+	after    cursor.Position // the job's cursor as this run knows it
+	bound    cursor.Position
+	governor governor
+	pace     pace
+	poison   poison
+	meter    meter
+	failed   int  // errors in a row since the last progress
+	retrying bool // skipped recipients are to be tried again first
+	deaf     bool // the abort cache did not answer, and that was said
 }
 
 // errInterrupted reports a soft or hard stop; the job is to be handed back.
@@ -39,15 +42,18 @@ const cleanupTimeout = 5 * time.Second
 // not answer any more.
 func (r *Runner) run(ctx, hard context.Context, t tenure) (Job, error) {
 	u := &run{
-		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence}, size: newSizer(r.config.Chunk),
+		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence},
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
+	defer t.link.drop()
+	r.lost = 0
 	err := u.begin(context.WithoutCancel(hard)) // the job is ours: a stop has to hand it back
 	if err == nil {
 		err = u.walk(ctx, hard)
 	}
 	if lost := errors.Is(err, ErrUnreachable); lost && !errors.As(err, new(givenUpError)) {
 		u.log.Warn().Err(err).Msg("run lost the database")
+		r.lost = t.id
 		u.report("lost", 0, 0)
 		return u.job, err
 	}
@@ -68,7 +74,7 @@ func (u *run) begin(ctx context.Context) error {
 	if u.resumed {
 		u.evict(ctx)
 	}
-	j, err := NewStore(u.pool).Get(ctx, u.id)
+	j, err := u.read(ctx)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return errRunOver
@@ -80,6 +86,7 @@ func (u *run) begin(ctx context.Context) error {
 		return errRunOver
 	}
 	u.job, u.kind = j, u.types[j.Type]
+	u.governor = newGovernor(u.settings(j.settings()), u.learnt(j.Type))
 	u.log = u.log.With().Str("job_type", j.Type).Logger()
 	u.meter.start(j.ChannelsRead)
 	event := EventClaimed
@@ -89,6 +96,15 @@ func (u *run) begin(ctx context.Context) error {
 	u.log.Info().Str("cursor", j.Cursor).Int64("rows", j.RowsWritten).Msg(phrase(event))
 	u.report(event, 0, 0)
 	return nil
+}
+
+// read returns the job's row as it is now.
+func (u *run) read(ctx context.Context) (j Job, err error) {
+	err = u.link.act(ctx, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		j, err = get(ctx, tx, u.id)
+		return err
+	})
+	return j, mapError(err)
 }
 
 // owns reports whether the job, as read, is this run's: RUNNING under its fence.
@@ -101,7 +117,7 @@ func (u *run) walk(ctx, hard context.Context) error {
 		if ctx.Err() != nil || hard.Err() != nil {
 			return errInterrupted
 		}
-		done, err := u.step(hard)
+		done, err := u.step(ctx, hard)
 		if err == nil {
 			u.failed = 0
 			if done {
@@ -109,11 +125,14 @@ func (u *run) walk(ctx, hard context.Context) error {
 			}
 			continue
 		}
-		if errors.Is(err, errRunOver) {
+		if errors.Is(err, errRunOver) || errors.As(err, new(yieldError)) {
 			return err
 		}
 		if hard.Err() != nil {
 			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
+		}
+		if err = u.isolate(hard, err); err == nil {
+			continue
 		}
 		if err := u.recover(ctx, hard, err); err != nil {
 			return err
@@ -121,10 +140,20 @@ func (u *run) walk(ctx, hard context.Context) error {
 	}
 }
 
-// step does the next thing: open the walk, or run a chunk, or finish.
-func (u *run) step(ctx context.Context) (done bool, err error) {
+// step does the next thing: open the walk, wait while the load says so, try a
+// skipped recipient again, run a chunk, or finish.
+func (u *run) step(soft, ctx context.Context) (done bool, err error) {
+	if err := u.flagged(ctx); err != nil {
+		return false, err
+	}
 	if u.walker == nil {
 		return false, u.open(ctx)
+	}
+	if waited, err := u.hold(soft, ctx); waited || err != nil {
+		return false, err
+	}
+	if u.retrying {
+		return false, u.retrySkip(ctx)
 	}
 	exhausted, err := u.chunk(ctx)
 	if err != nil || !exhausted {
@@ -142,6 +171,7 @@ func (u *run) open(ctx context.Context) error {
 		j            Job
 		walker       walker
 		after, bound cursor.Position
+		retrying     bool
 	)
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if j, err = get(ctx, tx, u.id); err != nil {
@@ -164,7 +194,10 @@ func (u *run) open(ctx context.Context) error {
 		if walker, err = u.kind.open(ctx, tx, j, after, bound); err != nil {
 			return fmt.Errorf("open walk: %w", err)
 		}
-		if j.Bound == nil {
+		if retrying, err = u.retryWanted(ctx, tx); err != nil {
+			return err
+		}
+		if j.Bound == nil || j.ChannelsTotal == nil && walker.total() > 0 {
 			return u.freeze(ctx, tx, &j, keyset.Encode(bound), walker.total())
 		}
 		return nil
@@ -172,13 +205,14 @@ func (u *run) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.job, u.walker, u.after, u.bound = j, walker, after, bound
+	u.job, u.walker, u.after, u.bound, u.retrying = j, walker, after, bound, retrying
 	return nil
 }
 
 func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total int64) error {
 	j.Bound = &bound
 	if total > 0 {
+		total += j.ChannelsRead // what an audience that was edited since has left
 		j.ChannelsTotal = &total
 	}
 	tag, err := tx.Exec(ctx, queries.SQL("RunFreeze"), pgx.StrictNamedArgs{
@@ -193,161 +227,19 @@ func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total
 	return nil
 }
 
-// recover decides after an error: the job's row, read on a fresh connection, says
-// what became of the chunk. nil means go on from the row's cursor.
-func (u *run) recover(ctx, hard context.Context, cause error) error {
-	for {
-		u.failed++
-		lost := errors.Is(mapError(cause), ErrUnreachable)
-		if lost {
-			u.pool.Reset() // idle connections to a server that went away fail one by one
-		}
-		u.evict(hard)
-		now, err := u.beat(hard, cause)
-		switch {
-		case errors.Is(err, errRunOver):
-			return err
-		case hard.Err() != nil:
-			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
-		case err == nil && now.Cursor != u.job.Cursor:
-			return u.adopt(now)
-		case err == nil && !retryable(cause):
-			return givenUpError{cause}
-		case u.failed > u.config.Retry.Limit:
-			if err != nil {
-				return fmt.Errorf("%w: gave up after %d tries: %w", ErrUnreachable, u.failed, err)
-			}
-			return givenUpError{fmt.Errorf("gave up after %d tries: %w", u.failed, cause)}
-		}
-		if timedOut(cause) {
-			u.size.shrink()
-		}
-		wait := u.backoff()
-		u.log.Warn().Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")
-		u.pause(ctx, wait)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		cause = err // the row could not be read: the database is still away
-	}
-}
-
-// givenUpError ends the run with the job FAILED and its cause as last_error.
-type givenUpError struct{ cause error }
-
-func (e givenUpError) Error() string { return e.cause.Error() }
-func (e givenUpError) Unwrap() error { return e.cause }
-
-// progress is how far the job's row says the job is.
-type progress struct {
-	Cursor       string `db:"cursor"`
-	Chunks       int64  `db:"chunks"`
-	ChannelsRead int64  `db:"channels_read"`
-	RowsWritten  int64  `db:"rows_written"`
-}
-
-// adopt goes on from the row's cursor where it differs from the run's: ahead when a
-// COMMIT that seemed to fail did not, behind when the server crashed and lost chunks
-// that it had committed asynchronously, rows and cursor together.
-func (u *run) adopt(now progress) error {
-	u.log.Warn().Str("cursor", now.Cursor).Msg("going on from the cursor in the job's row")
-	after, err := u.kind.keyset.Decode(now.Cursor)
-	if err != nil {
-		return givenUpError{fmt.Errorf("cursor of job %d: %w", u.id, err)}
-	}
-	u.after, u.failed = after, 0
-	u.job.Cursor, u.job.Chunks, u.job.ChannelsRead, u.job.RowsWritten = now.Cursor, now.Chunks, now.ChannelsRead, now.RowsWritten
-	return nil
-}
-
-// beat renews the heartbeat and returns the row's progress; errRunOver when the
-// row is not this run's any more.
-func (u *run) beat(ctx context.Context, cause error) (progress, error) {
-	var now progress
-	err := u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("RunBeat"), pgx.StrictNamedArgs{
-			"id": u.id, "fence": u.fence, "error": errorText(cause),
-		})
-		if err != nil {
-			return err
-		}
-		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errRunOver
-		}
-		return err
-	})
-	return now, err
-}
-
-// wait runs do in a short transaction with the patience of StaleAfter: the row may
-// be locked by a connection that the run lost, until the server ends that.
-func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, u.config.StaleAfter)
-	defer cancel()
-	return shortTx(ctx, u.pool, u.config.StaleAfter, do)
-}
-
-// errorText is an error as last_error can keep it: valid text without NUL, of
-// bounded length, whatever a Writer put into it.
-func errorText(err error) string {
-	const longest = 4000
-	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + " …"
-	}
-	return text
-}
-
-// evict ends connections that a broken or stale run, this one or an earlier one,
-// left in a transaction. It is a help, not a guarantee: where the role may not, their
-// own timeouts end them.
-func (u *run) evict(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	var ended int64
-	err := shortTx(ctx, u.pool, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.SQL("RunEvict"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
-		ended = tag.RowsAffected()
-		return err
-	})
-	switch {
-	case err != nil:
-		u.log.Warn().Err(err).Msg("left-over connections not ended")
-	case ended > 0:
-		u.log.Warn().Int64("rows", ended).Msg("left-over connections ended")
-	}
-}
-
-// backoff is the pause before the next try: doubling from Initial up to Max.
-func (u *run) backoff() time.Duration {
-	d := u.config.Retry.Initial
-	for range u.failed - 1 {
-		if d *= 2; d >= u.config.Retry.Max {
-			return u.config.Retry.Max
-		}
-	}
-	return d
-}
-
-// pause waits, or less when a stop comes.
-func (u *run) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-u.stopped:
-	}
-}
-
 // finish makes the job PROCESSED, in a transaction of its own that commits
-// synchronously.
+// synchronously. A job whose accounts do not agree is not.
 func (u *run) finish(ctx context.Context) error {
-	return u.change(ctx, "RunFinish", pgx.StrictNamedArgs{"before": u.job.Cursor})
+	err := u.change(ctx, "RunFinish", pgx.StrictNamedArgs{"before": u.job.Cursor})
+	if !errors.Is(err, errMoved) {
+		return err
+	}
+	j, errGet := u.read(ctx)
+	if errGet == nil && u.owns(j) && j.Cursor == u.job.Cursor {
+		return givenUpError{fmt.Errorf("the accounts do not agree: read %d, matched %d, written %d, declined %d, skipped %d; belfry jobs audit %d tells who has what",
+			j.ChannelsRead, j.ChannelsMatched, j.RowsWritten, j.Declined, j.Skipped, j.ID)}
+	}
+	return err
 }
 
 // change runs one guarded statement that ends the run.
@@ -362,22 +254,40 @@ func (u *run) change(ctx context.Context, statement string, args pgx.StrictNamed
 	})
 }
 
+// handBack makes the job PENDING again, and says why when the run yields.
+func (u *run) handBack(ctx context.Context, why yieldError) error {
+	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": u.config.Name, "reason": why.reason, "kind": why.kind})
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, queries.SQL("RunHandBack"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		if err == nil && tag.RowsAffected() == 0 {
+			return errMoved
+		}
+		return err
+	})
+}
+
 // end records how the run ended and reads the job as it is then.
 func (u *run) end(cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	var err error
+	var yield yieldError
 	switch {
 	case cause == nil, errors.Is(cause, errRunOver):
 	case errors.Is(cause, errInterrupted):
-		err = u.change(ctx, "RunHandBack", pgx.StrictNamedArgs{})
+		err = u.handBack(ctx, yieldError{})
+	case errors.As(cause, &yield):
+		err = u.handBack(ctx, yield)
 	default:
 		err = u.change(ctx, "RunFail", pgx.StrictNamedArgs{"error": errorText(cause)})
 	}
 	if err != nil && !errors.Is(err, errMoved) {
 		return fmt.Errorf("end run of job %d: %w", u.id, mapError(err))
 	}
-	j, err := NewStore(u.pool).Get(ctx, u.id)
+	j, err := u.read(ctx)
 	switch {
 	case err != nil && retryable(err):
 		return err
@@ -406,7 +316,11 @@ func (u *run) announce(cause error) {
 			event = EventFailed
 		case Pending:
 			event = EventInterrupted
-		case Running:
+			var yield yieldError
+			if errors.As(cause, &yield) {
+				event = yield.kind
+			}
+		case Running, Expired:
 		}
 	}
 	level := zerolog.InfoLevel
@@ -429,9 +343,13 @@ func phrase(event string) string {
 	case EventClaimed:
 		return "job claimed"
 	case EventResumed:
-		return "job resumed from a stale run"
+		return "job taken over from a dead run"
 	case EventInterrupted:
 		return "job handed back"
+	case EventPreempted:
+		return "job handed back for a more urgent one"
+	case EventLanePaused:
+		return "job handed back: its lane is paused"
 	case EventAborted:
 		return "job aborted"
 	case EventFinished:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,11 @@ type Runner struct {
 	log     zerolog.Logger
 	observe func(Progress)
 	at      func(ctx context.Context, point string) error // failpoint of tests
+	cache   AbortCache                                    // nil: none
+
+	reloaded  atomic.Pointer[Config]
+	baselines map[string]*baseline // by job type
+	lost      int64                // the job whose run ended because the database did not answer; 0: none
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -41,6 +47,9 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = lo
 // transition and after every committed chunk. It must return quickly.
 func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
 
+// WithRunnerAbortCache has runs look at cache before each chunk (see AbortCache).
+func WithRunnerAbortCache(cache AbortCache) Option { return func(r *Runner) { r.cache = cache } }
+
 // NewRunner returns a Runner for the given types over pool, which stays the
 // caller's to close. A run takes one connection of it, listening another.
 func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Option) (*Runner, error) {
@@ -54,8 +63,9 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 		pool: pool, config: config, types: make(map[string]Type, len(types)), log: zerolog.Nop(),
 		observe: func(Progress) {},
 		at:      func(context.Context, string) error { return nil },
-		stopped: make(chan struct{}),
+		stopped: make(chan struct{}), baselines: make(map[string]*baseline),
 	}
+	r.reloaded.Store(&config)
 	for _, t := range types {
 		if _, twice := r.types[t.name]; twice {
 			return nil, fmt.Errorf("job type %s is given twice", t.name)

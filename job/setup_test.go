@@ -151,6 +151,7 @@ func config(name string) job.Config {
 	c.PollInterval = 10 * time.Millisecond
 	c.StaleAfter, c.StatementTimeout, c.GracePeriod = 2*patience, patience, patience
 	c.Chunk = job.ChunkConfig{InitialRows: chunkRows, MinRows: chunkRows, MaxRows: chunkRows, Target: 100 * time.Millisecond}
+	c.Load.Health.Enabled = false // other tests load the same server
 	c.Retry = job.RetryConfig{Limit: 10, Initial: time.Millisecond, Max: 20 * time.Millisecond}
 	return c
 }
@@ -366,4 +367,14 @@ func (b *bundle) crash(t tester, name, point string, nth int) (whole bool) {
 	})))
 	s.end(t)
 	return s.whole
+}
+
+// both joins two failpoints.
+func both(first, second func(context.Context, string) error) func(context.Context, string) error {
+	return func(ctx context.Context, point string) error {
+		if err := first(ctx, point); err != nil {
+			return err
+		}
+		return second(ctx, point)
+	}
 }

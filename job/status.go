@@ -3,27 +3,31 @@ package job
 // Status is where a job stands. Values equal the database's text.
 type Status string
 
-// The statuses. PROCESSED is final; ABORTED and FAILED leave only by an
-// operator's recorded act.
+// The statuses. PROCESSED, ABORTED, FAILED and EXPIRED are terminal: a job leaves
+// them only by an operator's recorded act, PROCESSED only to try skipped recipients
+// again.
 const (
 	Pending   Status = "PENDING"
 	Running   Status = "RUNNING"
 	Processed Status = "PROCESSED"
 	Aborted   Status = "ABORTED"
 	Failed    Status = "FAILED"
+	Expired   Status = "EXPIRED"
 )
 
 // Statuses lists every status in the order of a job's life.
-func Statuses() []Status { return []Status{Pending, Running, Processed, Aborted, Failed} }
+func Statuses() []Status { return []Status{Pending, Running, Processed, Aborted, Failed, Expired} }
 
 // Terminal reports whether a job in s is at rest: no runner will touch it. Such a
 // job has finished_at set.
-func (s Status) Terminal() bool { return s == Processed || s == Aborted || s == Failed }
+func (s Status) Terminal() bool {
+	return s == Processed || s == Aborted || s == Failed || s == Expired
+}
 
 // Valid reports whether s is one of Statuses.
 func (s Status) Valid() bool {
 	switch s {
-	case Pending, Running, Processed, Aborted, Failed:
+	case Pending, Running, Processed, Aborted, Failed, Expired:
 		return true
 	}
 	return false
@@ -37,12 +41,15 @@ type edge struct{ from, to Status }
 var transitions = map[edge]string{
 	{Pending, Running}:   "runner: claims a due job",
 	{Pending, Aborted}:   "operator: aborts before it started or after it was handed back",
-	{Running, Pending}:   "runner: interrupted, hands the job back",
+	{Pending, Expired}:   "runner: finds that it did not start before expires_at",
+	{Running, Pending}:   "runner: interrupted, preempted or its lane paused; hands the job back",
 	{Running, Processed}: "runner: no key left up to the bound",
 	{Running, Aborted}:   "operator: aborts",
 	{Running, Failed}:    "runner: an error that a retry cannot mend, or too many that it could",
 	{Aborted, Pending}:   "operator: resumes from the cursor",
 	{Failed, Pending}:    "operator: retries from the cursor",
+	{Expired, Pending}:   "operator: retries, with expires_at lifted or ahead again",
+	{Processed, Pending}: "operator: has the skipped recipients tried again",
 }
 
 // CanBecome reports whether the status machine has the edge from s to next.

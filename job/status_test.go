@@ -25,8 +25,8 @@ func path(s job.Status) []job.Status {
 		return nil
 	case job.Running:
 		return []job.Status{job.Running}
-	case job.Aborted:
-		return []job.Status{job.Aborted}
+	case job.Aborted, job.Expired:
+		return []job.Status{s}
 	case job.Processed, job.Failed:
 		return []job.Status{job.Running, s}
 	}
@@ -46,6 +46,7 @@ func TestStatus_TriggerAndTableAgreeOnEveryPair(t *testing.T) {
 				continue
 			}
 			id := b.enqueue(t, job.Spec{Lane: fmt.Sprintf("lane-%d", legal)})
+			b.skipped(t, id)
 			for _, s := range path(from) {
 				b.exec(t, set(s), id)
 			}
@@ -63,14 +64,34 @@ func TestStatus_TriggerAndTableAgreeOnEveryPair(t *testing.T) {
 				require.Equal(t, from, got)
 			}
 			require.Equal(t, got.Terminal(), one[bool](t, b, `SELECT finished_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
-			b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events`) // a RUNNING job cannot be deleted
+			b.exec(t, `TRUNCATE belfry.jobs CASCADE`) // a RUNNING job cannot be deleted
 		}
 	}
 	require.Equal(t, len(job.Transitions()), legal)
 }
 
-// I7: a terminal status leaves only by an operator's act, which is recorded, and
-// PROCESSED never; no runner touches any.
+// skipped gives a job a recipient that is to be tried again: what PROCESSED needs
+// to become PENDING.
+func (b *bundle) skipped(t *testing.T, id int64) {
+	t.Helper()
+	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error, retry) VALUES ($1, '7', '6', 'bad', true)`, id)
+}
+
+// I7: what is PROCESSED stays so, unless a skipped recipient is to be tried again.
+func TestStatus_ProcessedIsFinalWithoutSkips(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	b.runDue(t, b.runner(t, "r"))
+	_, err := b.db.Pool.Exec(t.Context(), set(job.Pending), id)
+	require.ErrorContains(t, err, "belfry.jobs.status: job 1 is PROCESSED and has no skipped recipient to retry")
+	_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	require.ErrorIs(t, err, job.ErrNoSkips)
+	require.Equal(t, job.Processed, b.state(t, id).Status)
+}
+
+// I7: a terminal status leaves only by an operator's act, which is recorded; no
+// runner touches any.
 func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
@@ -84,17 +105,22 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 		"retry": func(id int64) (job.Job, error) {
 			return b.jobs.Retry(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
 		},
+		"retry-skipped": func(id int64) (job.Job, error) {
+			return b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
+		},
 	}
 	allowed := map[job.Status]map[string]job.Status{
 		job.Pending:   {"abort": job.Aborted},
 		job.Running:   {"abort": job.Aborted},
-		job.Processed: {},
+		job.Processed: {"retry-skipped": job.Pending},
 		job.Aborted:   {"resume": job.Pending},
-		job.Failed:    {"retry": job.Pending},
+		job.Failed:    {"retry": job.Pending, "retry-skipped": job.Pending},
+		job.Expired:   {"retry": job.Pending},
 	}
 	for _, from := range job.Statuses() {
 		for name, act := range acts {
 			id := b.enqueue(t, job.Spec{})
+			b.skipped(t, id)
 			for _, s := range path(from) {
 				b.exec(t, set(s), id)
 			}
@@ -126,7 +152,7 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 				require.Equal(t, from, b.state(t, id).Status)
 				require.Len(t, b.kinds(t, id), events)
 			}
-			b.exec(t, `TRUNCATE belfry.jobs, belfry.job_events`) // a RUNNING job cannot be deleted
+			b.exec(t, `TRUNCATE belfry.jobs CASCADE`) // a RUNNING job cannot be deleted
 		}
 	}
 	for name, act := range acts {

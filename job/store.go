@@ -18,7 +18,10 @@ const storeTimeout = 15 * time.Second
 // Store reads jobs and carries out operators' acts, each in a transaction of its
 // own that takes 15 seconds at the most; one that waits 12 seconds for a row that
 // another session keeps locked is ErrLocked. It is safe for concurrent use.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool  *pgxpool.Pool
+	cache AbortCache // nil: none
+}
 
 // NewStore returns a Store over pool, which stays the caller's to close.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }

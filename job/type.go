@@ -43,12 +43,14 @@ type Walk[R any] interface {
 }
 
 // Writer says what: it turns one chunk's recipients into rows, inside the chunk's
-// transaction, and returns how many it wrote. It is called once per chunk, never
-// with no rows, and again with the same recipients when the chunk is rolled back,
+// transaction, and returns for how many of them it wrote; the others count as
+// declined. It is called once per chunk, never with no rows, and again with the same recipients when the chunk is rolled back,
 // so it must have no effect but through tx, and must neither commit nor roll it back.
 // An error that wraps a PostgreSQL error is judged by its SQLSTATE; a lost connection
-// and a chunk out of time are retried, the latter smaller; any other error, and a
-// panic, is taken for one that a retry cannot mend and makes the job FAILED.
+// and a chunk out of time are retried, the latter smaller. An error that a retry
+// cannot mend (a data exception, a constraint violation, an error of the Writer's own,
+// a panic) is taken to be one recipient's: the chunk is halved until that one is
+// found, skipped and recorded. Any other makes the job FAILED.
 type Writer[R any] interface {
 	Write(ctx context.Context, tx pgx.Tx, j Job, rows []R) (int64, error)
 }
@@ -67,6 +69,7 @@ type Type struct {
 	name        string
 	description string
 	asyncCommit bool
+	hot         []string // relations whose vacuums matter to the health checks
 	keyset      cursor.Keyset
 	bound       func(ctx context.Context, tx pgx.Tx, j Job) (cursor.Position, error)
 	open        func(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (walker, error)
@@ -87,6 +90,12 @@ type TypeOption func(*Type)
 // the walk goes on from there. The statement that makes the job PROCESSED commits
 // synchronously and flushes all chunks before it.
 func AsyncCommit() TypeOption { return func(t *Type) { t.asyncCommit = true } }
+
+// Touches names the relations that the type's chunks read and write, schema first,
+// for the health check of their vacuums.
+func Touches(relations ...string) TypeOption {
+	return func(t *Type) { t.hot = append(t.hot, relations...) }
+}
 
 var typeName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 
@@ -114,7 +123,7 @@ func NewType[R any](name, description string, who Source[R], what Writer[R], opt
 			if err != nil {
 				return nil, err
 			}
-			return &typedWalk[R]{walk: walk, writer: what}, nil
+			return &typedWalk[R]{keyset: who.Keyset(), walk: walk, writer: what}, nil
 		},
 	}
 	for _, option := range options {
@@ -127,43 +136,91 @@ func NewType[R any](name, description string, who Source[R], what Writer[R], opt
 type walker interface {
 	total() int64
 	step(ctx context.Context, tx pgx.Tx, j Job, after cursor.Position, limit int) (step, error)
+	only(ctx context.Context, tx pgx.Tx, j Job, after, key cursor.Position) (step, error)
 }
 
 // step is what one chunk did before its cursor moves.
 type step struct {
-	read int             // keys examined; 0: exhausted
-	rows int64           // rows written
-	next cursor.Position // the last key examined
+	read    int             // keys examined; 0: exhausted
+	matched int             // recipients among them
+	rows    int64           // recipients that got their rows
+	skipped int64           // recipients that were passed over: 0 or 1
+	next    cursor.Position // the last key examined
+}
+
+// declined is how many recipients the Writer chose to write nothing for.
+func (s step) declined() int64 { return int64(s.matched) - s.rows - s.skipped }
+
+// agrees checks the accounts of one chunk.
+func (s step) agrees() error {
+	if s.matched > s.read {
+		return contractError{fmt.Errorf("the Source found %d recipients among %d keys", s.matched, s.read)}
+	}
+	if s.rows < 0 || s.rows > int64(s.matched) {
+		return contractError{fmt.Errorf("the Writer wrote for %d recipients of %d", s.rows, s.matched)}
+	}
+	return nil
 }
 
 type typedWalk[R any] struct {
+	keyset cursor.Keyset
 	walk   Walk[R]
 	writer Writer[R]
 }
 
 func (w *typedWalk[R]) total() int64 { return w.walk.Total() }
 
+// step reads one page and writes it. When writing fails it still says what it read.
 func (w *typedWalk[R]) step(ctx context.Context, tx pgx.Tx, j Job, after cursor.Position, limit int) (s step, err error) {
 	defer caught(&err)
 	page, err := w.walk.Page(ctx, tx, after, limit)
 	if err != nil {
 		return step{}, fmt.Errorf("read page: %w", err)
 	}
-	s = step{read: page.Read, next: page.Next}
-	if len(page.Rows) == 0 {
-		return s, nil
+	s = step{read: page.Read, matched: len(page.Rows), next: page.Next}
+	return s, w.write(ctx, tx, j, page.Rows, &s)
+}
+
+// only writes the recipient at key and nobody else of those after it. A step
+// without a recipient means that there is none any more.
+func (w *typedWalk[R]) only(ctx context.Context, tx pgx.Tx, j Job, after, key cursor.Position) (s step, err error) {
+	defer caught(&err)
+	for {
+		page, err := w.walk.Page(ctx, tx, after, 1)
+		if err != nil {
+			return step{}, fmt.Errorf("read page: %w", err)
+		}
+		if page.Read == 0 || w.keyset.Compare(page.Next, key) > 0 {
+			return step{}, nil
+		}
+		if after = page.Next; w.keyset.Compare(after, key) == 0 {
+			s = step{read: page.Read, matched: len(page.Rows), next: page.Next}
+			return s, w.write(ctx, tx, j, page.Rows, &s)
+		}
 	}
-	if s.rows, err = w.writer.Write(ctx, chunkTx{tx}, j, page.Rows); err != nil {
-		return step{}, fmt.Errorf("write rows: %w", judgeWriter(ctx, tx, err))
+}
+
+func (w *typedWalk[R]) write(ctx context.Context, tx pgx.Tx, j Job, rows []R, s *step) (err error) {
+	if len(rows) == 0 {
+		return nil
 	}
-	return s, nil
+	defer func() {
+		if err != nil {
+			err = writingError{err}
+		}
+	}()
+	defer caught(&err)
+	if s.rows, err = w.writer.Write(ctx, chunkTx{tx}, j, rows); err != nil {
+		return fmt.Errorf("write rows: %w", judgeWriter(ctx, tx, err))
+	}
+	return nil
 }
 
 // chunkTx is the chunk's transaction as a Writer sees it: ending it is the
 // engine's alone. A Writer may begin nested ones (savepoints).
 type chunkTx struct{ pgx.Tx }
 
-var errNotYours = errors.New("a Writer must not end the chunk's transaction; return an error to roll it back")
+var errNotYours error = contractError{errors.New("a Writer must not end the chunk's transaction; return an error to roll it back")}
 
 // Commit refuses.
 func (chunkTx) Commit(context.Context) error { return errNotYours }

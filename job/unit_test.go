@@ -11,43 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
-
-// Against a machine of any constant speed the size settles where a chunk takes
-// the target, or at its bound, and stays there.
-func TestSizer_SettlesAtTheTarget(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		c := DefaultConfig().Chunk
-		perRow := time.Duration(rapid.IntRange(50, 5_000_000).Draw(t, "ns per row"))
-		s := newSizer(c)
-		for range 30 {
-			s.observe(s.rows, time.Duration(s.rows)*perRow)
-			require.GreaterOrEqual(t, s.rows, c.MinRows)
-			require.LessOrEqual(t, s.rows, c.MaxRows)
-		}
-		want := min(max(int(c.Target/perRow), c.MinRows), c.MaxRows)
-		require.InEpsilon(t, want, s.rows, 0.05)
-	})
-}
-
-func TestSizer_OneOutlierAtMostHalvesOrDoubles(t *testing.T) {
-	t.Parallel()
-	s := newSizer(ChunkConfig{InitialRows: 1000, MinRows: 10, MaxRows: 100_000, Target: 100 * time.Millisecond})
-	s.observe(1000, time.Minute)
-	require.Equal(t, 500, s.rows)
-	s.observe(500, 0)
-	require.Equal(t, 1000, s.rows)
-	s.observe(999, time.Minute) // a short page says nothing
-	require.Equal(t, 1000, s.rows)
-	s.shrink()
-	require.Equal(t, 500, s.rows)
-}
 
 func TestBackoff_DoublesUpToTheMaximum(t *testing.T) {
 	t.Parallel()
-	u := run{Runner: &Runner{config: Config{Retry: RetryConfig{Initial: 100 * time.Millisecond, Max: time.Second}}}}
+	u := run{Runner: &Runner{}}
+	u.reloaded.Store(&Config{Retry: RetryConfig{Initial: 100 * time.Millisecond, Max: time.Second}})
 	var got []time.Duration
 	for u.failed = 1; u.failed <= 6; u.failed++ {
 		got = append(got, u.backoff())

@@ -29,9 +29,10 @@ func (b *bundle) custom(t *testing.T, c job.Config, write job.WriterFunc[int64])
 	return id, err
 }
 
-// A Writer's own errors fail the job at once, whatever they wrap: a deadline of
-// another service is no lost database, and neither is ErrUnreachable of another one.
-func TestWriter_OwnErrorsFailTheJobAtOnce(t *testing.T) {
+// A Writer's own errors are not retried, whatever they wrap: a deadline of another
+// service is no lost database, and neither is ErrUnreachable of another one. The first
+// recipient is found to blame, and the job fails when nobody may be skipped.
+func TestWriter_OwnErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, cause := range map[string]error{
 		"deadline":    fmt.Errorf("ask the template service: %w", context.DeadlineExceeded),
@@ -42,12 +43,14 @@ func TestWriter_OwnErrorsFailTheJobAtOnce(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 200)
 			calls := 0
-			id, err := b.custom(t, config("r"), func(context.Context, pgx.Tx, job.Job, []int64) (int64, error) {
+			c := config("r")
+			c.MaxSkips = 0
+			id, err := b.custom(t, c, func(context.Context, pgx.Tx, job.Job, []int64) (int64, error) {
 				calls++
 				return 0, cause
 			})
 			require.NoError(t, err)
-			require.Equal(t, 1, calls)
+			require.Equal(t, 8, calls, "halved from 100 recipients to one, and no call twice")
 			require.Equal(t, job.Failed, b.state(t, id).Status)
 			require.NotEmpty(t, b.state(t, id).LastError)
 		})
@@ -152,7 +155,7 @@ func TestJobs_ClaimedJobKeepsWhatWasAsked(t *testing.T) {
 	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
 	for _, set := range []string{`type = 'inbox'`, `audience = belfry.audience_platforms('android')`, `deliver_at = schedule_at`} {
 		_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET `+set+` WHERE id = $1`, id)
-		require.ErrorContains(t, err, "has started", set)
+		require.ErrorContains(t, err, "allowed changes: none", set)
 	}
 }
 

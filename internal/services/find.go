@@ -1,0 +1,48 @@
+package services
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// usualPlaces lists the directories in which packages put servers, some of which
+// are not on everybody's PATH. The script .ci/install-services repeats this list.
+func usualPlaces() []string {
+	return []string{
+		"/usr/bin",
+		"/usr/sbin",
+		"/usr/local/bin",
+		"/usr/local/sbin",
+		"/opt/homebrew/bin",
+		"/home/linuxbrew/.linuxbrew/bin",
+		"/opt/local/bin",
+	}
+}
+
+// find returns the path of the first of the named programs that is installed. It
+// skips the test when none is.
+func find(t testing.TB, service string, programs ...string) string {
+	t.Helper()
+	path, ok := lookup(append(filepath.SplitList(os.Getenv("PATH")), usualPlaces()...), programs)
+	if !ok {
+		t.Skipf("%s: not installed (looked for %v); .ci/install-services installs it", service, programs)
+	}
+	return path
+}
+
+func lookup(dirs, programs []string) (path string, ok bool) {
+	for _, program := range programs {
+		for _, dir := range dirs {
+			if !filepath.IsAbs(dir) {
+				continue // never run a program that the current directory offers
+			}
+			path := filepath.Join(dir, program)
+			info, err := os.Stat(path)
+			if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path, true
+			}
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,75 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// AbortCache keeps abort flags outside PostgreSQL, where they can be set and read
+// while the database does not answer an UPDATE any more. It is an optional brake
+// beside the abort itself, which is the UPDATE: runs look at it before each chunk.
+type AbortCache interface {
+	// Set flags the job; the newest call wins. The flag ends by itself after its time
+	// to live.
+	Set(ctx context.Context, jobID int64, act Act) error
+	// Get returns the flag, or nil when there is none.
+	Get(ctx context.Context, jobID int64) (*Act, error)
+	// Clear removes the flag; removing none is no error.
+	Clear(ctx context.Context, jobID int64) error
+}
+
+// WithAbortCache returns a Store whose Abort flags the job in cache first, and
+// whose acts that let a job go on remove the flag first.
+func (s *Store) WithAbortCache(cache AbortCache) *Store { return &Store{pool: s.pool, cache: cache} }
+
+// FlaggedError reports an abort that the database did not acknowledge, but whose
+// flag is in the abort cache: runs stop before their next chunk and record the abort
+// as soon as the database answers. It wraps the database's error.
+type FlaggedError struct {
+	JobID int64
+	Err   error
+}
+
+// Error says what holds and what does not.
+func (e *FlaggedError) Error() string {
+	return fmt.Sprintf("job %d is flagged in the abort cache and stops before its next chunk; the database has not recorded the abort: %s", e.JobID, e.Err)
+}
+
+// Unwrap returns the database's error.
+func (e *FlaggedError) Unwrap() error { return e.Err }
+
+// flagged runs an abort between setting the job's flag and removing it. The flag
+// stays when the database did not answer, and then only. A cache that does not
+// answer never keeps the abort from the database.
+func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Job, error)) (Job, error) {
+	if s.cache == nil {
+		return abort()
+	}
+	errSet := s.cache.Set(ctx, id, act)
+	j, err := abort()
+	unanswered := errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked) || errors.Is(err, context.DeadlineExceeded)
+	switch {
+	case unanswered && errSet == nil:
+		return j, &FlaggedError{JobID: id, Err: err}
+	case unanswered:
+		return j, errors.Join(err, errSet)
+	case errSet == nil:
+		// A flag that stays behind stops nothing that is ABORTED, and letting the job go
+		// on removes it.
+		_ = s.cache.Clear(context.WithoutCancel(ctx), id)
+	}
+	return j, err
+}
+
+// unflag removes the job's flag before an act that lets it go on: a flag left
+// behind would abort it again.
+func (s *Store) unflag(ctx context.Context, id int64) error {
+	if s.cache == nil {
+		return nil
+	}
+	if err := s.cache.Clear(ctx, id); err != nil {
+		return fmt.Errorf("job %d: its flag in the abort cache cannot be removed: %w", id, err)
+	}
+	return nil
+}

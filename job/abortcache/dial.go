@@ -1,0 +1,33 @@
+package abortcache
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// dialer connects with connect and reports a failure as that of the first write.
+// The client's pool has its own ways with a failed dial: it logs to a logger of
+// the whole process, answers for a second without asking, and keeps a goroutine
+// that may outlive Close. A failed write it returns to the caller, as is wanted.
+func dialer(connect func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := connect(ctx, network, address)
+		if err != nil {
+			return refused{err}, nil //nolint:nilerr // the connection reports it, see above
+		}
+		return conn, nil
+	}
+}
+
+// refused is a connection that was never made.
+type refused struct{ err error }
+
+func (r refused) Read([]byte) (int, error)       { return 0, r.err }
+func (r refused) Write([]byte) (int, error)      { return 0, r.err }
+func (refused) Close() error                     { return nil }
+func (refused) LocalAddr() net.Addr              { return &net.UnixAddr{} }
+func (refused) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
+func (refused) SetDeadline(time.Time) error      { return nil }
+func (refused) SetReadDeadline(time.Time) error  { return nil }
+func (refused) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,233 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// vitalSigns judges health probes. A rule comes into force at its limit and ends
+// when two probes in a row find its value a fifth below: a value that swings around
+// the limit does not make the run flap.
+type vitalSigns struct {
+	next    time.Time // when the next probe is due; zero: now
+	heard   time.Time // when judge last had a result
+	verdict throttle  // the most urgent rule in force
+	calm    map[string]int
+	details map[string]string // of the rules in force
+	counts  []checkpointCount
+	asked   time.Time // when the user's query last had an answer
+
+	reaction reaction // the strongest of the rules in force
+	seen     transactionCount
+	own      int64 // transactions of this run since the last probe
+	ownThen  int64 // and in the interval before
+}
+
+// reaction is what a rule makes a run do, the stronger the higher.
+type reaction int
+
+const (
+	none   reaction = iota
+	gentle          // small chunks, rests after slow ones
+	slow            // small chunks, and the duty cycle slowDuty
+	paused          // no chunk until the next probe
+)
+
+// transactionCount is the server's counter of transactions at one probe.
+type transactionCount struct {
+	at    time.Time
+	count int64
+}
+
+// checkpointCount is the counter of requested checkpoints at one probe.
+type checkpointCount struct {
+	at    time.Time
+	count int64
+	bytes int64
+}
+
+const (
+	calmProbes = 2
+	calmShare  = 0.8
+	// checkpointWindow is the minute that HealthConfig.Checkpoints counts in.
+	checkpointWindow = time.Minute
+	// verdictLife is how long a verdict stands when probes bring no news: a check that
+	// broke while it held the run must not hold it for ever.
+	verdictLife = 30 * time.Second
+	// firstInterval is the time between the first probe and the second: backends report
+	// their transactions every second.
+	firstInterval = time.Second
+)
+
+// configure ends the rules whose checks were turned off.
+func (v *vitalSigns) configure(c HealthConfig) {
+	if !c.probes() {
+		*v = vitalSigns{}
+		return
+	}
+	for rule, off := range map[string]bool{
+		ruleReplicaLag: c.ReplicaLag == 0, ruleQuery: c.Query == "", ruleAutovacuum: !c.vacuum(),
+		ruleCheckpoints: c.Checkpoints == 0, ruleActiveBackends: c.ActiveBackends == 0, ruleForeground: c.Transactions == 0,
+	} {
+		if off {
+			delete(v.details, rule)
+		}
+	}
+	v.settle(c)
+}
+
+func (v *vitalSigns) due(now time.Time, interval time.Duration) bool {
+	if now.Before(v.next) {
+		return false
+	}
+	v.next = now.Add(interval)
+	return true
+}
+
+// hold is how long a pausing rule holds the run: until the next probe.
+func (v *vitalSigns) hold(now time.Time, c HealthConfig) time.Duration {
+	if v.reaction != paused {
+		return 0
+	}
+	return min(max(v.next.Sub(now), time.Millisecond), c.Interval)
+}
+
+// expire ends verdicts that no probe has confirmed for long.
+func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
+	life := max(verdictLife, 5*c.Interval)
+	if v.verdict.Rule != "" && now.Sub(v.heard) > life {
+		v.details, v.calm = nil, nil
+		v.settle(c)
+	}
+	if _, held := v.details[ruleQuery]; held && now.Sub(v.asked) > life {
+		delete(v.details, ruleQuery)
+		v.settle(c)
+	}
+}
+
+// judge compares a probe's values with their limits. A value that is missing leaves
+// its rule as it is.
+func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
+	if v.details == nil {
+		v.details, v.calm = make(map[string]string), make(map[string]int)
+	}
+	if lag := found.ReplicaLag; c.ReplicaLag > 0 && lag != nil {
+		v.heard = now
+		v.weigh(ruleReplicaLag, float64(*lag), float64(c.ReplicaLag), fmt.Sprintf("%s, allowed %s", lag.Round(100*time.Millisecond), c.ReplicaLag))
+	}
+	if c.Query != "" && found.Query != nil {
+		v.asked, v.heard = now, now
+		v.weigh(ruleQuery, *found.Query, c.QueryMax, fmt.Sprintf("%g, allowed %g", *found.Query, c.QueryMax))
+	}
+	if c.vacuum() && found.Vacuuming != nil {
+		v.heard = now
+		v.weigh(ruleAutovacuum, float64(len(found.Vacuuming)), 0, strings.Join(found.Vacuuming, ", "))
+	}
+	if c.Checkpoints > 0 && found.Checkpoints != nil {
+		v.heard = now
+		v.judgeCheckpoints(now, found, c)
+	}
+	if active := found.ActiveBackends; c.ActiveBackends > 0 && active != nil {
+		v.heard = now
+		v.weigh(ruleActiveBackends, float64(*active), float64(c.ActiveBackends), fmt.Sprintf("%d active, allowed %d", *active, c.ActiveBackends))
+	}
+	if c.Transactions > 0 && found.Transactions != nil {
+		v.heard = now
+		v.judgeTransactions(now, found, c)
+	}
+	v.settle(c)
+}
+
+// judgeTransactions turns the server's counter into others' transactions a second.
+// The first probe has nothing to compare with: it takes two backends that did
+// something within the last second for others at work, until the next one knows. A
+// backend reports its transactions up to a second late, so this run's own are those
+// of this interval or the one before, whichever are more.
+func (v *vitalSigns) judgeTransactions(now time.Time, found Vitals, c HealthConfig) {
+	before := v.seen
+	v.seen = transactionCount{now, *found.Transactions}
+	own := max(v.own, v.ownThen)
+	v.own, v.ownThen = 0, v.own
+	took := now.Sub(before.at).Seconds()
+	switch {
+	case before.at.IsZero():
+		v.next = now.Add(min(c.Interval, firstInterval))
+		if recent := found.RecentBackends; recent != nil && *recent >= 2 {
+			v.calm[ruleForeground] = calmProbes - 1 // the next probe may end it
+			v.details[ruleForeground] = fmt.Sprintf("%d other connections at work", *recent)
+		}
+	case took <= 0 || v.seen.count < before.count: // the statistics were reset
+	default:
+		others := max(float64(v.seen.count-before.count-own)/took, 0)
+		v.weigh(ruleForeground, others, float64(c.Transactions), fmt.Sprintf("%.0f transactions/s of others, allowed %d", others, c.Transactions))
+	}
+}
+
+// judgeCheckpoints counts requested checkpoints over the last minute. The counter
+// goes back when somebody resets the statistics; counting then begins again.
+func (v *vitalSigns) judgeCheckpoints(now time.Time, found Vitals, c HealthConfig) {
+	seen := checkpointCount{at: now, count: *found.Checkpoints}
+	if found.WALBytes != nil {
+		seen.bytes = *found.WALBytes
+	}
+	if n := len(v.counts); n > 0 && seen.count < v.counts[n-1].count {
+		v.counts = nil
+	}
+	v.counts = append(v.counts, seen)
+	// The oldest one kept is the last from before the window.
+	if first := slices.IndexFunc(v.counts, func(c checkpointCount) bool { return now.Sub(c.at) <= checkpointWindow }); first > 1 {
+		v.counts = slices.Delete(v.counts, 0, first-1)
+	}
+	oldest := v.counts[0]
+	requested := seen.count - oldest.count
+	detail := fmt.Sprintf("%d requested in a minute, allowed %d", requested, c.Checkpoints)
+	if took := now.Sub(oldest.at).Seconds(); took > 0 && seen.bytes > oldest.bytes {
+		detail += fmt.Sprintf("; WAL %.1f MB/s", float64(seen.bytes-oldest.bytes)/took/1e6)
+	}
+	v.weigh(ruleCheckpoints, float64(requested), float64(c.Checkpoints), detail)
+}
+
+// weigh brings a rule into force above its limit and ends it after enough calm.
+func (v *vitalSigns) weigh(rule string, value, limit float64, detail string) {
+	_, held := v.details[rule]
+	switch {
+	case value > limit:
+		v.calm[rule] = 0
+		v.details[rule] = detail
+	case !held:
+	case limit > 0 && value > limit*calmShare: // neither ill nor well
+		v.calm[rule] = 0
+		v.details[rule] = detail
+	default:
+		if v.calm[rule]++; v.calm[rule] >= calmProbes {
+			delete(v.details, rule)
+		}
+	}
+}
+
+// settle picks the most urgent rule in force.
+func (v *vitalSigns) settle(c HealthConfig) {
+	vacuum := slow
+	if c.Autovacuum == VacuumPause {
+		vacuum = paused
+	}
+	v.verdict, v.reaction = throttle{}, none
+	for _, rule := range []struct {
+		name string
+		reaction
+	}{
+		{ruleReplicaLag, paused},
+		{ruleQuery, paused},
+		{ruleAutovacuum, vacuum},
+		{ruleCheckpoints, slow},
+		{ruleActiveBackends, slow},
+		{ruleForeground, gentle},
+	} {
+		detail, held := v.details[rule.name]
+		if held && rule.reaction > v.reaction {
+			v.verdict, v.reaction = throttle{rule.name, detail}, rule.reaction
+		}
+	}
+}

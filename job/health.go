@@ -1,0 +1,220 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Vitals are what one health probe found. A nil field says nothing: its check is
+// off, there is nothing of the kind, or this role may not see it (Hidden).
+type Vitals struct {
+	ActiveBackends *int           // client backends active now, belfry's own not among them
+	RecentBackends *int           // those that did something within the last second
+	Transactions   *int64         // of everybody on the server since the statistics were reset
+	ReplicaLag     *time.Duration // replay lag of the standby furthest behind; 0: none lags
+	Checkpoints    *int64         // requested checkpoints since the statistics were reset
+	WALBytes       *int64         // position in the WAL
+	Vacuuming      []string       // hot tables that are being vacuumed; empty but not nil: none
+	Query          *float64       // the user's number
+	QueryError     error          // why it is missing; the check's last verdict stands for a while
+	Hidden         []string       // rules whose statistics the role may not read: grant it pg_monitor
+}
+
+// probeTimeout bounds a probe, and the user's query by itself.
+const probeTimeout = 2 * time.Second
+
+// probed is what HealthProbe returns.
+type probed struct {
+	ActiveBackends *int     `db:"active_backends"`
+	BackendsHidden bool     `db:"backends_hidden"`
+	RecentBackends *int     `db:"recent_backends"`
+	Transactions   *int64   `db:"transactions"`
+	LagSeconds     *float64 `db:"lag_seconds"`
+	ReplicasHidden bool     `db:"replicas_hidden"`
+	Checkpoints    *int64   `db:"checkpoints"`
+	WALBytes       *int64   `db:"wal_bytes"`
+	Vacuuming      []string `db:"vacuuming"`
+	VacuumsHidden  bool     `db:"vacuums_hidden"`
+}
+
+// probe reads what the enabled checks need, in read-only transactions of its own:
+// one statement over the server's statistics, then the user's query, whose failure
+// is QueryError and not an error. hot are the names of the relations whose vacuums
+// matter; one that does not exist is ignored.
+func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string) (v Vitals, err error) {
+	if c.readsStatistics() {
+		if v, err = probeStatistics(ctx, pool, c, hot); err != nil {
+			return Vitals{}, fmt.Errorf("health probe: %w", err)
+		}
+	}
+	if c.Query != "" {
+		value, err := probeQuery(ctx, pool, c.Query)
+		if err != nil {
+			v.QueryError = fmt.Errorf("health query: %w", err)
+		} else {
+			v.Query = &value
+		}
+	}
+	return v, nil
+}
+
+// readsStatistics reports whether a check needs HealthProbe.
+func (c HealthConfig) readsStatistics() bool {
+	return c.Transactions > 0 || c.ActiveBackends > 0 || c.ReplicaLag > 0 || c.Checkpoints > 0 || c.vacuum()
+}
+
+// probes reports whether any check needs a probe.
+func (c HealthConfig) probes() bool { return c.Enabled && (c.readsStatistics() || c.Query != "") }
+
+func (c HealthConfig) vacuum() bool { return c.Autovacuum == VacuumPause || c.Autovacuum == VacuumSlow }
+
+func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string) (v Vitals, err error) {
+	var p probed
+	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, probeStatement(tx.Conn()), pgx.StrictNamedArgs{
+			"backends": c.ActiveBackends > 0, "replicas": c.ReplicaLag > 0, "checkpoints": c.Checkpoints > 0,
+			"vacuums": c.vacuum(), "transactions": c.Transactions > 0, "hot": hot,
+		})
+		if err != nil {
+			return err
+		}
+		p, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[probed])
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	v = Vitals{
+		ActiveBackends: p.ActiveBackends, RecentBackends: p.RecentBackends, Transactions: p.Transactions,
+		Checkpoints: p.Checkpoints, WALBytes: p.WALBytes, Vacuuming: p.Vacuuming,
+	}
+	var lag time.Duration
+	switch {
+	case p.LagSeconds != nil:
+		lag = seconds(*p.LagSeconds)
+		v.ReplicaLag = &lag
+	case c.ReplicaLag > 0 && !p.ReplicasHidden:
+		v.ReplicaLag = &lag // no standby, or none that lags
+	}
+	if v.Vacuuming == nil && c.vacuum() && !p.VacuumsHidden {
+		v.Vacuuming = []string{}
+	}
+	for _, h := range []struct {
+		hidden bool
+		rule   string
+	}{{p.ReplicasHidden, ruleReplicaLag}, {p.VacuumsHidden, ruleAutovacuum}, {p.BackendsHidden, ruleActiveBackends}} {
+		if h.hidden {
+			v.Hidden = append(v.Hidden, h.rule)
+		}
+	}
+	return v, nil
+}
+
+// probeStatement is HealthProbe for the server's version: PostgreSQL 17 moved the
+// checkpointer's counters into a view of their own.
+func probeStatement(conn *pgx.Conn) string {
+	view, column := "pg_stat_checkpointer", "num_requested"
+	if serverMajor(conn) < 17 {
+		view, column = "pg_stat_bgwriter", "checkpoints_req"
+	}
+	return strings.NewReplacer(
+		"{{checkpointer}}", pgx.Identifier{view}.Sanitize(), "{{requested}}", pgx.Identifier{column}.Sanitize(),
+	).Replace(queries.SQL("HealthProbe"))
+}
+
+// serverMajor is the server's major version as it, or a pooler for it, reported it
+// when the connection was made; 0: it did not.
+func serverMajor(conn *pgx.Conn) int {
+	version := conn.PgConn().ParameterStatus("server_version")
+	digits := len(version) - len(strings.TrimLeft(version, "0123456789"))
+	major, err := strconv.Atoi(version[:digits])
+	if err != nil {
+		return 0
+	}
+	return major
+}
+
+// errNoNumber reports a user's query that does not return what it has to.
+var errNoNumber = errors.New("it must return one row with one number")
+
+// probeQuery runs the user's query, which has to return one row of one number.
+func probeQuery(ctx context.Context, pool *pgxpool.Pool, sql string) (value float64, err error) {
+	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		if !rows.Next() {
+			if err := rows.Err(); err != nil {
+				return err
+			}
+			return fmt.Errorf("%w, not none", errNoNumber)
+		}
+		values, err := rows.Values()
+		if err != nil {
+			return err
+		}
+		if len(values) != 1 {
+			return fmt.Errorf("%w, not %d columns", errNoNumber, len(values))
+		}
+		if value, err = asNumber(values[0]); err != nil {
+			return err
+		}
+		if rows.Next() {
+			return fmt.Errorf("%w, not several rows", errNoNumber)
+		}
+		return rows.Err()
+	})
+	return value, err
+}
+
+// asNumber accepts the number types of PostgreSQL as pgx decodes them.
+func asNumber(v any) (float64, error) {
+	switch n := v.(type) {
+	case int16:
+		return float64(n), nil
+	case int32:
+		return float64(n), nil
+	case int64:
+		return float64(n), nil
+	case float32:
+		return float64(n), nil
+	case float64:
+		return n, nil
+	case pgtype.Numeric:
+		f, err := n.Float64Value()
+		if err != nil || !f.Valid {
+			return 0, fmt.Errorf("%w: %w", errNoNumber, err)
+		}
+		return f.Float64, nil
+	case nil:
+		return 0, fmt.Errorf("%w, not NULL", errNoNumber)
+	}
+	return 0, fmt.Errorf("%w, not a %T", errNoNumber, v)
+}
+
+// readOnly runs do in one short read-only transaction within probeTimeout.
+func readOnly(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout+time.Second) // the server is to be first
+	defer cancel()
+	options := readCommitted()
+	options.AccessMode = pgx.ReadOnly
+	return pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("ActBegin"), pgx.StrictNamedArgs{
+			"lock_timeout_ms": fmt.Sprint((probeTimeout * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(probeTimeout.Milliseconds()),
+		})
+		if err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+}

@@ -1,0 +1,132 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pace is what a run knows about being held back.
+type pace struct {
+	why     throttle      // in force now
+	written throttle      // as the job's row has it
+	held    time.Duration // waited since the row was last told
+	toldAt  time.Time     // when that was
+	mute    bool          // a health probe failed, and that was said
+}
+
+// told notes that the job's row says what is in force.
+func (p *pace) told() { p.written, p.held, p.toldAt = p.why, 0, time.Now() }
+
+// holdSlice is how long a run that is held back waits before it looks again.
+const holdSlice = 500 * time.Millisecond
+
+// hold looks at the server's health when that is due, and waits when the governor
+// says so, for one slice at the most. While it waits it renews the heartbeat and
+// notices an abort, a pause of the lane and a more urgent job. It reports whether it
+// waited.
+func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
+	now := time.Now()
+	if u.governor.probeDue(now) {
+		u.examine(hard)
+		now = time.Now()
+	}
+	wait, why := u.governor.pause(now)
+	u.pace.why = why
+	if wait <= 0 {
+		return false, nil
+	}
+	wait = min(wait, holdSlice)
+	u.pause(soft, wait)
+	u.pace.held += time.Since(now)
+	news := u.pace.why.Rule != u.pace.written.Rule
+	if !news && time.Since(u.pace.toldAt) < min(2*time.Second, u.config.StaleAfter/4) {
+		return true, nil
+	}
+	return true, u.tell(hard)
+}
+
+// tell writes the heartbeat and what holds the run back into the job's row.
+func (u *run) tell(ctx context.Context) error {
+	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.SQL("RunHold"), pgx.StrictNamedArgs{
+			"id": u.id, "fence": u.fence, "throttle": u.pace.why.Rule, "detail": u.pace.why.Detail, "throttled_ms": u.pace.held.Milliseconds(),
+		})
+		if err != nil {
+			return fmt.Errorf("record throttle: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return errMoved
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if u.pace.why.Rule != u.pace.written.Rule {
+		event, phrase := EventThrottled, "walk throttled"
+		if u.pace.why.Rule == "" {
+			event, phrase = EventReleased, "walk at full speed again"
+		}
+		u.log.Info().Str("rule", u.pace.why.Rule).Str("detail", u.pace.why.Detail).Msg(phrase)
+		u.job.Throttle, u.job.ThrottleDetail = u.pace.why.Rule, u.pace.why.Detail
+		u.report(event, 0, 0)
+	}
+	u.pace.told()
+	return nil
+}
+
+// examine probes the server's health. A probe that fails says nothing: health
+// checks never stop a job by being broken.
+func (u *run) examine(ctx context.Context) {
+	health := u.governor.s.health
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	found, err := probe(ctx, u.pool, health, u.kind.hot)
+	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {
+		u.pace.mute = true
+		u.log.Warn().Err(err).Msg("health check does not work")
+	}
+	u.governor.judge(time.Now(), found)
+}
+
+// flagged carries out an abort that waits in the abort cache: it is recorded in the
+// job's row, and the run is over. Until the row can be written no chunk runs.
+func (u *run) flagged(ctx context.Context) error {
+	if u.cache == nil {
+		return nil
+	}
+	act, err := u.cache.Get(ctx, u.id)
+	if err != nil {
+		if !u.deaf {
+			u.deaf = true
+			u.log.Warn().Err(err).Msg("abort cache does not answer; aborts come through the database alone")
+		}
+		return nil
+	}
+	u.deaf = false
+	if act == nil {
+		return nil
+	}
+	err = u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""})
+		if err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, queries.SQL("RunAbort"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		if err == nil && tag.RowsAffected() == 0 {
+			return errMoved
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record the abort: %w", err)
+	}
+	if err := u.cache.Clear(ctx, u.id); err != nil {
+		u.log.Warn().Err(err).Msg("flag left in the abort cache")
+	}
+	return errRunOver
+}

@@ -1,0 +1,119 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Lane is one group of jobs that exclude each other, and what is in it.
+type Lane struct {
+	Name        string     `json:"name" db:"name"`
+	PausedAt    *time.Time `json:"paused_at" db:"paused_at"` // nil: open
+	PausedBy    string     `json:"paused_by" db:"paused_by"`
+	PauseReason string     `json:"pause_reason" db:"pause_reason"`
+	Running     *int64     `json:"running" db:"running"` // id of its RUNNING job
+	Due         int64      `json:"due" db:"due"`         // PENDING jobs whose time has come
+	Later       int64      `json:"later" db:"later"`     // PENDING jobs whose time is to come
+}
+
+// Lanes returns every lane that was ever paused or has a job waiting or running, by
+// name.
+func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		list, err = lanes(ctx, tx)
+		return err
+	})
+	return list, err
+}
+
+func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
+	rows, err := tx.Query(ctx, queries.SQL("LaneList"))
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Lane])
+	if err != nil {
+		return nil, fmt.Errorf("list lanes: %w", err)
+	}
+	return list, nil
+}
+
+// PauseLane stops a lane: no job of it is claimed, and the one that runs goes back
+// to PENDING after the chunk in progress. It returns the lane as it is then; a lane
+// that is paused already stays as it is. A bad name is an *InvalidError.
+func (s *Store) PauseLane(ctx context.Context, name string, act Act) (Lane, error) {
+	return s.actLane(ctx, "LanePause", name, act)
+}
+
+// ResumeLane opens a paused lane; one that is open stays as it is.
+func (s *Store) ResumeLane(ctx context.Context, name string, act Act) (Lane, error) {
+	return s.actLane(ctx, "LaneResume", name, act)
+}
+
+func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l Lane, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.Get(statement).SQL, pgx.StrictNamedArgs{"name": name, "actor": optional(act.Actor), "reason": act.Reason})
+		if err != nil {
+			return fmt.Errorf("lane %s: %w", name, err)
+		}
+		list, err := lanes(ctx, tx)
+		if err != nil {
+			return err
+		}
+		l = Lane{Name: name}
+		for _, one := range list {
+			if one.Name == name {
+				l = one
+			}
+		}
+		return nil
+	})
+	return l, err
+}
+
+// The subjects of a ControlEvent.
+const (
+	SubjectLane      = "lane"
+	SubjectSchedule  = "schedule"
+	SubjectRetention = "retention"
+)
+
+// ControlEvent is one entry of the timeline of whatever is no job.
+type ControlEvent struct {
+	ID      int64           `json:"id" db:"id"`
+	At      time.Time       `json:"at" db:"at"`
+	Subject string          `json:"subject" db:"subject"`
+	Name    string          `json:"name" db:"name"`
+	Kind    string          `json:"kind" db:"kind"`
+	Actor   string          `json:"actor" db:"actor"`
+	Reason  string          `json:"reason" db:"reason"`
+	Detail  json.RawMessage `json:"detail" db:"detail"`
+}
+
+// ControlEvents returns the events of one lane, schedule, or of the retention,
+// newest first, below event beforeID (0: from the newest), at most limit (0: 100).
+// An empty name means every one of the subject.
+func (s *Store) ControlEvents(ctx context.Context, subject, name string, beforeID int64, limit int) (list []ControlEvent, err error) {
+	args := pgx.StrictNamedArgs{"subject": subject, "name": name, "before_id": int64(1<<63 - 1), "limit": 100}
+	if beforeID > 0 {
+		args["before_id"] = beforeID
+	}
+	if limit > 0 {
+		args["limit"] = limit
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("EventList"), args)
+		if err != nil {
+			return fmt.Errorf("events of %s %s: %w", subject, name, err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[ControlEvent]); err != nil {
+			return fmt.Errorf("events of %s %s: %w", subject, name, err)
+		}
+		return nil
+	})
+	return list, err
+}

@@ -1,0 +1,60 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// link is the server connection that a run holds from its claim to its end. Its
+// backend is recorded in the job's row: when the runner's process dies, so does the
+// backend, and any other runner sees that at once.
+type link struct {
+	pool *pgxpool.Pool
+	conn *pgxpool.Conn // nil: none now
+}
+
+// get returns the connection, a new one if the last was lost or dropped.
+func (l *link) get(ctx context.Context) (*pgxpool.Conn, error) {
+	if l.conn != nil && l.conn.Conn().IsClosed() {
+		l.drop()
+	}
+	if l.conn == nil {
+		conn, err := l.pool.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		l.conn = conn
+	}
+	return l.conn, nil
+}
+
+// drop gives the connection up; the next get takes another.
+func (l *link) drop() {
+	if l.conn != nil {
+		l.conn.Release()
+		l.conn = nil
+	}
+}
+
+// pid is what the connection believes its backend to be; 0 without a connection.
+// Behind a pooler in transaction mode that is a number the server does not know.
+func (l *link) pid() int64 {
+	if l.conn == nil {
+		return 0
+	}
+	return int64(l.conn.Conn().PgConn().PID())
+}
+
+// act runs do in one short transaction on the connection (see shortTx).
+func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := l.get(ctx)
+	if err != nil {
+		return err
+	}
+	return shortTx(ctx, conn, limit, do)
+}

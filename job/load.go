@@ -1,0 +1,142 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// LoadConfig limits what a run asks of the database. A job's own columns
+// (max_rows_per_second, duty_cycle, health_checks) outrank it.
+type LoadConfig struct {
+	// MaxRowsPerSecond bounds the rows that a run writes; 0: no bound. A chunk is
+	// written whole, so a second may see one chunk more.
+	MaxRowsPerSecond int `mapstructure:"max_rows_per_second"`
+	// DutyCycle is the share of time that a run may spend inside chunks, above 0 up to
+	// 1; after a chunk the run rests for the remaining share.
+	DutyCycle float64      `mapstructure:"duty_cycle"`
+	Health    HealthConfig `mapstructure:"health"`
+}
+
+// HealthConfig sets the checks by which a run notices that the database is busy
+// with something else. All but ChunkLatency read the server's statistics every
+// Interval.
+type HealthConfig struct {
+	Enabled bool `mapstructure:"enabled"`
+	// Interval is the time between two probes of the server.
+	Interval time.Duration `mapstructure:"interval"`
+	// ChunkLatency is how many times its unloaded time a chunk may take before the run
+	// turns to small chunks with rests between them; 0: off.
+	ChunkLatency float64 `mapstructure:"chunk_latency"`
+	// Transactions is how many transactions a second others may run, on the whole
+	// server, before the run turns to small chunks, with rests between those that take
+	// long; 0: off.
+	Transactions int `mapstructure:"transactions"`
+	// ActiveBackends is how many client backends other than belfry's runs may be active
+	// at once before the run slows down; 0: off.
+	ActiveBackends int `mapstructure:"active_backends"`
+	// ReplicaLag is by how much a standby's replay may lag before the run pauses; 0: off.
+	ReplicaLag time.Duration `mapstructure:"replica_lag"`
+	// Checkpoints is how many checkpoints a minute may be requested, which is to say
+	// forced by the amount of WAL, before the run slows down; 0: off.
+	Checkpoints int `mapstructure:"checkpoints"`
+	// Autovacuum is what a vacuum of a table that the run reads or writes does to it.
+	Autovacuum VacuumReaction `mapstructure:"autovacuum"`
+	// Query returns one number; above QueryMax the run pauses. Empty: off.
+	Query    string  `mapstructure:"query"`
+	QueryMax float64 `mapstructure:"query_max"`
+}
+
+// VacuumReaction is what a run does while a hot table is vacuumed.
+type VacuumReaction string
+
+// The reactions.
+const (
+	VacuumPause VacuumReaction = "pause"
+	VacuumSlow  VacuumReaction = "slow"
+	VacuumOff   VacuumReaction = "off" // the run does not look
+)
+
+// DefaultLoadConfig is what config.yaml documents.
+func DefaultLoadConfig() LoadConfig {
+	return LoadConfig{
+		DutyCycle: 1,
+		Health: HealthConfig{
+			Enabled: true, Interval: 2 * time.Second, ChunkLatency: 1.3, Transactions: 50,
+			ReplicaLag: 10 * time.Second, Checkpoints: 2, Autovacuum: VacuumOff,
+		},
+	}
+}
+
+// Validate returns every problem at once, each with its key path under prefix, or
+// nil.
+func (c LoadConfig) Validate(prefix string) error {
+	var problems []error
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf("%s.%s: %s", prefix, key, fmt.Sprintf(format, args...)))
+		}
+	}
+	h := c.Health
+	check(c.MaxRowsPerSecond >= 0 && c.MaxRowsPerSecond <= maxRowsPerSecond, "max_rows_per_second",
+		"%d is not allowed; allowed are 0 (no limit) to %d", c.MaxRowsPerSecond, maxRowsPerSecond)
+	check(c.DutyCycle >= minDutyCycle && c.DutyCycle <= 1, "duty_cycle",
+		"%v is not allowed; allowed are %v to 1", c.DutyCycle, minDutyCycle)
+	check(h.Interval >= 100*time.Millisecond && h.Interval <= time.Minute, "health.interval",
+		"%s is not allowed; allowed are 100ms to 1m", h.Interval)
+	check(h.ChunkLatency == 0 || h.ChunkLatency >= 1.05 && h.ChunkLatency <= 100, "health.chunk_latency",
+		"%v is not allowed; allowed are 0 (off) and 1.05 to 100", h.ChunkLatency)
+	check(h.Transactions >= 0 && h.Transactions <= 1_000_000_000, "health.transactions",
+		"%d is not allowed; allowed are 0 (off) to 1000000000", h.Transactions)
+	check(h.ActiveBackends >= 0 && h.ActiveBackends <= 100_000, "health.active_backends",
+		"%d is not allowed; allowed are 0 (off) to 100000", h.ActiveBackends)
+	check(h.ReplicaLag >= 0 && h.ReplicaLag <= 24*time.Hour, "health.replica_lag",
+		"%s is not allowed; allowed are 0s (off) to 24h", h.ReplicaLag)
+	check(h.Checkpoints >= 0 && h.Checkpoints <= 1000, "health.checkpoints",
+		"%d is not allowed; allowed are 0 (off) to 1000", h.Checkpoints)
+	switch h.Autovacuum {
+	case VacuumPause, VacuumSlow, VacuumOff:
+	default:
+		check(false, "health.autovacuum", "%q is not allowed; allowed values: pause, slow, off", string(h.Autovacuum))
+	}
+	check(!strings.ContainsRune(h.Query, 0) && len(h.Query) <= 10_000, "health.query",
+		"is not allowed; allowed are up to 10000 bytes without NUL")
+	check(!math.IsNaN(h.QueryMax) && !math.IsInf(h.QueryMax, 0), "health.query_max",
+		"%v is not allowed; allowed are finite numbers", h.QueryMax)
+	return errors.Join(problems...)
+}
+
+const (
+	maxRowsPerSecond = 100_000_000
+	minDutyCycle     = 0.001
+)
+
+// loadSettings are what holds for the next chunk: the runner's configuration
+// overlaid by the job's own columns.
+type loadSettings struct {
+	chunk            ChunkConfig
+	maxRowsPerSecond int     // of rows written; 0: no limit
+	dutyCycle        float64 // share of time inside chunks, 0 < d ≤ 1
+	health           HealthConfig
+}
+
+// throttle says what holds a run back. The zero value is full speed.
+type throttle struct {
+	Rule   string // one of the rules below, stable: for scripts
+	Detail string // for people, as "12s, allowed 10s"
+}
+
+// The rules, most urgent first: of several that hold a run back the first is told.
+const (
+	ruleReplicaLag     = "replica_lag"
+	ruleQuery          = "query"
+	ruleAutovacuum     = "autovacuum"
+	ruleCheckpoints    = "checkpoints"
+	ruleActiveBackends = "active_backends"
+	ruleForeground     = "foreground"
+	ruleChunkLatency   = "chunk_latency"
+	ruleRowsPerSecond  = "max_rows_per_second"
+	ruleDutyCycle      = "duty_cycle"
+)

@@ -1,0 +1,279 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// poison finds the recipients whose rows cannot be written. A chunk that fails with
+// an error that a retry cannot mend is halved, and the part in front of the fault is
+// committed, until one recipient is left: it is recorded in job_skips and passed
+// over. That costs about log2(keys) + 2 transactions.
+//
+// After a second fault the chunks start at the distance between the faults and
+// double from there, so that a walk full of faults does not search through large
+// chunks for each of them.
+type poison struct {
+	allowed int // recipients of the job that may be skipped
+
+	suspect int   // a fault is among so many keys after the cursor; 0: none is known
+	cap     int   // the next chunk's most keys; 0: no cap
+	clean   int64 // keys since the last skip, or since the run began
+	skips   int   // of this run
+	inARow  int   // skips without a recipient written between them
+}
+
+// maxSkipsInARow is where a run stops to believe in faults of single recipients.
+const maxSkipsInARow = 100
+
+// limit is the size of the next chunk: half of what is under suspicion, or what the
+// governor says, within the cap.
+func (p *poison) limit(rows int) int {
+	switch {
+	case p.suspect > 1:
+		return min(rows, (p.suspect+1)/2)
+	case p.suspect == 1:
+		return 1
+	case p.cap > 0:
+		return min(rows, p.cap)
+	}
+	return rows
+}
+
+// passed takes a committed chunk into account and reports whether it was an ordinary
+// one, fit to learn sizes from.
+func (p *poison) passed(s step) (ordinary bool) {
+	p.clean += int64(s.read)
+	if s.rows > 0 {
+		p.inARow = 0
+	}
+	ordinary = p.suspect == 0 && p.cap == 0
+	p.suspect = max(p.suspect-s.read, 0)
+	if p.suspect == 0 && p.cap > 0 {
+		if p.cap *= 2; p.cap > 1_000_000 {
+			p.cap = 0
+		}
+	}
+	return ordinary
+}
+
+// failed takes a chunk of so many keys that failed.
+func (p *poison) failed(read int) { p.suspect = read }
+
+// skipped takes a recipient that was passed over: suspicion ends with it.
+func (p *poison) skipped() {
+	if p.skips > 0 {
+		p.cap = int(min(max(p.clean, 1), 1_000_000))
+	}
+	p.suspect, p.clean = 0, 0
+	p.skips++
+	p.inARow++
+}
+
+// forget drops the suspicion, which counts from a cursor that is not the run's any
+// more.
+func (p *poison) forget() { p.suspect = 0 }
+
+// writingError marks an error of writing one chunk's rows.
+type writingError struct{ cause error }
+
+func (e writingError) Error() string { return e.cause.Error() }
+func (e writingError) Unwrap() error { return e.cause }
+
+// faultError is the failure of a chunk for which one of its recipients is to blame.
+type faultError struct {
+	step  step // what the chunk read
+	cause error
+}
+
+func (e faultError) Error() string { return e.cause.Error() }
+func (e faultError) Unwrap() error { return e.cause }
+
+// blame decides whether an error of a chunk is its recipients' fault: one of
+// writing them, or of the constraints that are checked at COMMIT, that is a data
+// exception, a constraint violation, or the Writer's own. Missing tables, missing
+// rights and the like are nobody's.
+func (u *run) blame(s step, err error) error {
+	if s.matched == 0 || retryable(err) || errors.As(err, new(contractError)) {
+		return err
+	}
+	var pg *pgconn.PgError
+	var own writerError
+	writing := errors.As(err, new(writingError))
+	switch {
+	case errors.As(err, &own): // before pg: what a Writer's own error wraps is not the chunk's
+	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")):
+	case writing && pg == nil: // a panic
+	default:
+		return err
+	}
+	return faultError{s, err}
+}
+
+// isolate narrows a fault down, or skips the recipient when it is found. The
+// server has answered and rolled the chunk back, so its outcome is known. It returns
+// any other error as it is, and the cause of the fault when nobody more may be
+// skipped.
+func (u *run) isolate(ctx context.Context, err error) error {
+	var fault faultError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	if fault.step.read > 1 {
+		u.poison.failed(fault.step.read)
+		return nil
+	}
+	switch {
+	case u.job.Skipped >= int64(u.poison.allowed):
+		return givenUpError{fmt.Errorf("%d recipients are skipped, max_skips is %d: %w", u.job.Skipped, u.poison.allowed, fault.cause)}
+	case u.poison.inARow >= maxSkipsInARow:
+		return givenUpError{fmt.Errorf("%d recipients in a row cannot be written; the fault is not theirs: %w", u.poison.inARow, fault.cause)}
+	}
+	return u.skip(ctx, fault)
+}
+
+// skip records one recipient in job_skips and moves the cursor past it.
+func (u *run) skip(ctx context.Context, fault faultError) error {
+	began := time.Now()
+	keyset := u.kind.keyset
+	s := step{read: 1, matched: 1, skipped: 1, next: fault.step.next}
+	if err := u.follows(s); err != nil {
+		return err
+	}
+	key := keyset.Encode(s.next)
+	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("SkipAdd"), pgx.StrictNamedArgs{
+			"job_id": u.id, "key": key, "after": keyset.Encode(u.after), "sqlstate": sqlState(fault.cause), "error": errorText(fault.cause),
+		})
+		if err != nil {
+			return fmt.Errorf("skip recipient: %w", err)
+		}
+		return u.move(ctx, tx, s, key)
+	})
+	if err != nil {
+		return err
+	}
+	u.poison.skipped()
+	u.moved(s, key, time.Since(began))
+	u.log.Warn().Err(fault.cause).Str("cursor", key).Int64("rows", u.job.Skipped).Msg("recipient skipped")
+	return nil
+}
+
+// sqlState is the SQLSTATE of a server's error; empty: a Writer's own.
+func sqlState(err error) string {
+	var own writerError
+	var pg *pgconn.PgError
+	if errors.As(err, &own) || !errors.As(err, &pg) {
+		return ""
+	}
+	return pg.Code
+}
+
+// retryWanted reports whether skipped recipients of the job are to be tried again.
+func (u *run) retryWanted(ctx context.Context, tx pgx.Tx) (bool, error) {
+	_, _, err := u.nextSkip(ctx, tx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (u *run) nextSkip(ctx context.Context, tx pgx.Tx) (key, after string, err error) {
+	err = tx.QueryRow(ctx, queries.SQL("SkipNext"), pgx.StrictNamedArgs{"job_id": u.id}).Scan(&key, &after)
+	if err != nil {
+		return "", "", fmt.Errorf("next skipped recipient: %w", err)
+	}
+	return key, after, nil
+}
+
+// retrySkip tries the next skipped recipient again, in a transaction of its own.
+func (u *run) retrySkip(ctx context.Context) error {
+	var s step
+	var key string
+	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
+		var after string
+		var err error
+		if key, after, err = u.nextSkip(ctx, tx); err != nil {
+			return err
+		}
+		if s, err = u.stepAt(ctx, tx, after, key); err != nil {
+			return err
+		}
+		if err := s.agrees(); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, queries.SQL("SkipRemove"), pgx.StrictNamedArgs{"job_id": u.id, "key": key}); err != nil {
+			return fmt.Errorf("remove skip: %w", err)
+		}
+		// Matched was counted when it was skipped; one that is no recipient any more is
+		// taken out again.
+		return u.book(ctx, tx, s.rows, s.declined(), int64(s.matched)-1, -1)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		u.retrying = false
+		return nil
+	}
+	var fault faultError
+	if errors.As(u.blame(s, err), &fault) {
+		return u.keepSkip(ctx, key, fault.cause)
+	}
+	if err == nil {
+		u.job.RowsWritten += s.rows
+		u.job.Declined += s.declined()
+		u.job.ChannelsMatched += int64(s.matched) - 1
+		u.job.Skipped--
+		u.report("chunk", s.rows, 0)
+	}
+	return err
+}
+
+// stepAt writes the one recipient at key.
+func (u *run) stepAt(ctx context.Context, tx pgx.Tx, after, key string) (step, error) {
+	keyset := u.kind.keyset
+	from, err := keyset.Decode(after)
+	if err != nil {
+		return step{}, fmt.Errorf("skipped recipient: %w", err)
+	}
+	at, err := keyset.Decode(key)
+	if err != nil {
+		return step{}, fmt.Errorf("skipped recipient: %w", err)
+	}
+	walker, err := u.kind.open(ctx, tx, u.job, from, at)
+	if err != nil {
+		return step{}, fmt.Errorf("open walk: %w", err)
+	}
+	return walker.only(ctx, tx, u.job, from, at)
+}
+
+// keepSkip records that a skipped recipient failed again.
+func (u *run) keepSkip(ctx context.Context, key string, cause error) error {
+	return u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("SkipKeep"), pgx.StrictNamedArgs{
+			"job_id": u.id, "key": key, "sqlstate": sqlState(cause), "error": errorText(cause),
+		})
+		if err != nil {
+			return fmt.Errorf("keep skip: %w", err)
+		}
+		return u.book(ctx, tx, 0, 0, 0, 0)
+	})
+}
+
+// book changes the job's accounts under the guard of a chunk, and leaves the cursor.
+func (u *run) book(ctx context.Context, tx pgx.Tx, rows, declined, matched, skipped int64) error {
+	tag, err := tx.Exec(ctx, queries.SQL("RunBook"), pgx.StrictNamedArgs{
+		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "rows": rows, "declined": declined, "matched": matched, "skipped": skipped,
+	})
+	if err != nil {
+		return fmt.Errorf("book skip: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errMoved
+	}
+	return nil
+}

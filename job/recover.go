@@ -1,0 +1,165 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// recover decides after an error: the job's row, read on a fresh connection, says
+// what became of the chunk. nil means go on from the row's cursor.
+func (u *run) recover(ctx, hard context.Context, cause error) error {
+	for {
+		u.failed++
+		lost := errors.Is(mapError(cause), ErrUnreachable)
+		if lost {
+			u.pool.Reset() // idle connections to a server that went away fail one by one
+		}
+		u.link.drop()
+		u.evict(hard)
+		now, err := u.beat(hard, cause)
+		switch {
+		case errors.Is(err, errRunOver):
+			return err
+		case hard.Err() != nil:
+			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
+		case err == nil && now.Cursor != u.job.Cursor:
+			return u.adopt(now)
+		case err == nil && !retryable(cause):
+			return givenUpError{cause}
+		case u.failed > u.live().Retry.Limit:
+			if err != nil {
+				return fmt.Errorf("%w: gave up after %d tries: %w", ErrUnreachable, u.failed, err)
+			}
+			return givenUpError{fmt.Errorf("gave up after %d tries: %w", u.failed, cause)}
+		}
+		if timedOut(cause) {
+			u.governor.shrink()
+		}
+		wait := u.backoff()
+		u.log.Warn().Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")
+		u.pause(ctx, wait)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		cause = err // the row could not be read: the database is still away
+	}
+}
+
+// givenUpError ends the run with the job FAILED and its cause as last_error.
+type givenUpError struct{ cause error }
+
+func (e givenUpError) Error() string { return e.cause.Error() }
+func (e givenUpError) Unwrap() error { return e.cause }
+
+// progress is how far the job's row says the job is.
+type progress struct {
+	Cursor          string `db:"cursor"`
+	Chunks          int64  `db:"chunks"`
+	ChannelsRead    int64  `db:"channels_read"`
+	ChannelsMatched int64  `db:"channels_matched"`
+	RowsWritten     int64  `db:"rows_written"`
+	Declined        int64  `db:"declined"`
+	Skipped         int64  `db:"skipped"`
+}
+
+// adopt goes on from the row's cursor where it differs from the run's: ahead when a
+// COMMIT that seemed to fail did not, behind when the server crashed and lost chunks
+// that it had committed asynchronously, rows and cursor together.
+func (u *run) adopt(now progress) error {
+	u.log.Warn().Str("cursor", now.Cursor).Msg("going on from the cursor in the job's row")
+	after, err := u.kind.keyset.Decode(now.Cursor)
+	if err != nil {
+		return givenUpError{fmt.Errorf("cursor of job %d: %w", u.id, err)}
+	}
+	u.after, u.failed = after, 0
+	u.poison.forget()
+	u.job.Cursor, u.job.Chunks, u.job.ChannelsRead = now.Cursor, now.Chunks, now.ChannelsRead
+	u.job.ChannelsMatched, u.job.RowsWritten, u.job.Declined, u.job.Skipped = now.ChannelsMatched, now.RowsWritten, now.Declined, now.Skipped
+	return nil
+}
+
+// beat takes another connection, renews the heartbeat under it and returns the
+// row's progress; errRunOver when the row is not this run's any more. It has the
+// patience of StaleAfter, as wait does.
+func (u *run) beat(ctx context.Context, cause error) (progress, error) {
+	var now progress
+	err := u.link.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("RunBeat"), pgx.StrictNamedArgs{
+			"id": u.id, "fence": u.fence, "pid": u.link.pid(), "error": errorText(cause),
+		})
+		if err != nil {
+			return err
+		}
+		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[progress])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errRunOver
+		}
+		return err
+	})
+	return now, err
+}
+
+// wait runs do in a short transaction with the patience of StaleAfter: the row may
+// be locked by a connection that the run lost, until the server ends that.
+func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return u.link.act(ctx, u.config.StaleAfter, do)
+}
+
+// errorText is an error as last_error can keep it: valid text without NUL, of
+// bounded length, whatever a Writer put into it.
+func errorText(err error) string {
+	const longest = 4000
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + " …"
+	}
+	return text
+}
+
+// evict ends connections that a broken or stale run, this one or an earlier one,
+// left in a transaction. It is a help, not a guarantee: where the role may not, their
+// own timeouts end them.
+func (u *run) evict(ctx context.Context) {
+	var ended int64
+	err := u.link.act(ctx, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.SQL("RunEvict"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		ended = tag.RowsAffected()
+		return err
+	})
+	switch {
+	case err != nil:
+		u.log.Warn().Err(err).Msg("left-over connections not ended")
+	case ended > 0:
+		u.log.Warn().Int64("rows", ended).Msg("left-over connections ended")
+	}
+}
+
+// backoff is the pause before the next try: doubling from Initial up to Max.
+func (u *run) backoff() time.Duration {
+	d := u.live().Retry.Initial
+	for range u.failed - 1 {
+		if d *= 2; d >= u.live().Retry.Max {
+			return u.live().Retry.Max
+		}
+	}
+	return d
+}
+
+// pause waits, or less when a stop comes.
+func (u *run) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-u.stopped:
+	}
+}

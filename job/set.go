@@ -1,0 +1,88 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Changes is what Set and ResumeEdited change, by column of belfry.jobs: category,
+// title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at,
+// max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks,
+// max_skips. A nil value takes a setting back to the runner's own, or lifts
+// deliver_at or expires_at. Values are what encoding/json makes of them.
+//
+// Settings of the walk, priority and times may change at any time and count from
+// the next chunk on; content, audience and lane stand still while the job runs, and
+// content and audience once it is PROCESSED.
+type Changes map[string]any
+
+// Set changes a job, recorded with before and after. A column that cannot be set
+// and a value that is not allowed are an *InvalidError; nothing was changed then.
+func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
+	return s.alter(ctx, operation{"set", queries.SQL("JobSet"), Statuses(), nil}, id, changes, act)
+}
+
+// ResumeEdited corrects what an ABORTED or FAILED job has still to say, and to
+// whom, and makes it PENDING, in one act. What it wrote before keeps its content
+// (see Revisions); messages that are not sent yet get the new one.
+func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
+	return s.alter(ctx, operation{"resume --edit", queries.SQL("JobResumeEdited"), []Status{Aborted, Failed}, nil}, id, changes, act)
+}
+
+func (s *Store) alter(ctx context.Context, o operation, id int64, changes Changes, act Act) (j Job, err error) {
+	if len(changes) == 0 {
+		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: nothing is to be changed; allowed values: at least one column"}
+	}
+	encoded, err := json.Marshal(changes)
+	if err != nil {
+		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: " + err.Error()}
+	}
+	o.changes = encoded
+	if o.letsGoOn() {
+		if err := s.unflag(ctx, id); err != nil {
+			return Job{}, err
+		}
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		j, err = actTx(ctx, tx, o, id, act)
+		return err
+	})
+	return j, err
+}
+
+// Revision is what a job said, and to whom, before it was corrected in mid-walk.
+type Revision struct {
+	JobID    int64           `json:"job_id" db:"job_id"`
+	Revision int             `json:"revision" db:"revision"`
+	Cursor   string          `json:"cursor" db:"cursor"` // rows up to here, above the revision before, were written under it
+	Title    string          `json:"title" db:"title"`
+	Body     string          `json:"body" db:"body"`
+	Data     json.RawMessage `json:"data" db:"data"`
+	Audience json.RawMessage `json:"audience" db:"audience"`
+	EditedAt time.Time       `json:"edited_at" db:"edited_at"`
+	EditedBy string          `json:"edited_by" db:"edited_by"`
+	Reason   string          `json:"reason" db:"reason"`
+}
+
+// Revisions returns a job's earlier contents, oldest first; ErrNotFound when there
+// is no such job.
+func (s *Store) Revisions(ctx context.Context, id int64) (list []Revision, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := get(ctx, tx, id); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.SQL("JobRevisions"), pgx.StrictNamedArgs{"job_id": id})
+		if err != nil {
+			return fmt.Errorf("revisions of job %d: %w", id, err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Revision]); err != nil {
+			return fmt.Errorf("revisions of job %d: %w", id, err)
+		}
+		return nil
+	})
+	return list, err
+}

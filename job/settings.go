@@ -1,0 +1,80 @@
+package job
+
+import (
+	"reflect"
+	"time"
+)
+
+// jobSettings are the settings of its own that a job's row bears; nil: the runner's.
+type jobSettings struct {
+	MaxRowsPerSecond *int     `db:"max_rows_per_second"`
+	DutyCycle        *float64 `db:"duty_cycle"`
+	ChunkTargetMS    *int     `db:"chunk_target_ms"`
+	MaxChunkRows     *int     `db:"max_chunk_rows"`
+	HealthChecks     *bool    `db:"health_checks"`
+	MaxSkips         *int     `db:"max_skips"`
+}
+
+func (j Job) settings() jobSettings {
+	return jobSettings{j.MaxRowsPerSecond, j.DutyCycle, j.ChunkTargetMS, j.MaxChunkRows, j.HealthChecks, j.MaxSkips}
+}
+
+// live is the part of the configuration that Reload may have changed.
+func (r *Runner) live() *Config { return r.reloaded.Load() }
+
+// settings overlays the runner's configuration with a job's own settings.
+func (r *Runner) settings(own jobSettings) loadSettings {
+	c := r.live()
+	s := loadSettings{chunk: c.Chunk, maxRowsPerSecond: c.Load.MaxRowsPerSecond, dutyCycle: c.Load.DutyCycle, health: c.Load.Health}
+	if own.MaxRowsPerSecond != nil {
+		s.maxRowsPerSecond = *own.MaxRowsPerSecond
+	}
+	if own.DutyCycle != nil {
+		s.dutyCycle = *own.DutyCycle
+	}
+	if own.ChunkTargetMS != nil {
+		s.chunk.Target = min(time.Duration(*own.ChunkTargetMS)*time.Millisecond, c.StatementTimeout/2)
+	}
+	if own.MaxChunkRows != nil {
+		s.chunk.MaxRows = *own.MaxChunkRows
+		s.chunk.MinRows = min(s.chunk.MinRows, s.chunk.MaxRows)
+		s.chunk.InitialRows = min(s.chunk.InitialRows, s.chunk.MaxRows)
+	}
+	if own.HealthChecks != nil {
+		s.health.Enabled = *own.HealthChecks
+	}
+	return s
+}
+
+// learnt is what this runner knows of the unloaded cost of a type's chunks.
+func (r *Runner) learnt(kind string) *baseline {
+	b, ok := r.baselines[kind]
+	if !ok {
+		b = newBaseline()
+		r.baselines[kind] = b
+	}
+	return b
+}
+
+// Reload changes the settings of a live Runner from its next chunk on: chunk, retry,
+// load and max_skips. An invalid configuration changes nothing and is reported whole.
+// The keys that differ, but count only from the next start on, are returned. It may
+// be called from any goroutine.
+func (r *Runner) Reload(c Config) (needRestart []string, err error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	next := *r.live()
+	next.Chunk, next.Retry, next.Load, next.MaxSkips = c.Chunk, c.Retry, c.Load, c.MaxSkips
+	if c.Name == "" {
+		c.Name = next.Name // chosen at the start
+	}
+	for i := range reflect.TypeFor[Config]().NumField() {
+		f := reflect.TypeFor[Config]().Field(i)
+		if !reflect.DeepEqual(reflect.ValueOf(next).Field(i).Interface(), reflect.ValueOf(c).Field(i).Interface()) {
+			needRestart = append(needRestart, "runner."+f.Tag.Get("mapstructure"))
+		}
+	}
+	r.reloaded.Store(&next)
+	return needRestart, nil
+}

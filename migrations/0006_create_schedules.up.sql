@@ -1,0 +1,324 @@
+-- Schedules: one row is one named timetable and what it enqueues. Plain SQL is an
+-- API here as for jobs: the triggers make a bad definition fail with the column and
+-- the allowed values, derive what belfry keeps beside it, and record every act and
+-- every firing in belfry.events in the same transaction.
+
+CREATE TABLE belfry.schedules (
+    name          text CONSTRAINT schedules_pkey PRIMARY KEY,
+    source        text        NOT NULL DEFAULT 'database',
+    -- When: one of cron and every.
+    cron          text,
+    every         interval,
+    time_zone     text        NOT NULL DEFAULT 'UTC',
+    -- What: the job, or the jobs of a group, and a query that makes one of each row.
+    template      jsonb       NOT NULL,
+    query         text,
+    -- Occurrences that are older than missed_after when a node looks are missed.
+    missed        text        NOT NULL DEFAULT 'once',
+    missed_after  interval    NOT NULL DEFAULT '10 minutes',
+    paused_at     timestamptz, -- NULL: not paused
+    paused_by     text,
+    pause_reason  text        NOT NULL DEFAULT '',
+    -- How it goes: set by belfry.
+    armed_at      timestamptz NOT NULL DEFAULT now(), -- occurrences after this instant count
+    next_at       timestamptz, -- the next occurrence to decide about; NULL: compute it from armed_at
+    retry_at      timestamptz, -- it failed: not before this instant again
+    failing_since timestamptz, -- since when the occurrence at next_at fails
+    last_at       timestamptz, -- the last occurrence that fired
+    last_fired_at timestamptz,
+    last_jobs     bigint[]    NOT NULL DEFAULT '{}',
+    last_error    text,
+    failures      integer     NOT NULL DEFAULT 0, -- since the last firing
+    fired         bigint      NOT NULL DEFAULT 0,
+    skipped       bigint      NOT NULL DEFAULT 0,
+    created_at    timestamptz NOT NULL DEFAULT now(), -- intervals count from here
+    updated_at    timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT schedules_when_check CHECK ((cron IS NULL) <> (every IS NULL)),
+    CONSTRAINT schedules_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL)),
+    CONSTRAINT schedules_paused_next_check CHECK (paused_at IS NULL OR next_at IS NULL AND retry_at IS NULL),
+    CONSTRAINT schedules_counts_check CHECK (failures >= 0 AND fired >= 0 AND skipped >= 0)
+);
+
+-- Serves the look at each tick for what is due.
+CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at, '-infinity'::timestamptz))) WHERE paused_at IS NULL;
+
+-- Checks one template. With a query, category and title may come from its rows.
+-- Keys: type or types, category, title, body, data, audience, lane, priority,
+-- deliver_after and expires_after (durations such as 15m, from the occurrence on).
+CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    allowed constant text[] := '{type,types,category,title,body,data,audience,lane,priority,deliver_after,expires_after}';
+    span    constant text := '^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$';
+    bad     text;
+    known   text;
+    types   jsonb;
+    message text;
+BEGIN
+    IF t IS NULL OR jsonb_typeof(t) <> 'object' THEN
+        PERFORM belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+    END IF;
+    SELECT k INTO bad FROM jsonb_object_keys(t) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('schedules', 'template.' || left(bad, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
+    END IF;
+    SELECT coalesce(string_agg(j.name, ', ' ORDER BY j.name), 'none') INTO known FROM belfry.job_types j;
+    IF (t ? 'type') = (t ? 'types') THEN
+        PERFORM belfry.reject('schedules', 'template.types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
+            || '; allowed values: a list of different job types, or type with one: ' || known);
+    END IF;
+    types := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
+    IF jsonb_typeof(types) <> 'array' OR jsonb_array_length(types) = 0
+        OR (SELECT count(DISTINCT e) <> count(*) FROM jsonb_array_elements(types) e) THEN
+        PERFORM belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || known);
+    END IF;
+    SELECT coalesce(e #>> '{}', 'null') INTO bad FROM jsonb_array_elements(types) e
+     WHERE jsonb_typeof(e) <> 'string' OR NOT EXISTS (SELECT FROM belfry.job_types j WHERE j.name = e #>> '{}') LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('schedules', 'template.types', format('%L is not a job type; allowed values: %s', left(bad, 60), known),
+            'A runner built with a type of its own registers it when it starts.');
+    END IF;
+    SELECT k INTO bad FROM unnest('{category,title,body,lane}'::text[]) WITH ORDINALITY u(k, o)
+     WHERE t ? k AND jsonb_typeof(t -> k) <> 'string' ORDER BY o LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('schedules', 'template.' || bad, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> bad)));
+    END IF;
+    SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
+    IF t ? 'category' AND NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = t ->> 'category') THEN
+        PERFORM belfry.reject('schedules', 'template.category', format('%L is not a category; allowed values: %s', left(t ->> 'category', 60), known),
+            'INSERT INTO belfry.categories adds one.');
+    END IF;
+    IF NOT t ? 'category' AND NOT has_query THEN
+        PERFORM belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || known);
+    END IF;
+    IF t ? 'title' AND (t ->> 'title' !~ '\S' OR length(t ->> 'title') > 200) OR NOT t ? 'title' AND NOT has_query THEN
+        PERFORM belfry.reject('schedules', 'template.title', CASE WHEN NOT t ? 'title' THEN 'is required without a query'
+            WHEN length(t ->> 'title') > 200 THEN format('has %s characters', length(t ->> 'title')) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
+    END IF;
+    IF length(t ->> 'body') > 10000 THEN
+        PERFORM belfry.reject('schedules', 'template.body', format('has %s characters; allowed values: texts of 0 to 10000 characters', length(t ->> 'body')));
+    END IF;
+    IF t ? 'data' AND (jsonb_typeof(t -> 'data') <> 'object' OR octet_length((t -> 'data')::text) > 16384) THEN
+        PERFORM belfry.reject('schedules', 'template.data', CASE WHEN jsonb_typeof(t -> 'data') <> 'object' THEN 'is a JSON ' || jsonb_typeof(t -> 'data')
+            ELSE format('has %s bytes', octet_length((t -> 'data')::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+    END IF;
+    IF t ->> 'lane' !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
+        PERFORM belfry.reject('schedules', 'template.lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+    END IF;
+    IF t ? 'priority' AND (jsonb_typeof(t -> 'priority') <> 'number' OR t ->> 'priority' !~ '^-?[0-9]{1,4}$' OR (t ->> 'priority')::integer NOT BETWEEN -1000 AND 1000) THEN
+        PERFORM belfry.reject('schedules', 'template.priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
+    END IF;
+    SELECT k INTO bad FROM unnest('{deliver_after,expires_after}'::text[]) WITH ORDINALITY u(k, o)
+     WHERE t ? k AND (jsonb_typeof(t -> k) <> 'string' OR t ->> k = '' OR t ->> k !~ span) ORDER BY o LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('schedules', 'template.' || bad, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> bad)::text, 40)));
+    END IF;
+    IF t ->> 'expires_after' ~ '^[0hms]*$' THEN
+        PERFORM belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
+    END IF;
+    IF t ? 'audience' THEN
+        BEGIN
+            PERFORM belfry.check_audience(t -> 'audience');
+        EXCEPTION WHEN check_violation THEN
+            GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, known = PG_EXCEPTION_HINT;
+            message := substr(message, length('belfry.jobs.') + 1); -- audience[.key]: problem
+            PERFORM belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
+                substr(message, length(split_part(message, ': ', 1)) + 3), nullif(known, ''));
+        END;
+    END IF;
+END $$;
+
+-- Validates what an operator sets and derives what follows from it.
+CREATE FUNCTION belfry.schedules_validate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fields constant text := 'five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly';
+    bad    text;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        bad := CASE
+            WHEN NEW.armed_at IS DISTINCT FROM now() THEN 'armed_at'
+            WHEN NEW.next_at IS NOT NULL THEN 'next_at'
+            WHEN NEW.retry_at IS NOT NULL THEN 'retry_at'
+            WHEN NEW.failing_since IS NOT NULL THEN 'failing_since'
+            WHEN NEW.last_at IS NOT NULL THEN 'last_at'
+            WHEN NEW.last_fired_at IS NOT NULL THEN 'last_fired_at'
+            WHEN NEW.last_jobs IS DISTINCT FROM '{}' THEN 'last_jobs'
+            WHEN NEW.last_error IS NOT NULL THEN 'last_error'
+            WHEN NEW.failures IS DISTINCT FROM 0 THEN 'failures'
+            WHEN NEW.fired IS DISTINCT FROM 0 THEN 'fired'
+            WHEN NEW.skipped IS DISTINCT FROM 0 THEN 'skipped'
+            WHEN NEW.created_at IS DISTINCT FROM now() THEN 'created_at'
+            WHEN NEW.updated_at IS DISTINCT FROM now() THEN 'updated_at'
+        END;
+        IF bad IS NOT NULL THEN
+            PERFORM belfry.reject('schedules', bad, 'belongs to belfry; allowed values for a new schedule: none, leave it out');
+        END IF;
+    ELSIF NEW.name IS DISTINCT FROM OLD.name THEN
+        PERFORM belfry.reject('schedules', 'name', format('%L cannot be renamed; allowed changes: none', OLD.name), 'Insert another and delete this one.');
+    END IF;
+
+    IF NEW.name IS NULL OR NEW.name !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
+        PERFORM belfry.reject('schedules', 'name', format('%L is not a schedule name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+    END IF;
+    IF NEW.source IS NULL OR NEW.source NOT IN ('config', 'database') THEN
+        PERFORM belfry.reject('schedules', 'source', format('%L is not allowed; allowed values: config, database', left(coalesce(NEW.source, 'null'), 60)));
+    END IF;
+    IF (NEW.cron IS NULL) = (NEW.every IS NULL) THEN
+        PERFORM belfry.reject('schedules', 'cron', CASE WHEN NEW.cron IS NULL THEN 'or every is required' ELSE 'and every are both given' END || '; allowed values: exactly one of cron (' || fields || ') and every (an interval)');
+    END IF;
+    IF NEW.cron !~ '^(@(hourly|daily|weekly|monthly|yearly)|[0-9*,/-]+ +[0-9*,/-]+ +[0-9*,/-]+ +[0-9A-Za-z*,/-]+ +[0-9A-Za-z*,/-]+)$' OR length(NEW.cron) > 200 THEN
+        PERFORM belfry.reject('schedules', 'cron', format('%L is not a cron expression; allowed values: %s', left(NEW.cron, 60), fields));
+    END IF;
+    IF extract(year FROM NEW.every) <> 0 OR extract(month FROM NEW.every) <> 0 OR extract(epoch FROM NEW.every) NOT BETWEEN 1 AND 366 * 86400
+        OR extract(epoch FROM NEW.every) % 1 <> 0 THEN
+        PERFORM belfry.reject('schedules', 'every', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 366 days, without months', NEW.every), 'Calendar months are for cron.');
+    END IF;
+    IF NEW.time_zone IS NULL OR TG_OP = 'INSERT' AND NEW.time_zone <> 'UTC' OR TG_OP = 'UPDATE' AND NEW.time_zone IS DISTINCT FROM OLD.time_zone THEN
+        IF NEW.time_zone IS NULL OR NOT EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = NEW.time_zone) THEN
+            PERFORM belfry.reject('schedules', 'time_zone', format('%L is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin', left(coalesce(NEW.time_zone, 'null'), 60)),
+                'SELECT name FROM pg_timezone_names lists them.');
+        END IF;
+    END IF;
+    IF NEW.query !~* '^\s*(select|with|values|table)\M' OR length(NEW.query) > 10000 THEN
+        PERFORM belfry.reject('schedules', 'query', CASE WHEN length(NEW.query) > 10000 THEN format('has %s characters', length(NEW.query))
+            ELSE format('begins with %L', left(regexp_replace(NEW.query, '\s+', ' ', 'g'), 20)) END || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE');
+    END IF;
+    IF NEW.missed IS NULL OR NEW.missed NOT IN ('skip', 'once', 'all') THEN
+        PERFORM belfry.reject('schedules', 'missed', format('%L is not allowed; allowed values: skip, once, all', left(coalesce(NEW.missed, 'null'), 60)));
+    END IF;
+    IF NEW.missed_after IS NULL OR extract(year FROM NEW.missed_after) <> 0 OR extract(month FROM NEW.missed_after) <> 0
+        OR extract(epoch FROM NEW.missed_after) NOT BETWEEN 1 AND 31 * 86400 OR extract(epoch FROM NEW.missed_after) % 1 <> 0 THEN
+        PERFORM belfry.reject('schedules', 'missed_after', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 31 days, without months', coalesce(NEW.missed_after::text, 'null')));
+    END IF;
+    IF TG_OP = 'INSERT' OR (NEW.template, NEW.query) IS DISTINCT FROM (OLD.template, OLD.query) THEN
+        PERFORM belfry.check_schedule_template(NEW.template, NEW.query IS NOT NULL);
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
+    name, source, cron, every, time_zone, template, query, missed, missed_after
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
+
+-- What follows from a change, for whoever writes. A new timetable counts from now
+-- on. What falls into a pause never fires: that is what a pause is for.
+CREATE FUNCTION belfry.schedules_derive() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.paused_at IS NULL THEN
+        NEW.paused_by := NULL;
+        NEW.pause_reason := '';
+    ELSE
+        NEW.paused_by := coalesce(NEW.paused_by, nullif(current_setting('belfry.actor', true), ''), session_user);
+        NEW.pause_reason := coalesce(nullif(NEW.pause_reason, ''), current_setting('belfry.reason', true), '');
+        NEW.next_at := NULL;
+        NEW.retry_at := NULL;
+        NEW.failing_since := NULL;
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.source, NEW.cron, NEW.every, NEW.time_zone, NEW.template, NEW.query, NEW.missed, NEW.missed_after)
+            IS DISTINCT FROM (OLD.source, OLD.cron, OLD.every, OLD.time_zone, OLD.template, OLD.query, OLD.missed, OLD.missed_after) THEN
+            NEW.updated_at := clock_timestamp();
+            NEW.retry_at := NULL; -- the cure of a failure is tried at once
+        END IF;
+        IF (NEW.cron, NEW.every, NEW.time_zone) IS DISTINCT FROM (OLD.cron, OLD.every, OLD.time_zone)
+            OR OLD.paused_at IS NOT NULL AND NEW.paused_at IS NULL THEN
+            NEW.armed_at := clock_timestamp();
+            NEW.next_at := NULL;
+            NEW.failing_since := NULL;
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER schedules_derive BEFORE INSERT OR UPDATE OF
+    source, cron, every, time_zone, template, query, missed, missed_after, paused_at, paused_by, pause_reason
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_derive();
+
+-- The definition as an event shows it.
+CREATE FUNCTION belfry.schedule_definition(s belfry.schedules) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('source', s.source, 'cron', s.cron, 'every', s.every, 'time_zone', s.time_zone,
+        'query', s.query, 'missed', s.missed, 'missed_after', s.missed_after)) || jsonb_build_object('template', s.template)
+$$;
+
+-- Writes the timeline. The actor is who is said to act; detail.session_user is who
+-- was logged in. A failure that repeats itself word for word is told once.
+CREATE FUNCTION belfry.schedules_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who    text := coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
+    why    text := coalesce(current_setting('belfry.reason', true), '');
+    before jsonb;
+    after  jsonb;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', NEW.name, 'created', who, why,
+            jsonb_build_object('session_user', session_user, 'after', belfry.schedule_definition(NEW)));
+        RETURN NULL;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', OLD.name, 'removed', who, why,
+            jsonb_build_object('session_user', session_user, 'before', belfry.schedule_definition(OLD)));
+        RETURN NULL;
+    END IF;
+
+    before := belfry.schedule_definition(OLD);
+    after := belfry.schedule_definition(NEW);
+    IF before <> after THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        SELECT 'schedule', NEW.name, 'changed', who, why, jsonb_build_object('session_user', session_user,
+                'before', jsonb_object_agg(k, before -> k), 'after', jsonb_object_agg(k, after -> k))
+          FROM (SELECT jsonb_object_keys(before || after) AS k) keys
+         WHERE before -> k IS DISTINCT FROM after -> k;
+    END IF;
+    IF (OLD.paused_at IS NULL) <> (NEW.paused_at IS NULL) THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', NEW.name, CASE WHEN NEW.paused_at IS NULL THEN 'resumed' ELSE 'paused' END, coalesce(NEW.paused_by, who),
+            CASE WHEN NEW.paused_at IS NULL THEN why ELSE NEW.pause_reason END, jsonb_build_object('session_user', session_user,
+                'before', jsonb_build_object('paused_at', OLD.paused_at), 'after', jsonb_build_object('paused_at', NEW.paused_at)));
+    END IF;
+    IF NEW.skipped > OLD.skipped THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', NEW.name, 'skipped', who, why, jsonb_build_object('session_user', session_user,
+                'count', NEW.skipped - OLD.skipped, 'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at)));
+    END IF;
+    IF NEW.fired > OLD.fired THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', NEW.name, 'fired', who, why, jsonb_build_object('session_user', session_user,
+                'occurrence', CASE WHEN NEW.last_at IS DISTINCT FROM OLD.last_at THEN NEW.last_at END, 'jobs', NEW.last_jobs,
+                'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at)));
+    END IF;
+    IF NEW.failures > OLD.failures AND (OLD.failures = 0 OR NEW.last_error IS DISTINCT FROM OLD.last_error) THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('schedule', NEW.name, 'failed', who, coalesce(NEW.last_error, ''), jsonb_build_object('session_user', session_user,
+                'occurrence', NEW.next_at, 'before', jsonb_build_object('failures', OLD.failures), 'after', jsonb_build_object('failures', NEW.failures)));
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER schedules_record AFTER INSERT OR UPDATE OR DELETE ON belfry.schedules
+    FOR EACH ROW EXECUTE FUNCTION belfry.schedules_record();
+
+-- These run with their owner's rights. Nobody may attach them to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record() FROM PUBLIC;
+
+-- Holds a schedule: none of its occurrences fires until it is resumed. Pausing a
+-- paused schedule changes nothing. No row: there is no such schedule.
+CREATE FUNCTION belfry.pause_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.schedules s SET paused_at = clock_timestamp() WHERE s.name = $1 AND s.paused_at IS NULL;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.schedules s WHERE s.name = $1;
+END $$;
+
+-- Lets a paused schedule go on with the first occurrence after now.
+CREATE FUNCTION belfry.resume_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.schedules s SET paused_at = NULL WHERE s.name = $1 AND s.paused_at IS NOT NULL;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.schedules s WHERE s.name = $1;
+END $$;
