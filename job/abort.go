@@ -20,7 +20,8 @@ type AbortCache interface {
 }
 
 // WithAbortCache returns a Store whose Abort flags the job in cache first, and
-// whose acts that let a job go on remove the flag first.
+// whose acts that let a job go on remove the flag first. Abort of a job that is
+// ABORTED already is then no error: a run may have been faster.
 func (s *Store) WithAbortCache(cache AbortCache) *Store { return &Store{pool: s.pool, cache: cache} }
 
 // FlaggedError reports an abort that the database did not acknowledge, but whose
@@ -48,6 +49,10 @@ func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Jo
 	}
 	errSet := s.cache.Set(ctx, id, act)
 	j, err := abort()
+	var wrong *WrongStatusError
+	if errors.As(err, &wrong) && wrong.Status == Aborted && errSet == nil {
+		err = nil // it may well be the flag that did it
+	}
 	unanswered := errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked) || errors.Is(err, context.DeadlineExceeded)
 	switch {
 	case unanswered && errSet == nil:

@@ -35,6 +35,7 @@ type childSpec struct {
 	Config job.Config
 	Point  string // where it stops and says so
 	Nth    int    // at the how manieth arrival; 0: nowhere
+	Daemon bool   // see daemonMain
 }
 
 // childMain is a runner in a process of its own. At its point it prints "reached"
@@ -44,6 +45,9 @@ func childMain(text string) int {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
+	}
+	if spec.Daemon {
+		return daemonMain(spec)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -79,7 +80,7 @@ func (c HealthConfig) vacuum() bool { return c.Autovacuum == VacuumPause || c.Au
 func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string) (v Vitals, err error) {
 	var p probed
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, probeStatement(tx.Conn()), pgx.StrictNamedArgs{
+		rows, err := tx.Query(ctx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
 			"backends": c.ActiveBackends > 0, "replicas": c.ReplicaLag > 0, "checkpoints": c.Checkpoints > 0,
 			"vacuums": c.vacuum(), "transactions": c.Transactions > 0, "hot": hot,
 		})
@@ -120,9 +121,9 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, ho
 
 // probeStatement is HealthProbe for the server's version: PostgreSQL 17 moved the
 // checkpointer's counters into a view of their own.
-func probeStatement(conn *pgx.Conn) string {
+func probeStatement(major int) string {
 	view, column := "pg_stat_checkpointer", "num_requested"
-	if serverMajor(conn) < 17 {
+	if major < 17 {
 		view, column = "pg_stat_bgwriter", "checkpoints_req"
 	}
 	return strings.NewReplacer(
@@ -187,19 +188,27 @@ func asNumber(v any) (float64, error) {
 	case int64:
 		return float64(n), nil
 	case float32:
-		return float64(n), nil
+		return finite(float64(n))
 	case float64:
-		return n, nil
+		return finite(n)
 	case pgtype.Numeric:
 		f, err := n.Float64Value()
-		if err != nil || !f.Valid {
+		if err != nil {
 			return 0, fmt.Errorf("%w: %w", errNoNumber, err)
 		}
-		return f.Float64, nil
+		return finite(f.Float64)
 	case nil:
 		return 0, fmt.Errorf("%w, not NULL", errNoNumber)
 	}
 	return 0, fmt.Errorf("%w, not a %T", errNoNumber, v)
+}
+
+// finite refuses what no threshold can be compared with.
+func finite(f float64) (float64, error) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, fmt.Errorf("%w, not %v", errNoNumber, f)
+	}
+	return f, nil
 }
 
 // readOnly runs do in one short read-only transaction within probeTimeout.

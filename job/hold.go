@@ -93,21 +93,24 @@ func (u *run) examine(ctx context.Context) {
 	u.governor.judge(time.Now(), found)
 }
 
+// deafFor is how long a run does not ask an abort cache that did not answer.
+const deafFor = time.Second
+
 // flagged carries out an abort that waits in the abort cache: it is recorded in the
 // job's row, and the run is over. Until the row can be written no chunk runs.
 func (u *run) flagged(ctx context.Context) error {
-	if u.cache == nil {
+	if u.cache == nil || time.Now().Before(u.deafUntil) {
 		return nil
 	}
 	act, err := u.cache.Get(ctx, u.id)
 	if err != nil {
-		if !u.deaf {
-			u.deaf = true
+		if u.deafUntil.IsZero() {
 			u.log.Warn().Err(err).Msg("abort cache does not answer; aborts come through the database alone")
 		}
+		u.deafUntil = time.Now().Add(deafFor) // a cache that hangs must not slow down every chunk
 		return nil
 	}
-	u.deaf = false
+	u.deafUntil = time.Time{}
 	if act == nil {
 		return nil
 	}

@@ -252,7 +252,7 @@ func TestGovernor_ShrinksUnderContention(t *testing.T) {
 	require.Greater(t, small, len(m.chunks)*9/10)
 	_, why := g.pause(m.now)
 	require.Equal(t, ruleChunkLatency, why.Rule)
-	require.Equal(t, "a chunk took 3.0 times its unloaded time, allowed 1.3", why.Detail)
+	require.Contains(t, why.Detail, "times its unloaded time, allowed 1.3")
 
 	m.slowdown = 1
 	m.walk(&g, 2*againMost, 1)

@@ -28,7 +28,8 @@ type run struct {
 	meter    meter
 	failed   int  // errors in a row since the last progress
 	retrying bool // skipped recipients are to be tried again first
-	deaf     bool // the abort cache did not answer, and that was said
+
+	deafUntil time.Time // the abort cache did not answer and is not asked before; zero: it did
 }
 
 // errInterrupted reports a soft or hard stop; the job is to be handed back.

@@ -47,11 +47,12 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = lo
 // transition and after every committed chunk. It must return quickly.
 func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
 
-// WithRunnerAbortCache has runs look at cache before each chunk (see AbortCache).
-func WithRunnerAbortCache(cache AbortCache) Option { return func(r *Runner) { r.cache = cache } }
+// WithAbortCache has runs look at cache before each chunk (see AbortCache).
+func WithAbortCache(cache AbortCache) Option { return func(r *Runner) { r.cache = cache } }
 
 // NewRunner returns a Runner for the given types over pool, which stays the
-// caller's to close. A run takes one connection of it, listening another.
+// caller's to close. A run holds one connection of it and needs a second one now and
+// then; listening takes another.
 func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Option) (*Runner, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -142,3 +142,48 @@ func TestMigrations_FilesComeInPairsWithAReason(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// Jobs of before live through the upgrade, and what the upgrade brought lives
+// through its undoing as far as the older schema can say it.
+func TestMigrations_JobsLiveThroughControl(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	statuses := func() (list []string) {
+		t.Helper()
+		require.NoError(t, db.Pool.QueryRow(ctx, `SELECT array_agg(status ORDER BY id) FROM belfry.jobs`).Scan(&list))
+		return list
+	}
+	_, err := migrations.Down(ctx, db.DSN, 3)
+	require.NoError(t, err)
+	exec(`INSERT INTO belfry.jobs (type, category, title, lane) SELECT 'inbox', 'operator_notice', 'x', 'lane-' || g FROM generate_series(1, 4) g`)
+	exec(`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() WHERE id < 4`)
+	exec(`UPDATE belfry.jobs SET bound = '9', "cursor" = '9', channels_read = 9, rows_written = 7 WHERE id = 1`)
+	exec(`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = 1`)
+	exec(`UPDATE belfry.jobs SET abort_requested = true WHERE id = 2`)
+
+	_, err = migrations.Up(ctx, db.DSN)
+	require.NoError(t, err)
+	require.Equal(t, []string{"PROCESSED", "ABORTED", "RUNNING", "PENDING"}, statuses())
+	var matched int
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT channels_matched FROM belfry.jobs WHERE id = 1`).Scan(&matched))
+	require.Equal(t, 7, matched, "the accounts of before agree")
+	exec(`UPDATE belfry.jobs SET throttle = 'replica_lag', backend_pid = 1, backend_start = now() WHERE id = 3`)
+	exec(`UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id = 4`)
+	exec(`SELECT belfry.set(2, '{"priority": 4, "max_skips": 3}', 'ann', 'why')`)
+	exec(`SELECT belfry.pause_lane('lane-1')`)
+	exec(`INSERT INTO belfry.job_skips (job_id, key, after, error) VALUES (1, '3', '2', 'bad')`)
+
+	_, err = migrations.Down(ctx, db.DSN, 3)
+	require.NoError(t, err)
+	require.Equal(t, []string{"PROCESSED", "ABORTED", "RUNNING", "ABORTED"}, statuses())
+	exec(`SELECT belfry.resume(4)`)
+	_, err = migrations.Up(ctx, db.DSN)
+	require.NoError(t, err)
+	require.Equal(t, []string{"PROCESSED", "ABORTED", "RUNNING", "PENDING"}, statuses())
+}

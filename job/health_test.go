@@ -1,0 +1,195 @@
+package job
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// everything are health checks that look at all there is.
+func everything() HealthConfig {
+	h := DefaultLoadConfig().Health
+	h.ActiveBackends, h.Autovacuum = 1, VacuumPause
+	return h
+}
+
+func probed1(t *testing.T, pool *pgxpool.Pool, h HealthConfig) Vitals {
+	t.Helper()
+	v, err := probe(t.Context(), pool, h, []string{"belfry.notifications", "belfry.messages", "nowhere.to_be_found"})
+	require.NoError(t, err)
+	return v
+}
+
+// busy runs a statement on a connection of its own until the test ends.
+func busy(t *testing.T, db *dbtest.DB, application, sql string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(db.DSN)
+	require.NoError(t, err)
+	config.RuntimeParams["application_name"] = application
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = conn.Exec(ctx, sql) // ends with an error: cancelled
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = conn.Close(context.WithoutCancel(ctx)) // broken by the cancelling
+	})
+	require.Eventually(t, func() bool {
+		var active bool
+		err := db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND state = 'active' AND query = $2)`,
+			conn.PgConn().PID(), sql).Scan(&active)
+		return err == nil && active
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// The probe reads what is enabled and nothing else. Other tests share the server, so
+// counts are at least what this one causes.
+func TestProbe_ReadsWhatIsEnabled(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	require.Equal(t, Vitals{}, probed1(t, db.Pool, HealthConfig{Enabled: true, Autovacuum: VacuumOff}))
+
+	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
+	v := probed1(t, db.Pool, everything())
+	require.GreaterOrEqual(t, *v.ActiveBackends, 1)
+	require.GreaterOrEqual(t, *v.RecentBackends, *v.ActiveBackends)
+	require.Positive(t, *v.Transactions)
+	require.Zero(t, *v.ReplicaLag, "no standby, no lag")
+	require.NotNil(t, v.Checkpoints)
+	require.Positive(t, *v.WALBytes)
+	require.NotNil(t, v.Vacuuming)
+	require.Empty(t, v.Vacuuming)
+	require.Empty(t, v.Hidden)
+	require.Nil(t, v.Query)
+	require.NoError(t, v.QueryError)
+}
+
+// belfry's own connections are not others at work.
+func TestProbe_DoesNotCountItsOwn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	own := func(sql string) (n int) {
+		require.NoError(t, db.Pool.QueryRow(t.Context(), sql).Scan(&n))
+		return n
+	}
+	busy(t, db, "belfry job 7 fence 3", `SELECT pg_sleep(600)`)
+	require.Eventually(t, func() bool {
+		before := own(`SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND backend_type = 'client backend' AND application_name NOT LIKE 'belfry%' AND pid <> pg_backend_pid()`)
+		v := probed1(t, db.Pool, everything())
+		return *v.ActiveBackends <= before
+	}, time.Minute, 5*time.Millisecond, "other tests come and go")
+}
+
+// A CHECKPOINT that somebody asks for is counted, on every supported version.
+func TestProbe_CountsRequestedCheckpoints(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	before := *probed1(t, db.Pool, everything()).Checkpoints
+	_, err := db.Pool.Exec(t.Context(), `CHECKPOINT`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return *probed1(t, db.Pool, everything()).Checkpoints > before }, time.Minute, 20*time.Millisecond)
+	require.Contains(t, probeStatement(16), `SELECT "checkpoints_req" FROM "pg_stat_bgwriter"`)
+	require.Contains(t, probeStatement(17), `SELECT "num_requested" FROM "pg_stat_checkpointer"`)
+}
+
+// A vacuum of a hot table is seen by the table's name.
+func TestProbe_SeesAVacuumOfAHotTable(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, 1 FROM generate_series(1, 20000) g`)
+	require.NoError(t, err)
+	config, err := pgx.ParseConfig(db.DSN)
+	require.NoError(t, err)
+	config.RuntimeParams["vacuum_cost_delay"], config.RuntimeParams["vacuum_cost_limit"] = "100", "1" // takes minutes
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = conn.Exec(ctx, `VACUUM belfry.notifications`) // ends with an error: cancelled
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = conn.Close(context.WithoutCancel(ctx)) // broken by the cancelling
+	})
+	require.Eventually(t, func() bool { return len(probed1(t, db.Pool, everything()).Vacuuming) > 0 }, time.Minute, 5*time.Millisecond)
+	require.Equal(t, []string{"belfry.notifications"}, probed1(t, db.Pool, everything()).Vacuuming)
+}
+
+// Without pg_monitor other roles' backends show no state: that is not zero.
+func TestProbe_WithoutPermissionIsNotZero(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
+	role := pgx.Identifier{"nobody_" + db.Pool.Config().ConnConfig.Database}.Sanitize()
+	_, err := db.Pool.Exec(t.Context(), `CREATE ROLE `+role)
+	require.NoError(t, err)
+	config := db.Pool.Config().Copy()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET ROLE `+role)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		pool.Close()
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP ROLE `+role)
+		require.NoError(t, err)
+	})
+	v := probed1(t, pool, everything())
+	require.Nil(t, v.ActiveBackends)
+	require.Equal(t, []string{ruleActiveBackends}, v.Hidden)
+	require.Positive(t, *v.Transactions, "everybody may see these")
+}
+
+// The user's query returns one number, of any type; whatever else it does is the
+// check's error and not the probe's.
+func TestProbe_Query(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ask := func(sql string) Vitals { return probed1(t, db.Pool, HealthConfig{Enabled: true, Query: sql}) }
+	for sql, want := range map[string]float64{
+		`SELECT 7::smallint`: 7, `SELECT -7`: -7, `SELECT count(*) FROM pg_class WHERE false`: 0,
+		`SELECT 0.25::real`: 0.25, `SELECT 1.5::float8`: 1.5, `SELECT 12345.678`: 12345.678, `SELECT 1;`: 1,
+	} {
+		v := ask(sql)
+		require.NoError(t, v.QueryError, sql)
+		require.InDelta(t, want, *v.Query, 1e-9, sql)
+	}
+	for sql, want := range map[string]string{
+		`SELECT 1 WHERE false`: "not none", `SELECT NULL::int`: "not NULL", `SELECT 'x'`: "not a string", `SELECT 1, 2`: "not 2 columns",
+		`SELECT generate_series(1, 2)`: "not several rows", `SELECT 'NaN'::numeric`: "not NaN", `SELECT nothing`: "42703",
+		`DELETE FROM belfry.jobs`: "25006",
+	} {
+		v := ask(sql)
+		require.ErrorContains(t, v.QueryError, want, sql)
+		require.ErrorContains(t, v.QueryError, "health query", sql)
+		require.Nil(t, v.Query, sql)
+	}
+}
+
+// A query that takes too long ends, and does not hold up the walk.
+func TestProbe_QueryIsBounded(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	began := time.Now()
+	v := probed1(t, db.Pool, HealthConfig{Enabled: true, Query: `SELECT 1 FROM pg_sleep(600)`})
+	var pg *pgconn.PgError
+	require.ErrorAs(t, v.QueryError, &pg)
+	require.Equal(t, codeQueryCanceled, pg.Code)
+	require.Less(t, time.Since(began), time.Minute)
+}
