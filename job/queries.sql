@@ -159,7 +159,7 @@ UPDATE belfry.jobs
    SET status = 'RUNNING', fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(),
        attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp()),
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
-                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'PENDING' AND j.schedule_at <= statement_timestamp()
@@ -187,7 +187,7 @@ UPDATE belfry.jobs
    SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = attempts + 1,
        takeovers = takeovers + CASE WHEN id = @lost THEN 0 ELSE 1 END,
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
-                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'RUNNING'
@@ -377,7 +377,7 @@ UPDATE belfry.jobs
 UPDATE belfry.jobs
    SET heartbeat_at = clock_timestamp(), last_error = @error,
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
-                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid AND a.backend_start IS NOT NULL)
+                                        WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = @id AND fence = @fence AND status = 'RUNNING'
 RETURNING coalesce("cursor", '') AS "cursor", chunks, channels_read, channels_matched, rows_written, declined, skipped;
 

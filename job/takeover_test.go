@@ -2,11 +2,13 @@ package job_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/services"
@@ -208,4 +210,30 @@ func TestProcess_BehindAPoolerOnlyTheHeartbeatDecides(t *testing.T) {
 	b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
 	b.requireDone(t, id, everyone(5000))
 	b.requireLedger(t)
+}
+
+// A pooler makes its process numbers up: any 32 bits. Half of them are larger than
+// PostgreSQL's type for its own.
+func TestProcess_ClaimsBehindAPoolerWhateverNumberItMakesUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 50)
+	dsn := b.pooled(t)
+	large := 0
+	for i := 0; i < 100 && large < 3; i++ {
+		pool, err := pgxpool.New(t.Context(), dsn+"&pool_max_conns=1")
+		require.NoError(t, err)
+		b.last = append(b.last, pool.Close)
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		made := conn.Conn().PgConn().PID()
+		conn.Release()
+		if made <= math.MaxInt32 {
+			continue
+		}
+		large++
+		id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+		b.runDue(t, b.runnerWith(t, pool, config(fmt.Sprintf("r%d", i)), outbox.Types(b.who)))
+		b.requireDone(t, id, everyone(50))
+	}
+	require.Equal(t, 3, large)
 }
