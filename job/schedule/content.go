@@ -1,0 +1,240 @@
+package schedule
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+)
+
+const (
+	// queryTimeout bounds the operator's query on the server.
+	queryTimeout = 10 * time.Second
+	// maxRows is how many jobs, or groups of jobs, one occurrence makes at most, and
+	// maxRowLength how many characters a row may have as JSON. QueryRows in queries.sql
+	// reads one more of each.
+	maxRows      = 100
+	maxRowLength = 65536
+)
+
+// columns are those a query may have.
+const columns = "category, title, body, data, audience, lane, priority, deliver_after, expires_after"
+
+// enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
+// key is the idempotency key; with a query each row's has its number after it. What is
+// wrong with the schedule, its query or a row is told by ownFault; the transaction, or
+// the savepoint, is to be rolled back then.
+func (s Schedule) enqueue(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]int64, error) {
+	jobs := []int64{}
+	if s.Query == "" {
+		return jobs, s.enqueueOne(ctx, tx, s.Template, o, key, &jobs)
+	}
+	rows, err := s.rows(ctx, tx, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, row := range rows {
+		t, err := s.Template.with(row)
+		if err == nil {
+			err = s.enqueueOne(ctx, tx, t, o, fmt.Sprintf("%s:%d", key, i+1), &jobs)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("row %d of the query: %w", i+1, err)
+		}
+	}
+	return jobs, nil
+}
+
+func (s Schedule) enqueueOne(ctx context.Context, tx pgx.Tx, t Template, o time.Time, key string, jobs *[]int64) error {
+	spec, err := t.spec(o)
+	if err != nil {
+		return err
+	}
+	spec.IdempotencyKey, spec.RequestedBy = key, "schedule "+s.Name
+	var ids []int64
+	if len(t.Types) == 1 {
+		spec.Type = t.Types[0]
+		var id int64
+		id, err = job.EnqueueTx(ctx, tx, spec)
+		ids = []int64{id}
+	} else {
+		ids, err = job.EnqueueGroupTx(ctx, tx, t.Types, spec)
+	}
+	if err != nil {
+		return err
+	}
+	*jobs = append(*jobs, ids...)
+	return nil
+}
+
+// spec is the job of an occurrence, but for its type and who asks.
+func (t Template) spec(o time.Time) (job.Spec, error) {
+	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, ScheduleAt: &o}
+	if t.Data != nil {
+		data, err := json.Marshal(t.Data)
+		if err != nil {
+			return spec, faultf("data: %w", err)
+		}
+		spec.Data = data
+	}
+	if t.Audience != nil {
+		text, err := json.Marshal(t.Audience)
+		if err == nil {
+			spec.Audience, err = channels.ParseAudience(text)
+		}
+		if err != nil {
+			return spec, faultf("audience: %w", err)
+		}
+	}
+	for _, span := range []struct {
+		key, text string
+		at        **time.Time
+	}{{"deliver_after", t.DeliverAfter, &spec.DeliverAt}, {"expires_after", t.ExpiresAfter, &spec.ExpiresAt}} {
+		if span.text == "" {
+			continue
+		}
+		d, err := parseSpan(span.text)
+		if err != nil {
+			return spec, faultf("%s: %w", span.key, err)
+		}
+		at := o.Add(d)
+		*span.at = &at
+	}
+	return spec, nil
+}
+
+// with is the template with a row's columns in place of its own. NULL leaves the
+// template's.
+func (t Template) with(row map[string]json.RawMessage) (Template, error) {
+	for _, key := range slices.Sorted(maps.Keys(row)) {
+		value := row[key]
+		isNull := string(value) == "null"
+		var err error
+		switch key {
+		case "category":
+			err = text(value, &t.Category)
+		case "title":
+			err = text(value, &t.Title)
+		case "body":
+			err = text(value, &t.Body)
+		case "lane":
+			err = text(value, &t.Lane)
+		case "deliver_after":
+			err = text(value, &t.DeliverAfter)
+		case "expires_after":
+			err = text(value, &t.ExpiresAfter)
+		case "data":
+			err = object(value, &t.Data)
+		case "audience":
+			err = object(value, &t.Audience)
+		case "priority":
+			if !isNull && json.Unmarshal(value, &t.Priority) != nil {
+				err = fmt.Errorf("%.40s is not a whole number; allowed values: -1000 to 1000", value)
+			}
+		default:
+			return t, faultf("column %q is not known; allowed columns: %s", key, columns)
+		}
+		if err != nil {
+			return t, faultf("column %s: %w", key, err)
+		}
+	}
+	return t, nil
+}
+
+// text reads a column of any simple type; NULL changes nothing.
+func text(value json.RawMessage, target *string) error {
+	switch value[0] {
+	case 'n': // null
+		return nil
+	case '"':
+		return json.Unmarshal(value, target)
+	case '{', '[':
+		return fmt.Errorf("is JSON; allowed values: texts")
+	}
+	*target = string(value)
+	return nil
+}
+
+// object reads a column that is a JSON object, or a text that holds one.
+func object(value json.RawMessage, target *map[string]any) error {
+	if value[0] == 'n' {
+		return nil
+	}
+	if value[0] == '"' {
+		var inner string
+		if err := json.Unmarshal(value, &inner); err != nil {
+			return err
+		}
+		value = json.RawMessage(inner)
+	}
+	var read map[string]any
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.UseNumber() // a bigint stays what it is
+	if err := d.Decode(&read); err != nil || read == nil {
+		return fmt.Errorf("%.40s is not a JSON object", value)
+	}
+	*target = read
+	return nil
+}
+
+// rows runs the operator's query, read only and within its deadline, in a savepoint
+// that is rolled back: whatever the query sets ends with it.
+func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) (list []map[string]json.RawMessage, err error) {
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.SQL("QueryBegin"), pgx.StrictNamedArgs{
+			"timeout_ms": fmt.Sprint(queryTimeout.Milliseconds()), "occurrence": o.Format(time.RFC3339Nano),
+		})
+		if err != nil {
+			return err
+		}
+		if list, err = s.read(ctx, tx); err != nil {
+			return err
+		}
+		return errRead
+	})
+	if err == errRead { //nolint:errorlint // the very one, not one that wraps it
+		return list, nil
+	}
+	return nil, err
+}
+
+// errRead rolls back the savepoint of a query that has been read.
+var errRead = fmt.Errorf("read")
+
+func (s Schedule) read(ctx context.Context, tx pgx.Tx) (list []map[string]json.RawMessage, err error) {
+	body := strings.TrimRight(s.Query, "; \t\r\n")
+	sql := strings.Replace(queries.SQL("QueryRows"), "/* query */", body, 1)
+	// The extended protocol, whatever the pool's mode, takes one statement only: nothing
+	// can be appended that ends the transaction.
+	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, queryFault(err)
+	}
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, queryFault(err)
+	}
+	if len(texts) > maxRows {
+		return nil, faultf("query: has more than %d rows; allowed are up to %d, each of which becomes a job", maxRows, maxRows)
+	}
+	for i, text := range texts {
+		if len([]rune(text)) > maxRowLength {
+			return nil, faultf("row %d of the query: has more than %d characters; allowed are up to %d", i+1, maxRowLength, maxRowLength)
+		}
+		var row map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, faultf("row %d of the query: %w", i+1, err)
+		}
+		list = append(list, row)
+	}
+	return list, nil
+}

@@ -1,0 +1,292 @@
+package schedule
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+// Definition is what an operator says about a schedule, in the configuration file or
+// to a Store. Durations are texts of hours, minutes and seconds such as 45s, 15m or
+// 1h30m.
+type Definition struct {
+	Name     string   `json:"name" db:"name" mapstructure:"name"`                         // 1 to 63 of a-z, 0-9, _ and -
+	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`               // five fields, or @daily and the like
+	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`            // instead of Cron: 1s to 8784h
+	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"`          // of Cron; empty: UTC
+	Template Template `json:"template" db:"template" mapstructure:"template"`             // the job
+	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query"`            // makes a job of each of its rows, up to 100
+	Missed   Policy   `json:"missed" db:"missed" mapstructure:"missed"`                   // empty: once
+	After    string   `json:"missed_after" db:"missed_after" mapstructure:"missed_after"` // later than this is missed: 1s to 744h; empty: 10m
+}
+
+// Policy says what becomes of missed occurrences.
+type Policy string
+
+// The policies; the values are those of schedules.missed.
+const (
+	Skip Policy = "skip" // drop them
+	Once Policy = "once" // one firing stands for all of them
+	All  Policy = "all"  // fire each, 100 per tick
+)
+
+// Template is the job that an occurrence enqueues, or with several Types the group of
+// jobs. Zero values take a job's defaults. With a query, columns of the same names
+// replace what the template says; Types alone cannot be replaced.
+type Template struct {
+	Types        []string       `json:"types" mapstructure:"types"`
+	Type         string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
+	Category     string         `json:"category,omitempty" mapstructure:"category"`
+	Title        string         `json:"title,omitempty" mapstructure:"title"`
+	Body         string         `json:"body,omitempty" mapstructure:"body"`
+	Data         map[string]any `json:"data,omitempty" mapstructure:"data"`
+	Audience     map[string]any `json:"audience,omitempty" mapstructure:"audience"` // as jobs.audience; none: everyone
+	Lane         string         `json:"lane,omitempty" mapstructure:"lane"`
+	Priority     int            `json:"priority,omitempty" mapstructure:"priority"`
+	DeliverAfter string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"` // deliver_at, from the occurrence on
+	ExpiresAfter string         `json:"expires_after,omitempty" mapstructure:"expires_after"` // expires_at, from the occurrence on
+}
+
+// UnmarshalJSON reads a template, numbers of any size as they are written. Unknown keys
+// are errors.
+func (t *Template) UnmarshalJSON(b []byte) error {
+	type plain Template
+	var read plain
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	d.DisallowUnknownFields()
+	if err := d.Decode(&read); err != nil {
+		return fmt.Errorf("template: %w", err)
+	}
+	*t = Template(read)
+	return nil
+}
+
+const (
+	maxEvery  = 366 * 24 * time.Hour
+	maxMissed = 31 * 24 * time.Hour
+	cronWants = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
+)
+
+var (
+	schedName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	typeName  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+	cronShape = regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|[0-9*,/-]+ +[0-9*,/-]+ +[0-9*,/-]+ +[0-9A-Za-z*,/-]+ +[0-9A-Za-z*,/-]+)$`)
+	spanShape = regexp.MustCompile(`^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$`)
+	queryHead = regexp.MustCompile(`(?i)^\s*(select|with|values|table)\b`)
+)
+
+// Validate returns every problem at once, each with its key under prefix, such as
+// schedules[0], or nil. What only the database knows (job types, categories, platforms,
+// segments) is checked when the definition is stored.
+func (d Definition) Validate(prefix string) error {
+	c := checker{prefix: prefix}
+	c.that(schedName.MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
+	switch {
+	case d.Cron == "" && d.Every == "":
+		c.that(false, "cron", "or every is required; allowed are %s", cronWants)
+	case d.Cron != "" && d.Every != "":
+		c.that(false, "cron", "and every are both given; allowed is one of them")
+	}
+	zone, err := loadZone(d.zoneName())
+	c.that(err == nil, "time_zone", "%q is not a time zone; allowed are names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin", d.TimeZone)
+	if d.Cron != "" && err == nil {
+		_, err := parseCron(d.Cron, zone)
+		c.that(err == nil, "cron", "%v", err)
+	}
+	if d.Every != "" {
+		c.span("every", d.Every, time.Second, maxEvery)
+	}
+	switch d.Missed {
+	case "", Skip, Once, All:
+	default:
+		c.that(false, "missed", "%q is not allowed; allowed are skip, once, all", d.Missed)
+	}
+	if d.After != "" {
+		c.span("missed_after", d.After, time.Second, maxMissed)
+	}
+	if d.Query != "" {
+		c.that(queryHead.MatchString(d.Query), "query", "does not begin like a query; allowed are statements that begin with SELECT, WITH, VALUES or TABLE")
+		c.that(len([]rune(d.Query)) <= 10_000, "query", "has %d characters; allowed are up to 10000", len([]rune(d.Query)))
+	}
+	d.Template.validate(&c, d.Query != "")
+	return errors.Join(c.problems...)
+}
+
+func (t Template) validate(c *checker, hasQuery bool) {
+	types := t.Types
+	switch {
+	case t.Type != "" && len(types) > 0:
+		c.that(false, "template.types", "and type are both given; allowed is one of them")
+	case t.Type != "":
+		types = []string{t.Type}
+	case len(types) == 0:
+		c.that(false, "template.types", "is required; allowed are lists of different job types such as [inbox, push]")
+	}
+	seen := make(map[string]bool)
+	for _, name := range types {
+		c.that(typeName.MatchString(name), "template.types", "%q is not a job type; allowed are 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
+		c.that(!seen[name], "template.types", "%q is given twice; allowed are different job types", name)
+		seen[name] = true
+	}
+	c.that(t.Category != "" || hasQuery, "template.category", "is required without a query; allowed are the names in belfry.categories")
+	length := len([]rune(t.Title))
+	c.that(hasQuery && t.Title == "" || strings.TrimSpace(t.Title) != "" && length <= 200, "template.title", "has %d characters, or only blanks; allowed are texts of 1 to 200 characters", length)
+	length = len([]rune(t.Body))
+	c.that(length <= 10_000, "template.body", "has %d characters; allowed are up to 10000", length)
+	if text, err := json.Marshal(t.Data); err != nil {
+		c.that(false, "template.data", "is no JSON (%v); allowed are JSON objects of up to 16384 bytes", err)
+	} else {
+		c.that(len(text) <= 16384, "template.data", "has %d bytes; allowed are JSON objects of up to 16384 bytes", len(text))
+	}
+	if t.Audience != nil {
+		text, err := json.Marshal(t.Audience)
+		if err == nil {
+			_, err = channels.ParseAudience(text)
+		}
+		c.that(err == nil, "template.audience", "%v", err)
+	}
+	c.that(t.Lane == "" || schedName.MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
+	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed are -1000 to 1000, higher is more urgent", t.Priority)
+	if t.DeliverAfter != "" {
+		c.span("template.deliver_after", t.DeliverAfter, 0, maxSpan)
+	}
+	if t.ExpiresAfter != "" {
+		c.span("template.expires_after", t.ExpiresAfter, time.Second, maxSpan)
+	}
+}
+
+// checker gathers problems under a prefix.
+type checker struct {
+	prefix   string
+	problems []error
+}
+
+func (c *checker) that(ok bool, key, format string, args ...any) {
+	if ok {
+		return
+	}
+	if c.prefix != "" {
+		key = c.prefix + "." + key
+	}
+	c.problems = append(c.problems, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+}
+
+func (c *checker) span(key, text string, low, high time.Duration) {
+	d, err := parseSpan(text)
+	c.that(err == nil, key, "%q is not a duration; allowed are texts such as 45s, 15m, 1h30m", text)
+	c.that(err != nil || d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", text, spanText(low), spanText(high))
+}
+
+// maxSpan is the longest text that spanShape allows.
+const maxSpan = 9999*time.Hour + 99_999*time.Minute + 999_999*time.Second
+
+// parseSpan reads a duration of hours, minutes and seconds.
+func parseSpan(text string) (time.Duration, error) {
+	if text == "" || !spanShape.MatchString(text) {
+		return 0, fmt.Errorf("%q is not a duration; allowed values: texts such as 45s, 15m, 1h30m", text)
+	}
+	return time.ParseDuration(text)
+}
+
+// spanText writes d, of whole seconds, as parseSpan reads it, without zero parts.
+func spanText(d time.Duration) string {
+	seconds := int64(d / time.Second)
+	text := ""
+	for _, unit := range []struct {
+		size int64
+		mark string
+	}{{3600, "h"}, {60, "m"}, {1, "s"}} {
+		if n := seconds / unit.size; n > 0 {
+			text += fmt.Sprintf("%d%s", n, unit.mark)
+			seconds -= n * unit.size
+		}
+	}
+	if text == "" {
+		return "0s"
+	}
+	return text
+}
+
+// withDefaults fills in what was left out and brings durations and types into the
+// form in which they are stored. d is valid.
+func (d Definition) withDefaults() Definition {
+	d.TimeZone = d.zoneName()
+	if d.Missed == "" {
+		d.Missed = Once
+	}
+	if d.After == "" {
+		d.After = "10m"
+	}
+	if d.Template.Type != "" {
+		d.Template.Types, d.Template.Type = []string{d.Template.Type}, ""
+	}
+	return d
+}
+
+func (d Definition) zoneName() string {
+	if d.TimeZone == "" {
+		return "UTC"
+	}
+	return d.TimeZone
+}
+
+// Next returns the first n occurrences after an instant, fewer when there are none for
+// nine years. Intervals count from anchor, which is the created_at of a stored schedule.
+func (d Definition) Next(anchor, after time.Time, n int) ([]time.Time, error) {
+	t, err := d.timetable(anchor)
+	if err != nil {
+		return nil, err
+	}
+	var list []time.Time
+	for len(list) < n {
+		if after = t.next(after); after.IsZero() {
+			break
+		}
+		list = append(list, after)
+	}
+	return list, nil
+}
+
+// timetable is when occurrences are.
+type timetable interface {
+	// next returns the first occurrence after an instant, in UTC, or the zero time when
+	// there is none.
+	next(after time.Time) time.Time
+}
+
+func (d Definition) timetable(anchor time.Time) (timetable, error) {
+	if d.Cron == "" {
+		every, err := parseSpan(d.Every)
+		if err == nil && every < time.Second {
+			err = fmt.Errorf("%s is not allowed; allowed values: 1s to %s", d.Every, spanText(maxEvery))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("every: %w", err)
+		}
+		return interval{anchor: anchor.UTC().Truncate(time.Second), every: every}, nil
+	}
+	zone, err := loadZone(d.zoneName())
+	if err != nil {
+		return nil, fmt.Errorf("time_zone: %q is not a time zone that this program knows: %w", d.TimeZone, err)
+	}
+	c, err := parseCron(d.Cron, zone)
+	if err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	return c, nil
+}
+
+// loadZone is time.LoadLocation without what depends on the machine.
+func loadZone(name string) (*time.Location, error) {
+	if name == "Local" || name == "" {
+		return nil, fmt.Errorf("%q is not a name of the IANA database", name)
+	}
+	return time.LoadLocation(name)
+}

@@ -1,0 +1,12 @@
+package schedule
+
+import "context"
+
+// Statement is a statement of queries.sql, for tests that EXPLAIN it.
+func Statement(name string) string { return queries.Get(name).SQL }
+
+// WithFailpoint has f called at the points of a firing: due, locked, enqueued, commit (the
+// last before it) and committed. What it returns is what the firing meets there.
+func WithFailpoint(f func(ctx context.Context, point string) error) Option {
+	return func(r *Firer) { r.at = f }
+}

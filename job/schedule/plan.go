@@ -1,0 +1,88 @@
+package schedule
+
+import "time"
+
+const (
+	// maxFirings is how many occurrences one firing of a schedule takes at most.
+	maxFirings = 100
+	// maxCounted bounds the counting of missed occurrences; beyond it a skip takes
+	// several ticks.
+	maxCounted = 10_000
+)
+
+// rules are what decides about due occurrences.
+type rules struct {
+	missed       Policy
+	missedAfter  time.Duration
+	expiresAfter time.Duration // 0: never
+}
+
+// decision is what becomes of the due occurrences of one schedule, in this order.
+type decision struct {
+	expired int         // dropped, because their jobs would be EXPIRED at once
+	live    time.Time   // the first occurrence after those
+	missed  int         // dropped after that, by policy
+	next    time.Time   // the first occurrence after those
+	fire    []time.Time // from next on, at most maxFirings
+}
+
+// decide looks at the occurrences from due on, which is one of them, up to now.
+func decide(t timetable, due, now time.Time, r rules) decision {
+	d := decision{next: due}
+	if r.expiresAfter > 0 {
+		d.expired = d.drop(t, now.Add(1-r.expiresAfter), maxCounted)
+	}
+	d.live = d.next
+	cut := now.Add(-r.missedAfter) // what comes before is missed
+	if first := onTime(t, cut, now); d.before(cut) {
+		switch {
+		case r.missed == Skip, r.missed == Once && first:
+			d.missed = d.drop(t, cut, maxCounted-d.expired)
+		case r.missed == Once:
+			d.missed = d.drop(t, last(t, d.next, cut), maxCounted-d.expired)
+		}
+	}
+	if d.expired+d.missed >= maxCounted {
+		return d // a tick's work; the rest at the next
+	}
+	for o := d.next; !o.IsZero() && !o.After(now) && len(d.fire) < maxFirings; o = t.next(o) {
+		d.fire = append(d.fire, o)
+	}
+	return d
+}
+
+// before reports whether the next occurrence comes before an instant.
+func (d *decision) before(at time.Time) bool { return !d.next.IsZero() && d.next.Before(at) }
+
+// drop moves next to the first occurrence not before until and returns how many it
+// passed over, at most limit.
+func (d *decision) drop(t timetable, until time.Time, limit int) (n int) {
+	for ; n < limit && d.before(until); n++ {
+		d.next = t.next(d.next)
+	}
+	return n
+}
+
+// onTime reports whether there is an occurrence in [cut, now].
+func onTime(t timetable, cut, now time.Time) bool {
+	first := t.next(cut.Add(-1))
+	return !first.IsZero() && !first.After(now)
+}
+
+// last returns the last occurrence in [from, cut), from being one, by looking back
+// over ever longer windows.
+func last(t timetable, from, cut time.Time) time.Time {
+	for window := time.Minute; ; window *= 4 {
+		o, start := from, cut.Add(-window)
+		if whole := window > maxEvery*horizon || !start.After(from); !whole {
+			o = t.next(start.Add(-1))
+		}
+		if o.IsZero() || !o.Before(cut) {
+			continue
+		}
+		for following := t.next(o); !following.IsZero() && following.Before(cut); following = t.next(o) {
+			o = following
+		}
+		return o
+	}
+}

@@ -1,0 +1,147 @@
+-- Statements of schedules. Every one begins from the name, the primary key, but for
+-- the list and the look for what is due.
+
+-- name: TxBegin :exec
+-- Deadlines for one short transaction, in milliseconds: a row that another session
+-- keeps locked ends it with 55P03, a client that is stopped in the middle keeps
+-- nothing locked for long, and what it commits is durable whatever the role's defaults.
+SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
+       set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
+       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true);
+
+-- name: ActorSet :exec
+-- Says who acts and why for the events of this transaction. Empty @actor: the
+-- session's user.
+SELECT belfry.act(@actor, @reason);
+
+-- name: ScheduleList :many
+-- Lists schedules by name, all of them: there are as many as people have written.
+SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
+       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
+       last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
+       created_at, updated_at
+  FROM belfry.schedules
+ ORDER BY name;
+
+-- name: ScheduleGet :one
+-- Reads one schedule. No row: there is none.
+SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
+       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
+       last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
+       created_at, updated_at
+  FROM belfry.schedules
+ WHERE name = @name;
+
+-- name: SchedulePut :one
+-- Inserts or changes one definition. Empty texts are NULL. Returns whether it was
+-- created. No row: it was there with the same definition, or comes from another source.
+INSERT INTO belfry.schedules AS s (name, source, cron, every, time_zone, template, query, missed, missed_after)
+VALUES (@name, @source, nullif(@cron::text, ''), nullif(@every::text, '')::interval, @time_zone, @template::jsonb,
+        nullif(@query::text, ''), @missed, @missed_after::text::interval)
+    ON CONFLICT ON CONSTRAINT schedules_pkey DO UPDATE
+   SET cron = excluded.cron, every = excluded.every, time_zone = excluded.time_zone, template = excluded.template,
+       query = excluded.query, missed = excluded.missed, missed_after = excluded.missed_after
+ WHERE s.source = excluded.source
+   AND (s.cron, s.every, s.time_zone, s.template, s.query, s.missed, s.missed_after)
+       IS DISTINCT FROM
+       (excluded.cron, excluded.every, excluded.time_zone, excluded.template, excluded.query, excluded.missed, excluded.missed_after)
+RETURNING s.xmax = 0 AS created;
+
+-- name: ScheduleRemove :exec
+-- Deletes one schedule; its jobs and events stay. No row: there is none.
+DELETE FROM belfry.schedules WHERE name = @name;
+
+-- name: SchedulePause :exec
+-- Pauses one schedule. One that is paused stays as it is.
+SELECT FROM belfry.pause_schedule(@name, nullif(@actor::text, ''), @reason);
+
+-- name: ScheduleResume :exec
+-- Resumes one schedule. One that is not paused stays as it is.
+SELECT FROM belfry.resume_schedule(@name, nullif(@actor::text, ''), @reason);
+
+-- name: ScheduleEvents :many
+-- A schedule's timeline after event @after_id, oldest first (events_subject_idx).
+SELECT id, at, kind, actor, reason, detail
+  FROM belfry.events
+ WHERE subject = 'schedule' AND name = @name AND id > @after_id
+ ORDER BY id
+ LIMIT @limit;
+
+-- name: SchedulesDue :many
+-- Names of what is due at @now (NULL: the statement's time), the longest due first
+-- (schedules_due_idx).
+SELECT name
+  FROM belfry.schedules
+ WHERE paused_at IS NULL
+   AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
+ ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
+ LIMIT 1000;
+
+-- name: ScheduleLock :one
+-- Locks one schedule if it is still due. No row: another node has it or had it.
+SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
+       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
+       last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
+       created_at, updated_at, coalesce(@now::timestamptz, statement_timestamp()) AS now
+  FROM belfry.schedules
+ WHERE name = @name AND paused_at IS NULL
+   AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
+   FOR UPDATE SKIP LOCKED;
+
+-- name: ScheduleLockNow :one
+-- Waits for the row of one schedule, paused or not. No row: there is none.
+SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
+       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
+       last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
+       created_at, updated_at, clock_timestamp() AS now
+  FROM belfry.schedules
+ WHERE name = @name
+   FOR UPDATE;
+
+-- name: ScheduleArm :exec
+-- Notes the next occurrence.
+UPDATE belfry.schedules SET next_at = @next_at WHERE name = @name;
+
+-- name: ScheduleSkip :exec
+-- Drops occurrences: @count of them, up to but not including @next_at.
+UPDATE belfry.schedules
+   SET skipped = skipped + @count::bigint, next_at = @next_at, retry_at = NULL, failing_since = NULL
+ WHERE name = @name;
+
+-- name: ScheduleFired :exec
+-- Records a firing and moves on. @last_at: the occurrence.
+UPDATE belfry.schedules
+   SET fired = fired + 1, last_at = @last_at, last_fired_at = @now, last_jobs = @jobs::bigint[], last_error = NULL, failures = 0,
+       retry_at = NULL, failing_since = NULL, next_at = @next_at
+ WHERE name = @name;
+
+-- name: ScheduleRan :exec
+-- Records a firing that an operator asked for; the timetable is as it was.
+UPDATE belfry.schedules SET fired = fired + 1, last_fired_at = @now, last_jobs = @jobs::bigint[] WHERE name = @name;
+
+-- name: ScheduleFailed :exec
+-- Records a failure, to be tried again at @retry_at.
+UPDATE belfry.schedules
+   SET failures = failures + 1, last_error = left(@error::text, 2000), retry_at = @retry_at, failing_since = coalesce(failing_since, @now)
+ WHERE name = @name;
+
+-- name: QueryBegin :exec
+-- Within a savepoint, prepares for the operator's query: nothing is written, no
+-- statement outlasts the deadline, and the query can ask for its occurrence.
+SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('belfry.occurrence', @occurrence::text, true);
+
+-- name: QueryRows :many
+-- Runs the operator's query, put in place of the mark: a JSON object a row, one row
+-- more than is allowed, and of each as many characters as show that it is too long.
+SELECT left(row_to_json(q)::text, 65537)
+  FROM (
+/* query */
+       ) q
+ LIMIT 101;

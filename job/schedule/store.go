@@ -1,0 +1,342 @@
+package schedule
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/job"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// storeTimeout bounds each transaction of a Store.
+const storeTimeout = 15 * time.Second
+
+// Source says where a schedule is defined.
+type Source string
+
+// The sources; the values are those of schedules.source.
+const (
+	FromConfig   Source = "config"   // the configuration file
+	FromDatabase Source = "database" // SQL, a command, Go
+)
+
+// Schedule is one row of belfry.schedules: a definition and how it goes. Instants are
+// the database's, in UTC.
+type Schedule struct {
+	Definition
+	Source       Source     `json:"source" db:"source"`
+	PausedAt     *time.Time `json:"paused_at" db:"paused_at"` // nil: not paused
+	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
+	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
+	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`               // occurrences after it count
+	NextAt       *time.Time `json:"next_at" db:"next_at"`                 // nil: paused, or not looked at since it was made or changed
+	RetryAt      *time.Time `json:"retry_at" db:"retry_at"`               // nil: not failing
+	FailingSince *time.Time `json:"failing_since" db:"failing_since"`     // of the occurrence at NextAt
+	LastAt       *time.Time `json:"last_at" db:"last_at"`                 // the last occurrence that fired
+	LastFiredAt  *time.Time `json:"last_fired_at" db:"last_fired_at"`     // when it did, or RunNow
+	LastJobs     []int64    `json:"last_jobs" db:"last_jobs"`             // what that enqueued
+	LastError    string     `json:"last_error,omitempty" db:"last_error"` // empty: the last attempt succeeded
+	Failures     int        `json:"failures" db:"failures"`               // attempts since the last firing
+	Fired        int64      `json:"fired" db:"fired"`                     // firings in all
+	Skipped      int64      `json:"skipped" db:"skipped"`                 // occurrences dropped in all
+	CreatedAt    time.Time  `json:"created_at" db:"created_at"`
+	UpdatedAt    time.Time  `json:"updated_at" db:"updated_at"` // of the definition
+}
+
+// Next returns the schedule's first n occurrences after an instant, as if it were not
+// paused.
+func (s Schedule) Next(after time.Time, n int) ([]time.Time, error) {
+	return s.Definition.Next(s.CreatedAt, after, n)
+}
+
+// tidy brings a row as it was read into the form that people write.
+func (s *Schedule) tidy() {
+	for _, text := range []*string{&s.Every, &s.After} {
+		if d, err := time.ParseDuration(*text); err == nil {
+			*text = spanText(d)
+		}
+	}
+	s.Definition = s.withDefaults()
+	s.ArmedAt, s.CreatedAt, s.UpdatedAt = s.ArmedAt.UTC(), s.CreatedAt.UTC(), s.UpdatedAt.UTC()
+	for _, at := range []*time.Time{s.PausedAt, s.NextAt, s.RetryAt, s.FailingSince, s.LastAt, s.LastFiredAt} {
+		if at != nil {
+			*at = at.UTC()
+		}
+	}
+}
+
+// Event is one entry of a schedule's timeline.
+type Event struct {
+	ID     int64           `json:"id" db:"id"`
+	At     time.Time       `json:"at" db:"at"`
+	Kind   string          `json:"kind" db:"kind"` // created, changed, removed, paused, resumed, fired, skipped or failed
+	Actor  string          `json:"actor" db:"actor"`
+	Reason string          `json:"reason" db:"reason"`
+	Detail json.RawMessage `json:"detail" db:"detail"`
+}
+
+// Store reads schedules and carries out operators' acts, each in a transaction of its
+// own that takes 15 seconds at the most, RunNow 30. When the error of an act is
+// job.ErrUnreachable it may have happened. A Store is safe for concurrent use.
+type Store struct{ pool *pgxpool.Pool }
+
+// NewStore returns a Store over pool, which stays the caller's to close.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// inTx runs do in one short transaction.
+func inTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return mapError(pgx.BeginTxFunc(ctx, pool, readCommitted(), func(tx pgx.Tx) error {
+		if err := deadlines(ctx, tx, limit); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	}))
+}
+
+func readCommitted() pgx.TxOptions {
+	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+}
+
+// deadlines sets the transaction's: a lock wait may take four fifths of limit.
+func deadlines(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
+	_, err := tx.Exec(ctx, queries.SQL("TxBegin"), pgx.StrictNamedArgs{
+		"lock_timeout_ms": fmt.Sprint((limit * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(limit.Milliseconds()),
+	})
+	return err
+}
+
+// actor says who acts in the rest of the transaction.
+func actor(ctx context.Context, tx pgx.Tx, act job.Act) error {
+	_, err := tx.Exec(ctx, queries.SQL("ActorSet"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason})
+	return err
+}
+
+// List returns every schedule, by name.
+func (s *Store) List(ctx context.Context) (list []Schedule, err error) {
+	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("ScheduleList"))
+		if err != nil {
+			return fmt.Errorf("list schedules: %w", err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Schedule]); err != nil {
+			return fmt.Errorf("list schedules: %w", err)
+		}
+		return nil
+	})
+	for i := range list {
+		list[i].tidy()
+	}
+	return list, err
+}
+
+// Get returns one schedule, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, name string) (one Schedule, err error) {
+	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		one, err = get(ctx, tx, name)
+		return err
+	})
+	return one, err
+}
+
+func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
+	rows, err := tx.Query(ctx, queries.SQL("ScheduleGet"), pgx.StrictNamedArgs{"name": name})
+	if err != nil {
+		return Schedule{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	one, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Schedule])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Schedule{}, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return Schedule{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	one.tidy()
+	return one, nil
+}
+
+// Events returns a schedule's timeline after event afterID (0: from the start), oldest
+// first, at most limit entries (0: 1,000). A schedule that was removed has one too.
+func (s *Store) Events(ctx context.Context, name string, afterID int64, limit int) (list []Event, err error) {
+	if limit <= 0 {
+		limit = 1000
+	}
+	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("ScheduleEvents"), pgx.StrictNamedArgs{"name": name, "after_id": afterID, "limit": limit})
+		if err != nil {
+			return fmt.Errorf("events of schedule %s: %w", name, err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Event]); err != nil {
+			return fmt.Errorf("events of schedule %s: %w", name, err)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Change says what Put did.
+type Change string
+
+// What Put may have done.
+const (
+	Created   Change = "created"
+	Changed   Change = "changed"
+	Unchanged Change = "unchanged"
+)
+
+// Put makes the schedule of d's name be d. A pause, and what was recorded of firings,
+// stay; a new timetable counts from now on. A schedule from another source stays as it
+// is and is a *SourceError; bad input is what Validate says, or a *job.InvalidError.
+func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Act) (change Change, err error) {
+	if err := d.Validate(""); err != nil {
+		return "", fmt.Errorf("schedule %s: %w", d.Name, err)
+	}
+	d = d.withDefaults()
+	template, err := json.Marshal(d.Template)
+	if err != nil {
+		return "", fmt.Errorf("schedule %s: %w", d.Name, err)
+	}
+	args := pgx.StrictNamedArgs{
+		"name": d.Name, "source": string(source), "cron": d.Cron, "every": d.Every, "time_zone": d.TimeZone, "template": string(template),
+		"query": d.Query, "missed": string(d.Missed), "missed_after": d.After,
+	}
+	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		if err := actor(ctx, tx, act); err != nil {
+			return err
+		}
+		var created bool
+		err := tx.QueryRow(ctx, queries.SQL("SchedulePut"), args).Scan(&created)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			change = Unchanged
+			is, err := get(ctx, tx, d.Name)
+			if err == nil && is.Source != source {
+				err = &SourceError{Name: d.Name, Is: is.Source}
+			}
+			return err
+		case err != nil:
+			return fmt.Errorf("schedule %s: %w", d.Name, err)
+		case created:
+			change = Created
+		default:
+			change = Changed
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return change, nil
+}
+
+// Synced is what SyncConfig did, by name.
+type Synced struct{ Created, Changed, Unchanged []string }
+
+// SyncConfig makes the definitions of a configuration file schedules from FromConfig,
+// each in a transaction of its own; the errors of those that are refused are joined.
+// Schedules that are missing from the file stay: a node that runs without the file must
+// not take them away. Any number of nodes may do so at once.
+func (s *Store) SyncConfig(ctx context.Context, list []Definition, act job.Act) (done Synced, err error) {
+	var problems []error
+	for _, d := range list {
+		change, err := s.Put(ctx, d, FromConfig, act)
+		switch change {
+		case Created:
+			done.Created = append(done.Created, d.Name)
+		case Changed:
+			done.Changed = append(done.Changed, d.Name)
+		case Unchanged:
+			done.Unchanged = append(done.Unchanged, d.Name)
+		}
+		if err != nil {
+			problems = append(problems, err)
+		}
+		if errors.Is(err, job.ErrUnreachable) || ctx.Err() != nil {
+			break
+		}
+	}
+	return done, errors.Join(problems...)
+}
+
+// Remove deletes a schedule, or is ErrNotFound. Its jobs and events stay. One from the
+// configuration file comes back at the next SyncConfig unless it goes from there too.
+func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
+	return inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		if err := actor(ctx, tx, act); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, queries.SQL("ScheduleRemove"), pgx.StrictNamedArgs{"name": name})
+		if err == nil && tag.RowsAffected() == 0 {
+			err = ErrNotFound
+		}
+		if err != nil {
+			return fmt.Errorf("remove schedule %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// Pause holds a schedule: none of its occurrences fires until Resume. Pausing a paused
+// schedule changes nothing. It waits for a firing in progress.
+func (s *Store) Pause(ctx context.Context, name string, act job.Act) (Schedule, error) {
+	return s.turn(ctx, queries.SQL("SchedulePause"), name, act)
+}
+
+// Resume lets a paused schedule go on with the first occurrence after now.
+func (s *Store) Resume(ctx context.Context, name string, act job.Act) (Schedule, error) {
+	return s.turn(ctx, queries.SQL("ScheduleResume"), name, act)
+}
+
+func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (one Schedule, err error) {
+	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, statement, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
+		if err != nil {
+			return fmt.Errorf("schedule %s: %w", name, err)
+		}
+		one, err = get(ctx, tx, name)
+		return err
+	})
+	return one, err
+}
+
+// RunNow fires a schedule once more, at once, paused or not, and returns the jobs it
+// enqueued; none when the query has no rows. The timetable stays as it is. What is wrong
+// with the query or a row is the error, and nothing is enqueued. Repeated after
+// job.ErrUnreachable it may fire twice.
+func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []int64, err error) {
+	err = inTx(ctx, s.pool, fireTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		if err := actor(ctx, tx, act); err != nil {
+			return err
+		}
+		l, err := lock(ctx, tx, "ScheduleLockNow", pgx.StrictNamedArgs{"name": name})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("run schedule %s: %w", name, ErrNotFound)
+		}
+		if err != nil {
+			return fmt.Errorf("run schedule %s: %w", name, err)
+		}
+		key := "schedule:" + name + ":run:" + l.Now.UTC().Format("2006-01-02T15:04:05.000000Z")
+		if jobs, err = l.enqueue(ctx, tx, l.Now, key); err != nil {
+			return fmt.Errorf("run schedule %s: %w", name, err)
+		}
+		_, err = tx.Exec(ctx, queries.SQL("ScheduleRan"), pgx.StrictNamedArgs{"name": name, "now": l.Now, "jobs": jobs})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
