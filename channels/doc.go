@@ -46,6 +46,11 @@
 //  5. A circle is what belfry.distance_m says it is: great-circle metres on a
 //     sphere, the edge included, through the 180° meridian and the poles.
 //
+// An Inspection reads the other way round: how every channel stands to an audience,
+// for an audit. For belfry.channels updated_at follows whatever an audience looks at,
+// by a trigger; another relation says when its channels were made and changed by
+// columns created_at and updated_at of type timestamptz, or not at all.
+//
 // A Walk keeps no position: reading a page again after a rollback is safe, and
 // resuming after a crash is Open with the stored cursor and bound.
 //

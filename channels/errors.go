@@ -19,6 +19,8 @@ var (
 	ErrNoSegment = errors.New("no such segment")
 	// ErrSegmentExists: a segment of that name exists already.
 	ErrSegmentExists = errors.New("the segment exists already")
+	// ErrNoChannel: no channel has that id or external id.
+	ErrNoChannel = errors.New("no such channel")
 	// ErrNotOwn: the operation writes channels, and channels.relation names a
 	// relation that is not belfry's to write.
 	ErrNotOwn = errors.New("only belfry.channels can be written")

@@ -48,6 +48,10 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			args["after"], args["bound"], args["limit"] = int64(10000), int64(50000), 1000
 			return args
 		}
+		segment, err := store.Inspect(b.ctx, b.pool, InSegment("s"))
+		require.NoError(t, err)
+		standing := circle.filterArgs()
+		standing["segment"] = "s"
 		slice := circle.filterArgs()
 		slice["ids"] = []int64{1, 2, 3, 500, 20000}
 		candidates := circle.circleArgs()
@@ -65,6 +69,7 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			{"PageChannels", everyone.pageChannels, window(everyone.filterArgs())},
 			{"SliceChannels", circle.sliceChannels, slice},
 			{"SegmentChannels", everyone.segmentChannels, window(pgx.StrictNamedArgs{"segment": "s", "platforms": nil})},
+			{"Standings", segment.page, window(standing)},
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
 			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
 		} {

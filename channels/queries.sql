@@ -415,3 +415,25 @@ WHERE s.segment = @segment AND s.channel_id IN (SELECT i.id FROM pg_temp.belfry_
 INSERT INTO belfry.segment_members (segment, channel_id)
 SELECT @segment, i.id FROM pg_temp.belfry_member_ids i WHERE i.id IS NOT NULL GROUP BY i.id ORDER BY i.id
 ON CONFLICT (segment, channel_id) DO NOTHING;
+
+-- name: Standings :many
+-- Every key of a page in id order: whether it is active, whether the audience would
+-- hold it if it were, and when it was made and changed (NULL: the relation does not
+-- say). A list is not looked at. @platforms, @segment and all of the circle may be
+-- NULL. Relies on the index on id and segment_members_pkey; the LIMITs keep it to one
+-- look-up per key.
+SELECT p.id, coalesce(p.active, false),
+       coalesce((@platforms::text[] IS NULL OR p.platform = ANY (@platforms::text[]))
+            AND (@radius_m::float8 IS NULL
+                 OR ((p.location <@ @box_1::box OR p.location <@ @box_2::box)
+                     AND belfry.distance_m(p.location, @center::point) <= @radius_m::float8))
+            AND (@segment::text IS NULL
+                 OR (SELECT true FROM belfry.segment_members s WHERE s.segment = @segment AND s.channel_id = p.id LIMIT 1)), false),
+       p.created_at, p.updated_at
+FROM (
+    SELECT c.id, c.active, c.platform, {{location}} AS location, {{created_at}} AS created_at, {{updated_at}} AS updated_at
+    FROM {{relation}} c
+    WHERE c.id > @after::bigint AND c.id <= @bound::bigint
+    ORDER BY c.id
+    LIMIT @limit
+) p;

@@ -1,3 +1,6 @@
+-- Back to notifications and messages that stay as they were written: no recall, no
+-- rule of what may be sent, no retention.
+
 CREATE OR REPLACE FUNCTION belfry.jobs_record_recall() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

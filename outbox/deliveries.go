@@ -1,0 +1,130 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+// deliveriesTime is how long Deliveries counts; deliveriesKeys is one statement's
+// share.
+const (
+	deliveriesTime = 2 * time.Second
+	deliveriesKeys = 20000
+)
+
+// Counts is what has become of a job's rows.
+type Counts struct {
+	// Messages by status.
+	Pending    int64 `json:"pending"`
+	Queued     int64 `json:"queued"`
+	Processing int64 `json:"processing"`
+	Sent       int64 `json:"sent"`
+	Dead       int64 `json:"dead"`
+	Cancelled  int64 `json:"cancelled"`
+	// Held are those of Pending and Queued that are not sent because the job is
+	// ABORTED: all or none.
+	Held int64 `json:"held"`
+	// Notifications. Withdrawn ones count as nothing else.
+	Unread    int64 `json:"unread"`
+	Read      int64 `json:"read"`
+	Withdrawn int64 `json:"withdrawn"`
+	// Complete tells that all rows were counted. Otherwise the time was over, and the
+	// counts are those of the channels up to UpTo; an audit counts to the end.
+	Complete bool  `json:"complete"`
+	UpTo     int64 `json:"up_to"`
+}
+
+// Deliveries counts a job's messages and notifications for at most about two
+// seconds, in statements of bounded size. Jobs of other types than inbox and push
+// are counted for the messages they may have written. job.ErrNotFound when there is
+// no such job.
+func Deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64) (Counts, error) {
+	c, err := deliveries(ctx, pool, jobID, time.Now().Add(deliveriesTime))
+	if err != nil {
+		return c, fmt.Errorf("deliveries of job %d: %w", jobID, err)
+	}
+	return c, nil
+}
+
+func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time.Time) (c Counts, err error) {
+	j, err := job.NewStore(pool).Get(ctx, jobID)
+	if err != nil {
+		return c, err
+	}
+	step := messageCounts
+	high := int64(math.MaxInt64)
+	if j.Type == TypeInbox {
+		step = notificationCounts
+		if high, err = strconv.ParseInt(j.Cursor, 10, 64); err != nil {
+			return Counts{Complete: true}, nil //nolint:nilerr // no cursor, no row (I3)
+		}
+	}
+	after := int64(math.MinInt64)
+	for !c.Complete {
+		var last *int64
+		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+			last, err = step(ctx, tx, &c, pgx.StrictNamedArgs{"job_id": jobID, "after": after, "keys": deliveriesKeys}, high)
+			return err
+		})
+		switch {
+		case err != nil:
+			return c, err
+		case last == nil:
+			c.Complete = true
+		default:
+			after, c.UpTo = *last, *last
+		}
+		if !c.Complete && time.Now().After(until) {
+			break
+		}
+	}
+	if j.Status == job.Aborted {
+		c.Held = c.Pending + c.Queued
+	}
+	return c, nil
+}
+
+func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, _ int64) (last *int64, err error) {
+	var keys, pending, queued, processing, sent, dead, cancelled int64
+	err = tx.QueryRow(ctx, queries.SQL("DeliveryCounts"), args).Scan(&keys, &last, &pending, &queued, &processing, &sent, &dead, &cancelled)
+	c.Pending += pending
+	c.Queued += queued
+	c.Processing += processing
+	c.Sent += sent
+	c.Dead += dead
+	c.Cancelled += cancelled
+	return last, err
+}
+
+func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, high int64) (last *int64, err error) {
+	args["bound"] = high
+	rows, err := tx.Query(ctx, queries.SQL("NotificationSlice"), args)
+	if err != nil {
+		return nil, err
+	}
+	var id int64
+	var state *string
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, new(string)}, func() error {
+		key := id
+		last = &key
+		switch {
+		case state == nil:
+		case Reason(*state) == ReasonWithdrawn:
+			c.Withdrawn++
+		case Reason(*state) == ReasonRead:
+			c.Read++
+		default:
+			c.Unread++
+		}
+		return nil
+	})
+	return last, err
+}

@@ -1,0 +1,74 @@
+package outbox_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The statements that go through a whole job, or through all notifications, keep
+// plans whose cost is bounded by their step, on tables with other jobs in them.
+func TestQueries_StepsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	var ids []int64
+	for range 10 {
+		ids = append(ids, b.rest(t, outbox.TypeInbox, 10000, job.Processed), b.rest(t, outbox.TypePush, 10000, job.Aborted))
+	}
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
+	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
+	for _, table := range []string{"notifications", "messages", "jobs", "events"} {
+		b.exec(t, "VACUUM (ANALYZE) belfry."+table)
+	}
+	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		args := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000}
+		for k, v := range more {
+			args[k] = v
+		}
+		return args
+	}
+	bound := pgx.StrictNamedArgs{"bound": int64(9000)}
+	list := pgx.StrictNamedArgs{"seconds": 3600.0, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_id": int64(0), "jobs": 100}
+	var out strings.Builder
+	b.explain(t, &out, "MessageRecall", step(bound))
+	b.explain(t, &out, "NotificationRecall", step(bound))
+	b.explain(t, &out, "DeliveryCounts", step(nil))
+	b.explain(t, &out, "MessageSlice", step(bound))
+	b.explain(t, &out, "NotificationSlice", step(bound))
+	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})
+	b.explain(t, &out, "MessagePrune", step(nil))
+	b.explain(t, &out, "MessagesPrunable", step(nil))
+	b.explain(t, &out, "NotificationPrune", pgx.StrictNamedArgs{"job_ids": []int64{ids[0], ids[2]}, "after": int64(2000), "keys": 1000})
+	b.explain(t, &out, "RetentionWalkBegin", pgx.StrictNamedArgs{"seconds": 3600.0, "jobs": 100})
+	b.explain(t, &out, "JobsWithOldMessages", list)
+	b.explain(t, &out, "JobsPrunable", list)
+	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "keys": 100})
+	b.plan(t, &out, "a relay's claim", claim)
+	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND owner = 'relay'`)
+	for _, table := range []string{"notifications", "messages"} {
+		require.NotContains(t, out.String(), "Seq Scan on "+table)
+	}
+	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
+		golden(t, "explain.golden", out.String())
+	}
+}
+
+func (b *bundle) explain(t *testing.T, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
+	t.Helper()
+	b.plan(t, out, name, outbox.Statement(name), args)
+}
+
+func (b *bundle) plan(t *testing.T, out *strings.Builder, name, sql string, args ...any) {
+	t.Helper()
+	rows, err := b.db.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+sql, args...)
+	require.NoError(t, err, name)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err, name)
+	out.WriteString("# " + name + "\n" + strings.Join(plan, "\n") + "\n")
+}

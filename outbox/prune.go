@@ -1,0 +1,390 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+const (
+	// walkJobs is how many jobs one walk through the notifications is about at most.
+	walkJobs = 100
+	// pruneJobs is how many jobs are listed at once.
+	pruneJobs = 100
+)
+
+// Pruned counts what a prune deleted.
+type Pruned struct {
+	Notifications int64 `json:"notifications"`
+	Messages      int64 `json:"messages"`
+	Jobs          int64 `json:"jobs"`
+	Events        int64 `json:"events"`
+}
+
+func (p Pruned) plus(q Pruned) Pruned {
+	return Pruned{p.Notifications + q.Notifications, p.Messages + q.Messages, p.Jobs + q.Jobs, p.Events + q.Events}
+}
+
+// PruneOptions are who prunes and who watches.
+type PruneOptions struct {
+	// DryRun counts what would be deleted and writes nothing. Notifications are counted
+	// by the sums of their jobs; those of job types of the user's own are not.
+	DryRun bool
+	Act    job.Act
+	// Observe, unless nil, is called after each step with the counts so far.
+	Observe func(Pruned)
+}
+
+// Prune deletes what is older than r says, of jobs at rest only, in transactions of
+// about r.StepRows rows with a pause as long as each took, so that it has half a
+// connection's time at the most. The connection's role must own the schema.
+//
+// Before a job's first row goes, jobs.retention_at is set: from then on the job
+// cannot be resumed, retried or have skipped recipients tried again. Of its messages
+// those stay that may still be sent, and with them the job. A job's own row goes when
+// none of its rows is left and it is older than r.Jobs.
+//
+// Any number of nodes may prune at once: they share the walk through the
+// notifications, and elsewhere pass over rows that another has locked. With an error,
+// or when the process is killed, what was committed stays deleted and the next prune
+// goes on. One event tells what each call deleted, written with its first step and
+// raised with each later one. Pruned is what this call knows to be committed.
+func Prune(ctx context.Context, pool *pgxpool.Pool, r Retention, o PruneOptions) (Pruned, error) {
+	if err := r.Validate(); err != nil {
+		return Pruned{}, err
+	}
+	p := prune{pool: pool, retention: r, options: o}
+	for _, part := range []struct {
+		name  string
+		age   time.Duration
+		do    func(context.Context) error
+		count func(context.Context) error
+	}{
+		{"messages", r.Messages, p.messages, p.messages},
+		{"notifications", r.Notifications, p.notifications, p.countNotifications},
+		{"jobs", r.Jobs, p.jobs, p.jobs},
+		{"events", r.Events, p.events, p.countEvents},
+	} {
+		do := part.do
+		if o.DryRun {
+			do = part.count
+		}
+		if part.age == 0 {
+			continue
+		}
+		if err := do(ctx); err != nil {
+			return p.done, fmt.Errorf("prune %s: %w", part.name, err)
+		}
+	}
+	return p.done, nil
+}
+
+// prune is one call of Prune.
+type prune struct {
+	pool      *pgxpool.Pool
+	retention Retention
+	options   PruneOptions
+	done      Pruned
+	event     int64 // 0: nothing was deleted yet
+}
+
+// step is one transaction and the pause after it. What it deletes is in the event
+// when it commits.
+func (p *prune) step(ctx context.Context, do func(context.Context, pgx.Tx) (Pruned, error)) error {
+	began := time.Now()
+	var sum Pruned
+	var event int64
+	err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		deleted, err := do(ctx, tx)
+		if err != nil {
+			return err
+		}
+		sum, event = p.done.plus(deleted), p.event
+		if p.options.DryRun || deleted == (Pruned{}) {
+			return nil
+		}
+		event, err = p.record(ctx, tx, sum)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.done, p.event = sum, event
+	if p.options.Observe != nil {
+		p.options.Observe(p.done)
+	}
+	return pause(ctx, time.Since(began))
+}
+
+func (p *prune) record(ctx context.Context, tx pgx.Tx, sum Pruned) (event int64, err error) {
+	encoded, err := json.Marshal(sum)
+	if err != nil {
+		return 0, err
+	}
+	if p.event != 0 {
+		_, err = tx.Exec(ctx, queries.SQL("RetentionRecordMore"), pgx.StrictNamedArgs{"id": p.event, "deleted": string(encoded)})
+		return p.event, err
+	}
+	err = tx.QueryRow(ctx, queries.SQL("RetentionRecord"), pgx.StrictNamedArgs{
+		"actor": p.options.Act.Actor, "reason": p.options.Act.Reason, "deleted": string(encoded),
+	}).Scan(&event)
+	return event, err
+}
+
+// ended is a job at rest.
+type ended struct {
+	id   int64
+	at   time.Time
+	kind string
+}
+
+// eachJob calls do for every job that a listing statement selects, in its order.
+func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration, do func(context.Context, ended) error) error {
+	after := ended{at: time.Time{}.AddDate(1, 0, 0), id: math.MinInt64}
+	for {
+		var list []ended
+		err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{
+				"seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
+			})
+			if err != nil {
+				return err
+			}
+			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e ended, err error) {
+				err = row.Scan(&e.id, &e.at, &e.kind)
+				return e, err
+			})
+			return err
+		})
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, e := range list {
+			if err := do(ctx, e); err != nil {
+				return fmt.Errorf("job %d: %w", e.id, err)
+			}
+		}
+		after = list[len(list)-1]
+	}
+}
+
+// messages deletes the messages of old jobs, job by job.
+func (p *prune) messages(ctx context.Context) error {
+	return p.eachJob(ctx, queries.SQL("JobsWithOldMessages"), p.retention.Messages, func(ctx context.Context, e ended) error {
+		if p.options.DryRun {
+			return p.countMessages(ctx, e)
+		}
+		if going, err := p.mark(ctx, e.id, p.retention.Messages); err != nil || !going {
+			return err
+		}
+		for last := new(int64(math.MinInt64)); last != nil; {
+			err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+				after := *last
+				err = tx.QueryRow(ctx, queries.SQL("MessagePrune"), pgx.StrictNamedArgs{
+					"job_id": e.id, "after": after, "keys": p.retention.StepRows,
+				}).Scan(&last, &d.Messages)
+				return d, err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if e.kind != TypePush {
+			return nil
+		}
+		return inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+			return p.markPruned(ctx, tx, []int64{e.id})
+		})
+	})
+}
+
+// mark makes a job's rest final before anything of it is deleted. It is not going
+// when the job went on meanwhile.
+func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bool, err error) {
+	err = inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, queries.SQL("JobMarkRetention"), pgx.StrictNamedArgs{"id": id, "seconds": age.Seconds()})
+		going = tag.RowsAffected() > 0
+		return err
+	})
+	return going, err
+}
+
+func (p *prune) markPruned(ctx context.Context, tx pgx.Tx, ids []int64) error {
+	_, err := tx.Exec(ctx, queries.SQL("JobsMarkPruned"), pgx.StrictNamedArgs{"ids": ids})
+	return err
+}
+
+func (p *prune) countMessages(ctx context.Context, e ended) error {
+	var all, old int64
+	for last := new(int64(math.MinInt64)); last != nil; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			var keys int64
+			err = tx.QueryRow(ctx, queries.SQL("MessagesPrunable"), pgx.StrictNamedArgs{
+				"job_id": e.id, "after": *last, "keys": p.retention.StepRows,
+			}).Scan(&last, &keys, &d.Messages)
+			all, old = all+keys, old+d.Messages
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if all == old && p.retention.Jobs > 0 && e.kind == TypePush && time.Since(e.at) > p.retention.Jobs {
+		p.done.Jobs++
+	}
+	return nil
+}
+
+// notifications goes on with the walk that is on, and begins others until nothing is
+// old enough or another node is at it.
+func (p *prune) notifications(ctx context.Context) error {
+	for {
+		var found, more bool
+		retries := 0
+		for found = true; found; {
+			var left int64
+			err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+				found, left, d.Notifications, err = p.walkStep(ctx, tx)
+				return d, err
+			})
+			if err != nil {
+				return err
+			}
+			if left == 0 {
+				retries = 0
+			} else if retries++; retries > recallRetries {
+				return fmt.Errorf("%w: %d of them", ErrRowsLocked, left)
+			} else if err := pause(ctx, recallRetry); err != nil {
+				return err
+			}
+		}
+		err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+			more, err = p.beginWalk(ctx, tx)
+			return err
+		})
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// beginWalk begins a walk unless one is on, which another node is moving then.
+func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error) {
+	var on bool
+	if err := tx.QueryRow(ctx, queries.SQL("RetentionWalkExists")).Scan(&on); err != nil || on {
+		return false, err
+	}
+	var jobs int
+	err = tx.QueryRow(ctx, queries.SQL("RetentionWalkBegin"), pgx.StrictNamedArgs{"seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
+	return jobs > 0, err
+}
+
+// walkStep is one step of the walk. found is false when there is none to move.
+func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, deleted int64, err error) {
+	var ids []int64
+	var after, most int64
+	err = tx.QueryRow(ctx, queries.SQL("RetentionWalk")).Scan(&ids, &after, &most)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, 0, 0, nil
+	}
+	if err != nil {
+		return false, 0, 0, err
+	}
+	var last *int64
+	err = tx.QueryRow(ctx, queries.SQL("NotificationPrune"), pgx.StrictNamedArgs{
+		"job_ids": ids, "after": after, "keys": max(1, int64(p.retention.StepRows)/max(1, most)),
+	}).Scan(&last, &deleted, &left)
+	switch {
+	case err != nil || left > 0:
+	case last != nil:
+		_, err = tx.Exec(ctx, queries.SQL("RetentionWalkMove"), pgx.StrictNamedArgs{"after": *last})
+	default:
+		if err = p.markPruned(ctx, tx, ids); err == nil {
+			_, err = tx.Exec(ctx, queries.SQL("RetentionWalkEnd"))
+		}
+	}
+	return true, left, deleted, err
+}
+
+func (p *prune) countNotifications(ctx context.Context) error {
+	jobs := p.retention.Jobs
+	if jobs == 0 {
+		jobs = maxRetention
+	}
+	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+		err = tx.QueryRow(ctx, queries.SQL("NotificationsPrunable"), pgx.StrictNamedArgs{
+			"seconds": p.retention.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
+		}).Scan(&d.Notifications, &d.Jobs)
+		return d, err
+	})
+}
+
+// jobs deletes the rows of old jobs, what hangs on them first and in steps.
+func (p *prune) jobs(ctx context.Context) error {
+	return p.eachJob(ctx, queries.SQL("JobsPrunable"), p.retention.Jobs, func(ctx context.Context, e ended) error {
+		if p.options.DryRun {
+			p.done.Jobs++
+			return nil
+		}
+		if going, err := p.mark(ctx, e.id, p.retention.Jobs); err != nil || !going {
+			return err
+		}
+		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.retention.StepRows}
+		for _, statement := range []string{queries.SQL("JobSkipsPrune"), queries.SQL("JobEventsPrune")} {
+			for full := true; full; {
+				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
+					tag, err := tx.Exec(ctx, statement, args)
+					full = tag.RowsAffected() == int64(p.retention.StepRows)
+					return Pruned{}, err
+				})
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			tag, err := tx.Exec(ctx, queries.SQL("JobPrune"), pgx.StrictNamedArgs{"id": e.id, "seconds": p.retention.Jobs.Seconds()})
+			d.Jobs = tag.RowsAffected()
+			return d, err
+		})
+	})
+}
+
+// events deletes old events that belong to no job.
+func (p *prune) events(ctx context.Context) error {
+	for more := true; more; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			err = tx.QueryRow(ctx, queries.SQL("EventsPrune"), pgx.StrictNamedArgs{
+				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows,
+			}).Scan(&d.Events, &more)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *prune) countEvents(ctx context.Context) error {
+	for last := new(int64(math.MinInt64)); last != nil; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			err = tx.QueryRow(ctx, queries.SQL("EventsPrunable"), pgx.StrictNamedArgs{
+				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows, "after": *last,
+			}).Scan(&last, &d.Events)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

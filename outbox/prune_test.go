@@ -1,0 +1,253 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+const day = 24 * time.Hour
+
+// month keeps everything for 30 days and deletes in small steps.
+func month() outbox.Retention {
+	r := outbox.DefaultRetention()
+	r.Notifications, r.Messages, r.Jobs, r.Events = 30*day, 30*day, 30*day, 30*day
+	r.StepRows = 100
+	return r
+}
+
+func (b *bundle) rows(t require.TestingT, id int64) int64 {
+	return one[int64](t, b, `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1) + (SELECT count(*) FROM belfry.notifications WHERE job_id = $1)`, id)
+}
+
+func (b *bundle) exists(t require.TestingT, id int64) bool {
+	return one[bool](t, b, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE id = $1)`, id)
+}
+
+// deletedByEvents is what the events of retention say.
+func (b *bundle) deletedByEvents(t require.TestingT) (sum outbox.Pruned, events int) {
+	list, err := b.jobs.ControlEvents(context.Background(), "retention", "", 0, 0)
+	require.NoError(t, err)
+	for _, e := range list {
+		var detail struct{ Deleted outbox.Pruned }
+		require.NoError(t, json.Unmarshal(e.Detail, &detail))
+		sum.Notifications += detail.Deleted.Notifications
+		sum.Messages += detail.Deleted.Messages
+		sum.Jobs += detail.Deleted.Jobs
+		sum.Events += detail.Deleted.Events
+	}
+	return sum, len(list)
+}
+
+func TestPrune_DeletesWhatIsOldAndAtRest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	oldInbox := b.rest(t, outbox.TypeInbox, 250, job.Processed)
+	oldPush := b.rest(t, outbox.TypePush, 250, job.Processed)
+	oldFailed := b.rest(t, outbox.TypeInbox, 120, job.Failed)
+	oldEmpty := b.rest(t, outbox.TypePush, 0, job.Aborted)
+	newInbox := b.rest(t, outbox.TypeInbox, 300, job.Processed)
+	newPush := b.rest(t, outbox.TypePush, 10, job.Aborted)
+	resumed := b.rest(t, outbox.TypeInbox, 260, job.Aborted)
+	b.states(t, oldPush, "SENT", "DEAD", "CANCELLED")
+	b.old(t, "31 days", oldInbox, oldPush, oldFailed, oldEmpty, resumed)
+	b.old(t, "29 days", newInbox, newPush)
+	b.exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, resumed)
+	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, g, g, 'x' FROM generate_series(1, 230) g`, oldFailed)
+	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => g) FROM generate_series(250, 0, -1) g`)
+
+	want := outbox.Pruned{Notifications: 370, Messages: 250, Jobs: 4, Events: 221}
+	would, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, want, would, "a dry run tells what a prune does")
+	require.EqualValues(t, 250, b.rows(t, oldInbox), "and does nothing")
+
+	var seen []outbox.Pruned
+	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann, Observe: func(p outbox.Pruned) { seen = append(seen, p) }})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, want, seen[len(seen)-1])
+	for i := 1; i < len(seen); i++ {
+		require.LessOrEqual(t, seen[i].Messages-seen[i-1].Messages, int64(100), "I13: a step is bounded")
+		require.LessOrEqual(t, seen[i].Notifications-seen[i-1].Notifications, int64(100))
+		require.LessOrEqual(t, seen[i].Events-seen[i-1].Events, int64(100))
+	}
+	for _, id := range []int64{oldInbox, oldPush, oldFailed, oldEmpty} {
+		require.False(t, b.exists(t, id))
+		require.Zero(t, b.rows(t, id))
+	}
+	for id, rows := range map[int64]int64{newInbox: 300, newPush: 10, resumed: 260} {
+		require.True(t, b.exists(t, id))
+		require.Equal(t, rows, b.rows(t, id))
+	}
+	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.retention_walks`))
+	sum, events := b.deletedByEvents(t)
+	require.Equal(t, want, sum)
+	require.Equal(t, 1, events)
+	require.Equal(t, "ann wrong text", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.events WHERE subject = 'retention'`))
+
+	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann})
+	require.NoError(t, err)
+	require.Zero(t, got)
+	_, events = b.deletedByEvents(t)
+	require.Equal(t, 1, events, "a prune that deletes nothing writes nothing")
+}
+
+// I10: retention deletes no message that may still be sent, but by an abort that is
+// old itself; and what it has touched does not go on.
+func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	states := []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"}
+	done := b.rest(t, outbox.TypePush, 60, job.Processed)
+	failed := b.rest(t, outbox.TypePush, 60, job.Failed)
+	aborted := b.rest(t, outbox.TypePush, 60, job.Aborted)
+	for _, id := range []int64{done, failed, aborted} {
+		b.states(t, id, states...)
+	}
+	b.old(t, "40 days", done, failed, aborted)
+	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Pruned{Messages: 30 + 30 + 50}, got)
+	for _, id := range []int64{done, failed} {
+		require.Equal(t, map[string]int{"PENDING": 10, "QUEUED": 10, "PROCESSING": 10}, b.statuses(t, id))
+		require.EqualValues(t, 30, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
+	}
+	require.Equal(t, map[string]int{"PROCESSING": 10}, b.statuses(t, aborted), "a relay has them")
+
+	for _, act := range []func() error{
+		func() error { _, err := b.jobs.Resume(t.Context(), aborted, ann); return err },
+		func() error { _, err := b.jobs.Retry(t.Context(), failed, ann); return err },
+		func() error {
+			_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, aborted)
+			return err
+		},
+	} {
+		require.ErrorContains(t, act(), "retention deletes its rows since")
+	}
+	_, err = b.jobs.Resume(t.Context(), aborted, ann)
+	var invalid *job.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "status", invalid.Column)
+
+	// The relay died with them, and the others were sent.
+	b.exec(t, `UPDATE belfry.messages SET lease_expires_at = now() - interval '1 second' WHERE job_id = $1`, aborted)
+	b.exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
+	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Pruned{Messages: 70, Jobs: 3}, got)
+}
+
+// Each kind of row has its own time, and a job outlives its rows.
+func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	inbox, push := b.rest(t, outbox.TypeInbox, 5, job.Processed), b.rest(t, outbox.TypePush, 5, job.Processed)
+	b.states(t, push, "SENT")
+	b.old(t, "400 days", inbox, push)
+	r := outbox.DefaultRetention()
+	require.True(t, r.Off())
+	got, err := outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Zero(t, got)
+	r.Jobs = day
+	require.False(t, r.Off())
+	got, err = outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Zero(t, got, "their rows are left")
+	r.Messages = day
+	got, err = outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Pruned{Messages: 5, Jobs: 1}, got)
+	require.EqualValues(t, 5, b.rows(t, inbox))
+}
+
+// A walk through the notifications takes jobs of the user's own types too, once their
+// messages are gone, and rows of channels that were deleted.
+func TestPrune_TakesJobsOfOtherTypes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
+	id := b.rest(t, "letter", 20, job.Processed)
+	b.exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(-5, 5) g`, id)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
+	b.old(t, "40 days", id)
+	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Pruned{Notifications: 11, Messages: 5, Jobs: 1}, got)
+}
+
+// Nodes that prune at once and are killed in the middle delete each row once, and the
+// events tell of every one.
+func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	var ids []int64
+	for range 3 {
+		ids = append(ids, b.rest(t, outbox.TypeInbox, 1500, job.Processed), b.rest(t, outbox.TypePush, 1500, job.Aborted))
+	}
+	kept := b.rest(t, outbox.TypeInbox, 1500, job.Processed)
+	b.old(t, "40 days", ids...)
+	var wg sync.WaitGroup
+	for node := range 3 {
+		wg.Go(func() {
+			for try := range 6 { // the last ones may end by themselves
+				ctx, cancel := context.WithCancel(t.Context())
+				steps := 0
+				_, err := outbox.Prune(ctx, b.db.Pool, month(), outbox.PruneOptions{Observe: func(outbox.Pruned) {
+					steps++
+					switch {
+					case steps == 3+2*node && try%2 == 0:
+						cancel()
+					case steps == 4 && try == 3 && node == 0:
+						_, _ = b.db.Pool.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+							WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`)
+					}
+				}})
+				cancel()
+				if err != nil && ctx.Err() == nil {
+					requireLost(t, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	for _, id := range ids {
+		require.False(t, b.exists(t, id))
+		require.Zero(t, b.rows(t, id))
+	}
+	require.EqualValues(t, 1500, b.rows(t, kept))
+	require.EqualValues(t, 1, one[int64](t, b, `SELECT count(*) FROM belfry.jobs`))
+	sum, _ := b.deletedByEvents(t)
+	require.Equal(t, outbox.Pruned{Notifications: 4500, Messages: 4500, Jobs: 6}, sum)
+}
+
+func TestRetention_ValidateNamesEachKey(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, outbox.DefaultRetention().Validate())
+	require.NoError(t, month().Validate())
+	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
+	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
+retention.messages: -1ns is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
+retention.jobs: 2000000h0m0s is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
+retention.events: 1ms is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
+retention.interval: 0s is not allowed; allowed are 1s to 24h0m0s
+retention.step_rows: 5 is not allowed; allowed are 100 to 1000000`)
+	_, err := outbox.Prune(t.Context(), nil, r, outbox.PruneOptions{})
+	require.Error(t, err)
+}
+
+// requireLost is that an error is one of a lost connection.
+func requireLost(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, job.ErrUnreachable)
+}

@@ -1,0 +1,213 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+const (
+	// recallKeys is how many messages of the job, or channels with notifications, one
+	// transaction of a recall looks at.
+	recallKeys = 5000
+	// recallRetry is the pause before rows that somebody had locked are looked at again.
+	recallRetry = 20 * time.Millisecond
+	// recallRetries is how often: about ten seconds, far longer than a relay's claim or
+	// a reader's mark takes.
+	recallRetries = 500
+)
+
+var (
+	// ErrRecallStopped reports that the job was resumed or retried while it was being
+	// recalled. What was recalled until then stays recalled.
+	ErrRecallStopped = errors.New("the job went on while it was being recalled")
+	// ErrRowsLocked reports that other sessions keep rows of the job locked, so that
+	// they cannot be recalled. What was recalled until then stays recalled.
+	ErrRowsLocked = errors.New("rows of the job are locked by other sessions")
+)
+
+// Recalled counts what a recall did and what it could not do any more.
+type Recalled struct {
+	Messages      int64 `json:"messages"`      // cancelled before they were sent
+	Notifications int64 `json:"notifications"` // withdrawn before they were read
+	TooLate       int64 `json:"too_late"`      // messages SENT, DEAD, or in a relay's hands
+	Read          int64 `json:"read"`          // notifications that were read; they stay
+}
+
+// RecallProgress is how far a recall is.
+type RecallProgress struct {
+	Recalled
+	Looked int64 // keys looked at
+	Rows   int64 // rows the job has written: about how many are to be looked at
+}
+
+// Recall takes back what an ABORTED, PROCESSED or FAILED job has written and nobody
+// has seen: messages PENDING or QUEUED become CANCELLED, unread notifications are
+// withdrawn. Of messages that a relay is just sending, the attempt in progress is
+// the last. A job in another status is a *job.WrongStatusError.
+//
+// It goes in steps of a bounded number of keys, each a transaction that also adds to
+// jobs.recalled, so that the job's row is right whenever it ends; with an error the
+// counts are those of the steps that this call knows to be committed. Calling it
+// again goes on, and recalls nothing twice. A job that is resumed meanwhile is
+// ErrRecallStopped. Rows that others keep locked are not waited for but looked at
+// again for ten seconds; then they are ErrRowsLocked.
+//
+// The act is recorded when it begins, and with its counts when it ends (I14).
+// observe, unless nil, is called after each step.
+func Recall(ctx context.Context, pool *pgxpool.Pool, jobID int64, act job.Act, observe func(RecallProgress)) (Recalled, error) {
+	r := recall{pool: pool, act: act, observe: observe}
+	err := r.begin(ctx, jobID)
+	if err == nil {
+		err = r.walk(ctx)
+	}
+	if err != nil {
+		return r.done.Recalled, fmt.Errorf("recall job %d: %w", jobID, err)
+	}
+	return r.done.Recalled, nil
+}
+
+// recall is one call of Recall.
+type recall struct {
+	pool    *pgxpool.Pool
+	act     job.Act
+	observe func(RecallProgress)
+	job     job.Job
+	done    RecallProgress
+}
+
+// recallable are the statuses of a job at rest that has, or may have, rows.
+func recallable(s job.Status) bool {
+	return s == job.Aborted || s == job.Processed || s == job.Failed
+}
+
+// begin checks the job and records that the act has begun: the rows that the steps
+// change never lack an actor and a reason.
+func (r *recall) begin(ctx context.Context, jobID int64) error {
+	var err error
+	if r.job, err = job.NewStore(r.pool).Get(ctx, jobID); err != nil {
+		return err
+	}
+	if !recallable(r.job.Status) {
+		return &job.WrongStatusError{JobID: jobID, Act: "recall", Status: r.job.Status, Needs: []job.Status{job.Aborted, job.Processed, job.Failed}}
+	}
+	r.done.Rows = r.job.RowsWritten
+	return inTx(ctx, r.pool, r.record)
+}
+
+// record writes the event: the trigger does when recalled_at changes.
+func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, queries.SQL("RecallAct"), pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
+		return err
+	}
+	return r.guard(tx.Exec(ctx, queries.SQL("RecallRecord"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence}))
+}
+
+// guard turns zero rows of a statement on the job's row into the error.
+func (r *recall) guard(tag pgconn.CommandTag, err error) error {
+	if err == nil && tag.RowsAffected() == 0 {
+		return ErrRecallStopped
+	}
+	return err
+}
+
+// walk goes through the job's rows and records the end.
+func (r *recall) walk(ctx context.Context) error {
+	if r.job.Type != TypeInbox {
+		err := r.each(ctx, table{queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, &r.done.TooLate})
+		if err != nil {
+			return err
+		}
+	}
+	if bound, some := r.notificationBound(); some {
+		err := r.each(ctx, table{queries.SQL("NotificationRecall"), bound, &r.done.Notifications, &r.done.Read})
+		if err != nil {
+			return err
+		}
+	}
+	if r.done.Messages+r.done.Notifications == 0 {
+		return nil
+	}
+	return inTx(ctx, r.pool, r.record)
+}
+
+// notificationBound is the highest channel that may have a notification of the job:
+// its cursor (I3), or any for a type whose keys may mean something else.
+func (r *recall) notificationBound() (bound int64, some bool) {
+	switch r.job.Type {
+	case TypePush:
+		return 0, false
+	case TypeInbox:
+		bound, err := strconv.ParseInt(r.job.Cursor, 10, 64)
+		return bound, err == nil
+	}
+	return math.MaxInt64, true
+}
+
+// table is one of the two that are recalled from, and where its counts go.
+type table struct {
+	statement      string
+	bound          int64
+	recalled, late *int64
+}
+
+// looked is what one step reports.
+type looked struct {
+	keys, recalled, late, left int64
+	last                       *int64 // the last key looked at; nil: none was left
+}
+
+// each takes the steps of one table. A step that left rows because they were locked
+// is done again: it finds those only.
+func (r *recall) each(ctx context.Context, t table) error {
+	after, retries := int64(math.MinInt64), 0
+	for {
+		l, err := r.step(ctx, t, after)
+		if err != nil {
+			return err
+		}
+		*t.recalled += l.recalled
+		switch {
+		case l.left > 0 && retries == recallRetries:
+			return fmt.Errorf("%w: %d of them", ErrRowsLocked, l.left)
+		case l.left > 0:
+			retries++
+			if err := pause(ctx, recallRetry); err != nil {
+				return err
+			}
+			continue
+		case l.last == nil:
+			return nil
+		}
+		*t.late += l.late
+		r.done.Looked += l.keys
+		after, retries = *l.last, 0
+		if r.observe != nil {
+			r.observe(r.done)
+		}
+	}
+}
+
+// step is one transaction: rows first, in the order of their keys and skipping
+// locked ones, the job's row last, which decides (as in a chunk).
+func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err error) {
+	err = inTx(ctx, r.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, t.statement, pgx.StrictNamedArgs{
+			"job_id": r.job.ID, "after": after, "bound": t.bound, "keys": recallKeys,
+		}).Scan(&l.keys, &l.last, &l.recalled, &l.late, &l.left)
+		if err != nil {
+			return err
+		}
+		return r.guard(tx.Exec(ctx, queries.SQL("RecallCount"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence, "recalled": l.recalled}))
+	})
+	return l, err
+}

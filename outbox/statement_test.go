@@ -1,0 +1,16 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Statement is a statement of queries.sql, for tests that EXPLAIN it.
+func Statement(name string) string { return queries.Get(name).SQL }
+
+// DeliveriesUntil is Deliveries with a limit of the test's.
+func DeliveriesUntil(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time.Time) (Counts, error) {
+	return deliveries(ctx, pool, jobID, until)
+}
