@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -119,5 +118,5 @@ func TestAbortCache_FlaggedErrorSaysWhatHolds(t *testing.T) {
 	t.Parallel()
 	err := error(&job.FlaggedError{JobID: 7, Err: job.ErrUnreachable})
 	require.EqualError(t, err, "job 7 is flagged in the abort cache and stops before its next chunk; the database has not recorded the abort: database unreachable")
-	require.True(t, errors.Is(err, job.ErrUnreachable))
+	require.ErrorIs(t, err, job.ErrUnreachable)
 }

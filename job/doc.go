@@ -98,8 +98,8 @@
 //
 // Each chunk books what it did in the transaction that does it:
 //
-//	channels_read    = out of audience + channels_matched
-//	channels_matched = rows_written + declined by the Writer + skipped
+//	channels_read: out of audience, or channels_matched
+//	channels_matched: rows_written, declined by the Writer, or skipped
 //
 // A job whose accounts do not agree is not PROCESSED but FAILED.
 //

@@ -418,7 +418,7 @@ func (m *model) drain(t *rapid.T) {
 			_, err = m.b.jobs.Resume(t.Context(), j.id, act)
 		case job.Failed:
 			_, err = m.b.jobs.Retry(t.Context(), j.id, act)
-		case job.Pending, job.Running, job.Processed:
+		case job.Pending, job.Running, job.Processed, job.Expired:
 		}
 		require.NoError(t, err)
 	}

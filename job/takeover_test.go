@@ -81,7 +81,9 @@ func (b *bundle) clear(t *testing.T, id int64) {
 // percentiles is what is reported of a series of measurements.
 func percentiles(d []time.Duration) string {
 	d = slices.Sorted(slices.Values(d))
-	at := func(p float64) time.Duration { return d[min(int(p*float64(len(d))), len(d)-1)].Round(100 * time.Microsecond) }
+	at := func(p float64) time.Duration {
+		return d[min(int(p*float64(len(d))), len(d)-1)].Round(100 * time.Microsecond)
+	}
 	return fmt.Sprintf("%d times: p50 %s, p99 %s, max %s", len(d), at(0.50), at(0.99), d[len(d)-1].Round(100*time.Microsecond))
 }
 

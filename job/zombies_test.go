@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -104,6 +105,8 @@ func TestProcess_ZombieThatWakesRightAfterTheTakeOverCommitsNothing(t *testing.T
 			b.age(t, id)
 			pool, p := b.pausing(t, "takeovers = takeovers + CASE", true)
 			heir := b.start(t, b.runnerWith(t, pool, config("heir"), outbox.Types(b.who)))
+			wake := sync.OnceFunc(func() { close(p.open) })
+			t.Cleanup(wake)
 			<-p.reached
 			zombie.signal(t, syscall.SIGCONT)
 			zombie.proceed(t)
@@ -113,7 +116,7 @@ func TestProcess_ZombieThatWakesRightAfterTheTakeOverCommitsNothing(t *testing.T
 			after := b.state(t, id)
 			left.Fence++
 			require.Equal(t, left, after)
-			close(p.open)
+			wake()
 			heir.wait(t)
 			b.requireDone(t, id, everyone(500))
 			b.requireLedger(t)
