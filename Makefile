@@ -17,6 +17,8 @@ PKG ?= ./...
 RUN ?=
 # make test-fault COUNT=20: how often.
 COUNT ?= 1
+# make chaos SCHEDULES=500: how many, each directly and behind a pooler.
+SCHEDULES ?= 100
 # make bench ARGS='--json': for the benchmark's own flags; make bench ARGS=--help lists them.
 ARGS ?=
 
@@ -25,7 +27,7 @@ TESTREPORT = $(GO) run ./internal/testreport
 GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint test test-race test-fault cover cross bench demo run clean postgres servers-for-tests
+.PHONY: help build lint test test-race test-fault chaos cover cross bench bench-load demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +53,13 @@ test-fault: RUN = Fault|Chaos|Process
 test-fault: servers-for-tests ## run the fault tests only (PKG= COUNT=)
 	@$(TESTREPORT) $(GO_TEST) -count $(COUNT) $(PKG)
 
+# Half an hour or more. Each schedule's seed is printed; BELFRY_TEST_SEED=… make chaos
+# repeats one. -race is left out so that the measured times mean something.
+chaos: RUN = ^TestChaos_|^TestProcess_(KilledRunnersJob|StoppedRunnerKeeps|Behind)
+chaos: servers-for-tests ## break running jobs at random, many times, and measure take-over and abort (SCHEDULES= RUN=)
+	@BELFRY_TEST_SCHEDULES=$(SCHEDULES) BELFRY_TEST_KILLS=50 BELFRY_TEST_ZOMBIES=50 BELFRY_TEST_ABORTS=2000 \
+	$(GO) test -v -count 1 -parallel 1 -timeout 2h -run '$(RUN)' ./job
+
 cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
 	@$(TESTREPORT) $(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
@@ -61,6 +70,9 @@ cross: ## check that everything compiles on macOS, tests included
 
 bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags)
 	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench $(ARGS)
+
+bench-load: postgres ## measure what a job does to others on the server, and draw it (ARGS='--svg FILE')
+	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench --only load $(ARGS)
 
 demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)
 	@bin/belfry demo --channels $(N) $(if $(JSON),--json)

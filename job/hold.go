@@ -16,6 +16,7 @@ type pace struct {
 	held    time.Duration // waited since the row was last told
 	toldAt  time.Time     // when that was
 	mute    bool          // a health probe failed, and that was said
+	blind   bool          // a health probe may not see something, and that was said
 }
 
 // told notes that the job's row says what is in force.
@@ -89,6 +90,10 @@ func (u *run) examine(ctx context.Context) {
 	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {
 		u.pace.mute = true
 		u.log.Warn().Err(err).Msg("health check does not work")
+	}
+	if len(found.Hidden) > 0 && !u.pace.blind {
+		u.pace.blind = true
+		u.log.Warn().Strs("rule", found.Hidden).Msg("health check sees nothing: its role may not read the statistics; grant it pg_monitor")
 	}
 	u.governor.judge(time.Now(), found)
 }

@@ -33,6 +33,7 @@ func main() {
 // options are the flags that are not the benchmarks' own.
 type options struct {
 	json       bool
+	svg        string
 	cpuProfile string
 }
 
@@ -50,6 +51,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	report, err := measure(ctx, config, opts)
 	if err == nil {
 		err = show(report, opts, stdout)
+	}
+	if err == nil && opts.svg != "" {
+		err = draw(report, opts.svg)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "belfry-bench: %v\n", err)
@@ -71,6 +75,7 @@ func parse(args []string, stderr io.Writer) (bench.Config, options, error) {
 	dir := flags.String("dir", "", "make the private server's temporary directory in `DIR`, on the disk to measure (default: the system's, see $TMPDIR)")
 	quick := flags.Bool("quick", false, "small sizes: shows in seconds that everything works")
 	flags.BoolVar(&opts.json, "json", false, "results as JSON instead of a table")
+	flags.StringVar(&opts.svg, "svg", "", "draw the results of load to `FILE`")
 	flags.StringVar(&opts.cpuProfile, "cpuprofile", "", "write a pprof CPU profile of this process to `FILE`")
 	flags.Int64Var(&sizes.Channels, "channels", full.Channels, "generate `N` channels")
 	flags.IntVar(&sizes.Rounds, "rounds", full.Rounds, "repeat what is compared `R` times, interleaved")
@@ -138,4 +143,13 @@ func show(report bench.Report, opts options, stdout io.Writer) error {
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(report)
+}
+
+func draw(report bench.Report, name string) (err error) {
+	file, err := os.Create(name) //nolint:gosec // where the user wants it
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return report.WriteSVG(file)
 }

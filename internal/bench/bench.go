@@ -16,7 +16,7 @@ import (
 type Config struct {
 	DatabaseURL string   // server to use; empty: a private one
 	Dir         string   // where a private server's temporary directory is made; empty: os.TempDir()
-	Only        []string // names of the benchmarks to run, in their own order; none: all
+	Only        []string // names of the benchmarks to run, in their own order; none: all but load
 	Channels    int64    // how many channels are generated, at least MinChannels
 	Rounds      int      // how often what is compared is repeated, at least 1
 	Enqueues    int      // jobs timed by latency
@@ -66,19 +66,29 @@ func (c Config) Validate() error {
 type benchmark struct {
 	name, what string
 	run        func(ctx context.Context, e *env, r *Result) error
+	named      bool // runs only when Config.Only names it
 }
 
 // benchmarks are in the order in which they run and are reported.
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"walk", "a job against one INSERT … SELECT of the same rows", walk},
-		{"alternatives", "a job against one INSERT per row and OFFSET paging", alternatives},
-		{"level", "last tenth of a walk's chunks against the first", level},
-		{"memory", "peak memory of a runner process", memory},
-		{"latency", "enqueue to first chunk committed, woken by NOTIFY", latency},
-		{"takeover", "kill -9 of a runner to its successor's first chunk", takeover},
-		{"radius", "cost of sparse audiences against their matches", radius},
+		{name: "walk", what: "a job against one INSERT … SELECT of the same rows", run: walk},
+		{name: "alternatives", what: "a job against one INSERT per row and OFFSET paging", run: alternatives},
+		{name: "level", what: "last tenth of a walk's chunks against the first", run: level},
+		{name: "memory", what: "peak memory of a runner process", run: memory},
+		{name: "latency", what: "enqueue to first chunk committed, woken by NOTIFY", run: latency},
+		{name: "takeover", what: "kill -9 of a runner to its successor's first chunk", run: takeover},
+		{name: "radius", what: "cost of sparse audiences against their matches", run: radius},
+		{name: "load", what: "what a job does to other users of the database", run: load, named: true},
 	}
+}
+
+// wants reports whether a benchmark is to run.
+func (c Config) wants(b benchmark) bool {
+	if len(c.Only) == 0 {
+		return !b.named
+	}
+	return slices.Contains(c.Only, b.name)
 }
 
 // Names are the benchmarks that Config.Only may name.
@@ -113,7 +123,7 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 		return report, err
 	}
 	for _, b := range benchmarks() {
-		if len(c.Only) > 0 && !slices.Contains(c.Only, b.name) {
+		if !c.wants(b) {
 			continue
 		}
 		result, err := e.measure(ctx, b)

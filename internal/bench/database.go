@@ -170,6 +170,7 @@ func (e *env) connect(ctx context.Context) error {
 		return err
 	}
 	config.MaxConns = poolSize
+	config.ConnConfig.RuntimeParams["application_name"] = "belfry bench" // so that the job does not take the bench for others at work
 	config.ConnConfig.ConnectTimeout = openTimeout
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err

@@ -15,15 +15,16 @@
 //	latency       enqueue to first chunk committed, woken by NOTIFY
 //	takeover      kill -9 of a runner to the first chunk of its successor
 //	radius        cost against matches; no chunk scans without bound
+//	load          what a job does to pgbench beside it; only when it is named
 //
 // # Method
 //
 // What is compared runs in the same process against the same server, interleaved,
 // into the same table emptied and checkpointed before each, and the ratio is taken
 // within each round: machines differ and so do their minutes, ratios much less. In
-// walk the order alternates, so that a machine that gets slower favours neither. The medians over the rounds are reported. Rows are counted
-// after every measurement; a wrong count is an error, so no figure comes from work
-// that was not done.
+// walk the order alternates, so that a machine that gets slower favours neither. The
+// medians over the rounds are reported. Rows are counted after every measurement; a
+// wrong count is an error, so no figure comes from work that was not done.
 //
 // # The database
 //
@@ -40,6 +41,7 @@
 //
 // # Not promised
 //
-// Absolute figures compare with nothing but other figures of the same run. Nothing
-// here measures what a job does to other users of the database.
+// Absolute figures compare with nothing but other figures of the same run. The
+// latencies of load mean something only on a machine that does nothing else; load
+// says when it did.
 package bench

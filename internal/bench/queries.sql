@@ -91,3 +91,7 @@ UPDATE belfry.channels SET platform = 'kiosk' WHERE id % 100000 IN (1, 2, 3) AND
 -- name: JobState :one
 -- How far a job is. No row: there is no such job.
 SELECT status, fence, rows_written FROM belfry.jobs WHERE id = @id;
+
+-- name: PgbenchVacuum :exec
+-- Level ground for pgbench: of its small tables every row is updated again and again.
+VACUUM pgbench_branches, pgbench_tellers;

@@ -48,6 +48,7 @@ type Result struct {
 	Figures []Figure `json:"figures"`
 	Table   *Table   `json:"table,omitempty"` // a series, where single figures do not show it
 	Notes   []string `json:"notes,omitempty"`
+	Plot    *Plot    `json:"-"` // what WriteSVG draws; nil: nothing
 }
 
 // Figure is one number. Value is never NaN or infinite.
@@ -68,7 +69,6 @@ type Goal struct {
 
 func atMost(v float64) *Goal { return &Goal{"<=", v} }
 
-//nolint:unparam // one goal of this kind today; the pair reads better than its half
 func atLeast(v float64) *Goal { return &Goal{">=", v} }
 
 func (g Goal) met(v float64) bool {
