@@ -12,83 +12,159 @@ import (
 
 // operatorAct is abort, resume or retry.
 type operatorAct struct {
-	name, short, long string
-	one               func(*job.Store, context.Context, int64, job.Act) (job.Job, error)
-	group             func(*job.Store, context.Context, uuid.UUID, job.Act) ([]job.Job, error)
+	name, short, long, example string
+	one                        func(*job.Store, context.Context, int64, job.Act) (job.Job, error)
+	group                      func(*job.Store, context.Context, uuid.UUID, job.Act) ([]job.Job, error)
+	// with opens the database; abort does so in its own way.
+	with func(*cobra.Command, func(context.Context, settings, *job.Store, *database) error) error
+	// adjust returns the act as the command's own flags want it; nil: it has none.
+	adjust func(operatorAct) (operatorAct, error)
+	// recall takes back what the jobs wrote, once they are acted on.
+	recall bool
+}
+
+// actedJob is the JSON of one job that was acted on.
+type actedJob struct {
+	job.Job
+
+	Recall *recallReport `json:"recall,omitempty"` // only where it was recalled
 }
 
 func newAbortCommand(a *app) *cobra.Command {
-	return newActCommand(a, operatorAct{
+	var recall *bool
+	cmd := newActCommand(a, operatorAct{
 		name: "abort", short: "Stop a PENDING or RUNNING job at once",
 		long: `Stop a PENDING or RUNNING job at once. When the command has returned, no further
-row of the job is committed. No runner has to be alive for that.
+row of the job is committed, and its messages are held. No runner has to be alive
+for that. With --recall, unsent messages are then cancelled and unread notifications
+withdrawn, with --group also those of its jobs that are PROCESSED already.
+
+With abort.cache the job is flagged there first: a run stops before its next chunk
+although the database does not answer. The command says so and ends with exit code
+69; repeat it when the database is back.
 
 The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
-		one: (*job.Store).Abort, group: (*job.Store).AbortGroup,
+		example: `  belfry abort 17 --reason "wrong link"
+  belfry abort --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74 --recall`,
+		one: (*job.Store).Abort, group: (*job.Store).AbortGroup, with: a.withUnaskedStore,
+		adjust: func(o operatorAct) (operatorAct, error) {
+			o.recall = *recall
+			return o, nil
+		},
 	})
+	recall = cmd.Flags().Bool("recall", false, "then take back what nobody has seen yet, as belfry recall does")
+	return cmd
 }
 
 func newResumeCommand(a *app) *cobra.Command {
-	return newActCommand(a, operatorAct{
-		name: "resume", short: "Let an ABORTED job go on from its cursor",
+	var edit editFlags
+	act := operatorAct{
+		name: "resume", short: "Let an ABORTED job go on from its cursor, corrected if need be",
 		long: `Let an ABORTED job go on from its cursor: it is PENDING again, and the next run
-continues where the last one stopped. Nobody is notified twice.`,
-		one: (*job.Store).Resume, group: (*job.Store).ResumeGroup,
-	})
+continues where the last one stopped. Nobody is notified twice.
+
+With --edit the job, which may be FAILED as well, is corrected first: title, body,
+data and audience of what is still to come. What was written keeps its content
+(` + "`belfry jobs revisions ID`" + `), messages that are not sent yet get the new one; both are
+one act, kept in the job's events. With --group each job of the group is corrected
+by itself.
+
+` + audienceHelp,
+		example: `  belfry resume 17
+  belfry resume 17 --edit --title "Maintenance at ten" --reason "wrong hour"
+  belfry resume 17 --edit --platform ios,android
+  belfry resume --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74`,
+		one: (*job.Store).Resume, group: (*job.Store).ResumeGroup, with: a.withStored,
+	}
+	var cmd *cobra.Command
+	act.adjust = func(o operatorAct) (operatorAct, error) { return edit.adjust(a, cmd, o) }
+	cmd = newActCommand(a, act)
+	edit = addEditFlags(cmd)
+	return cmd
 }
 
 func newRetryCommand(a *app) *cobra.Command {
 	return newActCommand(a, operatorAct{
-		name: "retry", short: "Try a FAILED job again from its cursor",
+		name: "retry", short: "Try a FAILED or EXPIRED job again from its cursor",
 		long: `Try a FAILED job again from its cursor: it is PENDING again. ` + "`belfry jobs show`" + `
-says what went wrong.`,
-		one: (*job.Store).Retry, group: (*job.Store).RetryGroup,
+says what went wrong; ` + "`belfry resume ID --edit`" + ` corrects it on the way.
+
+An EXPIRED job is tried again once its time is lifted or lies ahead:
+belfry jobs set 17 expires_at=+2h`,
+		example: `  belfry retry 17 --reason "disk is bigger now"
+  belfry retry --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74`,
+		one: (*job.Store).Retry, group: (*job.Store).RetryGroup, with: a.withStored,
 	})
 }
 
 func newActCommand(a *app, act operatorAct) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   act.name + " {ID... | --group UUID}",
-		Short: act.short,
-		Long:  act.long,
-		Example: "  belfry " + act.name + ` 17 --reason "wrong link"
-  belfry ` + act.name + " --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74",
+		Use:     act.name + " {ID... | --group UUID}",
+		Short:   act.short,
+		Long:    act.long,
+		Example: act.example,
 	}
 	group := flagOf(cmd.Flags(), "group", "UUID", "every job of this group", parseGroup)
-	reason := cmd.Flags().String("reason", "", "why, kept in the job's events")
-	actor := cmd.Flags().String("actor", "", "who, kept in the job's events (default: user@host)")
+	who := addActFlags(a, cmd, "the job's events")
 	asJSON := addJSON(cmd)
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if (len(args) > 0) == (group.value != nil) {
-			return usagef("%s takes either the ids of jobs or --group UUID", named(cmd))
-		}
-		return nil
-	}
+	cmd.Args = idsOrGroup(group)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ids := make([]int64, 0, len(args))
-		for _, arg := range args {
-			id, err := jobID(arg)
-			if err != nil {
+		ids, err := jobIDs(args)
+		if err != nil {
+			return err
+		}
+		do := act
+		if act.adjust != nil {
+			if do, err = act.adjust(act); err != nil {
 				return err
 			}
-			ids = append(ids, id)
 		}
-		who := job.Act{Actor: *actor, Reason: *reason}
-		if who.Actor == "" {
-			who.Actor = a.whoami()
-		}
-		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
-			jobs, err := act.apply(ctx, job.NewStore(db.Pool), ids, group.value, who)
-			if *asJSON && (err == nil || len(jobs) > 0) {
-				return errors.Join(a.printJSON(emptyList(jobs)), notFound(err))
-			}
-			for _, j := range jobs {
-				a.printf("%s\n", standing(j))
-			}
+		var jobs []job.Job
+		err = do.with(cmd, func(ctx context.Context, _ settings, store *job.Store, _ *database) (err error) {
+			jobs, err = do.apply(ctx, store, ids, group.value, who())
 			return notFound(err)
 		})
+		return a.showActed(cmd, do, jobs, group.value, who(), *asJSON, flaggedProblem(err))
 	}
 	return cmd
+}
+
+// showActed prints the jobs that were acted on, and recalls them if that is wanted.
+// err is what went wrong with others.
+func (a *app) showActed(cmd *cobra.Command, act operatorAct, jobs []job.Job, group *uuid.UUID, who job.Act, asJSON bool, err error) error {
+	acted := make([]actedJob, 0, len(jobs))
+	ids := make([]int64, 0, len(jobs))
+	for _, j := range jobs {
+		acted, ids = append(acted, actedJob{Job: j}), append(ids, j.ID)
+		if !asJSON {
+			a.printf("%s\n", standing(j))
+		}
+	}
+	if act.recall && len(jobs) > 0 {
+		recalled, recallErr := a.recall(cmd, ids, group, who, asJSON)
+		for i, j := range acted {
+			for _, r := range recalled {
+				if r.ID == j.ID {
+					acted[i] = r
+				}
+			}
+		}
+		err = errors.Join(err, recallErr)
+	}
+	if asJSON && (err == nil || len(acted) > 0) {
+		return errors.Join(a.printJSON(acted), err)
+	}
+	return err
+}
+
+// flaggedProblem gives an abort that only the abort cache has taken the exit code
+// of a database that does not answer, whatever kept it from answering.
+func flaggedProblem(err error) error {
+	var flagged *job.FlaggedError
+	if errors.As(err, &flagged) {
+		return &exitError{codeUnavailable, withAdvice(err, "repeat `belfry abort "+itoa(flagged.JobID)+"` when the database answers")}
+	}
+	return err
 }
 
 // apply acts on each job by itself, so that one that cannot be aborted does not
@@ -116,7 +192,7 @@ func standing(j job.Job) string {
 	switch j.Status {
 	case job.Processed:
 		line += ": " + counted(j.RowsWritten, "row")
-	case job.Aborted, job.Failed, job.Pending:
+	case job.Aborted, job.Failed, job.Expired, job.Pending:
 		if j.Cursor != "" {
 			line += " at cursor " + j.Cursor + ", " + counted(j.RowsWritten, "row") + " written"
 		}

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"os/user"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -93,18 +94,47 @@ func (a *app) settings(cmd *cobra.Command) (settings, error) {
 // progress themselves set quiet: they log from warn on unless a level was asked
 // for.
 func (a *app) logger(s settings, w io.Writer, quiet bool) zerolog.Logger {
-	level, err := zerolog.ParseLevel(s.Log.Level)
-	if err != nil {
-		level = zerolog.InfoLevel // Validate has refused anything else
-	}
-	if quiet && s.sources["log.level"].kind == sourceDefault {
-		level = zerolog.WarnLevel
-	}
+	return a.formatted(s, w).Level(logLevel(s, quiet)).With().Timestamp().Logger()
+}
+
+// liveLogger is logger with a level that may be changed while it is used.
+func (a *app) liveLogger(s settings, w io.Writer) (zerolog.Logger, *liveLevel) {
+	level := new(liveLevel)
+	level.set(logLevel(s, false))
+	return a.formatted(s, w).Hook(level).With().Timestamp().Logger(), level
+}
+
+// formatted returns a logger of everything, in the settings' format.
+func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 	_, tty := terminal(a.stderr, a.environ)
 	if s.Log.Format == "console" || s.Log.Format == "auto" && tty {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !tty || a.hasVariable("NO_COLOR")}
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+	return zerolog.New(w)
+}
+
+// logLevel is the level of the settings; see logger for quiet.
+func logLevel(s settings, quiet bool) zerolog.Level {
+	if quiet && s.sources["log.level"].kind == sourceDefault {
+		return zerolog.WarnLevel
+	}
+	level, err := zerolog.ParseLevel(s.Log.Level)
+	if err != nil {
+		return zerolog.InfoLevel // Validate has refused anything else
+	}
+	return level
+}
+
+// liveLevel drops what is logged below a level that may change at any time.
+type liveLevel struct{ atomic.Int32 }
+
+func (l *liveLevel) set(level zerolog.Level) { l.Store(int32(level)) }
+
+// Run is zerolog's hook.
+func (l *liveLevel) Run(e *zerolog.Event, level zerolog.Level, _ string) {
+	if level < zerolog.Level(l.Load()) { //nolint:gosec // what set stored
+		e.Discard()
+	}
 }
 
 // hasVariable reports whether an environment variable is set and not empty.

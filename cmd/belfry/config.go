@@ -15,15 +15,21 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/abortcache"
+	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // config is everything that belfry can be told. config.yaml documents each key.
 type config struct {
-	Database databaseConfig  `mapstructure:"database"`
-	Server   serverConfig    `mapstructure:"server"`
-	Runner   job.Config      `mapstructure:"runner"`
-	Channels channels.Config `mapstructure:"channels"`
-	Log      logConfig       `mapstructure:"log"`
+	Database  databaseConfig        `mapstructure:"database"`
+	Server    serverConfig          `mapstructure:"server"`
+	Runner    job.Config            `mapstructure:"runner"`
+	Channels  channels.Config       `mapstructure:"channels"`
+	Abort     abortcache.Config     `mapstructure:"abort"`
+	Retention outbox.Retention      `mapstructure:"retention"`
+	Schedules []schedule.Definition `mapstructure:"schedules"`
+	Log       logConfig             `mapstructure:"log"`
 }
 
 // databaseConfig says where PostgreSQL is.
@@ -60,10 +66,13 @@ const minConnections = 3
 // defaultConfig is what holds when nothing is said.
 func defaultConfig() config {
 	return config{
-		Database: databaseConfig{MaxConnections: 10, ConnectTimeout: 10 * time.Second},
-		Runner:   job.DefaultConfig(),
-		Channels: channels.DefaultConfig(),
-		Log:      logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
+		Database:  databaseConfig{MaxConnections: 10, ConnectTimeout: 10 * time.Second},
+		Runner:    job.DefaultConfig(),
+		Channels:  channels.DefaultConfig(),
+		Abort:     abortcache.DefaultConfig(),
+		Retention: outbox.DefaultRetention(),
+		Schedules: []schedule.Definition{},
+		Log:       logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
 }
 
@@ -88,7 +97,8 @@ func (c config) Validate() error {
 	if !slices.Contains(logFormats, c.Log.Format) {
 		errs = append(errs, fmt.Errorf("log.format: %q is not allowed; allowed values: %s", c.Log.Format, strings.Join(logFormats, ", ")))
 	}
-	return errors.Join(append(errs, c.Runner.Validate(), c.Channels.Validate())...)
+	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate())
+	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)
 }
 
 // configInput is where configuration comes from. Tests inject it, which is why
@@ -235,9 +245,23 @@ func (l *loader) decode(s *settings) {
 	}
 	for _, err := range flatten(s.Validate()) {
 		if key, _, _ := strings.Cut(err.Error(), ":"); !broken[key] {
-			l.problem(l.sources[key], "%s", err)
+			l.problem(l.sourceOf(key), "%s", err)
 		}
 	}
+}
+
+// sourceOf finds where a key was given; of schedules[0].cron where the list has its
+// first item.
+func (l *loader) sourceOf(key string) source {
+	list, rest, ok := strings.Cut(key, "[")
+	if !ok {
+		return l.sources[key]
+	}
+	item, _, _ := strings.Cut(rest, "]")
+	if from, ok := l.sources[list+"["+item+"]"]; ok {
+		return from
+	}
+	return l.sources[list]
 }
 
 // decodeHook converts as convert does.

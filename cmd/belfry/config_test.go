@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +69,18 @@ func sample(t *testing.T, k configKey) string {
 		"channels.relation":        "app.users",
 		"log.level":                "debug",
 		"log.format":               "json",
+
+		"runner.load.duty_cycle":           "0.25",
+		"runner.load.health.chunk_latency": "2.5",
+		"runner.load.health.autovacuum":    "slow",
+		"runner.load.health.query":         "SELECT 1",
+		"runner.load.health.query_max":     "7.5",
+		"abort.cache":                      "redis://cache.example/1",
+		"retention.notifications":          "2160h",
+		"retention.messages":               "2160h",
+		"retention.jobs":                   "2160h",
+		"retention.events":                 "2160h",
+		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,
 	}
 	if v, ok := special[k.Name]; ok {
 		return v
@@ -191,7 +204,7 @@ func TestConfig_BadEnvironment(t *testing.T) {
 	t.Parallel()
 	r := command(t, []string{
 		"BELFRY_RUNER_STALE_AFTER=1m", "BELFRY_RUNNER_CHUNK_MAX_ROWS=many", "BELFRY_RUNNER_LISTEN=yes",
-		"BELFRY_LOG_LEVEL=loud", "BELFRY_RUNNER_RETRY_LIMIT=-1", "BELFRY_SOMETHING=1",
+		"BELFRY_LOG_LEVEL=loud", "BELFRY_RUNNER_RETRY_LIMIT=-1", "BELFRY_SOMETHING=1", "BELFRY_SCHEDULES=digest",
 		"BELFRY_DATABASE_URL=postgres://u:secret@h:port/db",
 	}, "jobs", "list")
 	require.Equal(t, codeConfiguration, r.code)
@@ -233,6 +246,59 @@ func TestConfig_PasswordsAreNotShown(t *testing.T) {
 	require.Equal(t, codeDone, r.code)
 	require.NotContains(t, r.stdout, "secret")
 	require.Contains(t, r.stdout, "postgres://ann@db.example/app")
+}
+
+// Where the password of a cache may be, nothing is shown.
+func TestConfig_TheCachesPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"":                                      "",
+		"redis://:secret@cache.example:6379/1":  "redis://cache.example:6379/1",
+		"rediss://ann:secret@cache.example":     "rediss://cache.example",
+		"redis://secret@cache.example":          "redis://cache.example",
+		"unix://:secret@/run/redis.sock?db=2":   "unix:///run/redis.sock?db=2",
+		"secret@cache.example":                  notShown,
+		"redis:secret@cache.example":            notShown,
+		"redis://cache.example:6379:secret/%zz": notShown,
+	} {
+		require.Equal(t, want, withoutUser(url))
+	}
+	r := command(t, []string{"BELFRY_ABORT_CACHE=redis://:secret@cache.example"}, "config", "show", "--json")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.NotContains(t, r.stdout, "secret")
+	require.Contains(t, r.stdout, "redis://cache.example")
+}
+
+// Schedules pass as they were written: viper would lower the case of their keys.
+func TestConfig_SchedulesKeepTheirKeys(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`
+schedules:
+  - name: digest
+    cron: "*/5 * * * *"
+    template: {type: inbox, category: popular_content, title: Ten, data: {postId: 9007199254740993}, audience: {kind: everyone}}
+  - name: popular
+    every: 6h
+    query: SELECT title FROM posts
+    template:
+      types: [inbox, push]
+      category: popular_content
+`), 0o600))
+	s, err := loadConfig(configInput{File: path})
+	require.NoError(t, err)
+	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
+	text, err := json.Marshal(s.Schedules[0].Template.Data)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"postId": 9007199254740993}`, string(text))
+	require.Equal(t, path+":2", s.sources["schedules"].String())
+	require.Equal(t, path+":6", s.sources["schedules[1]"].String())
+
+	s, err = loadConfig(configInput{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}})
+	require.NoError(t, err)
+	text, err = json.Marshal(s.Schedules[0].Template.Data)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"postId": 9007199254740993}`, string(text))
 }
 
 func TestNearest(t *testing.T) {

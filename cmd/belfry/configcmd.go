@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/job/schedule"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
@@ -55,10 +57,15 @@ func (s settings) shown() []shownSetting {
 		case time.Duration:
 			value = v.String()
 		case string:
-			if k.Name == "database.url" {
+			switch k.Name {
+			case "database.url":
 				value = withoutPassword(v)
+			case "abort.cache":
+				value = withoutUser(v)
 			}
 		case []string:
+			value = emptyList(v)
+		case []schedule.Definition:
 			value = emptyList(v)
 		}
 		list = append(list, shownSetting{k.Name, value, s.sources[k.Name].String()})
@@ -78,6 +85,8 @@ func showValue(v any) string {
 		return v
 	case []string:
 		return "[" + strings.Join(v, ", ") + "]"
+	case []schedule.Definition:
+		return "[" + strings.Join(scheduleNames(v), ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // readFile reads the configuration file into viper and returns its name, or ""
@@ -115,9 +118,11 @@ func (f *fileChecker) check(prefix string, node *yaml.Node) {
 func (f *fileChecker) checkKey(name string, key, value *yaml.Node) {
 	known, isKey := f.keys[name]
 	switch {
+	case isKey && value.Kind == yaml.MappingNode && known.Type.Kind() == reflect.Slice:
+		f.problem(f.at(value), "%s: must be a list, not a section", name)
 	case isKey && value.Kind == yaml.MappingNode:
 		f.problem(f.at(value), "%s: must be a value, not a section", name)
-	case isKey && value.Kind == yaml.SequenceNode && known.Type.Kind().String() != "slice":
+	case isKey && value.Kind == yaml.SequenceNode && known.Type.Kind() != reflect.Slice:
 		f.problem(f.at(value), "%s: must be one value, not a list", name)
 	case isKey && value.Tag == "!!null":
 		// A key without a value means the default.
@@ -138,6 +143,17 @@ func (f *fileChecker) keep(name string, key, node *yaml.Node) {
 		return
 	}
 	f.sources[name] = f.at(key)
+	if known := f.keys[name]; known.Type == reflect.TypeFor[[]schedule.Definition]() {
+		list, err := convert(value, known.Type)
+		if err != nil {
+			f.problem(f.at(node), "%s: %s", name, err)
+			return
+		}
+		value = list
+		for i, item := range node.Content {
+			f.sources[fmt.Sprintf("%s[%d]", name, i)] = f.at(item)
+		}
+	}
 	section, parts := f.values, strings.Split(name, ".")
 	for _, part := range parts[:len(parts)-1] {
 		inner, ok := section[part].(map[string]any)

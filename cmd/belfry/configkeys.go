@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // configKey is one setting.
@@ -55,6 +57,8 @@ func convert(data any, t reflect.Type) (any, error) {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return convertDuration(data)
+	case t == reflect.TypeFor[[]schedule.Definition]():
+		return convertSchedules(data)
 	case t.Kind() == reflect.String:
 		if s, ok := data.(string); ok {
 			return reflect.ValueOf(s).Convert(t).Interface(), nil

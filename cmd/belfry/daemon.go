@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -17,10 +18,16 @@ func newDaemonCommand(a *app) *cobra.Command {
 		Long: `Run jobs as they fall due, until SIGINT or SIGTERM: then the chunk in progress is
 finished, its job handed back with its cursor, and the exit code is 0. A second
 signal rolls the chunk in progress back instead. Any number of daemons may work
-on one database.
+on one database. A daemon also fires schedules, brings those of the configuration
+into the database when it starts, and deletes what retention lets go.
 
-Under systemd use Type=notify, Restart=on-failure, RestartPreventExitStatus=2 78,
-and a TimeoutStopSec longer than runner.grace_period.`,
+SIGHUP: the configuration is read again. runner.chunk, runner.load, runner.retry,
+runner.max_skips, retention, schedules and log.level count at once, from the next
+chunk on; the log says what changed and what waits for a restart. A configuration
+with a problem changes nothing, and every problem is logged.
+
+Under systemd use Type=notify, ExecReload=kill -HUP $MAINPID, Restart=on-failure,
+RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_period.`,
 		Example: `  belfry daemon
   belfry daemon --migrate --log-format json`,
 		Args: noArgs,
@@ -37,17 +44,28 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	logger := a.logger(s, a.stderr, false)
+	logger, level := a.liveLogger(s, a.stderr)
 	db, err := a.open(ctx, s, need, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	runner, err := newRunner(s, db, logger)
+	runner, done, err := newRunner(s, db, logger)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner)()
+	attending, dismiss := context.WithCancel(ctx)
+	defer dismiss()
+	wait, err := newAttendant(s, func() (settings, error) { return a.settings(cmd) }, db, runner, logger, level).start(attending)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		dismiss()
+		err = errors.Join(err, wait())
+	}()
 
 	logger.Info().Str("worker_id", runner.Name()).Msg("daemon started")
 	a.notifySystemd(logger, "READY=1")

@@ -124,7 +124,8 @@ func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.
 	return nil
 }
 
-func (d *database) connect(ctx context.Context, s settings) error {
+// prepare opens the pool, which connects with its first use.
+func (d *database) prepare(ctx context.Context, s settings) error {
 	cfg, err := pgxpool.ParseConfig(d.DSN)
 	if err != nil {
 		return fmt.Errorf("database.url: %s", parseURLProblem(err))
@@ -140,6 +141,15 @@ func (d *database) connect(ctx context.Context, s settings) error {
 	if d.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return fmt.Errorf("open connection pool: %w", err)
 	}
+	return nil
+}
+
+// connect opens the pool and has the server answer once.
+func (d *database) connect(ctx context.Context, s settings) error {
+	if err := d.prepare(ctx, s); err != nil {
+		return err
+	}
+	cfg := d.Pool.Config()
 	limit := cfg.ConnConfig.ConnectTimeout // of one attempt
 	for range cfg.ConnConfig.Fallbacks {
 		limit += cfg.ConnConfig.ConnectTimeout

@@ -10,7 +10,7 @@
 // Data goes to standard output, and nothing else does: with --json exactly one
 // JSON document, an array where things are listed. Logs, progress and remarks
 // go to standard error. A command that fails prints no data unless the data says
-// what failed (doctor, run).
+// what failed (doctor, run, jobs audit).
 //
 // # Exit codes
 //
@@ -30,6 +30,17 @@
 // and hand the job back with its cursor, other commands stop. The second one
 // insists: the chunk in progress is rolled back. Either way no row is lost or
 // written twice, because a chunk is one transaction.
+//
+// SIGHUP has a daemon read its configuration again, see attend.go. What counts live
+// is changed, what does not is logged, and a configuration with a problem changes
+// nothing. Other commands end, as any program does whose terminal is closed; that is
+// safe too.
+//
+// # Beside the runner
+//
+// A daemon fires schedules and deletes what is over its retention: gocron rings, and
+// PostgreSQL decides which of several nodes does it. run fires schedules before it
+// runs jobs. Nothing else has a clock.
 //
 // # What it does not promise
 //

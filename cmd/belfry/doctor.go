@@ -37,10 +37,11 @@ type doctorReport struct {
 func newDoctorCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check configuration, database, schema, channels and jobs",
+		Short: "Check configuration, database, schema, channels, jobs, lanes and schedules",
 		Long: `Check configuration, connection, server, schema, privileges, the contract of
-channels.relation, and jobs that are stuck. Each finding comes with what to do
-about it. Nothing is changed. Exit code 1 when a check failed, 0 otherwise;
+channels.relation, jobs that are stuck or held back, paused lanes, schedules that
+fail, what health checks may see, and the abort cache. Each finding comes with what
+to do about it. Nothing is changed. Exit code 1 when a check failed, 0 otherwise;
 warnings do not count.`,
 		Args: noArgs,
 	}
@@ -97,7 +98,11 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 		d.checkPrivileges(ctx, db)
 		d.checkChannels(ctx, s, db)
 		d.checkJobs(ctx, s, db)
+		d.checkRunning(ctx, db)
+		d.checkLanes(ctx, db)
+		d.checkSchedules(ctx, db)
 	}
+	d.checkAbortCache(ctx, s)
 	return nil
 }
 

@@ -18,7 +18,7 @@ func withoutPassword(dsn string) string {
 	}
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return "(not shown: not a URL)"
+		return notShown
 	}
 	if u.User != nil {
 		u.User = url.User(u.User.Username())
@@ -30,6 +30,22 @@ func withoutPassword(dsn string) string {
 		}
 	}
 	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+const notShown = "(not shown: not a URL)"
+
+// withoutUser returns the URL of a Redis server as it may be shown: there, what
+// looks like a user is often the password.
+func withoutUser(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Opaque != "" {
+		return notShown
+	}
+	u.User = nil
 	return u.String()
 }
 

@@ -26,6 +26,9 @@ are shown, aborted and resumed together. The ids are printed, one to a line.
 
 ` + audienceHelp + `
 
+A job that did not start before --expires-at, because its lane was paused or
+nothing ran, is EXPIRED rather than sent at 3 a.m.
+
 Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
 in the local time zone.
 
@@ -65,6 +68,8 @@ type enqueueFlags struct {
 	idempotencyKey, request *string
 	priority                *parsed[int64]
 	at, deliverAt           *parsed[time.Time]
+	expiresAt               *parsed[time.Time]
+	expiresIn               *parsed[time.Duration]
 	preview, json           *bool
 }
 
@@ -81,6 +86,8 @@ func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
 		audience:       addAudienceFlags(cmd),
 		at:             flagOf(f, "at", "TIME", "do not start before this time (default: now)", instant),
 		deliverAt:      flagOf(f, "deliver-at", "TIME", "deliver messages at this time, which may be after --at (default: at once)", instant),
+		expiresAt:      flagOf(f, "expires-at", "TIME", "EXPIRED if it did not start by this time (default: never)", instant),
+		expiresIn:      flagOf(f, "expires-in", "DURATION", "EXPIRED if it did not start so long after --at", parseDuration),
 		lane:           f.String("lane", "", "`LANE`: jobs in one lane exclude each other (default: default)"),
 		priority:       flagOf(f, "priority", "N", "-1000 to 1000, higher is more urgent (default 0)", intBetween(-1000, 1000)),
 		idempotencyKey: f.String("idempotency-key", "", "`KEY` with which repeating the request returns the first job"),
@@ -106,9 +113,13 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 	if e.at.value != nil && e.deliverAt.value != nil && e.deliverAt.value.Before(*e.at.value) {
 		return nil, job.Spec{}, usagef("--deliver-at is before --at; allowed values: the same time or a later one")
 	}
+	expires, err := e.expires(a)
+	if err != nil {
+		return nil, job.Spec{}, err
+	}
 	spec := job.Spec{
 		Category: *e.category, Title: *e.title, Body: *e.body, Audience: audience, Lane: *e.lane,
-		Priority: int(e.priority.or(0)), ScheduleAt: e.at.value, DeliverAt: e.deliverAt.value,
+		Priority: int(e.priority.or(0)), ScheduleAt: e.at.value, DeliverAt: e.deliverAt.value, ExpiresAt: expires,
 		IdempotencyKey: *e.idempotencyKey, RequestedBy: *e.request,
 	}
 	if spec.RequestedBy == "" {
@@ -122,6 +133,27 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 		spec.Data = json.RawMessage(*e.data)
 	}
 	return *e.types, spec, nil
+}
+
+// expires is when the jobs expire; nil: never. Without --at, --expires-in counts
+// from now, by this machine's clock.
+func (e enqueueFlags) expires(a *app) (*time.Time, error) {
+	due := a.now()
+	if e.at.value != nil {
+		due = *e.at.value
+	}
+	switch {
+	case e.expiresAt.value != nil && e.expiresIn.value != nil:
+		return nil, usagef("--expires-at and --expires-in exclude each other; give one")
+	case e.expiresIn.value != nil && *e.expiresIn.value == 0:
+		return nil, usagef("invalid argument \"0s\" for \"--expires-in\" flag: allowed values: durations above 0s, as 30m")
+	case e.expiresIn.value != nil:
+		at := due.Add(*e.expiresIn.value).UTC()
+		return &at, nil
+	case e.expiresAt.value != nil && e.at.value != nil && !e.expiresAt.value.After(due):
+		return nil, usagef("--expires-at is not after --at; allowed values: later times")
+	}
+	return e.expiresAt.value, nil
 }
 
 // enqueue requests the jobs and prints their ids.
@@ -177,7 +209,7 @@ func due(j job.Job, now time.Time) string {
 
 // columnFlags are the flags that fill the columns of a job.
 var columnFlags = map[string]string{
-	"schedule_at": "at", "deliver_at": "deliver-at", "idempotency_key": "idempotency-key", "requested_by": "requested-by",
+	"schedule_at": "at", "deliver_at": "deliver-at", "expires_at": "expires-at", "idempotency_key": "idempotency-key", "requested_by": "requested-by",
 	"type": "type", "category": "category", "title": "title", "body": "body", "data": "data", "lane": "lane", "priority": "priority",
 }
 

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,8 +17,9 @@ import (
 )
 
 func newJobsCommand(a *app) *cobra.Command {
-	return newGroup("jobs", "List jobs, show one, or its timeline",
-		newJobsListCommand(a), newJobsShowCommand(a), newJobsEventsCommand(a))
+	return newGroup("jobs", "List jobs, show one, its timeline and whom it skipped, or change it",
+		newJobsListCommand(a), newJobsShowCommand(a), newJobsEventsCommand(a), newJobsSetCommand(a),
+		newJobsSkipsCommand(a), newRetrySkippedCommand(a), newRevisionsCommand(a), newAuditCommand(a))
 }
 
 func newJobsListCommand(a *app) *cobra.Command {
@@ -74,7 +77,7 @@ func (a *app) listJobs(jobs []job.Job, filter job.Filter) error {
 	}
 	t := newTable(">ID", "STATUS", "TYPE", "CATEGORY", "LANE", ">DONE", ">ROWS", "DUE", "TITLE")
 	for _, j := range jobs {
-		t.add(fmt.Sprint(j.ID), string(j.Status), j.Type, j.Category, j.Lane, done(j), grouped(j.RowsWritten), clock(j.ScheduleAt), oneLine(j.Title, 60))
+		t.add(fmt.Sprint(j.ID), marked(j), j.Type, j.Category, j.Lane, done(j), grouped(j.RowsWritten), clock(j.ScheduleAt), oneLine(j.Title, 60))
 	}
 	if err := t.write(a.stdout); err != nil {
 		return err
@@ -85,91 +88,16 @@ func (a *app) listJobs(jobs []job.Job, filter job.Filter) error {
 	return nil
 }
 
-func newJobsShowCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show one job",
-		Example: "  belfry jobs show 17",
-		Args:    exactArgs("ID"),
+// marked is a job's status, with what an operator should know beside it.
+func marked(j job.Job) string {
+	text := string(j.Status)
+	if j.Throttle != "" {
+		text += " throttled"
 	}
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
-		if err != nil {
-			return err
-		}
-		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
-			j, err := job.NewStore(db.Pool).Get(ctx, id)
-			if err != nil {
-				return notFound(err)
-			}
-			if *asJSON {
-				return a.printJSON(j)
-			}
-			a.showJob(j)
-			return nil
-		})
+	if j.Skipped > 0 {
+		text += " " + grouped(j.Skipped) + " skipped"
 	}
-	return cmd
-}
-
-// showJob prints what there is to say about a job, a field to a line.
-func (a *app) showJob(j job.Job) {
-	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
-	}
-	field("job", "%d, %s", j.ID, j.Type)
-	field("status", "%s%s", j.Status, nextStep(j))
-	if j.GroupID != nil {
-		field("group", "%s", j.GroupID)
-	}
-	field("category", "%s", j.Category)
-	field("title", "%s", j.Title)
-	if j.Body != "" {
-		field("body", "%s", j.Body)
-	}
-	if string(j.Data) != "{}" {
-		field("data", "%s", j.Data)
-	}
-	field("audience", "%s", j.Audience)
-	field("lane", "%s, priority %d", j.Lane, j.Priority)
-	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
-	if j.IdempotencyKey != nil {
-		field("idempotency key", "%s", *j.IdempotencyKey)
-	}
-	field("due", "%s", clock(j.ScheduleAt))
-	if j.DeliverAt != nil {
-		field("deliver", "%s", clock(*j.DeliverAt))
-	}
-	if j.StartedAt != nil {
-		field("started", "%s", clock(*j.StartedAt))
-	}
-	if j.FinishedAt != nil {
-		field("finished", "%s", clock(*j.FinishedAt))
-	}
-	field("progress", "%s; %s, %s read in %s", done(j), counted(j.RowsWritten, "row"), counted(j.ChannelsRead, "channel"), counted(j.Chunks, "chunk"))
-	if j.Bound != nil {
-		field("cursor", "%s of bound %s", orNone(j.Cursor), orNone(*j.Bound))
-	}
-	field("attempts", "%d, fencing token %d", j.Attempts, j.Fence)
-	if j.Runner != "" && j.HeartbeatAt != nil {
-		field("runner", "%s, heartbeat %s", j.Runner, clock(*j.HeartbeatAt))
-	}
-	if j.LastError != "" {
-		field("last error", "%s", j.LastError)
-	}
-}
-
-// nextStep is what an operator can do about a job that is at rest.
-func nextStep(j job.Job) string {
-	switch j.Status {
-	case job.Aborted:
-		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
-	case job.Failed:
-		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
-	case job.Pending, job.Running, job.Processed:
-	}
-	return ""
+	return text
 }
 
 func newJobsEventsCommand(a *app) *cobra.Command {
@@ -214,15 +142,21 @@ func (a *app) listEvents(events []job.Event, limit int) error {
 	t := newTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
 	for _, e := range events {
 		var detail struct {
-			Cursor string `json:"cursor"`
-			Rows   *int64 `json:"rows_written"`
+			Cursor string                     `json:"cursor"`
+			Rows   *int64                     `json:"rows_written"`
+			Before map[string]json.RawMessage `json:"before"`
+			After  map[string]json.RawMessage `json:"after"`
 		}
 		rows := ""
 		// A detail of another shape has nothing for these columns.
 		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
 			rows = grouped(*detail.Rows)
 		}
-		t.add(clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, oneLine(e.Reason, 200))
+		reason := e.Reason
+		if e.Kind == job.EventChanged {
+			reason = strings.TrimPrefix(reason+"; "+changed(detail.Before, detail.After), "; ")
+		}
+		t.add(clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, oneLine(reason, 200))
 	}
 	if err := t.write(a.stdout); err != nil {
 		return err
@@ -231,6 +165,15 @@ func (a *app) listEvents(events []job.Event, limit int) error {
 		a.remark("there may be more: --after %d shows the next page", events[len(events)-1].ID)
 	}
 	return nil
+}
+
+// changed says what an event changed, before and after.
+func changed(before, after map[string]json.RawMessage) string {
+	var parts []string
+	for _, column := range slices.Sorted(maps.Keys(after)) {
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, oneLine(string(before[column]), 60), oneLine(string(after[column]), 60)))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // notFound adds where to look.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+	_ "time/tzdata" // schedules have time zones, and not every machine has their data
 
 	"github.com/belfryhq/belfry/internal/pgserver"
 )

@@ -52,7 +52,7 @@ func (l *locked) String() string {
 func start(t *testing.T, environ []string, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), binary(t), args...), ended: make(chan struct{})}
-	p.Dir, p.Env = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), mainVariable + "=1"}, environ...)
+	p.Dir, p.Env = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), mainVariable + "=1", "GORACE=" + quickExit}, environ...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	require.NoError(t, p.Start())
 	go func() {
@@ -110,8 +110,13 @@ func small(db *dbtest.DB) []string {
 		"BELFRY_RUNNER_CHUNK_INITIAL_ROWS=10", "BELFRY_RUNNER_CHUNK_MAX_ROWS=10",
 		// Longer than the tests' patience: nothing ends by itself.
 		"BELFRY_RUNNER_GRACE_PERIOD=2m", "BELFRY_RUNNER_STATEMENT_TIMEOUT=2m", "BELFRY_RUNNER_STALE_AFTER=5m",
+		regardless,
 	}
 }
+
+// regardless has runs go on at full speed beside the tests, which ask the server
+// hundreds of times a second how far they are.
+const regardless = "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false"
 
 func waitUntil(t *testing.T, pool *pgxpool.Pool, condition string) {
 	t.Helper()
@@ -151,7 +156,7 @@ func TestProcess_TermHandsTheJobBackAtItsCursor(t *testing.T) {
 	require.Equal(t, j.RowsWritten, count(t, db, "belfry.notifications"))
 	require.Equal(t, j.RowsWritten, count(t, db, "belfry.notifications WHERE channel_id <= (SELECT cursor::bigint FROM belfry.jobs)"))
 
-	again := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "run")
+	again := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN, regardless}, "run")
 	require.Equal(t, codeDone, again.exit(t), again.stderr.String())
 	require.Contains(t, again.stderr.String(), "job 1 (inbox): claimed, from cursor "+j.Cursor)
 	require.Equal(t, int64(100_000), count(t, db, "belfry.notifications"))

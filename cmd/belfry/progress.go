@@ -164,6 +164,16 @@ func transition(u job.Progress) string {
 		return label(j) + ": failed at cursor " + orNone(j.Cursor) + ": " + oneLine(j.LastError, 500) + nextStep(j)
 	case job.EventInterrupted:
 		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + ", " + counted(j.RowsWritten, "row") + " written; the next run goes on from there"
+	case job.EventPreempted:
+		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
+	case job.EventLanePaused:
+		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+	case job.EventExpired:
+		return label(j) + ": expired, it did not start in time" + nextStep(j)
+	case job.EventThrottled:
+		return label(j) + ": slowed down, " + throttled(j)
+	case job.EventReleased:
+		return label(j) + ": at full speed again"
 	case eventLost:
 		return label(j) + ": this run is over, another runner has the job"
 	}

@@ -41,6 +41,11 @@ SELECT n.relation, string_agg(p.privilege, ', ' ORDER BY p.ord) AS missing
   FROM (VALUES ('belfry.jobs', '{SELECT,INSERT,UPDATE}'::text[]),
                ('belfry.job_types', '{SELECT,INSERT,UPDATE}'),
                ('belfry.job_events', '{SELECT}'),
+               ('belfry.job_skips', '{SELECT,INSERT,UPDATE,DELETE}'),
+               ('belfry.job_revisions', '{SELECT}'),
+               ('belfry.lanes', '{SELECT}'),
+               ('belfry.schedules', '{SELECT,INSERT,UPDATE}'),
+               ('belfry.events', '{SELECT}'),
                ('belfry.notifications', '{SELECT,INSERT}'),
                ('belfry.messages', '{SELECT,INSERT}'),
                ('belfry.segments', '{SELECT}'),
@@ -60,10 +65,20 @@ SELECT id, lane, runner, now() - heartbeat_at AS age
  ORDER BY heartbeat_at;
 
 -- name: DoctorOverdue :one
--- Due jobs that wait: how many, since when, and the types among them that are not
--- in @types. Relies on jobs_due_idx. Always one row.
+-- Due jobs that wait in lanes that are not paused: how many, since when, and the
+-- types among them that are not in @types. Relies on jobs_due_idx. Always one row.
 SELECT count(*)                                                    AS jobs,
        coalesce(now() - min(schedule_at), '0')                     AS longest,
        coalesce(array_agg(DISTINCT type) FILTER (WHERE type <> ALL (@types::text[])), '{}') AS unknown_types
-  FROM belfry.jobs
- WHERE status = 'PENDING' AND schedule_at <= now();
+  FROM belfry.jobs j
+ WHERE status = 'PENDING' AND schedule_at <= now()
+   AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL);
+
+-- name: DoctorStatistics :one
+-- Whether this role may read the statistics of other users' sessions, which health
+-- checks look at, and the standbys it sees: how many, and the replay lag of the one
+-- furthest behind; NULL when that is caught up, or there is none. Always one row.
+SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')     AS may_read,
+       count(*)::int                                               AS standbys,
+       max(replay_lag)                                             AS lag
+  FROM pg_stat_replication;

@@ -51,9 +51,10 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
 	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newEnqueueCommand(a), newJobsCommand(a),
-		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a))
+		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a), newRecallCommand(a),
+		newLanesCommand(a), newSchedulesCommand(a))
 	inGroup(root, groupChannels, newChannelsCommand(a))
-	inGroup(root, groupOperate, newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newDemoCommand(a), newVersionCommand(a))
+	inGroup(root, groupOperate, newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newPruneCommand(a), newDemoCommand(a), newVersionCommand(a))
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }
@@ -145,6 +146,19 @@ func jobID(text string) (int64, error) {
 	return id, nil
 }
 
+// jobIDs parses the ids of jobs.
+func jobIDs(args []string) ([]int64, error) {
+	ids := make([]int64, 0, len(args))
+	for _, arg := range args {
+		id, err := jobID(arg)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
 // addJSON adds --json.
 func addJSON(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print one JSON document")
@@ -167,13 +181,14 @@ func newConfigurationTopic() *cobra.Command {
 The file is the one that --config or BELFRY_CONFIG names, otherwise ./config.yaml
 if it exists. An unknown key, an unknown BELFRY_ variable or a value that cannot
 be used ends every command with exit code 78, before anything is done. A
-variable that is empty counts as not set. Lists are separated by commas.
+variable that is empty counts as not set. Lists are separated by commas; schedules
+are JSON.
 
 Keys and their variables; config.yaml documents each:
 
 `)
 	for _, k := range configKeys() {
-		fmt.Fprintf(&b, "  %-28s %s\n", k.Name, k.Variable)
+		fmt.Fprintf(&b, "  %-34s %s\n", k.Name, k.Variable)
 	}
 	return &cobra.Command{Use: "configuration", Short: "Where settings come from", Long: b.String()}
 }

@@ -35,15 +35,17 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run what is due, then exit (for cron, a systemd timer, a Kubernetes CronJob)",
-		Long: `Claim and run what is due, one job after the other, resume what another runner
-left behind, and exit when nothing is left.
+		Long: `Bring the schedules of the configuration into the database, fire those that are
+due, claim and run the jobs that are due, one after the other, resume what another
+runner left behind, and exit when nothing is left. cron alone is enough to run
+belfry.
 
 SIGINT or SIGTERM: the chunk in progress is finished, its job handed back with
 its cursor, and the exit code is 1 because work is left; the next run goes on
 from there. A second signal rolls the chunk in progress back instead.
 
-Exit codes: 0 all that ran was PROCESSED, or nothing was due; 1 a job FAILED, or
-interrupted; 4 a job was aborted; 69 the database is unreachable; 75 another
+Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
+is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was aborted; 69 the database is unreachable; 75 another
 runner holds the lane and nothing was run.`,
 		Example: `  belfry run
   belfry run --lane default --wait 5m
@@ -79,17 +81,19 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 	if !quiet {
 		options = append(options, job.WithObserver(show.observe))
 	}
-	runner, err := newRunner(s, db, logger, options...)
+	runner, done, err := newRunner(s, db, logger, options...)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner)()
 	told := make(chan struct{})
 	tell := context.AfterFunc(ctx, func() {
 		defer close(told)
 		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
-	outcome, err := a.runDue(ctx, runner, s.Runner.PollInterval, wait)
+	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: quiet}
+	err = r.do(ctx, wait)
 	if !tell() {
 		<-told
 	}
@@ -98,27 +102,35 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 		return err
 	}
 	if asJSON {
-		if err := a.printJSON(runReport{emptyList(outcome.Jobs), emptyList(outcome.Held), outcome.Interrupted}); err != nil {
+		if err := a.printJSON(r.report()); err != nil {
 			return err
 		}
 	}
-	return a.judge(outcome, s, db, quiet)
+	return r.judge()
 }
 
-// runReport is the JSON of `belfry run`.
-type runReport struct {
-	Jobs        []job.Job `json:"jobs"` // as they were when their run ended
-	Held        []job.Job `json:"held"` // RUNNING under other runners
-	Interrupted bool      `json:"interrupted"`
-}
-
-// newRunner wires a runner that knows belfry's own job types.
-func newRunner(s settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, error) {
+// newRunner wires a runner that knows belfry's own job types. The returned function
+// closes what it needs.
+func newRunner(s settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, func() error, error) {
 	store, err := channels.New(s.Channels)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return job.NewRunner(db.Pool, s.Runner, outbox.Types(store), append(options, job.WithLogger(logger))...)
+	cache, err := openCache(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := func() error { return nil }
+	options = append(options, job.WithLogger(logger))
+	if cache != nil {
+		done = cache.Close
+		options = append(options, job.WithAbortCache(cache))
+	}
+	runner, err := job.NewRunner(db.Pool, s.Runner, outbox.Types(store), options...)
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	return runner, done, nil
 }
 
 // stopHard passes the second signal on to the runner. The returned function ends
@@ -137,56 +149,6 @@ func (a *app) stopHard(runner *job.Runner) func() {
 		close(over)
 		<-ended
 	}
-}
-
-// runDue runs what is due. While other runners hold the lanes and nothing could
-// be run, it looks again every interval until wait is over.
-func (a *app) runDue(ctx context.Context, runner *job.Runner, interval, wait time.Duration) (job.Outcome, error) {
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
-	look := time.NewTicker(interval)
-	defer look.Stop()
-	for {
-		outcome, err := runner.RunDue(ctx)
-		if err != nil || outcome.Interrupted || len(outcome.Jobs) > 0 || len(outcome.Held) == 0 || wait == 0 {
-			return outcome, err
-		}
-		select {
-		case <-look.C:
-		case <-patience.C:
-			return outcome, nil
-		case <-ctx.Done():
-			outcome.Interrupted = true
-			return outcome, nil
-		}
-	}
-}
-
-// judge decides the exit code of a run and says why.
-func (a *app) judge(outcome job.Outcome, s settings, db *database, quiet bool) error {
-	var failed, aborted []string
-	for _, j := range outcome.Jobs {
-		switch j.Status {
-		case job.Failed:
-			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, oneLine(j.LastError, 500)))
-		case job.Aborted:
-			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED", j.ID))
-		case job.Pending, job.Running, job.Processed:
-		}
-	}
-	switch {
-	case len(failed) > 0:
-		return &exitError{codeFailure, errors.New(strings.Join(append(failed, aborted...), "\n  "))}
-	case outcome.Interrupted:
-		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
-	case len(aborted) > 0:
-		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
-	case len(outcome.Jobs) == 0 && len(outcome.Held) > 0:
-		return &exitError{codeHeld, errors.New(heldBy(outcome.Held, s.Runner.StaleAfter, db))}
-	case len(outcome.Jobs) == 0 && !quiet:
-		a.remark("nothing is due")
-	}
-	return nil
 }
 
 // heldBy says who holds the lanes and until when, in the database's clock.

@@ -23,6 +23,10 @@ import (
 // patience bounds every wait for a condition; nothing normally takes that long.
 const patience = 30 * time.Second
 
+// quickExit has a process under the race detector end at once: by default it waits a
+// second for reports of other goroutines, which is most of a short command's time.
+const quickExit = "atexit_sleep_ms=10"
+
 type poolKey struct{}
 
 // TestScripts runs testdata/script, each with a database of its own in
@@ -54,6 +58,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("BELFRY_DATABASE_URL", db.DSN)
 			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv(mainVariable, "1")
+			env.Setenv("GORACE", quickExit)
+			env.Vars = append(env.Vars, regardless)
 			env.Setenv("TZ", "Asia/Seoul")
 			return nil
 		},

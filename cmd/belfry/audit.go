@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+func newAuditCommand(a *app) *cobra.Command {
+	var reasons strings.Builder
+	for _, r := range outbox.Reasons() {
+		fmt.Fprintf(&reasons, "  %-16s %s\n", r, r.Text())
+	}
+	cmd := &cobra.Command{
+		Use:   "audit ID",
+		Short: "Say who got a job, who did not, and why",
+		Long: `Compare every channel with the rows of a job, and say who got it, who did not, and
+why, from the data; then compare the sums with the job's accounts. Nothing is
+written. Exit code 1 when they do not agree.
+
+--list names the channels, one to a line with id, reason and a sentence; --channel or
+--external-id answers for one alone, at once. Reasons:
+
+` + strings.TrimRight(reasons.String(), "\n"),
+		Example: `  belfry jobs audit 17
+  belfry jobs audit 17 --list missing,skipped
+  belfry jobs audit 17 --external-id user-4711`,
+		Args: exactArgs("ID"),
+	}
+	list := cmd.Flags().StringSlice("list", nil, "name the channels of these `REASONS`, or of all")
+	channel := flagOf(cmd.Flags(), "channel", "ID", "only the channel with this id", parseChannel)
+	external := cmd.Flags().String("external-id", "", "only the channel with this external `ID`")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := jobID(args[0])
+		if err != nil {
+			return err
+		}
+		wanted, err := parseReasons(*list)
+		if err != nil {
+			return err
+		}
+		one := cmd.Flags().Changed("external-id")
+		if given := []bool{channel.value != nil, one, len(*list) > 0}; trues(given) > 1 {
+			return usagef("--channel, --external-id and --list exclude each other; give one")
+		}
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+			store, err := channels.New(s.Channels)
+			if err != nil {
+				return err
+			}
+			u := audit{app: a, db: db, store: store, job: id, json: *asJSON}
+			switch {
+			case channel.value != nil:
+				return u.one(outbox.AuditChannel(ctx, db.Pool, store, id, *channel.value))
+			case one:
+				return u.one(outbox.AuditExternalID(ctx, db.Pool, store, id, *external))
+			}
+			return notFound(u.all(ctx, wanted, len(*list) > 0))
+		})
+	}
+	return cmd
+}
+
+// parseChannel parses the id of a channel, which may be any bigint.
+func parseChannel(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, errors.New("allowed values: whole numbers")
+	}
+	return id, nil
+}
+
+func trues(given []bool) (n int) {
+	for _, g := range given {
+		if g {
+			n++
+		}
+	}
+	return n
+}
+
+// parseReasons understands the value of --list; all is nil.
+func parseReasons(names []string) ([]outbox.Reason, error) {
+	if slices.Equal(names, []string{"all"}) {
+		return nil, nil
+	}
+	known := outbox.Reasons()
+	texts := make([]string, 0, len(known)+1)
+	for _, r := range known {
+		texts = append(texts, string(r))
+	}
+	texts = append(texts, "all")
+	var wanted []outbox.Reason
+	for _, name := range names {
+		r := outbox.Reason(strings.TrimSpace(name))
+		if !slices.Contains(known, r) {
+			return nil, usagef("invalid argument %q for \"--list\" flag: allowed values: %s%s", oneLine(name, 60), strings.Join(texts, ", "), didYouMean(name, texts))
+		}
+		wanted = append(wanted, r)
+	}
+	return wanted, nil
+}
+
+// audit is one `belfry jobs audit`.
+type audit struct {
+	*app
+
+	db    *database
+	store *channels.Store
+	job   int64
+	json  bool
+}
+
+// one prints the answer for one channel.
+func (u audit) one(e outbox.Entry, err error) error {
+	if err != nil {
+		return notFound(err)
+	}
+	if u.json {
+		return u.printJSON(e)
+	}
+	u.printf("channel %d %s (%s)\n", e.ChannelID, entryText(e), e.Reason)
+	return nil
+}
+
+// entryText is a sentence about a channel.
+func entryText(e outbox.Entry) string {
+	text := e.Reason.Text()
+	if e.LeftSince {
+		text += "; it would not be in the audience now"
+	}
+	if e.ChannelDeleted {
+		text += "; it is gone"
+	}
+	if e.Error != "" {
+		text += ": " + oneLine(e.Error, 500)
+	}
+	return text
+}
+
+// all audits the whole job. With a listing, the channels go to standard output as
+// they are found, and the sums to standard error, or after them in the document.
+func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) error {
+	show := u.newProgress()
+	defer show.end()
+	options := outbox.AuditOptions{List: wanted, Observe: func(p outbox.AuditProgress) {
+		if show.width != nil {
+			show.line(fmt.Sprintf("%s and %s compared", counted(p.Channels, "channel"), counted(p.Rows, "row")))
+		}
+	}}
+	var stream *entryStream
+	if listing {
+		stream = &entryStream{audit: u}
+		options.Each = stream.write
+	}
+	report, err := outbox.Audit(ctx, u.db.Pool, u.store, u.job, options)
+	show.end()
+	if err != nil {
+		return errors.Join(err, stream.end(nil))
+	}
+	report.Disagreements = emptyList(report.Disagreements)
+	switch {
+	case u.json && listing:
+		err = stream.end(&report)
+	case u.json:
+		err = u.printJSON(report)
+	case listing:
+		u.remark("%s", verdict(report))
+	default:
+		err = u.show(report)
+	}
+	if err == nil && !report.Agree && !report.Moving {
+		return &exitError{codeFailure, errors.New("the accounts of job " + itoa(u.job) + " do not agree:\n  " + strings.Join(report.Disagreements, "\n  "))}
+	}
+	return err
+}
+
+// show prints the sums.
+func (u audit) show(r outbox.Report) error {
+	t := newTable("REASON", ">CHANNELS", "MEANING")
+	for _, reason := range outbox.Reasons() {
+		if n := r.Counts[reason]; n > 0 || reason == outbox.ReasonMissing {
+			name := string(reason)
+			if reason.Mark() {
+				name = "(" + name + ")"
+			}
+			t.add(name, grouped(n), reason.Text())
+		}
+	}
+	if err := t.write(u.stdout); err != nil {
+		return err
+	}
+	u.printf("%s\n", verdict(r))
+	return nil
+}
+
+// verdict is one line about the sums.
+func verdict(r outbox.Report) string {
+	line := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, counted(r.Channels, "channel"), counted(r.Rows, "row"))
+	switch {
+	case r.Moving:
+		return line + "it went on meanwhile, so the sums were not compared"
+	case r.Agree:
+		return line + "the sums agree with its accounts"
+	}
+	return line + "the sums do not agree with its accounts"
+}
+
+// entryStream prints entries as they come, as lines or as part of one JSON document.
+type entryStream struct {
+	audit
+
+	begun bool
+}
+
+func (s *entryStream) write(e outbox.Entry) error {
+	if !s.json {
+		s.printf("%d\t%s\t%s\n", e.ChannelID, e.Reason, entryText(e))
+		return nil
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	lead := ",\n    "
+	if !s.begun {
+		s.begun, lead = true, "{\n  \"entries\": [\n    "
+	}
+	s.printf("%s%s", lead, text)
+	return nil
+}
+
+// end ends the document; without a report the audit was cut short. It may be called
+// on nil.
+func (s *entryStream) end(report *outbox.Report) error {
+	if s == nil || !s.json || report == nil && !s.begun {
+		return nil
+	}
+	if !s.begun {
+		s.printf("{\n  \"entries\": [")
+	}
+	text, err := json.MarshalIndent(report, "  ", "  ")
+	if err != nil {
+		return err
+	}
+	s.printf("\n  ],\n  \"report\": %s\n}\n", text)
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/services"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// Behind a pooler nobody sees whose connection is gone, and that is said.
+func TestDoctor_SeesAPooler(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, db.DSN, nil)
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec"}, "doctor")
+	require.Equal(t, codeDone, r.code, r.stdout)
+	require.Contains(t, r.stdout, "warning  pooler         a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (30s), not at once\n")
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "doctor")
+	require.NotContains(t, r.stdout, "a pooler stands")
+}
+
+// A role that may not read the server's statistics has blind health checks.
+func TestDoctor_SaysWhichHealthChecksAreBlind(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	name := db.Name[:min(len(db.Name), 60)] + "_r"
+	role := pgx.Identifier{name}.Sanitize()
+	_, err := db.Pool.Exec(t.Context(), "CREATE ROLE "+role)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(db.DSN)
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("options", "-crole="+name)
+	u.RawQuery = query.Encode()
+
+	environ := []string{"BELFRY_DATABASE_URL=" + u.String(), "BELFRY_RUNNER_LOAD_HEALTH_ACTIVE_BACKENDS=5"}
+	r := command(t, environ, "doctor")
+	require.Equal(t, codeFailure, r.code, "it may not read the schema either")
+	require.Regexp(t, `(?m)^warning  health checks  \S+ may not read the server's statistics: active_backends, replica_lag see nothing and hold nothing back$`, r.stdout)
+	require.Contains(t, r.stdout, "-> GRANT pg_monitor TO ")
+	r = command(t, append(environ, "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false"), "doctor")
+	require.Contains(t, r.stdout, "ok       health checks  off (runner.load.health.enabled)\n")
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// statistics is the row of DoctorStatistics.
+type statistics struct {
+	MayRead  bool
+	Standbys int
+	Lag      *time.Duration
+}
+
+// checkStatistics says whether health checks see what they look at.
+func (d *doctor) checkStatistics(ctx context.Context, s settings, db *database) {
+	health := s.Runner.Load.Health
+	if !health.Enabled {
+		d.note("health checks", healthOK, "", "off (runner.load.health.enabled)")
+		return
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorStatistics"))
+	var seen statistics
+	if err == nil {
+		seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[statistics])
+	}
+	if err != nil {
+		d.note("health checks", healthFailed, "", "%s", err)
+		return
+	}
+	var blind []string
+	if health.ActiveBackends > 0 {
+		blind = append(blind, "active_backends")
+	}
+	if health.ReplicaLag > 0 {
+		blind = append(blind, "replica_lag")
+	}
+	if health.Autovacuum != job.VacuumOff {
+		blind = append(blind, "autovacuum")
+	}
+	switch {
+	case !seen.MayRead && len(blind) > 0:
+		d.note("health checks", healthWarning, "GRANT pg_monitor TO "+pgx.Identifier{db.Address.User}.Sanitize(),
+			"%s may not read the server's statistics: %s see nothing and hold nothing back", db.Address.User, strings.Join(blind, ", "))
+	case seen.Standbys == 0:
+		d.note("health checks", healthOK, "", "no standby is attached here")
+	case health.ReplicaLag > 0 && seen.Lag != nil && *seen.Lag > health.ReplicaLag:
+		d.note("health checks", healthWarning, "jobs pause until it catches up", "a standby lags by %s; allowed are %s", short(*seen.Lag), health.ReplicaLag)
+	default:
+		lag := "caught up"
+		if seen.Lag != nil {
+			lag = "at most " + short(*seen.Lag) + " behind"
+		}
+		d.note("health checks", healthOK, "", "%d of the server's standbys seen, %s", seen.Standbys, lag)
+	}
+}
+
+// checkRunning lists the jobs that run and are held back.
+func (d *doctor) checkRunning(ctx context.Context, db *database) {
+	running, err := job.NewStore(db.Pool).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: maxExpired})
+	if err != nil {
+		d.note("load", healthFailed, "", "%s", err)
+		return
+	}
+	free := 0
+	for _, j := range running {
+		if j.Throttle == "" {
+			free++
+			continue
+		}
+		d.note("load", healthWarning, fmt.Sprintf("it goes on by itself; `belfry jobs set %d health_checks=off` goes on regardless", j.ID),
+			"job %d is held back by %s; %s in all", j.ID, throttled(j), short(time.Duration(j.ThrottledMS)*time.Millisecond))
+	}
+	if free == len(running) {
+		d.note("load", healthOK, "", "%s RUNNING, none held back", counted(int64(free), "job"))
+	}
+}
+
+// checkLanes lists the lanes that are paused.
+func (d *doctor) checkLanes(ctx context.Context, db *database) {
+	lanes, err := job.NewStore(db.Pool).Lanes(ctx)
+	if err != nil {
+		d.note("lanes", healthFailed, "", "%s", err)
+		return
+	}
+	paused := 0
+	for _, l := range lanes {
+		if l.PausedAt != nil {
+			paused++
+			d.note("lanes", healthWarning, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
+				l.Name, clock(*l.PausedAt), l.PausedBy, orNone(oneLine(l.PauseReason, 200)), counted(l.Due, "job"))
+		}
+	}
+	if paused == 0 {
+		d.note("lanes", healthOK, "", "none is paused")
+	}
+}
+
+// checkSchedules lists the schedules that fail.
+func (d *doctor) checkSchedules(ctx context.Context, db *database) {
+	list, err := schedule.NewStore(db.Pool).List(ctx)
+	if err != nil {
+		d.note("schedules", healthFailed, "", "%s", err)
+		return
+	}
+	failing := 0
+	for _, s := range list {
+		if s.LastError != "" {
+			failing++
+			d.note("schedules", healthWarning, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, oneLine(s.LastError, 300))
+		}
+	}
+	if failing == 0 {
+		d.note("schedules", healthOK, "", "%s, none fails", counted(int64(len(list)), "schedule"))
+	}
+}
+
+// checkAbortCache asks the abort cache something.
+func (d *doctor) checkAbortCache(ctx context.Context, s settings) {
+	cache, err := openCache(s)
+	if cache == nil && err == nil {
+		return
+	}
+	began := time.Now()
+	if err == nil {
+		_, err = cache.Get(ctx, 0) // no job has this id
+	}
+	took := time.Since(began)
+	if cache != nil {
+		_ = cache.Close() // nothing was written
+	}
+	if err != nil {
+		d.note("abort cache", healthWarning, "start it, or correct abort.cache; until then an abort needs the database", "%s: %s", withoutUser(s.Abort.URL), err)
+		return
+	}
+	d.note("abort cache", healthOK, "", "%s answers in %s", withoutUser(s.Abort.URL), took.Round(10*time.Microsecond))
+}

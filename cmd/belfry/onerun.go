@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// oneRun is one `belfry run`.
+type oneRun struct {
+	*app
+
+	settings settings
+	db       *database
+	runner   *job.Runner
+	quiet    bool
+
+	fired    schedule.Fired
+	problems []string // of schedules
+	outcome  job.Outcome
+	expired  []job.Job
+	paused   []job.Lane // lanes with due jobs that nobody may run
+}
+
+// runReport is the JSON of `belfry run`.
+type runReport struct {
+	Jobs        []job.Job    `json:"jobs"`    // as they were when their run ended
+	Held        []job.Job    `json:"held"`    // RUNNING under other runners
+	Expired     []job.Job    `json:"expired"` // did not start in time
+	Fired       []occurrence `json:"fired"`   // schedules
+	Problems    []string     `json:"problems"`
+	Interrupted bool         `json:"interrupted"`
+}
+
+// occurrence is the JSON of one firing.
+type occurrence struct {
+	Schedule string    `json:"schedule"`
+	At       time.Time `json:"at"`
+	Jobs     []int64   `json:"jobs"`
+}
+
+func (r *oneRun) report() runReport {
+	fired := make([]occurrence, 0, len(r.fired.Occurrences))
+	for _, o := range r.fired.Occurrences {
+		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
+	}
+	return runReport{
+		emptyList(r.outcome.Jobs), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.outcome.Interrupted,
+	}
+}
+
+// do fires what is due, runs what is due, and looks at what could not be run.
+func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
+	begin, err := r.db.now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.fire(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	if err := r.runDue(ctx, wait); err != nil {
+		return err
+	}
+	if r.outcome.Interrupted {
+		return nil
+	}
+	store := job.NewStore(r.db.Pool)
+	newest, err := store.List(ctx, job.Filter{Statuses: []job.Status{job.Expired}, Limit: maxExpired})
+	if err != nil {
+		return err
+	}
+	for _, j := range newest {
+		if j.FinishedAt != nil && !j.FinishedAt.Before(begin) {
+			r.expired = append(r.expired, j)
+		}
+	}
+	lanes, err := store.Lanes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		serves := len(r.settings.Runner.Lanes) == 0 || slices.Contains(r.settings.Runner.Lanes, l.Name)
+		if serves && l.PausedAt != nil && l.Due > 0 {
+			r.paused = append(r.paused, l)
+		}
+	}
+	return nil
+}
+
+// maxExpired bounds the jobs that are looked at for having expired in this run.
+const maxExpired = 1000
+
+// fire brings the configuration's schedules into the database and fires what is due.
+// The error is the database's.
+func (r *oneRun) fire(ctx context.Context) error {
+	_, err := syncSchedules(ctx, r.db, r.settings.Schedules, r.runner.Name())
+	for _, one := range flatten(err) {
+		if unreachable(one) {
+			return one
+		}
+		r.problems = append(r.problems, one.Error())
+	}
+	firer := schedule.NewFirer(r.db.Pool, schedule.WithName(r.runner.Name())) // what it would log is said here
+	r.fired, err = firer.FireDue(ctx)
+	for _, f := range r.fired.Failed {
+		r.problems = append(r.problems, fmt.Sprintf("schedule %s: %s", f.Schedule, f.Err))
+	}
+	if !r.quiet {
+		for _, o := range r.fired.Occurrences {
+			r.remark("schedule %s fired for %s: %s", o.Schedule, clock(o.At), jobList(o.Jobs))
+		}
+	}
+	return err
+}
+
+// jobList names the jobs that a firing enqueued.
+func jobList(ids []int64) string {
+	if len(ids) == 0 {
+		return "no job, its query has no rows"
+	}
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		names = append(names, itoa(id))
+	}
+	if len(ids) == 1 {
+		return "job " + names[0]
+	}
+	return "jobs " + strings.Join(names, ", ")
+}
+
+// runDue runs what is due. While other runners hold the lanes and nothing could
+// be run, it looks again every poll interval until wait is over.
+func (r *oneRun) runDue(ctx context.Context, wait time.Duration) (err error) {
+	patience := time.NewTimer(wait)
+	defer patience.Stop()
+	look := time.NewTicker(r.settings.Runner.PollInterval)
+	defer look.Stop()
+	for {
+		r.outcome, err = r.runner.RunDue(ctx)
+		if err != nil || r.outcome.Interrupted || len(r.outcome.Jobs) > 0 || len(r.outcome.Held) == 0 || wait == 0 {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-patience.C:
+			return nil
+		case <-ctx.Done():
+			r.outcome.Interrupted = true
+			return nil
+		}
+	}
+}
+
+// judge decides the exit code and says why.
+func (r *oneRun) judge() error {
+	if !r.quiet {
+		r.remarkOnOthers()
+	}
+	var failed, aborted []string
+	for _, j := range r.outcome.Jobs {
+		switch j.Status {
+		case job.Failed:
+			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, oneLine(j.LastError, 500)))
+		case job.Aborted:
+			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED", j.ID))
+		case job.Expired, job.Pending, job.Running, job.Processed:
+		}
+	}
+	failed = append(failed, r.problems...)
+	switch {
+	case len(failed) > 0:
+		return &exitError{codeFailure, errors.New(strings.Join(append(failed, aborted...), "\n  "))}
+	case r.outcome.Interrupted:
+		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
+	case len(aborted) > 0:
+		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
+	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
+		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
+	case len(r.outcome.Jobs) == 0 && !r.quiet:
+		r.remark("nothing is due")
+	}
+	return nil
+}
+
+// remarkOnOthers says what was not run, and was not held by another runner either.
+func (r *oneRun) remarkOnOthers() {
+	for _, j := range r.expired {
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, instantOr(j.ExpiresAt, "its time"), nextStep(j))
+	}
+	for _, l := range r.paused {
+		reason := ""
+		if l.PauseReason != "" {
+			reason = ": " + oneLine(l.PauseReason, 200)
+		}
+		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, counted(l.Due, "job"), l.Name)
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// recallReport is what one recall did.
+type recallReport struct {
+	Messages      int64 `json:"messages"`      // cancelled before they were sent
+	Notifications int64 `json:"notifications"` // withdrawn before they were read
+	TooLate       int64 `json:"too_late"`      // messages sent, dead or in a sender's hands
+	Read          int64 `json:"read"`          // notifications read already
+}
+
+func newRecallCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "recall {ID... | --group UUID}",
+		Short: "Take back what a job wrote and nobody has seen yet",
+		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
+are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
+was sent or read stays, and is counted. With --group every such job of the group.
+
+Interrupted, it leaves what it took back taken back; repeating it goes on.`,
+		Example: `  belfry recall 17 --reason "wrong link"
+  belfry abort 17 --recall --reason "wrong link"
+  belfry recall --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74 --json`,
+	}
+	group := flagOf(cmd.Flags(), "group", "UUID", "every job of this group", parseGroup)
+	who := addActFlags(a, cmd, "the jobs' events")
+	asJSON := addJSON(cmd)
+	cmd.Args = idsOrGroup(group)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ids, err := jobIDs(args)
+		if err != nil {
+			return err
+		}
+		acted, err := a.recall(cmd, ids, group.value, who(), *asJSON)
+		if *asJSON && (err == nil || len(acted) > 0) {
+			return errors.Join(a.printJSON(emptyList(acted)), err)
+		}
+		return err
+	}
+	return cmd
+}
+
+// idsOrGroup wants the ids of jobs or --group, and not both.
+func idsOrGroup(group *parsed[uuid.UUID]) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if (len(args) > 0) == (group.value != nil) {
+			return usagef("%s takes either the ids of jobs or --group UUID", named(cmd))
+		}
+		return nil
+	}
+}
+
+// recall takes jobs back, one after the other, and prints what that did unless quiet.
+// One that cannot be recalled does not keep the others from it.
+func (a *app) recall(cmd *cobra.Command, ids []int64, group *uuid.UUID, who job.Act, quiet bool) (acted []actedJob, err error) {
+	err = a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, _ settings, db *database) error {
+		store := job.NewStore(db.Pool)
+		if group != nil {
+			members, err := recallable(ctx, store, *group)
+			if err != nil {
+				return err
+			}
+			ids = members
+		}
+		var errs []error
+		for _, id := range ids {
+			one, err := a.recallOne(ctx, store, db, id, who)
+			if one.Recall != nil {
+				acted = append(acted, one)
+				if !quiet {
+					a.printf("%s\n", recalled(one))
+				}
+			}
+			errs = append(errs, notFound(err))
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		return errors.Join(errs...)
+	})
+	return acted, err
+}
+
+// recallable lists the jobs of a group that can be recalled, oldest first.
+func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64, error) {
+	members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
+	if err != nil {
+		return nil, err
+	}
+	if len(members) == 0 {
+		return nil, notFound(fmt.Errorf("group %s: %w", group, job.ErrNotFound))
+	}
+	var ids []int64
+	for _, j := range members {
+		if j.Status == job.Aborted || j.Status == job.Processed || j.Status == job.Failed {
+			ids = append(ids, j.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("group %s has no job that is ABORTED, PROCESSED or FAILED; abort it first", group)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id int64, who job.Act) (actedJob, error) {
+	show := a.newProgress()
+	defer show.end()
+	done, err := outbox.Recall(ctx, db.Pool, id, who, func(p outbox.RecallProgress) {
+		if show.width != nil {
+			show.line(fmt.Sprintf("job %d: %s looked at, %s recalled", id, grouped(p.Looked), counted(p.Messages+p.Notifications, "row")))
+		}
+	})
+	show.end()
+	if err != nil && done == (outbox.Recalled{}) {
+		return actedJob{}, err
+	}
+	j, getErr := store.Get(context.WithoutCancel(ctx), id)
+	report := recallReport{done.Messages, done.Notifications, done.TooLate, done.Read}
+	return actedJob{Job: j, Recall: &report}, errors.Join(err, getErr)
+}
+
+// recalled is one line about what a recall did.
+func recalled(one actedJob) string {
+	r := one.Recall
+	return fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s too late",
+		label(one.Job), counted(r.Notifications, "notification"), grouped(r.Read), counted(r.Messages, "message"), grouped(r.TooLate))
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// jobReport is the JSON of `belfry jobs show`.
+type jobReport struct {
+	job.Job
+
+	Deliveries *outbox.Counts `json:"deliveries"` // null where no row was written
+	Revisions  []job.Revision `json:"revisions"`
+}
+
+func newJobsShowCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show one job: where it stands, its accounts, what holds it back",
+		Long: `Show one job: where it stands, what holds it back, its settings that differ from
+the runner's, its accounts, what became of its rows, and its corrections.`,
+		Example: "  belfry jobs show 17",
+		Args:    exactArgs("ID"),
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := jobID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withStored(cmd, func(ctx context.Context, _ settings, store *job.Store, db *database) error {
+			report, err := a.reportJob(ctx, store, db, id)
+			if err != nil {
+				return notFound(err)
+			}
+			if *asJSON {
+				return a.printJSON(report)
+			}
+			a.showJob(report)
+			return nil
+		})
+	}
+	return cmd
+}
+
+func (a *app) reportJob(ctx context.Context, store *job.Store, db *database, id int64) (r jobReport, err error) {
+	if r.Job, err = store.Get(ctx, id); err != nil {
+		return r, err
+	}
+	if r.Revisions, err = store.Revisions(ctx, id); err != nil {
+		return r, err
+	}
+	r.Revisions = emptyList(r.Revisions)
+	if r.RowsWritten > 0 {
+		counts, err := outbox.Deliveries(ctx, db.Pool, id)
+		if err != nil {
+			return r, err
+		}
+		r.Deliveries = &counts
+	}
+	return r, nil
+}
+
+// showJob prints what there is to say about a job, a field to a line.
+func (a *app) showJob(r jobReport) {
+	j := r.Job
+	field := func(name, format string, args ...any) {
+		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
+	}
+	field("job", "%d, %s", j.ID, j.Type)
+	field("status", "%s%s", j.Status, nextStep(j))
+	if j.Throttle != "" {
+		field("throttled", "%s", throttled(j))
+	}
+	if j.GroupID != nil {
+		field("group", "%s", j.GroupID)
+	}
+	field("category", "%s", j.Category)
+	field("title", "%s", j.Title)
+	if j.Body != "" {
+		field("body", "%s", j.Body)
+	}
+	if string(j.Data) != "{}" {
+		field("data", "%s", j.Data)
+	}
+	field("audience", "%s", j.Audience)
+	field("lane", "%s, priority %d", j.Lane, j.Priority)
+	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
+	if j.IdempotencyKey != nil {
+		field("idempotency key", "%s", *j.IdempotencyKey)
+	}
+	field("due", "%s", clock(j.ScheduleAt))
+	for _, at := range []struct {
+		name string
+		at   *time.Time
+	}{{"deliver", j.DeliverAt}, {"expires", j.ExpiresAt}, {"started", j.StartedAt}, {"finished", j.FinishedAt}} {
+		if at.at != nil {
+			field(at.name, "%s", clock(*at.at))
+		}
+	}
+	if own := ownSettings(j); own != "" {
+		field("settings", "%s", own)
+	}
+	a.showWalk(j, field)
+	if r.Deliveries != nil {
+		field("rows", "%s", deliveries(j, *r.Deliveries))
+	}
+	if n := len(r.Revisions); n > 0 {
+		last := r.Revisions[n-1]
+		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
+	}
+	if j.LastError != "" {
+		field("last error", "%s", j.LastError)
+	}
+}
+
+// showWalk prints how far the job got and what its accounts say.
+func (a *app) showWalk(j job.Job, field func(name, format string, args ...any)) {
+	field("progress", "%s; %s, %s read in %s", done(j), counted(j.RowsWritten, "row"), counted(j.ChannelsRead, "channel"), counted(j.Chunks, "chunk"))
+	if j.ChannelsRead > 0 {
+		field("accounts", "%s", accounts(j))
+	}
+	if j.Skipped > 0 {
+		field("skipped", "%s; `belfry jobs skips %d` lists them", counted(j.Skipped, "recipient"), j.ID)
+	}
+	if j.ThrottledMS > 0 {
+		field("held back", "%s in all", short(time.Duration(j.ThrottledMS)*time.Millisecond))
+	}
+	if j.RecalledAt != nil {
+		field("recalled", "%s at %s", counted(j.Recalled, "row"), clock(*j.RecalledAt))
+	}
+	if j.Bound != nil {
+		field("cursor", "%s of bound %s", orNone(j.Cursor), orNone(*j.Bound))
+	}
+	field("attempts", "%d, fencing token %d", j.Attempts, j.Fence)
+	if j.Takeovers > 0 {
+		field("take-overs", "%d in a row without a committed chunk", j.Takeovers)
+	}
+	if j.Runner != "" && j.HeartbeatAt != nil {
+		backend := "its connection is hidden by a pooler: only the heartbeat tells whether it lives"
+		if j.BackendPID != nil {
+			backend = "server process " + strconv.Itoa(int(*j.BackendPID))
+		}
+		field("runner", "%s, heartbeat %s, %s", j.Runner, clock(*j.HeartbeatAt), backend)
+	}
+}
+
+// deliveries is what became of a job's rows.
+func deliveries(j job.Job, c outbox.Counts) string {
+	list := []struct {
+		n    int64
+		what string
+	}{
+		{c.Unread, "unread"}, {c.Read, "read"}, {c.Withdrawn, "withdrawn"},
+		{c.Pending + c.Queued - c.Held, "to be sent"}, {c.Held, "held"}, {c.Processing, "being sent"}, {c.Sent, "sent"}, {c.Dead, "dead"}, {c.Cancelled, "cancelled"},
+	}
+	var parts []string
+	for _, one := range list {
+		if one.n > 0 {
+			parts = append(parts, grouped(one.n)+" "+one.what)
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if !c.Complete {
+		text += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
+	}
+	return orNone(text)
+}
+
+// throttled is what holds a run back now.
+func throttled(j job.Job) string {
+	if j.ThrottleDetail == "" {
+		return j.Throttle
+	}
+	return j.Throttle + ": " + j.ThrottleDetail
+}
+
+// accounts is where every channel that was read went.
+func accounts(j job.Job) string {
+	text := fmt.Sprintf("%s read = %s out of audience + %s written", grouped(j.ChannelsRead), grouped(j.ChannelsRead-j.ChannelsMatched), grouped(j.RowsWritten))
+	if j.Declined > 0 {
+		text += " + " + grouped(j.Declined) + " declined"
+	}
+	if j.Skipped > 0 {
+		text += " + " + grouped(j.Skipped) + " skipped"
+	}
+	if rest := j.ChannelsMatched - j.RowsWritten - j.Declined - j.Skipped; rest != 0 {
+		text += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", grouped(rest), j.ID)
+	}
+	return text
+}
+
+// ownSettings lists the settings of the walk that are the job's own.
+func ownSettings(j job.Job) string {
+	var own []string
+	for _, s := range walkSettings(j) {
+		if s.own {
+			own = append(own, strings.TrimSuffix(s.column, "_ms")+" "+s.value)
+		}
+	}
+	return strings.Join(own, ", ")
+}
+
+// nextStep is what an operator can do about a job that is at rest.
+func nextStep(j job.Job) string {
+	switch j.Status {
+	case job.Aborted:
+		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
+	case job.Failed:
+		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
+	case job.Expired:
+		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
+	case job.Processed:
+		if j.Skipped > 0 {
+			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", counted(j.Skipped, "recipient"), j.ID)
+		}
+	case job.Pending, job.Running:
+	}
+	return ""
+}
