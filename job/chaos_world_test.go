@@ -26,7 +26,8 @@ const (
 	chaosStale    = 800 * time.Millisecond
 )
 
-// chaosSQL makes rows for the channels in poisoned fail, the way a constraint would.
+// chaosSQL makes rows for the channels in poisoned fail, the way a constraint would,
+// and ends the backend of a run.
 const chaosSQL = `
 CREATE TABLE public.poisoned (id bigint PRIMARY KEY);
 CREATE FUNCTION public.poison() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -35,6 +36,20 @@ BEGIN
 		RAISE EXCEPTION 'channel % is poisoned', NEW.channel_id USING ERRCODE = 'check_violation';
 	END IF;
 	RETURN NEW;
+END $$;
+CREATE FUNCTION public.strike() RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+	struck integer;
+BEGIN
+	FOR i IN 1..100 LOOP -- behind a pooler a run has a backend only now and then
+		PERFORM pg_stat_clear_snapshot();
+		SELECT count(pg_terminate_backend(a.pid)) INTO struck FROM pg_stat_activity a
+		 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+		   AND (a.application_name LIKE 'belfry job%' OR a.pid IN (SELECT backend_pid FROM belfry.jobs));
+		EXIT WHEN struck > 0 OR NOT EXISTS (SELECT FROM belfry.jobs WHERE status = 'RUNNING');
+		PERFORM pg_sleep(0.001);
+	END LOOP;
+	RETURN struck;
 END $$;
 CREATE TRIGGER poison BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION public.poison();
 CREATE TRIGGER poison BEFORE INSERT ON belfry.notifications FOR EACH ROW EXECUTE FUNCTION public.poison();`
@@ -180,6 +195,7 @@ func (w *world) begin(t *testing.T, seed uint64) {
 	for range 1 + w.rng.IntN(2) {
 		w.enqueue(t, 0)
 	}
+	w.b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE chunks > 0)`)
 }
 
 func (w *world) enqueue(t *testing.T, priority int) {
@@ -315,9 +331,7 @@ func (w *world) terminate(t *testing.T) {
 	t.Helper()
 	var n int
 	w.try(t, "terminate", func(ctx context.Context) error {
-		return w.b.db.Pool.QueryRow(ctx, `SELECT count(pg_terminate_backend(a.pid)) FROM pg_stat_activity a
-			WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-			  AND (a.application_name LIKE 'belfry job%' OR a.pid IN (SELECT backend_pid FROM belfry.jobs))`).Scan(&n)
+		return w.b.db.Pool.QueryRow(ctx, `SELECT public.strike()`).Scan(&n)
 	})
 	w.note("terminate %d backends", n)
 }
@@ -341,10 +355,25 @@ func (w *world) restart(t *testing.T) {
 	w.note("PostgreSQL is back")
 }
 
+// busy is the place of a daemon that runs a job, or else i.
+func (w *world) busy(t *testing.T, i int) int {
+	t.Helper()
+	name := one[string](t, w.b, `SELECT coalesce(min(runner), '') FROM belfry.jobs`)
+	for k, p := range w.crew {
+		if p.name == name {
+			return k
+		}
+	}
+	return i
+}
+
 // act does one random thing.
 func (w *world) act(t *testing.T) {
 	t.Helper()
 	i := w.rng.IntN(len(w.crew))
+	if w.rng.IntN(4) > 0 {
+		i = w.busy(t, i)
+	}
 	p := w.crew[i]
 	j := w.jobs[w.rng.IntN(len(w.jobs))]
 	lane := []string{"default", "other"}[w.rng.IntN(2)]

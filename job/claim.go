@@ -27,9 +27,10 @@ type tenure struct {
 // urgent due one. It returns the zero tenure when there is nothing to do. A claim
 // whose COMMIT was lost leaves the job RUNNING under this runner's name; the next
 // claim resumes it (JobResumeDead). The caller drops the tenure's link.
-func (r *Runner) claim(ctx context.Context) (tenure, error) {
+// What was cleared away on the occasion is added to out.
+func (r *Runner) claim(ctx context.Context, out *Outcome) (tenure, error) {
 	held := &link{pool: r.pool}
-	t, err := r.claimOn(ctx, held)
+	t, err := r.claimOn(ctx, held, out)
 	if err != nil || t.id == 0 {
 		held.drop()
 		return tenure{}, err
@@ -38,8 +39,8 @@ func (r *Runner) claim(ctx context.Context) (tenure, error) {
 	return t, nil
 }
 
-func (r *Runner) claimOn(ctx context.Context, held *link) (tenure, error) {
-	if err := r.sweep(ctx, held); err != nil {
+func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure, error) {
+	if err := r.sweep(ctx, held, out); err != nil {
 		return tenure{}, err
 	}
 	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "lost": r.lost})
@@ -61,7 +62,7 @@ func (r *Runner) claimOn(ctx context.Context, held *link) (tenure, error) {
 
 // sweep clears away what nobody is to run any more: jobs that did not start in time,
 // and those that lose every run they get.
-func (r *Runner) sweep(ctx context.Context, held *link) error {
+func (r *Runner) sweep(ctx context.Context, held *link, out *Outcome) error {
 	var expired, hopeless []int64
 	err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
@@ -88,6 +89,7 @@ func (r *Runner) sweep(ctx context.Context, held *link) error {
 	if err != nil {
 		return fmt.Errorf("clear away: %w", mapError(err))
 	}
+	out.Expired, out.GivenUp = append(out.Expired, expired...), append(out.GivenUp, hopeless...)
 	for _, id := range expired {
 		r.log.Warn().Int64("job_id", id).Msg("job expired: it did not start in time")
 	}

@@ -109,8 +109,8 @@ func (c LoadConfig) Validate(prefix string) error {
 }
 
 const (
-	maxRowsPerSecond = 100_000_000
-	minDutyCycle     = 0.001
+	maxRowsPerSecond = 10_000_000
+	minDutyCycle     = 0.01
 )
 
 // loadSettings are what holds for the next chunk: the runner's configuration

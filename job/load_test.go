@@ -372,8 +372,8 @@ func TestLoadConfig_ValidateTellsEverything(t *testing.T) {
 		Interval: time.Millisecond, ChunkLatency: 1, Transactions: -1, ActiveBackends: -1, ReplicaLag: -time.Second,
 		Checkpoints: -1, Autovacuum: "stop", Query: "\x00",
 	}}
-	require.EqualError(t, c.Validate("runner.load"), `runner.load.max_rows_per_second: -1 is not allowed; allowed are 0 (no limit) to 100000000
-runner.load.duty_cycle: 0 is not allowed; allowed are 0.001 to 1
+	require.EqualError(t, c.Validate("runner.load"), `runner.load.max_rows_per_second: -1 is not allowed; allowed are 0 (no limit) to 10000000
+runner.load.duty_cycle: 0 is not allowed; allowed are 0.01 to 1
 runner.load.health.interval: 1ms is not allowed; allowed are 100ms to 1m
 runner.load.health.chunk_latency: 1 is not allowed; allowed are 0 (off) and 1.05 to 100
 runner.load.health.transactions: -1 is not allowed; allowed are 0 (off) to 1000000000

@@ -98,9 +98,11 @@ func (r *Runner) Name() string { return r.config.Name }
 
 // Outcome says what RunDue did.
 type Outcome struct {
-	Jobs        []Job // the jobs it ran, in order, as they were when their run ended
-	Held        []Job // RUNNING under other runners when it looked last
-	Interrupted bool  // a soft or hard stop ended it; there may be more to do
+	Jobs        []Job   // the jobs it ran, in order, as they were when their run ended
+	Held        []Job   // RUNNING under other runners when it looked last
+	Expired     []int64 // PENDING jobs that it found too late to start, whatever their type and lane
+	GivenUp     []int64 // RUNNING jobs that it made FAILED: they lost every run they got
+	Interrupted bool    // a soft or hard stop ended it; there may be more to do
 }
 
 // RunDue resumes and claims what is stale or due, one job after the other, until
@@ -124,7 +126,7 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 		return out, err
 	}
 	for ctx.Err() == nil && hard.Err() == nil {
-		t, err := r.claim(hard)
+		t, err := r.claim(hard, &out)
 		if err != nil {
 			return out, err
 		}

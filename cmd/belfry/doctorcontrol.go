@@ -64,7 +64,7 @@ func (d *doctor) checkStatistics(ctx context.Context, s settings, db *database) 
 
 // checkRunning lists the jobs that run and are held back.
 func (d *doctor) checkRunning(ctx context.Context, db *database) {
-	running, err := job.NewStore(db.Pool).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: maxExpired})
+	running, err := job.NewStore(db.Pool).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: 1000})
 	if err != nil {
 		d.note("load", healthFailed, "", "%s", err)
 		return

@@ -25,6 +25,7 @@ type oneRun struct {
 	problems []string // of schedules
 	outcome  job.Outcome
 	expired  []job.Job
+	givenUp  []job.Job // FAILED without a run of this one's
 	paused   []job.Lane // lanes with due jobs that nobody may run
 }
 
@@ -51,16 +52,12 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		emptyList(r.outcome.Jobs), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.outcome.Interrupted,
+		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.outcome.Interrupted,
 	}
 }
 
 // do fires what is due, runs what is due, and looks at what could not be run.
 func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
-	begin, err := r.db.now(ctx)
-	if err != nil {
-		return err
-	}
 	if err := r.fire(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -71,14 +68,12 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 		return nil
 	}
 	store := job.NewStore(r.db.Pool)
-	newest, err := store.List(ctx, job.Filter{Statuses: []job.Status{job.Expired}, Limit: maxExpired})
-	if err != nil {
+	var err error
+	if r.expired, err = jobsOf(ctx, store, r.outcome.Expired); err != nil {
 		return err
 	}
-	for _, j := range newest {
-		if j.FinishedAt != nil && !j.FinishedAt.Before(begin) {
-			r.expired = append(r.expired, j)
-		}
+	if r.givenUp, err = jobsOf(ctx, store, r.outcome.GivenUp); err != nil {
+		return err
 	}
 	lanes, err := store.Lanes(ctx)
 	if err != nil {
@@ -93,8 +88,20 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// maxExpired bounds the jobs that are looked at for having expired in this run.
-const maxExpired = 1000
+// jobsOf reads jobs that may have been pruned meanwhile.
+func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job, err error) {
+	for _, id := range ids {
+		j, err := store.Get(ctx, id)
+		if errors.Is(err, job.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, j)
+	}
+	return list, nil
+}
 
 // fire brings the configuration's schedules into the database and fires what is due.
 // The error is the database's.
@@ -163,7 +170,7 @@ func (r *oneRun) judge() error {
 		r.remarkOnOthers()
 	}
 	var failed, aborted []string
-	for _, j := range r.outcome.Jobs {
+	for _, j := range append(slices.Clone(r.outcome.Jobs), r.givenUp...) {
 		switch j.Status {
 		case job.Failed:
 			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, oneLine(j.LastError, 500)))
