@@ -41,7 +41,8 @@ func (e *FlaggedError) Error() string {
 func (e *FlaggedError) Unwrap() error { return e.Err }
 
 // flagged runs an abort between setting the job's flag and removing it. The flag
-// stays when the database did not answer, and then only. A cache that does not
+// stays unless the database said what became of the abort: the operator gave up
+// waiting, the disk is full, the connection was lost. A cache that does not
 // answer never keeps the abort from the database.
 func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Job, error)) (Job, error) {
 	if s.cache == nil {
@@ -53,11 +54,11 @@ func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Jo
 	if errors.As(err, &wrong) && wrong.Status == Aborted && errSet == nil {
 		err = nil // it may well be the flag that did it
 	}
-	unanswered := errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked) || errors.Is(err, context.DeadlineExceeded)
+	decided := err == nil || errors.As(err, &wrong) || errors.Is(err, ErrNotFound)
 	switch {
-	case unanswered && errSet == nil:
+	case !decided && errSet == nil:
 		return j, &FlaggedError{JobID: id, Err: err}
-	case unanswered:
+	case !decided:
 		return j, errors.Join(err, errSet)
 	case errSet == nil:
 		// A flag that stays behind stops nothing that is ABORTED, and letting the job go

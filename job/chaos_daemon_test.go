@@ -49,8 +49,14 @@ func daemonMain(spec childSpec) int {
 	if err != nil {
 		return fail(err)
 	}
-	if err := pool.Ping(ctx); err != nil {
-		return fail(err)
+	for began := time.Now(); ; { // a pooler says for a while that the server it lost is away
+		err := pool.Ping(ctx)
+		if err == nil {
+			break
+		}
+		if time.Since(began) > patience/2 {
+			return fail(err)
+		}
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -113,8 +119,9 @@ func (b *bundle) launch(t *testing.T, dsn string, c job.Config) *daemon {
 		}
 	}()
 	t.Cleanup(func() {
+		lived := !p.dead()
 		p.kill(t)
-		if t.Failed() {
+		if lived && t.Failed() {
 			text, err := os.ReadFile(p.log)
 			require.NoError(t, err)
 			const most = 6 << 10

@@ -70,7 +70,7 @@ func (u *run) moved(s step, to string, took time.Duration) {
 	if u.poison.passed(s) {
 		u.governor.observe(time.Now(), s.read, s.rows, took)
 	}
-	u.pace.told()
+	u.told()
 	u.meter.add(u.job.ChannelsRead)
 	u.log.Debug().Int64("chunk", u.job.Chunks).Str("cursor", to).Int64("rows", s.rows).
 		Dur("elapsed_ms", took).Msg("chunk committed")
@@ -118,6 +118,11 @@ func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Contex
 	conn, err := u.link.get(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
+	}
+	if u.link.moved() {
+		if _, err := u.beat(ctx, nil); err != nil {
+			return fmt.Errorf("record connection: %w", err)
+		}
 	}
 	tx, err := conn.BeginTx(ctx, readCommitted())
 	if err != nil {

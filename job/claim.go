@@ -40,10 +40,17 @@ func (r *Runner) claim(ctx context.Context, out *Outcome) (tenure, error) {
 }
 
 func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure, error) {
-	if err := r.sweep(ctx, held, out); err != nil {
+	gone, err := r.orphans(ctx, held)
+	if err != nil {
 		return tenure{}, err
 	}
-	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "lost": r.lost})
+	if len(gone) > 0 {
+		r.rest(ctx, orphanGrace) // a run that lives has another connection by then
+	}
+	if err := r.sweep(ctx, held, gone, out); err != nil {
+		return tenure{}, err
+	}
+	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": gone})
 	if err != nil || t.id != 0 {
 		t.resumed = true
 		return t, err
@@ -60,10 +67,10 @@ func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure,
 	return tenure{}, nil
 }
 
-// sweep clears away what nobody is to run any more: jobs that did not start in time,
-// and those that lose every run they get.
-func (r *Runner) sweep(ctx context.Context, held *link, out *Outcome) error {
-	var expired, hopeless []int64
+// sweep clears away what stands in the way: jobs that did not start in time, those
+// that lose every run they get, and dead runs of types that are not known here.
+func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outcome) error {
+	var expired, hopeless, released []int64
 	err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
 		if err != nil {
@@ -77,13 +84,22 @@ func (r *Runner) sweep(ctx context.Context, held *link, out *Outcome) error {
 			return err
 		}
 		rows, err = tx.Query(ctx, queries.SQL("JobGiveUp"), pgx.StrictNamedArgs{
-			"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter,
-			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(), "lost": r.lost,
+			"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
+			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
 		})
 		if err != nil {
 			return err
 		}
-		hopeless, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		if hopeless, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
+			return err
+		}
+		rows, err = tx.Query(ctx, queries.SQL("JobRelease"), pgx.StrictNamedArgs{
+			"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
+		})
+		if err != nil {
+			return err
+		}
+		released, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
 	})
 	if err != nil {
@@ -95,6 +111,9 @@ func (r *Runner) sweep(ctx context.Context, held *link, out *Outcome) error {
 	}
 	for _, id := range hopeless {
 		r.log.Error().Int64("job_id", id).Msg("job failed: it loses every run it gets")
+	}
+	for _, id := range released {
+		r.log.Warn().Int64("job_id", id).Msg("job of a type that is not known here handed back from a dead run")
 	}
 	return nil
 }
@@ -109,6 +128,7 @@ func (r *Runner) take(ctx context.Context, held *link, statement string, args pg
 			t = tenure{}
 			return nil
 		}
+		held.recorded = held.pid()
 		return err
 	})
 	if err != nil {
@@ -117,16 +137,34 @@ func (r *Runner) take(ctx context.Context, held *link, statement string, args pg
 	return t, nil
 }
 
-// orphaned reports whether the server connection of a RUNNING job of this runner's
-// types and lanes is gone.
-func (r *Runner) orphaned(ctx context.Context) (gone bool, err error) {
-	err = r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, queries.SQL("JobsOrphaned"), pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()}).Scan(&gone)
+// orphanGrace is how long a run whose server connection is gone has to record
+// another one before it is taken over: a connection that broke under a run that lives
+// is replaced in a few milliseconds.
+const orphanGrace = 150 * time.Millisecond
+
+// orphans returns the RUNNING jobs of this runner's types and lanes whose server
+// connection is gone.
+func (r *Runner) orphans(ctx context.Context, held *link) (ids []int64, err error) {
+	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("JobsOrphaned"), pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()})
+		if err != nil {
+			return err
+		}
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("look for dead runs: %w", mapError(err))
+		return nil, fmt.Errorf("look for dead runs: %w", mapError(err))
 	}
-	return gone, nil
+	return ids, nil
+}
+
+// orphaned reports whether orphans finds any.
+func (r *Runner) orphaned(ctx context.Context) (bool, error) {
+	held := &link{pool: r.pool}
+	defer held.drop()
+	ids, err := r.orphans(ctx, held)
+	return len(ids) > 0, err
 }
 
 // readCommitted is what every transaction of this package is, whatever the role's

@@ -42,8 +42,9 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	}
 	var out strings.Builder
 	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "pid": 1})
-	explain(t, db, &out, "JobResumeDead", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "pid": 1, "lost": 0})
-	explain(t, db, &out, "JobGiveUp", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "max_takeovers": 5, "lost": 0})
+	explain(t, db, &out, "JobResumeDead", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "pid": 1, "gone": []int64{3}})
+	explain(t, db, &out, "JobGiveUp", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "max_takeovers": 5, "gone": []int64{3}})
+	explain(t, db, &out, "JobRelease", pgx.StrictNamedArgs{"types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
 	explain(t, db, &out, "JobsOrphaned", pgx.StrictNamedArgs{"types": []string{"inbox"}, "lanes": nil})
 	explain(t, db, &out, "JobExpire", nil)
 	explain(t, db, &out, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": int64(5), "types": []string{"inbox"}})

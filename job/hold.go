@@ -19,9 +19,6 @@ type pace struct {
 	blind   bool          // a health probe may not see something, and that was said
 }
 
-// told notes that the job's row says what is in force.
-func (p *pace) told() { p.written, p.held, p.toldAt = p.why, 0, time.Now() }
-
 // holdSlice is how long a run that is held back waits before it looks again.
 const holdSlice = 500 * time.Millisecond
 
@@ -40,8 +37,8 @@ func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
 	if wait <= 0 {
 		return false, nil
 	}
-	wait = min(wait, holdSlice)
-	u.pause(soft, wait)
+	wait = min(wait, holdSlice, u.config.StaleAfter/4)
+	u.rest(soft, wait)
 	u.pace.held += time.Since(now)
 	news := u.pace.why.Rule != u.pace.written.Rule
 	if !news && time.Since(u.pace.toldAt) < min(2*time.Second, u.config.StaleAfter/4) {
@@ -67,24 +64,34 @@ func (u *run) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if u.pace.why.Rule != u.pace.written.Rule {
-		event, phrase := EventThrottled, "walk throttled"
-		if u.pace.why.Rule == "" {
-			event, phrase = EventReleased, "walk at full speed again"
-		}
-		u.log.Info().Str("rule", u.pace.why.Rule).Str("detail", u.pace.why.Detail).Msg(phrase)
-		u.job.Throttle, u.job.ThrottleDetail = u.pace.why.Rule, u.pace.why.Detail
-		u.report(event, 0, 0)
-	}
-	u.pace.told()
+	u.told()
 	return nil
+}
+
+// told notes that the job's row says what holds the run back now, and announces it
+// when the rule is another.
+func (u *run) told() {
+	p := &u.pace
+	changed := p.why.Rule != p.written.Rule
+	u.job.Throttle, u.job.ThrottleDetail = p.why.Rule, p.why.Detail
+	u.job.ThrottledMS += p.held.Milliseconds()
+	p.written, p.held, p.toldAt = p.why, 0, time.Now()
+	if !changed {
+		return
+	}
+	event, phrase := EventThrottled, "walk throttled"
+	if p.why.Rule == "" {
+		event, phrase = EventReleased, "walk at full speed again"
+	}
+	u.log.Info().Str("rule", p.why.Rule).Str("detail", p.why.Detail).Msg(phrase)
+	u.report(event, 0, 0)
 }
 
 // examine probes the server's health. A probe that fails says nothing: health
 // checks never stop a job by being broken.
 func (u *run) examine(ctx context.Context) {
 	health := u.governor.s.health
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(2*probeTimeout, u.config.StaleAfter/2))
 	defer cancel()
 	found, err := probe(ctx, u.pool, health, u.kind.hot)
 	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {

@@ -14,6 +14,8 @@ import (
 type link struct {
 	pool *pgxpool.Pool
 	conn *pgxpool.Conn // nil: none now
+	// recorded is the pid that the job's row was last told; see moved.
+	recorded int64
 }
 
 // get returns the connection, a new one if the last was lost or dropped.
@@ -47,6 +49,10 @@ func (l *link) pid() int64 {
 	}
 	return int64(l.conn.Conn().PgConn().PID())
 }
+
+// moved reports whether the job's row names another connection than this one: the
+// one that it names is gone, and the run looks dead.
+func (l *link) moved() bool { return l.pid() != l.recorded }
 
 // act runs do in one short transaction on the connection (see shortTx).
 func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {

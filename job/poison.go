@@ -26,7 +26,7 @@ type poison struct {
 	cap     int   // the next chunk's most keys; 0: no cap
 	clean   int64 // keys since the last skip, or since the run began
 	skips   int   // of this run
-	inARow  int   // skips without a recipient written between them
+	inARow  int   // skips without a recipient between them that went through
 }
 
 // maxSkipsInARow is where a run stops to believe in faults of single recipients.
@@ -50,7 +50,7 @@ func (p *poison) limit(rows int) int {
 // one, fit to learn sizes from.
 func (p *poison) passed(s step) (ordinary bool) {
 	p.clean += int64(s.read)
-	if s.rows > 0 {
+	if int64(s.matched) > s.skipped {
 		p.inARow = 0
 	}
 	ordinary = p.suspect == 0 && p.cap == 0
@@ -159,8 +159,8 @@ func (u *run) skip(ctx context.Context, fault faultError) error {
 	if err != nil {
 		return err
 	}
-	u.poison.skipped()
 	u.moved(s, key, time.Since(began))
+	u.poison.skipped()
 	u.log.Warn().Err(fault.cause).Str("cursor", key).Int64("rows", u.job.Skipped).Msg("recipient skipped")
 	return nil
 }
@@ -177,29 +177,30 @@ func sqlState(err error) string {
 
 // retryWanted reports whether skipped recipients of the job are to be tried again.
 func (u *run) retryWanted(ctx context.Context, tx pgx.Tx) (bool, error) {
-	_, _, err := u.nextSkip(ctx, tx)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
+	_, _, found, err := u.nextSkip(ctx, tx)
+	return found, err
 }
 
-func (u *run) nextSkip(ctx context.Context, tx pgx.Tx) (key, after string, err error) {
+func (u *run) nextSkip(ctx context.Context, tx pgx.Tx) (key, after string, found bool, err error) {
 	err = tx.QueryRow(ctx, queries.SQL("SkipNext"), pgx.StrictNamedArgs{"job_id": u.id}).Scan(&key, &after)
-	if err != nil {
-		return "", "", fmt.Errorf("next skipped recipient: %w", err)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", "", false, nil
 	}
-	return key, after, nil
+	if err != nil {
+		return "", "", false, fmt.Errorf("next skipped recipient: %w", err)
+	}
+	return key, after, true, nil
 }
 
 // retrySkip tries the next skipped recipient again, in a transaction of its own.
 func (u *run) retrySkip(ctx context.Context) error {
 	var s step
 	var key string
+	var found bool
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
 		var after string
 		var err error
-		if key, after, err = u.nextSkip(ctx, tx); err != nil {
+		if key, after, found, err = u.nextSkip(ctx, tx); err != nil || !found {
 			return err
 		}
 		if s, err = u.stepAt(ctx, tx, after, key); err != nil {
@@ -215,7 +216,7 @@ func (u *run) retrySkip(ctx context.Context) error {
 		// taken out again.
 		return u.book(ctx, tx, s.rows, s.declined(), int64(s.matched)-1, -1)
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
+	if err == nil && !found {
 		u.retrying = false
 		return nil
 	}

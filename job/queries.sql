@@ -175,24 +175,24 @@ UPDATE belfry.jobs
 RETURNING id, fence;
 
 -- name: JobResumeDead :one
--- Takes over a RUNNING job: one whose server connection is gone, one whose heartbeat
--- is older than @stale_after, or one that names this very runner, which does not run
+-- Takes over a RUNNING job: one of @gone whose server connection is still gone, one
+-- whose heartbeat is older than @stale_after, or one that names this very runner,
+-- which does not run
 -- it any more. fence + 1, so the old run commits nothing (I5). A take-over counts
--- until a chunk commits, but for the job @lost that this process lost itself, with
--- the database. Another role's connection shows its pid without its start, and
+-- until a chunk commits. Another role's connection shows its pid without its start, and
 -- counts as alive. A heartbeat that is newer than this statement belongs to a claim
 -- whose connection it may not see yet. A row that is locked is in the middle of its
 -- COMMIT and is left alone. No row: nothing to take over.
 UPDATE belfry.jobs
    SET fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(), attempts = attempts + 1,
-       takeovers = takeovers + CASE WHEN id = @lost THEN 0 ELSE 1 END,
+       takeovers = takeovers + 1,
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
                                         WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = (SELECT j.id
                FROM belfry.jobs j
               WHERE j.status = 'RUNNING'
                 AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
-                     OR j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
+                     OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
                         AND NOT EXISTS (SELECT FROM pg_stat_activity a
                                          WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
                 AND j.type = ANY (@types)
@@ -213,9 +213,9 @@ UPDATE belfry.jobs
                            takeovers + 1, runner, '; the error before: ' || last_error)
  WHERE id IN (SELECT j.id
                 FROM belfry.jobs j
-               WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers AND j.id <> @lost
+               WHERE j.status = 'RUNNING' AND j.takeovers >= @max_takeovers
                  AND (j.heartbeat_at < clock_timestamp() - @stale_after::interval OR j.runner = @runner
-                      OR j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
+                      OR j.id = ANY (@gone) AND j.backend_pid IS NOT NULL AND j.heartbeat_at < statement_timestamp()
                          AND NOT EXISTS (SELECT FROM pg_stat_activity a
                                           WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true)))
                  AND j.type = ANY (@types)
@@ -226,15 +226,33 @@ UPDATE belfry.jobs
    AND status = 'RUNNING'
 RETURNING id;
 
--- name: JobsOrphaned :one
--- Whether a RUNNING job's server connection is gone: an idle runner's quick look
--- between its polls (jobs_one_running_per_lane).
-SELECT EXISTS (SELECT FROM belfry.jobs j
-                WHERE j.status = 'RUNNING' AND j.backend_pid IS NOT NULL
-                  AND NOT EXISTS (SELECT FROM pg_stat_activity a
-                                   WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true))
-                  AND j.type = ANY (@types)
-                  AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes)));
+-- name: JobRelease :many
+-- Hands back RUNNING jobs of types that this runner does not know whose heartbeat is
+-- twice as old as makes them stale: those who know the type had their time, and the
+-- lane must not wait for them. It counts as a take-over. No row: there is none.
+UPDATE belfry.jobs
+   SET status = 'PENDING', takeovers = takeovers + 1
+ WHERE id IN (SELECT j.id
+                FROM belfry.jobs j
+               WHERE j.status = 'RUNNING' AND j.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
+                 AND j.type <> ALL (@types)
+                 AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
+               ORDER BY j.id
+               LIMIT 100
+                 FOR UPDATE SKIP LOCKED)
+   AND status = 'RUNNING'
+RETURNING id;
+
+-- name: JobsOrphaned :many
+-- RUNNING jobs whose server connection is gone (jobs_one_running_per_lane): an idle
+-- runner's quick look between its polls, and a claim's before it takes over.
+SELECT j.id
+  FROM belfry.jobs j
+ WHERE j.status = 'RUNNING' AND j.backend_pid IS NOT NULL
+   AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                    WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true))
+   AND j.type = ANY (@types)
+   AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes));
 
 -- name: JobExpire :many
 -- The late-start guard: PENDING jobs that were never started before expires_at
@@ -282,7 +300,8 @@ SELECT id FROM belfry.jobs
 -- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
 -- run is still the job's run, its cursor, the settings that hold from this chunk on,
 -- whether its lane is paused, and the more urgent due job of its lane if there is one
--- (jobs_lane_due_idx). No row: the job was deleted.
+-- (jobs_lane_due_idx); one that is locked cannot be claimed now, and nobody yields
+-- to it. No row: the job was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
@@ -296,7 +315,8 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
          WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.priority > j.priority
            AND w.schedule_at <= statement_timestamp() AND w.type = ANY (@types)
            AND (w.expires_at IS NULL OR w.expires_at > statement_timestamp() OR w.started_at IS NOT NULL)
-         ORDER BY w.priority DESC LIMIT 1) AS urgent
+         ORDER BY w.priority DESC LIMIT 1
+           FOR UPDATE OF w SKIP LOCKED) AS urgent
   FROM belfry.jobs j
  WHERE j.id = @id;
 
@@ -375,7 +395,7 @@ UPDATE belfry.jobs
 -- records the error that is being retried, and returns the progress as it is. No
 -- row: the run is over.
 UPDATE belfry.jobs
-   SET heartbeat_at = clock_timestamp(), last_error = @error,
+   SET heartbeat_at = clock_timestamp(), last_error = coalesce(nullif(@error, ''), last_error),
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
                                         WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
  WHERE id = @id AND fence = @fence AND status = 'RUNNING'

@@ -22,6 +22,10 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		u.link.drop()
 		u.evict(hard)
 		now, err := u.beat(hard, cause)
+		if err == nil {
+			u.job.Chunks, u.job.ChannelsRead, u.job.ChannelsMatched = now.Chunks, now.ChannelsRead, now.ChannelsMatched
+			u.job.RowsWritten, u.job.Declined, u.job.Skipped = now.RowsWritten, now.Declined, now.Skipped
+		}
 		switch {
 		case errors.Is(err, errRunOver):
 			return err
@@ -42,7 +46,7 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		}
 		wait := u.backoff()
 		u.log.Warn().Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")
-		u.pause(ctx, wait)
+		u.rest(ctx, wait)
 		if err == nil {
 			return nil
 		}
@@ -81,8 +85,7 @@ func (u *run) adopt(now progress) error {
 	}
 	u.after, u.failed = after, 0
 	u.poison.forget()
-	u.job.Cursor, u.job.Chunks, u.job.ChannelsRead = now.Cursor, now.Chunks, now.ChannelsRead
-	u.job.ChannelsMatched, u.job.RowsWritten, u.job.Declined, u.job.Skipped = now.ChannelsMatched, now.RowsWritten, now.Declined, now.Skipped
+	u.job.Cursor = now.Cursor
 	return nil
 }
 
@@ -104,6 +107,9 @@ func (u *run) beat(ctx context.Context, cause error) (progress, error) {
 		}
 		return err
 	})
+	if err == nil {
+		u.link.recorded = u.link.pid()
+	}
 	return now, err
 }
 
@@ -113,9 +119,12 @@ func (u *run) wait(ctx context.Context, do func(context.Context, pgx.Tx) error) 
 	return u.link.act(ctx, u.config.StaleAfter, do)
 }
 
-// errorText is an error as last_error can keep it: valid text without NUL, of
+// errorText is an error, or nil, as last_error can keep it: valid text without NUL, of
 // bounded length, whatever a Writer put into it.
 func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
 	const longest = 4000
 	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) > longest {
@@ -153,13 +162,13 @@ func (u *run) backoff() time.Duration {
 	return d
 }
 
-// pause waits, or less when a stop comes.
-func (u *run) pause(ctx context.Context, d time.Duration) {
+// rest waits, or less when a stop comes.
+func (r *Runner) rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-u.stopped:
+	case <-r.stopped:
 	}
 }

@@ -47,14 +47,12 @@ func (r *Runner) run(ctx, hard context.Context, t tenure) (Job, error) {
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
 	defer t.link.drop()
-	r.lost = 0
 	err := u.begin(context.WithoutCancel(hard)) // the job is ours: a stop has to hand it back
 	if err == nil {
 		err = u.walk(ctx, hard)
 	}
 	if lost := errors.Is(err, ErrUnreachable); lost && !errors.As(err, new(givenUpError)) {
 		u.log.Warn().Err(err).Msg("run lost the database")
-		r.lost = t.id
 		u.report("lost", 0, 0)
 		return u.job, err
 	}
@@ -126,14 +124,16 @@ func (u *run) walk(ctx, hard context.Context) error {
 			}
 			continue
 		}
-		if errors.Is(err, errRunOver) || errors.As(err, new(yieldError)) {
-			return err
+		if hard.Err() == nil {
+			err = u.isolate(hard, err)
 		}
-		if hard.Err() != nil {
-			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
-		}
-		if err = u.isolate(hard, err); err == nil {
+		switch {
+		case err == nil:
 			continue
+		case errors.Is(err, errRunOver), errors.As(err, new(yieldError)):
+			return err
+		case hard.Err() != nil:
+			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
 		}
 		if err := u.recover(ctx, hard, err); err != nil {
 			return err

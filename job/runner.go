@@ -30,7 +30,6 @@ type Runner struct {
 
 	reloaded  atomic.Pointer[Config]
 	baselines map[string]*baseline // by job type
-	lost      int64                // the job whose run ended because the database did not answer; 0: none
 
 	stopOnce sync.Once
 	stopped  chan struct{}

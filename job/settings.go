@@ -75,6 +75,9 @@ func (r *Runner) Reload(c Config) (needRestart []string, err error) {
 			needRestart = append(needRestart, "runner."+f.Tag.Get("mapstructure"))
 		}
 	}
+	if err := next.Validate(); err != nil { // what is live and what needs a restart must go together
+		return nil, err
+	}
 	r.reloaded.Store(&next)
 	return needRestart, nil
 }

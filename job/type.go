@@ -177,6 +177,9 @@ func (w *typedWalk[R]) step(ctx context.Context, tx pgx.Tx, j Job, after cursor.
 	if err != nil {
 		return step{}, fmt.Errorf("read page: %w", err)
 	}
+	if page.Read > limit {
+		return step{}, contractError{fmt.Errorf("the Source read %d keys where at most %d were asked for", page.Read, limit)}
+	}
 	s = step{read: page.Read, matched: len(page.Rows), next: page.Next}
 	return s, w.write(ctx, tx, j, page.Rows, &s)
 }
@@ -192,6 +195,9 @@ func (w *typedWalk[R]) only(ctx context.Context, tx pgx.Tx, j Job, after, key cu
 		}
 		if page.Read == 0 || w.keyset.Compare(page.Next, key) > 0 {
 			return step{}, nil
+		}
+		if w.keyset.Compare(page.Next, after) <= 0 {
+			return step{}, contractError{fmt.Errorf("the Source went from key %s to %s; keys must rise", w.keyset.Encode(after), w.keyset.Encode(page.Next))}
 		}
 		if after = page.Next; w.keyset.Compare(after, key) == 0 {
 			s = step{read: page.Read, matched: len(page.Rows), next: page.Next}

@@ -46,6 +46,16 @@ func (p *pauser) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 	}
 }
 
+// await waits until the pool's user is paused.
+func (p *pauser) await(t tester) {
+	t.Helper()
+	select {
+	case <-p.reached:
+	case <-time.After(patience):
+		require.FailNow(t, "nobody sent a statement that holds "+p.match)
+	}
+}
+
 // pausing returns a pool of its own whose user is paused after match.
 func (b *bundle) pausing(t *testing.T, match string, commit bool) (*pgxpool.Pool, *pauser) {
 	t.Helper()
@@ -92,7 +102,7 @@ func TestRunner_FaultRightAfterTheClaimDoesNotAdoptTheSuccessorsFence(t *testing
 					chunks++
 				}
 			})))
-			<-p.reached
+			p.await(t)
 			b.age(t, id)
 			g := b.gate(job.PointWritten, 2)
 			heir := b.start(t, b.runner(t, "heir", job.WithFailpoint(g.at)))
@@ -122,7 +132,7 @@ func TestRunner_FaultInsideTheClaimDoesNotLockTheJobForGood(t *testing.T) {
 	c.StatementTimeout = 300 * time.Millisecond
 	c.Chunk.Target = 100 * time.Millisecond
 	zombie := b.start(t, b.runnerWith(t, pool, c, outbox.Types(b.who)))
-	<-p.reached
+	p.await(t)
 	heir := b.runner(t, "heir")
 	require.Empty(t, b.runDue(t, heir).Jobs, "the row is locked")
 	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction')`)
@@ -141,7 +151,7 @@ func TestRunner_FaultInsideAnotherClaimHoldsTheLane(t *testing.T) {
 	first, second := b.enqueue(t, job.Spec{}), b.enqueue(t, job.Spec{})
 	pool, p := b.pausing(t, "started_at = coalesce(started_at", false)
 	zombie := b.start(t, b.runnerWith(t, pool, config("zombie"), outbox.Types(b.who)))
-	<-p.reached
+	p.await(t)
 	c := config("heir")
 	c.StatementTimeout = 500 * time.Millisecond
 	c.Chunk.Target = 100 * time.Millisecond

@@ -103,11 +103,11 @@ func TestProcess_ZombieThatWakesRightAfterTheTakeOverCommitsNothing(t *testing.T
 			zombie.signal(t, syscall.SIGSTOP)
 			left := b.state(t, id)
 			b.age(t, id)
-			pool, p := b.pausing(t, "takeovers = takeovers + CASE", true)
+			pool, p := b.pausing(t, "takeovers = takeovers + 1,", true)
 			heir := b.start(t, b.runnerWith(t, pool, config("heir"), outbox.Types(b.who)))
 			wake := sync.OnceFunc(func() { close(p.open) })
 			t.Cleanup(wake)
-			<-p.reached
+			p.await(t)
 			zombie.signal(t, syscall.SIGCONT)
 			zombie.proceed(t)
 			out := zombie.end(t)

@@ -69,7 +69,7 @@ CREATE TABLE belfry.job_skips (
     CONSTRAINT job_skips_pkey PRIMARY KEY (job_id, key),
     CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1)
 );
-CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id) WHERE retry;
+CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
 -- What a job said, and to whom, before it was corrected in mid-walk: the rows up
 -- to and including "cursor", and above the revision before, were written under it.
@@ -253,9 +253,11 @@ BEGIN
                         ELSE 'PENDING' END),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
         END IF;
-        IF OLD.status = 'PROCESSED' AND NOT EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry) THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
-                'belfry.retry_skipped(id) runs the skipped recipients again.');
+        IF OLD.status = 'PROCESSED' THEN -- alone: not everybody who may abort may read job_skips
+            IF NOT EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry) THEN
+                PERFORM belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
+                    'belfry.retry_skipped(id) runs the skipped recipients again.');
+            END IF;
         END IF;
         IF OLD.status = 'EXPIRED' AND NEW.expires_at <= clock_timestamp() THEN
             PERFORM belfry.reject('jobs', 'expires_at', format('job %s expired at %s; allowed values now: null, or a time to come', OLD.id, NEW.expires_at),
@@ -323,7 +325,8 @@ BEGIN
             'after', jsonb_build_object('status', NEW.status, 'fence', NEW.fence),
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks, 'skipped', NEW.skipped));
     END IF;
-    IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() THEN
+    -- Nobody is called for a job that made room: whom it made room for comes first.
+    IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() AND kind NOT IN ('preempted', 'lane_paused') THEN
         PERFORM pg_notify('belfry_jobs', NEW.id::text);
     END IF;
     RETURN NULL;
@@ -487,6 +490,20 @@ BEGIN
     IF FOUND THEN
         PERFORM belfry.reject('jobs', left(bad, 60), 'cannot be set; allowed keys: ' || array_to_string(allowed, ', '));
     END IF;
+    FOR bad IN SELECT k FROM jsonb_object_keys(changes) k ORDER BY k LOOP
+        IF bad IN ('category', 'title', 'body', 'lane') AND jsonb_typeof(changes -> bad) NOT IN ('string', 'null') THEN
+            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: texts', left((changes -> bad)::text, 60)));
+        END IF;
+        BEGIN
+            PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(bad, changes -> bad));
+        EXCEPTION WHEN data_exception THEN
+            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: %s', left((changes -> bad)::text, 60),
+                CASE WHEN bad LIKE '%\_at' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
+                     WHEN bad = 'health_checks' THEN 'null, true, false'
+                     WHEN bad = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
+                     ELSE 'null, or whole numbers' END));
+        END;
+    END LOOP;
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.jobs j
        SET (category, title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at,
