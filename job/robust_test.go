@@ -37,7 +37,7 @@ func (b *bundle) daemons(t *testing.T, runners ...*job.Runner) {
 		cancel()
 		for _, r := range runners {
 			r.StopNow(errTestOver)
-			<-ended
+			_ = <-ended // cut short
 		}
 	})
 }

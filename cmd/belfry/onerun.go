@@ -25,7 +25,7 @@ type oneRun struct {
 	problems []string // of schedules
 	outcome  job.Outcome
 	expired  []job.Job
-	givenUp  []job.Job // FAILED without a run of this one's
+	givenUp  []job.Job  // FAILED without a run of this one's
 	paused   []job.Lane // lanes with due jobs that nobody may run
 }
 
