@@ -38,7 +38,7 @@ const (
 	// work rather than fixed cost.
 	smallRows = 2000
 	// restLeast to restMost is the rest after a small chunk.
-	restLeast = 5 * time.Millisecond
+	restLeast = 10 * time.Millisecond
 	restMost  = 80 * time.Millisecond
 	// slowRun is how many slow chunks in a row make the run contended: one or two are a
 	// checkpoint or a hiccup.

@@ -155,7 +155,7 @@ func (s *stage) takeOver(wait context.Context, heir *runner, id int64) error {
 	}
 	s.report.Channels += k.Newcomers
 	s.screen.say("meanwhile %s new users sign up: above the bound that job %d froze when it began, so it will not reach them; later jobs will", grouped(k.Newcomers), id)
-	s.screen.say("nothing renews the heartbeat any more; after %s the run is stale (runner.stale_after, 30s unless you set it) and %s may take it, with a higher fencing token", staleAfter, heir.name)
+	s.screen.say("the server has closed the dead runner's connection, whose process id stands in the job's row: %s sees that and takes the job over, with a higher fencing token (a runner that only hangs is taken over when its heartbeat is stale)", heir.name)
 	c, err := heir.firstChunk(wait, id)
 	if err != nil {
 		return err

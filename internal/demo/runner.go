@@ -79,6 +79,7 @@ func (s *stage) environment(name string, settings map[string]string) []string {
 	all := map[string]string{
 		"name": name, "poll_interval": pollInterval.String(), "stale_after": staleAfter.String(),
 		"statement_timeout": statementTimeout.String(), "retry.max": retryMax.String(),
+		"load.health.enabled": "false", // the demo's own looks would be somebody to give way to
 	}
 	maps.Copy(all, settings)
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -465,7 +465,11 @@ func TestServer_FullServerIsUp(t *testing.T) {
 	s := openServer(t, Config{DataDir: dir, Settings: map[string]string{
 		"max_connections": "2", "superuser_reserved_connections": "0", "max_worker_processes": "2",
 	}})
-	connectTo(t, s.DSN("postgres"))
+	first := connectTo(t, s.DSN("postgres"))
+	require.Eventually(t, func() (alone bool) { // the connection that found it up may not be gone yet
+		err := first.QueryRow(testContext(t), `SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'`).Scan(&alone)
+		return err == nil && alone
+	}, patience, 5*time.Millisecond)
 	connectTo(t, s.DSN("postgres"))
 	_, err := pgconn.Connect(testContext(t), s.DSN("postgres"))
 	require.True(t, hasCode(err, "53300"), "%v", err)
