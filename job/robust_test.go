@@ -37,7 +37,9 @@ func (b *bundle) daemons(t *testing.T, runners ...*job.Runner) {
 		cancel()
 		for _, r := range runners {
 			r.StopNow(errTestOver)
-			_ = <-ended // cut short
+			if err := <-ended; err != nil {
+				t.Log(err) // cut short
+			}
 		}
 	})
 }
