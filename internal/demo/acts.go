@@ -76,14 +76,20 @@ everyone, twice: a notification in the inbox, and a message to push.`)
 		if len(ids) != 2 {
 			return nil, 0, fmt.Errorf("enqueue: %d jobs instead of 2", len(ids))
 		}
-		heir, hit, err := s.killOnce(ctx, wait, ids[0], try)
+		settings := smallChunks(s.chunkRows(try))
+		hit, err := s.killOnce(ctx, wait, ids[0], try)
 		if err != nil {
 			return nil, 0, err
 		}
 		if hit {
-			return heir, ids[1], s.takeOver(wait, heir, ids[0])
+			heir, err := s.takeOver(ctx, wait, settings, ids[0])
+			return heir, ids[1], err
 		}
 		s.screen.say("job %d was done before the kill; once more, with smaller chunks", ids[0])
+		heir, err := s.successor(ctx, settings)
+		if err != nil {
+			return nil, 0, err
+		}
 		if err := heir.wantSuccess(wait); err != nil { // it finishes what was left
 			return nil, 0, err
 		}
@@ -91,58 +97,58 @@ everyone, twice: a notification in the inbox, and a message to push.`)
 	return nil, 0, fmt.Errorf("kill -9 hit no job in its middle in %d tries", tries)
 }
 
-// killOnce runs the job with one runner, has another wait, kills the first after a
-// quarter of the channels, and reports whether that was in the middle of the job.
-func (s *stage) killOnce(ctx, wait context.Context, id int64, try int) (heir *runner, hit bool, err error) {
+// successor starts a runner that takes what is left of a dead one.
+func (s *stage) successor(ctx context.Context, settings map[string]string) (*runner, error) {
+	return s.start(ctx, settings, "run", "--quiet", "--wait", (2 * s.patience()).String())
+}
+
+// killOnce runs the job with one runner, kills it after a quarter of the channels,
+// and reports whether that was in the middle of the job.
+func (s *stage) killOnce(ctx, wait context.Context, id int64, try int) (hit bool, err error) {
 	rows := s.chunkRows(try)
-	settings := smallChunks(rows)
-	victim, err := s.start(ctx, settings, "run", "--quiet")
+	victim, err := s.start(ctx, smallChunks(rows), "run", "--quiet")
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if _, err := s.until(wait, victim, id, "has begun", func(l look) bool { return l.Chunks > 0 }); err != nil {
-		return nil, false, err
+		return false, err
 	}
-	heir, err = s.start(ctx, settings, "run", "--quiet", "--wait", (2 * s.patience()).String())
-	if err != nil {
-		return nil, false, err
-	}
-	s.screen.say("%s (`belfry run`) took job %d; %s waits: one job at a time in a lane, by a unique index", victim.name, id, heir.name)
+	s.screen.say("%s (`belfry run`) took job %d; nobody else can: one job at a time in a lane, by a unique index", victim.name, id)
 	s.screen.say("chunks are kept to %s channels here, so that the job has a middle to be hit in", grouped(rows))
 	_, err = s.until(wait, victim, id, "is a quarter done", func(l look) bool {
 		return l.ChannelsRead >= s.hitAt || l.Status == processed
 	})
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	k := s.report.Kill
-	k.killedAt = time.Now()
 	killed, err := victim.kill(wait)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if err := s.untilSettled(wait, id); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	l, err := s.look(wait, id)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	k.Job, k.Tries, k.Killed, k.TookOver = id, try+1, victim.name, heir.name
+	k.Job, k.Tries, k.Killed = id, try+1, victim.name
 	k.ChannelsRead, k.Chunks = l.ChannelsRead, l.Chunks
 	k.InMiddle = killed && l.Status == running && l.Runner == victim.name && l.inMiddle()
-	return heir, k.InMiddle, nil
+	return k.InMiddle, nil
 }
 
-// takeOver shows what the dead runner left and how the next one goes on. It returns
+// takeOver shows what the dead runner left, and then starts another one, which goes
+// on. A runner that waited would have the job before anybody could look. It returns
 // as soon as the job is done: the next one is to be hit in its middle.
-func (s *stage) takeOver(wait context.Context, heir *runner, id int64) error {
+func (s *stage) takeOver(ctx, wait context.Context, settings map[string]string, id int64) (*runner, error) {
 	k := s.report.Kill
 	s.screen.say("%s: %s, with %s of %s channels read in %s chunks", s.screen.paint(red, "kill -9"), k.Killed,
 		grouped(k.ChannelsRead), grouped(s.Channels), grouped(k.Chunks))
 	v, err := verify(wait, s.pool, id, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k.Exact, k.RowsAbove = v.exact(), v.Unexpected
 	s.screen.say("up to the cursor: %s", v)
@@ -151,23 +157,29 @@ func (s *stage) takeOver(wait context.Context, heir *runner, id int64) error {
 	}
 	k.Newcomers = max(s.Channels/100, 1)
 	if err := s.generate(wait, k.Newcomers, newcomerSeed, nil); err != nil {
-		return err
+		return nil, err
 	}
 	s.report.Channels += k.Newcomers
 	s.screen.say("meanwhile %s new users sign up: above the bound that job %d froze when it began, so it will not reach them; later jobs will", grouped(k.Newcomers), id)
-	s.screen.say("the server has closed the dead runner's connection, whose process id stands in the job's row: %s sees that and takes the job over, with a higher fencing token (a runner that only hangs is taken over when its heartbeat is stale)", heir.name)
+	k.startedAt = time.Now()
+	heir, err := s.successor(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	k.TookOver = heir.name
+	s.screen.say("the server has closed the dead runner's connection, whose process id stands in the job's row: %s, started now, sees that and takes the job over at once, with a higher fencing token (a runner that only hangs is taken over when its heartbeat is stale)", heir.name)
 	c, err := heir.firstChunk(wait, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	k.TakeOverMS = inMillis(c.at.Sub(k.killedAt))
-	s.screen.say("%s took over: its first chunk, number %s, was committed %s after the kill", heir.name, grouped(c.Number), millis(k.TakeOverMS))
+	k.TakeOverMS = inMillis(c.at.Sub(k.startedAt))
+	s.screen.say("%s took over: its first chunk, number %s, was committed %s after its start", heir.name, grouped(c.Number), millis(k.TakeOverMS))
 	l, err := s.until(wait, heir, id, "is finished", func(l look) bool { return l.Status == processed })
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.screen.say("job %d is %s: %s rows in %s chunks", id, l.Status, grouped(l.RowsWritten), grouped(l.Chunks))
-	return nil
+	return heir, nil
 }
 
 // abortJob is the third act: r runs the job, or will in a moment.

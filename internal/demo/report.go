@@ -54,8 +54,8 @@ type JobReport struct {
 	RowsPerSecond float64 `json:"rows_per_second"`
 	ChunkP50MS    float64 `json:"chunk_p50_ms"`
 	ChunkP99MS    float64 `json:"chunk_p99_ms"`
-	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from
-	// kill -9 to the first chunk that the next runner committed; nil where neither
+	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from the
+	// start of the next runner to the first chunk that it committed; nil where neither
 	// happened.
 	AbortLatencyMS *float64 `json:"abort_latency_ms"`
 	TakeOverMS     *float64 `json:"take_over_ms"`
@@ -79,7 +79,7 @@ type KillReport struct {
 	Newcomers     int64   `json:"newcomers"` // channels made after the job began
 	FinishedExact bool    `json:"finished_exact"`
 
-	killedAt time.Time // when the signal was sent
+	startedAt time.Time // when the next runner was started
 }
 
 // AbortReport is the third act.
