@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // AbortCache keeps abort flags outside PostgreSQL, where they can be set and read
@@ -25,31 +27,42 @@ type AbortCache interface {
 func (s *Store) WithAbortCache(cache AbortCache) *Store { return &Store{pool: s.pool, cache: cache} }
 
 // FlaggedError reports an abort that the database did not acknowledge, but whose
-// flag is in the abort cache: runs stop before their next chunk and record the abort
+// flags are in the abort cache: runs stop before their next chunk and record the abort
 // as soon as the database answers. It wraps the database's error.
 type FlaggedError struct {
-	JobID int64
-	Err   error
+	JobIDs []int64 // one, or the members of a group
+	Err    error
 }
 
 // Error says what holds and what does not.
 func (e *FlaggedError) Error() string {
-	return fmt.Sprintf("job %d is flagged in the abort cache and stops before its next chunk; the database has not recorded the abort: %s", e.JobID, e.Err)
+	names := make([]string, len(e.JobIDs))
+	for i, id := range e.JobIDs {
+		names[i] = strconv.FormatInt(id, 10)
+	}
+	who, verb := "job ", " is flagged in the abort cache and stops before its next chunk"
+	if len(names) > 1 {
+		who, verb = "jobs ", " are flagged in the abort cache and stop before their next chunk"
+	}
+	return fmt.Sprintf("%s%s%s; the database has not recorded the abort: %s", who, strings.Join(names, ", "), verb, e.Err)
 }
 
 // Unwrap returns the database's error.
 func (e *FlaggedError) Unwrap() error { return e.Err }
 
-// flagged runs an abort between setting the job's flag and removing it. The flag
-// stays unless the database said what became of the abort: the operator gave up
-// waiting, the disk is full, the connection was lost. A cache that does not
-// answer never keeps the abort from the database.
-func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Job, error)) (Job, error) {
+// flagged runs an abort between setting the jobs' flags and removing them. The flags
+// stay unless the database said what became of the abort: the operator gave up
+// waiting, the disk is full, the connection was lost. A cache that does not answer
+// never keeps the abort from the database.
+func (s *Store) flagged(ctx context.Context, ids []int64, act Act, abort func() error) error {
 	if s.cache == nil {
 		return abort()
 	}
-	errSet := s.cache.Set(ctx, id, act)
-	j, err := abort()
+	var errSet error
+	for _, id := range ids {
+		errSet = errors.Join(errSet, s.cache.Set(ctx, id, act))
+	}
+	err := abort()
 	var wrong *WrongStatusError
 	if errors.As(err, &wrong) && wrong.Status == Aborted && errSet == nil {
 		err = nil // it may well be the flag that did it
@@ -57,15 +70,17 @@ func (s *Store) flagged(ctx context.Context, id int64, act Act, abort func() (Jo
 	decided := err == nil || errors.As(err, &wrong) || errors.Is(err, ErrNotFound)
 	switch {
 	case !decided && errSet == nil:
-		return j, &FlaggedError{JobID: id, Err: err}
+		return &FlaggedError{JobIDs: ids, Err: err}
 	case !decided:
-		return j, errors.Join(err, errSet)
+		return errors.Join(err, errSet)
 	case errSet == nil:
 		// A flag that stays behind stops nothing that is ABORTED, and letting the job go
 		// on removes it.
-		_ = s.cache.Clear(context.WithoutCancel(ctx), id)
+		for _, id := range ids {
+			_ = s.cache.Clear(context.WithoutCancel(ctx), id)
+		}
 	}
-	return j, err
+	return err
 }
 
 // unflag removes the job's flag before an act that lets it go on: a flag left

@@ -1,11 +1,13 @@
 package job_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
@@ -116,7 +118,52 @@ func TestAbortCache_DownCacheStopsNothing(t *testing.T) {
 // What an operator reads when only the flag got through.
 func TestAbortCache_FlaggedErrorSaysWhatHolds(t *testing.T) {
 	t.Parallel()
-	err := error(&job.FlaggedError{JobID: 7, Err: job.ErrUnreachable})
+	err := error(&job.FlaggedError{JobIDs: []int64{7}, Err: job.ErrUnreachable})
 	require.EqualError(t, err, "job 7 is flagged in the abort cache and stops before its next chunk; the database has not recorded the abort: database unreachable")
 	require.ErrorIs(t, err, job.ErrUnreachable)
+	err = &job.FlaggedError{JobIDs: []int64{7, 8}, Err: job.ErrUnreachable}
+	require.EqualError(t, err, "jobs 7, 8 are flagged in the abort cache and stop before their next chunk; the database has not recorded the abort: database unreachable")
+}
+
+// I6 for a group while the database answers no UPDATE: every member is flagged.
+func TestAbortCache_FlagsEveryMemberOfAGroup(t *testing.T) {
+	t.Parallel()
+	_, cache := cached(t)
+	b := setup(t, 5)
+	ids, err := b.jobs.EnqueueGroup(t.Context(), []string{"inbox", "push"}, job.Spec{
+		Category: "popular_content", Title: "both", Audience: channels.Everyone(), RequestedBy: "ann",
+	})
+	require.NoError(t, err)
+	first, err := b.jobs.Get(t.Context(), ids[0])
+	require.NoError(t, err)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, ids[1])
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	store := b.jobs.WithAbortCache(cache)
+	aborted := make(chan error, 1)
+	go func() {
+		_, err := store.AbortGroup(ctx, *first.GroupID, job.Act{Actor: "ann"})
+		aborted <- err
+	}()
+	b.blocked(t)
+	cancel()
+	var flagged *job.FlaggedError
+	require.ErrorAs(t, <-aborted, &flagged)
+	require.Equal(t, ids, flagged.JobIDs)
+	for _, id := range ids {
+		flag, err := cache.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, "ann", flag.Actor)
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+
+	_, err = store.AbortGroup(t.Context(), *first.GroupID, job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	for _, id := range ids {
+		flag, err := cache.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Nil(t, flag, "the database has recorded it")
+	}
 }

@@ -50,8 +50,12 @@ func retrySkippedOperation() operation {
 // status is a *WrongStatusError and stays as it is. When the error is
 // ErrUnreachable the abort may have happened; repeat it. With an abort cache the job
 // is flagged there first, and a database that does not answer is a *FlaggedError.
-func (s *Store) Abort(ctx context.Context, id int64, act Act) (Job, error) {
-	return s.flagged(ctx, id, act, func() (Job, error) { return s.actOne(ctx, abortOperation(), id, act) })
+func (s *Store) Abort(ctx context.Context, id int64, act Act) (j Job, err error) {
+	err = s.flagged(ctx, []int64{id}, act, func() error {
+		j, err = s.actOne(ctx, abortOperation(), id, act)
+		return err
+	})
+	return j, err
 }
 
 // Resume makes an ABORTED job PENDING again; it goes on from its cursor.
@@ -67,11 +71,26 @@ func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
 }
 
 // AbortGroup aborts every PENDING or RUNNING job of a group, all or none, and
-// returns the whole group as it is then. The abort cache knows no groups. A member in another status stays as it is.
+// returns the whole group as it is then. A member in another status stays as it is.
 // ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
-// when it has none that can be aborted.
-func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	return s.actGroup(ctx, abortOperation(), group, act)
+// when it has none that can be aborted. With an abort cache every member is flagged
+// first, as in Abort; the database has to answer a read for that.
+func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) (list []Job, err error) {
+	var ids []int64
+	if s.cache != nil {
+		err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			ids, err = groupIDs(ctx, tx, abortOperation(), group)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = s.flagged(ctx, ids, act, func() error {
+		list, err = s.actGroup(ctx, abortOperation(), group, act)
+		return err
+	})
+	return list, err
 }
 
 // ResumeGroup resumes every ABORTED job of a group; otherwise as AbortGroup.
@@ -109,16 +128,9 @@ func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j J
 
 func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) (list []Job, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("JobGroupIDs"), pgx.StrictNamedArgs{"group_id": group})
+		ids, err := groupIDs(ctx, tx, o, group)
 		if err != nil {
-			return fmt.Errorf("%s group %s: %w", o.name, group, err)
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return fmt.Errorf("%s group %s: %w", o.name, group, err)
-		}
-		if len(ids) == 0 {
-			return fmt.Errorf("group %s: %w", group, ErrNotFound)
+			return err
 		}
 		var refused error
 		changed := 0
@@ -147,10 +159,23 @@ func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act 
 		}
 		return nil
 	})
+	return list, err
+}
+
+// groupIDs returns the members of a group, in id order, or ErrNotFound.
+func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]int64, error) {
+	rows, err := tx.Query(ctx, queries.SQL("JobGroupIDs"), pgx.StrictNamedArgs{"group_id": group})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
 	}
-	return list, nil
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("group %s: %w", group, ErrNotFound)
+	}
+	return ids, nil
 }
 
 // actTx locks the job, checks the edge, acts, and returns the job as it is then;

@@ -177,9 +177,8 @@ RETURNING id, fence;
 -- name: JobResumeDead :one
 -- Takes over a RUNNING job: one of @gone whose server connection is still gone, one
 -- whose heartbeat is older than @stale_after, or one that names this very runner,
--- which does not run
--- it any more. fence + 1, so the old run commits nothing (I5). A take-over counts
--- until a chunk commits. Another role's connection shows its pid without its start, and
+-- which does not run it any more. fence + 1, so the old run commits nothing (I5). A
+-- take-over counts until a chunk commits. Another role's connection shows its pid without its start, and
 -- counts as alive. A heartbeat that is newer than this statement belongs to a claim
 -- whose connection it may not see yet. A row that is locked is in the middle of its
 -- COMMIT and is left alone. No row: nothing to take over.

@@ -33,7 +33,7 @@ func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act
 	return s.alter(ctx, operation{"resume --edit", queries.SQL("JobResumeEdited"), []Status{Aborted, Failed}, nil}, id, changes, act)
 }
 
-func (s *Store) alter(ctx context.Context, o operation, id int64, changes Changes, act Act) (j Job, err error) {
+func (s *Store) alter(ctx context.Context, o operation, id int64, changes Changes, act Act) (Job, error) {
 	if len(changes) == 0 {
 		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: nothing is to be changed; allowed values: at least one column"}
 	}
@@ -42,16 +42,7 @@ func (s *Store) alter(ctx context.Context, o operation, id int64, changes Change
 		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: " + err.Error()}
 	}
 	o.changes = encoded
-	if o.letsGoOn() {
-		if err := s.unflag(ctx, id); err != nil {
-			return Job{}, err
-		}
-	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		j, err = actTx(ctx, tx, o, id, act)
-		return err
-	})
-	return j, err
+	return s.actOne(ctx, o, id, act)
 }
 
 // Revision is what a job said, and to whom, before it was corrected in mid-walk.

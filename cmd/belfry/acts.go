@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -162,7 +163,11 @@ func (a *app) showActed(cmd *cobra.Command, act operatorAct, jobs []job.Job, gro
 func flaggedProblem(err error) error {
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
-		return &exitError{codeUnavailable, withAdvice(err, "repeat `belfry abort "+itoa(flagged.JobID)+"` when the database answers")}
+		names := make([]string, len(flagged.JobIDs))
+		for i, id := range flagged.JobIDs {
+			names[i] = itoa(id)
+		}
+		return &exitError{codeUnavailable, withAdvice(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")}
 	}
 	return err
 }
