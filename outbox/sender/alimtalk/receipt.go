@@ -1,0 +1,67 @@
+package alimtalk
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+	"github.com/belfryhq/belfry/outbox/sender/httpcall"
+)
+
+// receiptCalls is how many receipts are asked for at once.
+const receiptCalls = 8
+
+// Receipts implements sender.ReceiptReader.
+func (s *Sender) Receipts(ctx context.Context, receipts []string) []sender.Result {
+	results := make([]sender.Result, len(receipts))
+	var calls errgroup.Group
+	calls.SetLimit(receiptCalls)
+	for i, receipt := range receipts {
+		calls.Go(func() error {
+			results[i] = s.receipt(ctx, receipt)
+			return nil
+		})
+	}
+	_ = calls.Wait() // none fails
+	return results
+}
+
+// receipt asks for one result. Whatever stands in the way of knowing leaves it pending.
+func (s *Sender) receipt(ctx context.Context, receipt string) sender.Result {
+	answer, err := s.do(ctx, http.MethodGet, "/"+url.PathEscape(receipt), nil)
+	var r sender.Result
+	switch {
+	case err != nil:
+		r = httpcall.Failure(err)
+	case answer.Status != http.StatusOK:
+		r = refused(answer)
+	default:
+		return s.result(answer.Body)
+	}
+	r.Class, r.Receipt = sender.Pending, receipt
+	return r
+}
+
+// result reads what became of a message.
+func (s *Sender) result(body []byte) sender.Result {
+	var said struct {
+		RequestCode string `json:"requestStatusCode"`
+		RequestName string `json:"requestStatusName"`
+		Code        string `json:"messageStatusCode"`
+		Name        string `json:"messageStatusName"`
+	}
+	_ = json.Unmarshal(body, &said) // nothing said is nothing known
+	switch {
+	case said.Name == "success":
+		return sender.Result{Class: sender.Accepted, Code: httpcall.Code(said.Code)}
+	case said.Name == "fail":
+		return s.failed(said.Code, "the provider could not deliver the message")
+	case said.RequestName == "fail":
+		return s.failed(said.RequestCode, "the provider refused the message")
+	}
+	return sender.Result{Class: sender.Pending, Code: httpcall.Code(said.Code), Detail: "the provider has no result yet"}
+}

@@ -1,0 +1,115 @@
+package fcm
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender/httpcall"
+)
+
+// Config sets the project and how its messages are marked.
+type Config struct {
+	// ServiceAccount is the service account's key, as the JSON that Google hands out.
+	ServiceAccount string `mapstructure:"service_account"`
+	// ServiceAccountFile names a file with it.
+	ServiceAccountFile string `mapstructure:"service_account_file"`
+	// Project is the Firebase project; empty: the service account's.
+	Project string `mapstructure:"project"`
+	// Endpoint is where FCM is; a fake or an emulator may stand in.
+	Endpoint string `mapstructure:"endpoint"`
+	// TokenURL is where access tokens are had; empty: what the service account says.
+	TokenURL string `mapstructure:"token_url"`
+	// AllowHTTP lets Endpoint and TokenURL be http beyond this machine.
+	AllowHTTP bool `mapstructure:"allow_http"`
+	// Priority is high, to be shown at once, or normal, to spare the battery.
+	Priority string `mapstructure:"priority"`
+	// TTL is how long FCM keeps a message for a device that is off; 0: as long as it
+	// does by itself, four weeks.
+	TTL time.Duration `mapstructure:"ttl"`
+	// CAFile names a PEM file of authorities that are trusted beside the system's.
+	CAFile string `mapstructure:"ca_file"`
+}
+
+// DefaultConfig is Google's own service, at high priority.
+func DefaultConfig() Config {
+	return Config{Endpoint: "https://fcm.googleapis.com", Priority: "high"}
+}
+
+// maxTTL is FCM's own limit.
+const maxTTL = 28 * 24 * time.Hour
+
+var projectShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.:_-]{0,99}$`)
+
+// Validate returns every problem at once, each with its key under path, or nil. It reads
+// no file.
+func (c Config) Validate(path string) error {
+	var problems []error
+	check := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
+		}
+	}
+	switch {
+	case c.ServiceAccount != "" && c.ServiceAccountFile != "":
+		check(false, "service_account", "both service_account and service_account_file are set; allowed is one of them")
+	case c.ServiceAccount == "" && c.ServiceAccountFile == "":
+		check(false, "service_account", "is missing; required is service_account or service_account_file")
+	case c.ServiceAccount != "":
+		_, err := parseAccount(c.ServiceAccount)
+		check(err == nil, "service_account", "%v", err)
+	}
+	check(c.Project == "" || projectShape.MatchString(c.Project), "project", "%q is not allowed; allowed are up to 100 letters, digits, ., :, _ and -", c.Project)
+	_, err := httpcall.ParseEndpoint(c.Endpoint, c.AllowHTTP)
+	check(err == nil, "endpoint", "%v", err)
+	if c.TokenURL != "" {
+		_, err = httpcall.ParseEndpoint(c.TokenURL, c.AllowHTTP)
+		check(err == nil, "token_url", "%v", err)
+	}
+	check(c.Priority == "high" || c.Priority == "normal", "priority", "%q is not allowed; allowed are high and normal", c.Priority)
+	check(c.TTL == 0 || c.TTL >= time.Second && c.TTL <= maxTTL, "ttl", "%s is not allowed; allowed are 0 (four weeks) and %s to %s", c.TTL, time.Second, maxTTL)
+	return errors.Join(problems...)
+}
+
+// account is what of a service account's key is used.
+type account struct {
+	email, keyID, project, tokenURL string
+	key                             *rsa.PrivateKey
+}
+
+// parseAccount reads a service account's JSON. Errors quote nothing of it.
+func parseAccount(text string) (account, error) {
+	var doc struct {
+		Type         string `json:"type"`
+		ProjectID    string `json:"project_id"`
+		PrivateKeyID string `json:"private_key_id"`
+		PrivateKey   string `json:"private_key"`
+		ClientEmail  string `json:"client_email"`
+		TokenURI     string `json:"token_uri"`
+	}
+	if err := json.Unmarshal([]byte(text), &doc); err != nil {
+		return account{}, errors.New("is no JSON object; allowed is a service account's key as Google hands it out")
+	}
+	if doc.Type != "service_account" || doc.ClientEmail == "" {
+		return account{}, errors.New("is no service account's key: type must be service_account and client_email be set")
+	}
+	block, _ := pem.Decode([]byte(doc.PrivateKey))
+	if block == nil {
+		return account{}, errors.New("its private_key is no PEM block")
+	}
+	a := account{email: doc.ClientEmail, keyID: doc.PrivateKeyID, project: doc.ProjectID, tokenURL: doc.TokenURI}
+	if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		a.key, _ = parsed.(*rsa.PrivateKey)
+	} else if a.key, err = x509.ParsePKCS1PrivateKey(block.Bytes); err != nil {
+		a.key = nil
+	}
+	if a.key == nil {
+		return account{}, errors.New("its private_key is no RSA key by PKCS #8 or PKCS #1")
+	}
+	return a, nil
+}

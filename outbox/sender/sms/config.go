@@ -1,0 +1,277 @@
+package sms
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+	"github.com/belfryhq/belfry/outbox/sender/httpcall"
+)
+
+// Config describes a gateway. See the package for templates and answers.
+type Config struct {
+	Method string `mapstructure:"method"` // POST, PUT or GET
+	URL    string `mapstructure:"url"`    // a template; its host is fixed
+	// AllowHTTP lets URL be http beyond this machine.
+	AllowHTTP bool              `mapstructure:"allow_http"`
+	Headers   map[string]string `mapstructure:"headers"` // templates
+	// ContentType decides the body's escape.
+	ContentType string `mapstructure:"content_type"`
+	Body        string `mapstructure:"body"` // a template; by GET empty
+	// IdempotencyHeader is the header of the key; empty: none.
+	IdempotencyHeader string `mapstructure:"idempotency_header"`
+	From              string `mapstructure:"from"` // the value from
+	// AddressPattern is what a number looks like; others are invalid without a call.
+	AddressPattern string `mapstructure:"address_pattern"`
+
+	Auth     string `mapstructure:"auth"`     // none, basic (Username, secret) or bearer (secret)
+	Username string `mapstructure:"username"` // of auth basic
+	// Secret, or the content of SecretFile, is the password or token, and the value
+	// secret for gateways that want it elsewhere.
+	Secret     string `mapstructure:"secret"`
+	SecretFile string `mapstructure:"secret_file"`
+
+	// MessageIDPath is where an answer has the gateway's name of the message, as in
+	// messages.0.id; empty: nowhere.
+	MessageIDPath string `mapstructure:"message_id_path"`
+	// CodePath is where an answer has the gateway's code; empty: nowhere.
+	CodePath       string `mapstructure:"code_path"`
+	Success        Match  `mapstructure:"success"`
+	InvalidAddress Match  `mapstructure:"invalid_address"`
+	Permanent      Match  `mapstructure:"permanent"`
+	Retryable      Match  `mapstructure:"retryable"`
+	Unknown        Match  `mapstructure:"unknown"`
+
+	// CAFile names a PEM file of authorities that are trusted beside the system's.
+	CAFile string `mapstructure:"ca_file"`
+}
+
+// Match lists answers that mean a class.
+type Match struct {
+	Statuses []int    `mapstructure:"statuses"`
+	Codes    []string `mapstructure:"codes"` // at CodePath; numbers as they are written
+}
+
+// DefaultConfig posts a small JSON object; URL is the operator's to say.
+func DefaultConfig() Config {
+	return Config{
+		Method:            http.MethodPost,
+		ContentType:       "application/json",
+		Body:              `{"to": {{to | json}}, "from": {{from | json}}, "text": {{text | json}}, "key": {{key | json}}}`,
+		IdempotencyHeader: "Idempotency-Key",
+		AddressPattern:    `^\+?[0-9][0-9 ().-]{1,31}$`,
+		Auth:              "none",
+	}
+}
+
+var (
+	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+	controls   = regexp.MustCompile(`[\x00-\x1f\x7f]`)
+	fixedHost  = regexp.MustCompile(`^https?://[^/?#]+[/?]`)
+)
+
+// reserved are headers that are set otherwise.
+var reserved = []string{"Connection", "Content-Length", "Content-Type", "Host", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// class is a class and what means it.
+type class struct {
+	key   string
+	is    sender.Class
+	match Match
+}
+
+func (c Config) classes() []class {
+	return []class{
+		{"success", sender.Accepted, c.Success},
+		{"invalid_address", sender.InvalidAddress, c.InvalidAddress},
+		{"permanent", sender.Permanent, c.Permanent},
+		{"retryable", sender.Retryable, c.Retryable},
+		{"unknown", sender.Unknown, c.Unknown},
+	}
+}
+
+// problems gathers what is wrong.
+type problems struct {
+	path string
+	all  []error
+}
+
+func (p *problems) check(ok bool, key, format string, args ...any) {
+	if !ok {
+		p.all = append(p.all, fmt.Errorf("%s.%s: %s", p.path, key, fmt.Sprintf(format, args...)))
+	}
+}
+
+// Validate returns every problem at once, each with its key under path, or nil. It reads
+// no file.
+func (c Config) Validate(path string) error {
+	p := &problems{path: path}
+	p.check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed are POST, PUT and GET", c.Method)
+	c.checkURL(p)
+	c.checkHeaders(p)
+	c.checkBody(p)
+	p.check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
+	_, err := regexp.Compile(c.AddressPattern)
+	p.check(err == nil && c.AddressPattern != "", "address_pattern", "%q is no regular expression", c.AddressPattern)
+	c.checkAuth(p)
+	for _, at := range []struct{ key, path string }{{"message_id_path", c.MessageIDPath}, {"code_path", c.CodePath}} {
+		_, err := parsePath(at.path)
+		p.check(err == nil, at.key, "%v", err)
+	}
+	c.checkAnswers(p)
+	return errors.Join(p.all...)
+}
+
+func (c Config) checkURL(p *problems) {
+	t, err := c.urlTemplate()
+	if err != nil {
+		p.check(false, "url", "%v", err)
+		return
+	}
+	if len(t) > 1 {
+		p.check(fixedHost.MatchString(t[0].literal), "url", "its scheme and host must be fixed; allowed are values in path and query")
+	}
+	_, err = httpcall.ParseEndpoint(t.render(sample), c.AllowHTTP)
+	p.check(err == nil, "url", "%v", err)
+}
+
+func (c Config) urlTemplate() (template, error) {
+	if c.URL == "" {
+		return nil, errors.New("is missing")
+	}
+	return parse(c.URL, func(before string) rule {
+		if strings.Contains(before, "?") {
+			return rule{names: allNames, data: true, escapes: []string{"query"}}
+		}
+		return rule{names: plainNames, escapes: []string{"path"}}
+	})
+}
+
+func (c Config) checkHeaders(p *problems) {
+	for name, text := range c.Headers {
+		key := "headers." + name
+		p.check(headerName.MatchString(name), key, "is no name of a header")
+		p.check(!slices.Contains(reserved, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
+		p.check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
+		p.check(!controls.MatchString(text), key, "has control characters; none are allowed")
+		_, err := headerTemplate(text)
+		p.check(err == nil, key, "%v", err)
+	}
+	p.check(c.IdempotencyHeader == "" || headerName.MatchString(c.IdempotencyHeader) && !slices.Contains(reserved, http.CanonicalHeaderKey(c.IdempotencyHeader)),
+		"idempotency_header", "%q is not allowed; allowed is the name of a header, or nothing", c.IdempotencyHeader)
+}
+
+func headerTemplate(text string) (template, error) {
+	return parse(text, func(string) rule { return rule{names: fixedNames} })
+}
+
+func (c Config) checkBody(p *problems) {
+	if c.Method == http.MethodGet {
+		p.check(c.Body == "", "body", "is set; by GET allowed is none")
+		return
+	}
+	escapes := c.escapes()
+	p.check(escapes != nil, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
+	if escapes == nil {
+		return
+	}
+	t, err := c.bodyTemplate()
+	if err != nil {
+		p.check(false, "body", "%v", err)
+		return
+	}
+	if escapes[0] == "json" && c.Body != "" {
+		p.check(json.Valid([]byte(t.render(sample))), "body", "is no JSON once its values are put in; values bring their own quotes")
+	}
+}
+
+// escapes are those of the body, nil for a content type that is not known.
+func (c Config) escapes() []string {
+	kind, _, err := mime.ParseMediaType(c.ContentType)
+	if err != nil {
+		return nil
+	}
+	return map[string][]string{
+		"application/json":                  {"json"},
+		"application/x-www-form-urlencoded": {"form"},
+		"application/xml":                   {"xml"},
+		"text/xml":                          {"xml"},
+		"text/plain":                        {"raw"},
+	}[kind]
+}
+
+func (c Config) bodyTemplate() (template, error) {
+	return parse(c.Body, func(string) rule { return rule{names: allNames, data: true, escapes: c.escapes()} })
+}
+
+func (c Config) checkAuth(p *problems) {
+	p.check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed are none, basic and bearer", c.Auth)
+	p.check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; allowed is one of them")
+	p.check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
+	p.check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username", "has control characters or a colon; none are allowed")
+	p.check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
+	hasSecret := c.Secret != "" || c.SecretFile != ""
+	p.check(hasSecret || c.Auth == "none", "secret", "is missing; auth %s requires secret or secret_file", c.Auth)
+	p.check(hasSecret || !c.usesSecret(), "secret", "is missing; a template uses it")
+}
+
+// usesSecret reports whether a template has a place for the secret. Templates that do not
+// parse are reported elsewhere.
+func (c Config) usesSecret() bool {
+	all := make([]template, 0, len(c.Headers)+2)
+	if t, err := c.urlTemplate(); err == nil {
+		all = append(all, t)
+	}
+	if t, err := c.bodyTemplate(); err == nil {
+		all = append(all, t)
+	}
+	for _, text := range c.Headers {
+		if t, err := headerTemplate(text); err == nil {
+			all = append(all, t)
+		}
+	}
+	return slices.ContainsFunc(all, func(t template) bool {
+		return t.uses(func(name string) bool { return name == "secret" })
+	})
+}
+
+func (c Config) checkAnswers(p *problems) {
+	statuses, codes := map[int]string{}, map[string]string{}
+	for _, class := range c.classes() {
+		for _, status := range class.match.Statuses {
+			key := class.key + ".statuses"
+			p.check(status >= 200 && status <= 599, key, "%d is not allowed; allowed are 200 to 599", status)
+			p.check(statuses[status] == "", key, "%d is in %s.statuses as well", status, statuses[status])
+			statuses[status] = class.key
+			if class.is == sender.Retryable {
+				p.check(status < 300 || status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests,
+					key, "%d is not allowed; of 3xx and 4xx only 408 and 429 may be tried again", status)
+			}
+			if class.is == sender.Accepted {
+				p.check(status < 300, key, "%d is not allowed; allowed are 200 to 299", status)
+			}
+		}
+		for _, code := range class.match.Codes {
+			key := class.key + ".codes"
+			p.check(code != "", key, "an empty code is not allowed")
+			p.check(codes[code] == "", key, "%q is in %s.codes as well", code, codes[code])
+			codes[code] = class.key
+		}
+		p.check(len(class.match.Codes) == 0 || c.CodePath != "", class.key+".codes", "is set without code_path")
+	}
+}
+
+// sample is a value that would show a missing escape.
+func sample(name string) string {
+	if slices.Contains(plainNames, name) {
+		return "1"
+	}
+	return url.QueryEscape(`a"b`) + "\"\n<&"
+}

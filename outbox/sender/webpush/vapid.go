@@ -1,0 +1,83 @@
+package webpush
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender/jws"
+)
+
+const (
+	tokenLife = 12 * time.Hour // a push service refuses more than 24 h (RFC 8292 §2)
+	// maxAudiences bounds the cache of tokens: the audiences come from addresses.
+	maxAudiences = 256
+)
+
+// vapid says who sends, to each push service (RFC 8292).
+type vapid struct {
+	key     *ecdsa.PrivateKey
+	public  string // base64url, as the browser got it for applicationServerKey
+	subject string
+	now     func() time.Time
+
+	mu     sync.Mutex
+	tokens map[string]token // by audience
+}
+
+type token struct {
+	authorization string
+	until         time.Time // when it is to be replaced, well before it expires
+}
+
+func newVAPID(key *ecdsa.PrivateKey, subject string, now func() time.Time) (*vapid, error) {
+	point, err := key.PublicKey.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("read the public key of VAPID: %w", err)
+	}
+	return &vapid{
+		key: key, public: base64.RawURLEncoding.EncodeToString(point), subject: subject,
+		now: now, tokens: map[string]token{},
+	}, nil
+}
+
+// authorization returns the header for one push service, signed at most once in half a
+// token's life.
+func (v *vapid) authorization(audience string) (string, error) {
+	now := v.now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if t, ok := v.tokens[audience]; ok && now.Before(t.until) {
+		return t.authorization, nil
+	}
+	signed, err := jws.ES256(v.key,
+		map[string]string{"typ": "JWT", "alg": "ES256"},
+		map[string]any{"aud": audience, "exp": now.Add(tokenLife).Unix(), "sub": v.subject})
+	if err != nil {
+		return "", err
+	}
+	if len(v.tokens) >= maxAudiences {
+		clear(v.tokens)
+	}
+	t := token{authorization: "vapid t=" + signed + ", k=" + v.public, until: now.Add(tokenLife / 2)}
+	v.tokens[audience] = t
+	return t.authorization, nil
+}
+
+// parsePrivateKey reads a VAPID private key as the usual tools print it: the 32 bytes of
+// the scalar in base64url. Its errors hold nothing of it.
+func parsePrivateKey(text string) (*ecdsa.PrivateKey, error) {
+	scalar, err := decode(text)
+	if err != nil || len(scalar) != 32 {
+		return nil, errors.New("is not a key; allowed are 32 bytes in base64url")
+	}
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), scalar)
+	if err != nil {
+		return nil, errors.New("is not a private key of P-256")
+	}
+	return key, nil
+}
