@@ -1,0 +1,50 @@
+package fake_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/fake"
+)
+
+// BenchmarkServer is calls by HTTP/1.1 with new keys, client and server in one process.
+func BenchmarkServer(b *testing.B) {
+	s, err := fake.Start(b.Context(), fake.DefaultConfig())
+	require.NoError(b, err)
+	defer func() { require.NoError(b, s.Close()) }()
+	s.SetFaults([]fake.Fault{fake.MustFault("all: status 503 share 0.05"), fake.MustFault("sms: latency 1ms share 0.01")})
+	credentials, err := s.Credentials()
+	require.NoError(b, err)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	var n atomic.Int64
+	b.SetParallelism(16)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			body := fmt.Sprintf(`{"to":"+99900000000","text":"there","key":"00000000-0000-8000-8000-%012d"}`, n.Add(1))
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, s.URL()+"/sms", strings.NewReader(body))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", "Bearer "+credentials.SMSToken)
+			response, err := client.Do(r)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	require.Equal(b, n.Load(), s.Summary().Of(fake.SMS).Calls)
+}

@@ -1,0 +1,354 @@
+package fake_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/fake"
+)
+
+// What a fault says of itself is read back as the same fault.
+func TestParseFault(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"fcm: status 503 share 0.1":                  "",
+		" fcm :  status   503  share .1 ":            "fcm: status 503 share 0.1",
+		"sms: status 429 retry-after 2s count 3":     "",
+		"all: latency 50ms-2s":                       "",
+		"all: latency 50ms":                          "",
+		"webhook: slow 10s":                          "",
+		"apns: huge 64MB":                            "",
+		"apns: huge 2048KB":                          "apns: huge 2MB",
+		"smtp: hang accepted yes":                    "",
+		"smtp: hang accepted no":                     "smtp: hang",
+		"webpush: reset accepted no skip 2":          "webpush: reset skip 2 accepted no",
+		"webpush: reset accepted yes":                "webpush: reset",
+		"sms: invalid-address address ^\\+999 key 7": "",
+		"alimtalk: undelivered share 0.5":            "",
+		"token: garbage":                             "",
+		"receipts: status 500 accepted no":           "receipts: status 500",
+	} {
+		f, err := fake.ParseFault(given)
+		require.NoError(t, err, given)
+		if want == "" {
+			want = given
+		}
+		require.Equal(t, want, f.String())
+		again, err := fake.ParseFault(f.String())
+		require.NoError(t, err)
+		require.Equal(t, want, again.String())
+	}
+}
+
+func TestParseFault_SaysWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"":                                 "it has no target",
+		"status 503":                       "it has no target",
+		"fmc: status 503":                  `target "fmc" is not allowed; allowed are webhook, sms, fcm, apns, webpush, smtp, alimtalk, token, receipts, all`,
+		"fcm:":                             "it has no kind; allowed are latency, status, hang,",
+		"fcm: explode":                     `kind "explode" is not allowed; allowed are latency,`,
+		"fcm: status":                      `status "" is not allowed; allowed are 300 to 599`,
+		"fcm: status 200":                  `status "200" is not allowed; allowed are 300 to 599`,
+		"fcm: latency soon":                `latency "soon" is not allowed; allowed are durations above 0, up to 1h`,
+		"fcm: latency 2s-1s":               "allowed are ranges whose end is not before their start",
+		"fcm: latency 2s-":                 "allowed are durations above 0",
+		"fcm: slow 2h":                     "allowed are durations above 0, up to 1h",
+		"fcm: huge 5":                      `huge "5" is not allowed; allowed are 1KB to 1024MB`,
+		"fcm: huge 2000MB":                 "allowed are 1KB to 1024MB",
+		"fcm: hang share 1.5":              `share "1.5" is not allowed; allowed are numbers above 0, up to 1`,
+		"fcm: hang share NaN":              "allowed are numbers above 0, up to 1",
+		"fcm: hang count 0":                `count "0" is not allowed; allowed are whole numbers from 1`,
+		"fcm: hang skip x":                 "whole numbers from 1",
+		"fcm: hang address (":              "allowed are regular expressions",
+		"fcm: hang for 3":                  `option "for" is not allowed; allowed are share, count, skip, address, key, retry-after, accepted`,
+		"fcm: hang count":                  `option "count" has no value`,
+		"fcm: hang count 1 count 2":        `option "count" is given twice`,
+		"fcm: status 429 retry-after 10ms": "allowed are whole seconds from 1s to 24h",
+		"fcm: hang retry-after 1s":         "retry-after is not allowed with hang; allowed is status",
+		"fcm: hang accepted perhaps":       "allowed are yes, no",
+		"fcm: garbage accepted no":         "accepted is not allowed with garbage; allowed are status, hang, reset",
+		"fcm: undelivered":                 "undelivered is not allowed for fcm; allowed is alimtalk",
+		"all: refused":                     "refused is not allowed for all",
+		"token: invalid-address":           "invalid-address is not allowed for token",
+		"token: hang key x":                "address and key are not allowed for token",
+		"smtp: status 301":                 "allowed are 400 to 599",
+		"smtp: status 451 retry-after 1s":  "retry-after is not allowed for smtp",
+		"smtp: invalid-address key x":      "key is not allowed with invalid-address for smtp",
+	} {
+		_, err := fake.ParseFault(given)
+		require.ErrorContains(t, err, want, given)
+	}
+}
+
+func FuzzParseFault(f *testing.F) {
+	f.Add("fcm: status 503 share 0.1 retry-after 2s")
+	f.Add("all: latency 1ms-2ms address ^a key b$ skip 1")
+	f.Fuzz(func(t *testing.T, text string) {
+		parsed, err := fake.ParseFault(text)
+		if err != nil {
+			return
+		}
+		again, err := fake.ParseFault(parsed.String())
+		require.NoError(t, err)
+		require.Equal(t, parsed.String(), again.String())
+	})
+}
+
+func TestConfig_Validate(t *testing.T) {
+	t.Parallel()
+	err := fake.Config{Listen: "nowhere", SMTPListen: "127.0.0.1:70000", Faults: make([]fake.Fault, 1), ReceiptDelay: -1}.Validate()
+	for _, want := range []string{
+		`listen: "nowhere" is not allowed; allowed are HOST:PORT`, `smtp_listen: "127.0.0.1:70000" is not allowed`, "faults[0]: is empty",
+		"receipt_delay: -1ns is not allowed", "max_keys: 0 is not allowed; allowed are 1 to 100000000", "recent_calls: 0 is not allowed", "now: is nil",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NoError(t, fake.DefaultConfig().Validate())
+	c := fake.DefaultConfig()
+	c.Listen, c.TLSListen, c.SMTPListen = "", "", ""
+	require.ErrorContains(t, c.Validate(), "allowed is at least one HOST:PORT")
+}
+
+// Listeners that are not wanted are not there, and one that cannot be had leaves
+// nothing behind.
+func TestStart_Listens(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *fake.Config) { c.TLSListen, c.SMTPListen = "", "" })
+	require.Empty(t, b.TLSURL()+b.SMTPAddr())
+	require.Contains(t, b.Subscription("a"), b.URL())
+	c := fake.DefaultConfig()
+	c.SMTPListen = strings.TrimPrefix(b.URL(), "http://")
+	_, err := fake.Start(t.Context(), c)
+	require.ErrorContains(t, err, "smtp_listen: ")
+}
+
+// P5: Close ends what hangs, and takes nothing more.
+func TestServer_CloseEndsHangingCalls(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *fake.Config) { c.Faults = faults("all: hang") })
+	var calls sync.WaitGroup
+	for _, send := range []func(context.Context, string, string) answer{b.sms, b.apns, b.webpush} {
+		calls.Go(func() {
+			if a := send(t.Context(), "k", "a"); a.err == nil {
+				t.Errorf("answered %d", a.status)
+			}
+		})
+	}
+	c := b.dial()
+	calls.Go(func() {
+		if codes := c.mail("k", "ann@example.com"); codes[3] == "250" {
+			t.Error("answered 250")
+		}
+	})
+	idle := b.dial()
+	until(t, func() bool { return b.Summary().Total().Dropped == 4 })
+	require.NoError(t, b.Close())
+	calls.Wait()
+	require.Equal(t, "EOF", idle.reply())
+	require.Error(t, b.sms(t.Context(), "k", "a").err)
+}
+
+// Credentials stay with their directory; the files that configuration names are
+// there, for their owner alone.
+func TestStart_KeepsCredentials(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	keep := func(c *fake.Config) { c.Keys = dir }
+	first, second := setup(t, keep), setup(t, keep)
+	a, b := first.credentials, second.credentials
+	require.NotEqual(t, a.FCMServiceAccount, b.FCMServiceAccount) // its token_uri has the port
+	a.FCMServiceAccount, b.FCMServiceAccount = "", ""
+	require.Equal(t, a, b)
+	for _, name := range []string{fake.FCMServiceAccountFile, fake.APNsKeyFile, fake.CertificateFile} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	}
+	require.Equal(t, 200, second.fcm(t.Context(), "k", "a").status)
+	key := func(b *bench) string { return b.Subscription("ann")[strings.Index(b.Subscription("ann"), "keys"):] }
+	require.Equal(t, key(first), key(second))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fake.json"), []byte("{}"), 0o600))
+	c := fake.DefaultConfig()
+	c.Keys = dir
+	_, err := fake.Start(t.Context(), c)
+	require.ErrorContains(t, err, "remove it to have new ones made")
+}
+
+// P3: beyond the bounds, calls are counted and no more.
+func TestServer_MemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *fake.Config) { c.MaxKeys, c.RecentCalls = 3, 2 })
+	for i := range 5 {
+		require.Equal(t, 200, b.sms(t.Context(), fmt.Sprint("k", i), "a").status)
+	}
+	b.sms(t.Context(), "k0", "a")
+	b.sms(t.Context(), "", "a")
+	tally := b.Summary().Of(fake.SMS)
+	balanced(t, tally)
+	require.Equal(t, [4]int64{3, 1, 2, 1}, [4]int64{tally.DistinctKeys, tally.Duplicates, tally.Untracked, tally.Keyless})
+	calls := b.Calls("")
+	require.Len(t, calls, 2)
+	require.Equal(t, []string{"k0", ""}, []string{calls[0].Key, calls[1].Key})
+}
+
+func (b *bench) get(method, path, body string) answer {
+	return b.do(b.t.Context(), b.plain, b.request(method, b.URL()+path, body))
+}
+
+func TestServer_Control(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Equal(t, 200, b.get("GET", "/healthz", "").status)
+	a := b.get("PUT", "/faults", `["sms: status 500 count 1", "fcm: hang"]`)
+	require.Equal(t, 200, a.status, a.body)
+	require.Equal(t, 500, b.sms(t.Context(), "k", "a").status)
+	require.Contains(t, b.get("GET", "/faults", "").body, `"fault": "sms: status 500 count 1",`+"\n    \"hits\": 1")
+	b.sms(t.Context(), "k", "a")
+	a = b.get("PUT", "/faults", "sms: bad\n\nfcm: worse\n")
+	require.Equal(t, 400, a.status)
+	require.Contains(t, a.body, `kind "bad"`)
+	require.Contains(t, a.body, `kind "worse"`)
+	require.Len(t, b.Faults(), 2)
+	require.Equal(t, 400, b.get("PUT", "/faults", "[1]").status)
+
+	var calls []fake.Call
+	decoder := json.NewDecoder(strings.NewReader(b.get("GET", "/calls?provider=sms", "").body))
+	for {
+		var c fake.Call
+		if err := decoder.Decode(&c); err == io.EOF {
+			break
+		}
+		calls = append(calls, c)
+	}
+	require.Len(t, calls, 2)
+	require.Equal(t, [2]fake.Outcome{fake.Refused, fake.Accepted}, [2]fake.Outcome{calls[0].Outcome, calls[1].Outcome})
+	require.Empty(t, b.get("GET", "/calls?provider=fcm", "").body)
+	require.Contains(t, b.get("GET", "/calls?provider=fmc", "").body, "allowed are webhook, sms")
+	require.Contains(t, b.get("GET", "/calls?sender=fcm", "").body, "allowed is provider")
+
+	var s fake.Summary
+	require.NoError(t, json.Unmarshal([]byte(b.get("GET", "/summary", "").body), &s))
+	require.Equal(t, b.Summary(), s)
+	var c fake.Credentials
+	require.NoError(t, json.Unmarshal([]byte(b.get("GET", "/credentials", "").body), &c))
+	require.Equal(t, b.credentials, c)
+
+	require.Equal(t, http.StatusNoContent, b.get("DELETE", "/calls", "").status)
+	require.Zero(t, b.Summary().Total().Calls)
+	require.Equal(t, 404, b.get("GET", "/nothing", "").status)
+}
+
+// The receiving half of RFC 8291, by the example of its appendix A.
+func TestOpenPush_RFC8291(t *testing.T) {
+	t.Parallel()
+	plain, err := fake.OpenPush("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94", "BTBZMqHH6r4Tts7J_aSIgg",
+		"DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN")
+	require.NoError(t, err)
+	require.Equal(t, "When I grow up, I want to be a watermelon", string(plain))
+}
+
+// Subscriptions that are handed out can be pushed to; a message that is encrypted
+// for another, or changed on the way, is refused.
+func TestServer_WebPushRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := b.get("POST", "/webpush/subscriptions?count=3", "")
+	require.Equal(t, 201, a.status)
+	require.Equal(t, 3, strings.Count(a.body, b.TLSURL()+"/webpush/"))
+	require.Equal(t, 400, b.get("POST", "/webpush/subscriptions?count=0", "").status)
+
+	require.Equal(t, 201, b.webpush(t.Context(), "k", "ann").status)
+	call := b.Calls(fake.WebPush)[0]
+	require.Equal(t, [3]string{"k", "Hello", "there"}, [3]string{call.Key, call.Title, call.Body})
+	require.Equal(t, base64.RawURLEncoding.EncodeToString([]byte("ann")), call.Address)
+
+	var ann, bob struct {
+		Endpoint string
+		Keys     struct{ P256DH, Auth string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(b.Subscription("ann")), &ann))
+	require.NoError(t, json.Unmarshal([]byte(b.Subscription("bob")), &bob))
+	body := encrypt(t, ann.Keys.P256DH, ann.Keys.Auth, []byte(`{}`), 2, 0, 0)
+	unfinished := encrypt(t, ann.Keys.P256DH, ann.Keys.Auth, []byte(`{}`), 1) // more records would have to follow
+	for name, c := range map[string][2]string{
+		"another's": {bob.Endpoint, string(body)}, "changed": {ann.Endpoint, string(body[:len(body)-1])}, "unfinished": {ann.Endpoint, string(unfinished)}, "short": {ann.Endpoint, "x"}, "plain": {ann.Endpoint, `{"title":"x"}`},
+	} {
+		require.Equal(t, 400, b.push(c[0], c[1]).status, name)
+	}
+	require.Equal(t, 201, b.push(ann.Endpoint, string(body)).status)
+	require.Equal(t, 413, b.push(ann.Endpoint, strings.Repeat("x", 4097)).status)
+
+	other := setup(t, func(c *fake.Config) { c.Keys = "" })
+	b.credentials.VAPIDKey, b.credentials.VAPIDPublicKey = other.credentials.VAPIDKey, other.credentials.VAPIDPublicKey
+	require.Equal(t, 403, b.push(ann.Endpoint, string(body)).status, "proven, by a key that the subscription is not bound to")
+}
+
+// All at once: nothing is lost from the accounts.
+func TestServer_ManyCallers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *fake.Config) { c.Faults = faults("sms: status 503 share 0.1", "sms: reset share 0.05") })
+	const callers, each = 8, 200
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for j := range each {
+				key := fmt.Sprint(i, "-", j)
+				for {
+					if a := b.sms(t.Context(), key, "a"); a.err == nil && a.status == 200 {
+						break
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	tally := b.Summary().Of(fake.SMS)
+	balanced(t, tally)
+	require.Equal(t, int64(callers*each), tally.DistinctKeys)
+	require.Equal(t, tally.Unanswered, tally.Duplicates, "a caller that cannot know calls again")
+	require.Positive(t, tally.Duplicates)
+	require.WithinDuration(t, time.Now(), b.Calls("")[0].At, patience)
+}
+
+// Several that start at once in a new directory have the same credentials.
+func TestStart_TogetherInANewDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	var all sync.WaitGroup
+	passwords := make([]string, 4)
+	for i := range passwords {
+		all.Go(func() {
+			c := fake.DefaultConfig()
+			c.Keys = dir
+			s, err := fake.Start(t.Context(), c)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if credentials, err := s.Credentials(); err == nil {
+				passwords[i] = credentials.SMTPPassword
+			}
+			_ = s.Close()
+		})
+	}
+	all.Wait()
+	require.NotEmpty(t, passwords[0])
+	require.Equal(t, []string{passwords[0], passwords[0], passwords[0], passwords[0]}, passwords)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 4)
+}
