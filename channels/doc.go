@@ -54,6 +54,16 @@
 // A Walk keeps no position: reading a page again after a rollback is safe, and
 // resuming after a crash is Open with the stored cursor and bound.
 //
+// # Preferences
+//
+// What recipients do not want stands in belfry.opt_outs, by channel, category and medium,
+// and addresses that a provider called invalid in belfry.invalid_addresses, by their
+// SHA-256: the relation itself is the user's, and belfry does not write to it to deliver.
+// Whoever sends reads both, and Recipients, right before. A Category has the route, the
+// quiet hours and the cap of its messages; a change of one is recorded in belfry.events.
+// Opt-outs and categories are written by plain SQL too: triggers refuse what is not
+// allowed and record.
+//
 // # Importing
 //
 // Import reads CSV in UTF-8 (RFC 4180, a byte order mark tolerated), plain or
@@ -74,7 +84,8 @@
 // # Failure behaviour
 //
 // Malformed audiences are ErrAudience and name the key; a relation that lacks
-// something is ErrRelation; an unknown segment ErrNoSegment. Errors of the
+// something is ErrRelation; an unknown segment ErrNoSegment, an unknown category
+// ErrNoCategory; an opt-out or a setting that is not allowed ErrPreference. Errors of the
 // database keep their *pgconn.PgError. Nothing is retried here except an import's
 // batches: whoever owns the transaction decides.
 //

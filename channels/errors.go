@@ -21,6 +21,11 @@ var (
 	ErrSegmentExists = errors.New("the segment exists already")
 	// ErrNoChannel: no channel has that id or external id.
 	ErrNoChannel = errors.New("no such channel")
+	// ErrPreference: an opt-out or a category's setting is not allowed. The text names
+	// the column and the allowed values.
+	ErrPreference = errors.New("preference")
+	// ErrNoCategory: no category has that name.
+	ErrNoCategory = errors.New("no such category")
 	// ErrNotOwn: the operation writes channels, and channels.relation names a
 	// relation that is not belfry's to write.
 	ErrNotOwn = errors.New("only belfry.channels can be written")
@@ -38,6 +43,10 @@ func mapError(err error) error {
 		return err
 	}
 	switch pg.Code {
+	case "23514":
+		if pg.SchemaName == "belfry" && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
+			return fmt.Errorf("%w: %w", ErrPreference, err)
+		}
 	case "42P01", "42703", "42883", "42804", "42846", "3F000", "42501":
 		// No such table, column, operator or schema; wrong type; no permission.
 		return fmt.Errorf("%w: %w", ErrRelation, err)

@@ -30,7 +30,9 @@ func TestPlans_OfHotStatements(t *testing.T) {
 	b.exec(t, `INSERT INTO app.users SELECT id, external_id, platform, NOT active, location[0], location[1] FROM belfry.channels`)
 	b.exec(t, `CREATE INDEX users_place ON app.users USING gist (point(lon, lat))`)
 	b.exec(t, `CREATE VIEW app.people AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active, point(lon, lat) AS location FROM app.users`)
-	for _, table := range []string{"belfry.channels", "belfry.segment_members", "app.users"} {
+	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT i, 'sms' FROM generate_series(1, 20000) i`)
+	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT i, 'sms', sha256(i::text::bytea) FROM generate_series(1, 20000) i`)
+	for _, table := range []string{"belfry.opt_outs", "belfry.invalid_addresses", "belfry.channels", "belfry.segment_members", "app.users"} {
 		b.vacuum(t, table)
 	}
 	view, err := New(Config{Relation: "app.people"})
@@ -50,6 +52,9 @@ func TestPlans_OfHotStatements(t *testing.T) {
 		}
 		segment, err := store.Inspect(b.ctx, b.pool, InSegment("s"))
 		require.NoError(t, err)
+		have, err := store.columns(b.ctx, b.pool)
+		require.NoError(t, err)
+		recipients := store.renderOptional(queries.SQL("Recipients"), have)
 		standing := circle.filterArgs()
 		standing["segment"] = "s"
 		slice := circle.filterArgs()
@@ -71,6 +76,9 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			{"SegmentChannels", everyone.segmentChannels, window(pgx.StrictNamedArgs{"segment": "s", "platforms": nil})},
 			{"Standings", segment.page, window(standing)},
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
+			{"Recipients", recipients, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
+			{"OptOuts", queries.SQL("OptOuts"), pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
+			{"InvalidAddresses", queries.SQL("InvalidAddresses"), pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
 			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
 		} {
 			plan := b.explain(t, statement.sql, statement.args)

@@ -437,3 +437,81 @@ FROM (
     ORDER BY c.id
     LIMIT @limit
 ) p;
+
+-- name: Recipients :many
+-- Those of @ids that exist, with what sending needs. The LIMIT keeps the planner to one
+-- index look-up per id, whatever it believes about the relation's size.
+SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes, m.addresses
+FROM unnest(@ids::bigint[]) k (id)
+CROSS JOIN LATERAL (
+    SELECT c.id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
+           {{attributes}} AS attributes, {{addresses}} AS addresses
+    FROM {{relation}} c
+    WHERE c.id = k.id
+    LIMIT 1
+) m;
+
+-- name: OptOuts :many
+-- The opt-outs of channels (opt_outs_pkey, one descent a channel; the OFFSET keeps the
+-- planner to that).
+SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
+FROM unnest(@ids::bigint[]) k (id)
+CROSS JOIN LATERAL (
+    SELECT p.channel_id, p.category, p.medium, p.reason, p.opted_out_at
+    FROM belfry.opt_outs p
+    WHERE p.channel_id = k.id
+    ORDER BY p.channel_id, p.category, p.medium
+    OFFSET 0
+) o;
+
+-- name: InvalidAddresses :many
+-- The addresses of channels that are not to be used again (invalid_addresses_pkey, one
+-- descent a channel; the OFFSET keeps the planner to that).
+SELECT i.channel_id, i.medium, i.sha256
+FROM unnest(@ids::bigint[]) k (id)
+CROSS JOIN LATERAL (
+    SELECT p.channel_id, p.medium, p.sha256
+    FROM belfry.invalid_addresses p
+    WHERE p.channel_id = k.id
+    OFFSET 0
+) i;
+
+-- name: OptOutRecord :many
+-- Records an opt-out and returns it, or the one that was there. No row: it was removed
+-- at the same time. An unknown category or medium raises 23514.
+SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
+FROM belfry.opt_out(@channel_id, @category, @medium, @reason) o;
+
+-- name: OptOutRemove :many
+-- Removes one opt-out and returns it. No row: there was none.
+SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
+FROM belfry.opt_in(@channel_id, @category, @medium) o;
+
+-- name: MediumNames :one
+-- The media that routes may name, sorted.
+SELECT coalesce(array_agg(m.name ORDER BY m.name), '{}') FROM belfry.media m;
+
+-- name: CategoryList :many
+-- Every category by name; quiet hours and the cap's window in seconds.
+SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
+       c.cap, extract(epoch FROM c.cap_window)::bigint
+FROM belfry.categories c
+ORDER BY c.name;
+
+-- name: CategoryActor :exec
+-- Says who acts and why, for the event that the change leaves. It holds until the end
+-- of the transaction.
+SELECT FROM belfry.act(@actor, @reason);
+
+-- name: CategorySet :many
+-- Changes a category and returns it, as CategoryList. A NULL @route keeps the route;
+-- quiet hours and cap are kept unless @set_quiet, @set_cap. No row: no such category.
+UPDATE belfry.categories c
+SET route = coalesce(@route::text[], c.route),
+    quiet_start = CASE WHEN @set_quiet::boolean THEN time '00:00' + make_interval(secs => @quiet_start::float8) ELSE c.quiet_start END,
+    quiet_end = CASE WHEN @set_quiet::boolean THEN time '00:00' + make_interval(secs => @quiet_end::float8) ELSE c.quiet_end END,
+    cap = CASE WHEN @set_cap::boolean THEN @cap::integer ELSE c.cap END,
+    cap_window = CASE WHEN @set_cap::boolean THEN make_interval(secs => @cap_window::float8) ELSE c.cap_window END
+WHERE c.name = @name
+RETURNING c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
+          c.cap, extract(epoch FROM c.cap_window)::bigint;

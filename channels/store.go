@@ -77,7 +77,7 @@ type statements struct {
 	pageEveryone, pagePlatforms, pageRadius, segmentIDs    string
 	radiusCandidates, resolveExternalIDs                   string
 	countEveryone, countRadius, countIDs, countExternalIDs string
-	countSegment                                           string
+	countSegment, recipients                               string
 }
 
 // New returns a Store on the configured relation. It does not look at the
@@ -106,6 +106,7 @@ func New(cfg Config) (*Store, error) {
 		countIDs:           s.render(queries.SQL("CountIDs")),
 		countExternalIDs:   s.render(queries.SQL("CountExternalIDs")),
 		countSegment:       s.render(queries.SQL("CountSegment")),
+		recipients:         s.renderOptional(queries.SQL("Recipients"), everyColumn()),
 	}
 	return s, nil
 }
@@ -146,6 +147,15 @@ var optional = []struct{ name, empty string }{
 	{"time_zone", "''::text"},
 	{"attributes", "'{}'::jsonb"},
 	{"addresses", "'{}'::jsonb"},
+}
+
+// everyColumn is what belfry's own relation has.
+func everyColumn() map[string]column {
+	have := make(map[string]column)
+	for _, o := range optional {
+		have[o.name] = column{name: o.name}
+	}
+	return have
 }
 
 // columns reads the columns of the relation.

@@ -19,9 +19,11 @@ import (
 type Spec struct {
 	Type           string // a registered job type: inbox, push, or the user's own
 	Category       string // popular_content, question_content, operator_notice, or the user's own
-	Title          string // 1 to 200 characters
+	Title          string // 1 to 200 characters; a template, as the body: see package outbox/template
 	Body           string // up to 10,000 characters
 	Data           json.RawMessage
+	Variants       json.RawMessage // titles and bodies by locale: {"ko": {"title": "…", "body": "…"}}
+	Route          []string        // the media of its messages, in the order in which they are tried; nil: its category's
 	Audience       channels.Audience
 	Lane           string
 	Priority       int        // -1000 to 1000, higher is more urgent
@@ -48,7 +50,11 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	if s.Data != nil && !json.Valid(s.Data) {
 		return nil, &InvalidError{Column: "data", Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
 	}
+	if s.Variants != nil && !json.Valid(s.Variants) {
+		return nil, &InvalidError{Column: "variants", Message: `belfry.jobs.variants: is not valid JSON; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`}
+	}
 	return pgx.StrictNamedArgs{
+		"variants": optional(string(s.Variants)), "route": s.Route,
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
 		"idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),

@@ -26,6 +26,8 @@ type Job struct {
 	Title          string            `json:"title" db:"title"`
 	Body           string            `json:"body" db:"body"`
 	Data           json.RawMessage   `json:"data" db:"data"`
+	Variants       json.RawMessage   `json:"variants" db:"variants"` // titles and bodies by locale; {}: none
+	Route          []string          `json:"route" db:"route"`       // the media of its messages, in the order in which they are tried
 	Audience       channels.Audience `json:"audience" db:"audience"`
 	Lane           string            `json:"lane" db:"lane"`
 	Priority       int               `json:"priority" db:"priority"` // higher is more urgent

@@ -10,7 +10,8 @@ SELECT belfry.enqueue(
     audience => @audience, data => coalesce(@data::jsonb, '{}'),
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
-    idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at);
+    idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at,
+    route => @route, variants => coalesce(@variants::jsonb, '{}'));
 
 -- name: JobEnqueueGroup :many
 -- Inserts one job per type under one group id; otherwise as JobEnqueue.
@@ -19,11 +20,12 @@ SELECT id FROM belfry.enqueue_group(
     audience => @audience, data => coalesce(@data::jsonb, '{}'),
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
-    idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at);
+    idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at,
+    route => @route, variants => coalesce(@variants::jsonb, '{}'));
 
 -- name: JobGet :one
 -- Reads one job by id (jobs_pkey). No row: there is none.
-SELECT id, group_id, type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at,
+SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
@@ -36,7 +38,7 @@ SELECT id, group_id, type, category, title, body, data, audience, lane, priority
 -- name: JobList :many
 -- Lists jobs, newest first, below @before_id (keyset over jobs_pkey). NULL
 -- filters match everything.
-SELECT id, group_id, type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at,
+SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
@@ -105,7 +107,7 @@ SELECT job_id, key, sqlstate, error, attempts, retry, skipped_at, tried_at
 
 -- name: JobRevisions :many
 -- What a job said before it was corrected, oldest first (job_revisions_pkey).
-SELECT job_id, revision, "cursor", title, body, data, audience, edited_at, edited_by, reason
+SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited_at, edited_by, reason
   FROM belfry.job_revisions
  WHERE job_id = @job_id
  ORDER BY revision;

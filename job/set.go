@@ -10,14 +10,14 @@ import (
 )
 
 // Changes is what Set and ResumeEdited change, by column of belfry.jobs: category,
-// title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at,
+// title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at,
 // max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks,
-// max_skips. A nil value takes a setting back to the runner's own, or lifts
-// deliver_at or expires_at. Values are what encoding/json makes of them.
+// max_skips. A nil value takes a setting back to the runner's own and a route to the
+// category's, or lifts deliver_at or expires_at. Values are what encoding/json makes of them.
 //
 // Settings of the walk, priority and times may change at any time and count from
-// the next chunk on; content, audience and lane stand still while the job runs, and
-// content and audience once it is PROCESSED.
+// the next chunk on; content, audience and lane stand still while the job runs,
+// content and audience once it is PROCESSED, and the route once it has started.
 type Changes map[string]any
 
 // Set changes a job, recorded with before and after. A column that cannot be set
@@ -53,6 +53,7 @@ type Revision struct {
 	Title    string          `json:"title" db:"title"`
 	Body     string          `json:"body" db:"body"`
 	Data     json.RawMessage `json:"data" db:"data"`
+	Variants json.RawMessage `json:"variants" db:"variants"`
 	Audience json.RawMessage `json:"audience" db:"audience"`
 	EditedAt time.Time       `json:"edited_at" db:"edited_at"`
 	EditedBy string          `json:"edited_by" db:"edited_by"`

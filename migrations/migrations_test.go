@@ -187,3 +187,43 @@ func TestMigrations_JobsLiveThroughControl(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"PROCESSED", "ABORTED", "RUNNING", "PENDING"}, statuses())
 }
+
+// Jobs of before live through the upgrade to delivery with their category's route, and
+// activities through nothing: going back takes them, with their messages.
+func TestMigrations_JobsLiveThroughDelivery(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	one := func(sql string) (text string) {
+		t.Helper()
+		require.NoError(t, db.Pool.QueryRow(ctx, sql).Scan(&text), sql)
+		return text
+	}
+	_, err := migrations.Down(ctx, db.DSN, 7)
+	require.NoError(t, err)
+	exec(`SELECT belfry.enqueue('push', 'operator_notice', 'before')`)
+	exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) VALUES (1, 1, now(), 'SENT'), (1, 2, now(), 'DEAD'), (1, 3, now(), 'PENDING'), (1, 4, now(), 'CANCELLED')`)
+	for range 2 {
+		_, err = migrations.Up(ctx, db.DSN)
+		require.NoError(t, err)
+		require.Equal(t, "{push} {}", one(`SELECT route::text || ' ' || variants::text FROM belfry.jobs WHERE id = 1`))
+		require.Equal(t, "SENT DEAD PENDING CANCELLED", one(`SELECT string_agg(status, ' ' ORDER BY channel_id) FROM belfry.messages`))
+		exec(`UPDATE belfry.categories SET route = '{sms,push}', quiet_start = '21:00', quiet_end = '08:00' WHERE name = 'activity'`)
+		require.Equal(t, "-1", one(`SELECT belfry.send(1, 'activity', 'liked')::text`))
+		exec(`SELECT belfry.opt_out(7, 'activity', 'sms')`)
+		exec(`SELECT belfry.set(1, '{"variants": {"ko": {"title": "가"}}, "route": ["email"]}')`)
+		_, err = migrations.Down(ctx, db.DSN, 8)
+		require.NoError(t, err)
+		require.Equal(t, "before", one(`SELECT title FROM belfry.jobs WHERE id = 1`))
+	}
+	exec(`SELECT belfry.set(1, '{"title": "after"}')`)
+	exec(`SELECT belfry.enqueue_group('{push,inbox}', 'operator_notice', 'as ever')`)
+	_, err = migrations.Down(ctx, db.DSN, 7)
+	require.NoError(t, err)
+	require.Equal(t, "SENT DEAD PENDING CANCELLED", one(`SELECT string_agg(status, ' ' ORDER BY channel_id) FROM belfry.messages`))
+}

@@ -27,7 +27,7 @@ const (
 )
 
 // columns are those a query may have.
-const columns = "category, title, body, data, audience, lane, priority, deliver_after, expires_after"
+const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after"
 
 // enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
 // key is the idempotency key; with a query each row's has its number after it. What is
@@ -78,13 +78,20 @@ func (s Schedule) enqueueOne(ctx context.Context, tx pgx.Tx, t Template, o time.
 
 // spec is the job of an occurrence, but for its type and who asks.
 func (t Template) spec(o time.Time) (job.Spec, error) {
-	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, ScheduleAt: &o}
-	if t.Data != nil {
-		data, err := json.Marshal(t.Data)
-		if err != nil {
-			return spec, faultf("data: %w", err)
+	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route, ScheduleAt: &o}
+	for _, content := range []struct {
+		key  string
+		from map[string]any
+		to   *json.RawMessage
+	}{{"data", t.Data, &spec.Data}, {"variants", t.Variants, &spec.Variants}} {
+		if content.from == nil {
+			continue
 		}
-		spec.Data = data
+		text, err := json.Marshal(content.from)
+		if err != nil {
+			return spec, faultf("%s: %w", content.key, err)
+		}
+		*content.to = text
 	}
 	if t.Audience != nil {
 		text, err := json.Marshal(t.Audience)
@@ -134,6 +141,10 @@ func (t Template) with(row map[string]json.RawMessage) (Template, error) {
 			err = text(value, &t.ExpiresAfter)
 		case "data":
 			err = object(value, &t.Data)
+		case "variants":
+			err = object(value, &t.Variants)
+		case "route":
+			err = texts(value, &t.Route)
 		case "audience":
 			err = object(value, &t.Audience)
 		case "priority":
@@ -166,15 +177,9 @@ func text(value json.RawMessage, target *string) error {
 
 // object reads a column that is a JSON object, or a text that holds one.
 func object(value json.RawMessage, target *map[string]any) error {
-	if value[0] == 'n' {
-		return nil
-	}
-	if value[0] == '"' {
-		var inner string
-		if err := json.Unmarshal(value, &inner); err != nil {
-			return err
-		}
-		value = json.RawMessage(inner)
+	value, err := content(value)
+	if err != nil || value == nil {
+		return err
 	}
 	var read map[string]any
 	d := json.NewDecoder(bytes.NewReader(value))
@@ -184,6 +189,37 @@ func object(value json.RawMessage, target *map[string]any) error {
 	}
 	*target = read
 	return nil
+}
+
+// texts reads a column that is a list of texts, or a text that holds one as JSON.
+func texts(value json.RawMessage, target *[]string) error {
+	value, err := content(value)
+	if err != nil || value == nil {
+		return err
+	}
+	var read []*string
+	if err := json.Unmarshal(value, &read); err != nil || read == nil || slices.Contains(read, nil) {
+		return fmt.Errorf("%.40s is not a list of texts; allowed values: as ARRAY['push', 'sms'], or JSON", value)
+	}
+	list := make([]string, 0, len(read))
+	for _, one := range read {
+		list = append(list, *one)
+	}
+	*target = list
+	return nil
+}
+
+// content is the JSON of a column: itself, or what a text holds; nil for NULL.
+func content(value json.RawMessage) (json.RawMessage, error) {
+	switch value[0] {
+	case 'n':
+		return nil, nil
+	case '"':
+		var inner string
+		err := json.Unmarshal(value, &inner)
+		return json.RawMessage(inner), err
+	}
+	return value, nil
 }
 
 // rows runs the operator's query, read only and within its deadline, in a savepoint

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ const (
 
 // Template is the job that an occurrence enqueues, or with several Types the group of
 // jobs. Zero values take a job's defaults. With a query, columns of the same names
-// replace what the template says; Types alone cannot be replaced.
+// replace what the template says; Types alone cannot be replaced. Title, Body and the
+// texts of Variants may refer to the channel: see package outbox/template.
 type Template struct {
 	Types        []string       `json:"types" mapstructure:"types"`
 	Type         string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
@@ -46,6 +48,8 @@ type Template struct {
 	Title        string         `json:"title,omitempty" mapstructure:"title"`
 	Body         string         `json:"body,omitempty" mapstructure:"body"`
 	Data         map[string]any `json:"data,omitempty" mapstructure:"data"`
+	Variants     map[string]any `json:"variants,omitempty" mapstructure:"variants"` // titles and bodies by locale, as jobs.variants
+	Route        []string       `json:"route,omitempty" mapstructure:"route"`       // media in the order in which they are tried; none: the category's
 	Audience     map[string]any `json:"audience,omitempty" mapstructure:"audience"` // as jobs.audience; none: everyone
 	Lane         string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority     int            `json:"priority,omitempty" mapstructure:"priority"`
@@ -71,20 +75,23 @@ func (t *Template) UnmarshalJSON(b []byte) error {
 const (
 	maxEvery  = 366 * 24 * time.Hour
 	maxMissed = 31 * 24 * time.Hour
-	cronWants = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
+	// variantsWant is what template.variants may be.
+	variantsWant = `JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`
+	cronWants    = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
 )
 
 var (
 	schedName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	typeName  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 	cronShape = regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|[0-9*,/-]+ +[0-9*,/-]+ +[0-9*,/-]+ +[0-9A-Za-z*,/-]+ +[0-9A-Za-z*,/-]+)$`)
+	medium    = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
 	spanShape = regexp.MustCompile(`^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$`)
 	queryHead = regexp.MustCompile(`(?i)^\s*(select|with|values|table)\b`)
 )
 
 // Validate returns every problem at once, each with its key under prefix, such as
-// schedules[0], or nil. What only the database knows (job types, categories, platforms,
-// segments) is checked when the definition is stored.
+// schedules[0], or nil. What only the database knows (job types, categories, media,
+// platforms, segments), and the texts that refer to the channel, is checked when the definition is stored.
 func (d Definition) Validate(prefix string) error {
 	c := checker{prefix: prefix}
 	c.that(schedName.MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
@@ -145,6 +152,12 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	} else {
 		c.that(len(text) <= 16384, "template.data", "has %d bytes; allowed are JSON objects of up to 16384 bytes", len(text))
 	}
+	if text, err := json.Marshal(t.Variants); err != nil {
+		c.that(false, "template.variants", "is no JSON (%v); allowed are %s", err, variantsWant)
+	} else {
+		c.that(len(text) <= 131072, "template.variants", "has %d bytes; allowed are %s", len(text), variantsWant)
+	}
+	t.validateRoute(c)
 	if t.Audience != nil {
 		text, err := json.Marshal(t.Audience)
 		if err == nil {
@@ -159,6 +172,15 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	}
 	if t.ExpiresAfter != "" {
 		c.span("template.expires_after", t.ExpiresAfter, time.Second, maxSpan)
+	}
+}
+
+func (t Template) validateRoute(c *checker) {
+	const want = "1 to 10 different media such as [push, sms], in the order in which they are tried"
+	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route", "has %d media; allowed are %s, or none of the key", len(t.Route), want)
+	for i, name := range t.Route {
+		c.that(medium.MatchString(name), "template.route", "%q is not a medium; allowed are %s", name, want)
+		c.that(!slices.Contains(t.Route[:i], name), "template.route", "%q is given twice; allowed are %s", name, want)
 	}
 }
 

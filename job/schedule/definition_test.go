@@ -22,7 +22,8 @@ func TestDefinition_ValidateTellsEverything(t *testing.T) {
 		Name: "Popular", Cron: "0 9 * * 8", Every: "90", TimeZone: "Local", Query: "DROP TABLE posts", Missed: "never", After: "32d",
 		Template: schedule.Template{
 			Types: []string{"Inbox", "push", "push"}, Type: "inbox", Title: strings.Repeat("x", 201), Body: strings.Repeat("x", 10_001),
-			Data: map[string]any{"f": func() {}}, Audience: map[string]any{"kind": "all"}, Lane: "Fast", Priority: 2000,
+			Data: map[string]any{"f": func() {}}, Variants: map[string]any{"ko": map[string]any{"body": strings.Repeat("x", 131072)}},
+			Route: []string{"push", "Fax", "push"}, Audience: map[string]any{"kind": "all"}, Lane: "Fast", Priority: 2000,
 			DeliverAfter: "soon", ExpiresAfter: "0s",
 		},
 	}.Validate("schedules[3]")
@@ -35,11 +36,14 @@ func TestDefinition_ValidateTellsEverything(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"name", "cron", "time_zone", "every", "missed", "missed_after", "query", "template.types", "template.types", "template.types",
-		"template.title", "template.body", "template.data", "template.audience", "template.lane", "template.priority",
+		"template.title", "template.body", "template.data", "template.variants", "template.route", "template.route", "template.audience", "template.lane", "template.priority",
 		"template.deliver_after", "template.expires_after",
 	}, keys)
 	require.ErrorContains(t, schedule.Definition{}.Validate(""), "template.category: is required without a query")
 	require.ErrorContains(t, schedule.Definition{Name: "a", Cron: "0 9 * * 8", Template: popular().Template}.Validate("s"), "s.cron: ")
+	none := popular()
+	none.Template.Route = []string{}
+	require.ErrorContains(t, none.Validate("s"), "s.template.route: has 0 media; allowed are 1 to 10 different media")
 	require.ErrorContains(t, schedule.Definition{Name: "a", Every: "8785h", Template: popular().Template}.Validate("s"), "s.every: 8785h is not allowed; allowed are 1s to 8784h")
 }
 
@@ -63,6 +67,8 @@ func TestPut_ComesBackAsItWasGiven(t *testing.T) {
 				ExpiresAfter: rapid.SampledFrom([]string{"", "1s", "1h0m5s"}).Draw(r, "expires after"),
 			},
 		}
+		d.Template.Route = rapid.SampledFrom([][]string{nil, nil, {"push"}, {"sms", "push", "alimtalk"}}).Draw(r, "route")
+		d.Template.Variants = rapid.SampledFrom([]map[string]any{nil, nil, {"ko": map[string]any{"title": "{{attributes.name | default \"<&>\"}}"}, "en-GB": map[string]any{"body": ""}}}).Draw(r, "variants")
 		if rapid.Bool().Draw(r, "cron") {
 			d.Cron = rapid.SampledFrom([]string{"@daily", "0 9 * * MON-FRI", "*/5 1-3,7   1 jan *"}).Draw(r, "cron text")
 		} else {

@@ -66,6 +66,43 @@ func TestFire_DataStaysAsItWasWritten(t *testing.T) {
 	require.Equal(t, `{"id": 9007199254740993, "price": 1.10}`, one[string](t, b, `SELECT data::text FROM belfry.jobs`))
 }
 
+// Media and the wording of other locales are the template's, or the row's.
+func TestFire_RouteAndVariantsArePassedOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET route = '{email}' WHERE name = 'popular_content'`)
+	d := popular()
+	d.Template.Types, d.Template.Type = []string{"inbox", "push"}, ""
+	d.Template.Title = `For {{attributes.name | default "you"}}`
+	d.Template.Variants = map[string]any{"ko": map[string]any{"title": "오늘 {{locale}}"}}
+	d.Template.Route = []string{"sms", "push"}
+	b.put(t, d, "05-01 08:00:00")
+	b.fire(t, "05-01 09:00:00")
+	said := func() []string {
+		t.Helper()
+		rows, err := b.db.Pool.Query(context.Background(), `SELECT concat_ws(' ', type, route, variants) FROM belfry.jobs WHERE schedule_at = $1 ORDER BY id`, b.now)
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return list
+	}
+	require.Equal(t, []string{`inbox {sms,push} {"ko": {"title": "오늘 {{locale}}"}}`, `push {sms,push} {"ko": {"title": "오늘 {{locale}}"}}`}, said())
+
+	// NULL leaves the template's; lists and objects may be texts that hold JSON.
+	b.exec(t, `UPDATE belfry.schedules SET template = template - 'types' || '{"type": "push"}', query = $1`, `SELECT NULL::text[] AS route, NULL AS variants
+		UNION ALL SELECT ARRAY['alimtalk'], '{"de": {"body": "Heute"}}' UNION ALL SELECT '{push,webhook}', '{}'`)
+	b.fire(t, "05-02 09:00:00")
+	require.Equal(t, []string{`push {sms,push} {"ko": {"title": "오늘 {{locale}}"}}`, `push {alimtalk} {"de": {"body": "Heute"}}`, `push {push,webhook} {}`}, said())
+	b.exec(t, `UPDATE belfry.schedules SET query = $1`, `SELECT '["email", "sms"]' AS route`)
+	b.fire(t, "05-03 09:00:00")
+	require.Equal(t, []string{`push {email,sms} {"ko": {"title": "오늘 {{locale}}"}}`}, said())
+
+	// Without a route of its own, the category's as it is when it fires.
+	b.exec(t, `UPDATE belfry.schedules SET template = template - 'route' - 'variants', query = NULL`)
+	b.fire(t, "05-04 09:00:00")
+	require.Equal(t, []string{`push {email} {}`}, said())
+}
+
 // What somebody else's trigger on the jobs refuses is recorded like any other failure.
 func TestFire_ARefusalByATriggerIsRecorded(t *testing.T) {
 	t.Parallel()
@@ -93,6 +130,15 @@ var badQueries = []struct{ name, query string }{
 	{"priority is text", `SELECT 'high' AS priority`},
 	{"priority too high", `SELECT 1001 AS priority`},
 	{"priority beyond integers", `SELECT 99999999999 AS priority`},
+	{"title that is no template", `SELECT 'Hello {{name}}' AS title`},
+	{"variants is a list", `SELECT ARRAY['ko'] AS variants`},
+	{"variants that are no templates", `SELECT '{"ko": {"title": "{{name}}"}}'::jsonb AS variants`},
+	{"route is text", `SELECT 'push, sms' AS route`},
+	{"route is JSON of null", `SELECT 'null' AS route`},
+	{"route with a null", `SELECT ARRAY['push', NULL] AS route`},
+	{"route of numbers", `SELECT ARRAY[1, 2] AS route`},
+	{"route empty", `SELECT '{}'::text[] AS route`},
+	{"unknown medium", `SELECT ARRAY['push', 'fax'] AS route`},
 	{"title is JSON", `SELECT '{}'::jsonb AS title`},
 	{"deliver_after is an interval", `SELECT interval '15 minutes' AS deliver_after`},
 	{"more than a hundred rows", `SELECT 'x' AS title FROM generate_series(1, 101)`},

@@ -71,6 +71,21 @@ var badSQL = []struct{ name, sql string }{
 	{"body too long", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || jsonb_build_object('body', repeat('x', 10001)))`},
 	{"data is a list", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"data": []}')`},
 	{"data too large", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || jsonb_build_object('data', jsonb_build_object('x', repeat('x', 20000))))`},
+	{"title that is no template", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"title": "Hello {{name}}"}')`},
+	{"body that is no template", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"body": "{{attributes.name | shout}}"}')`},
+	{"no title, and a body that is no template", `(name, cron, query, template) VALUES ('a', '@daily', 'SELECT 1', '{"type": "push", "body": "{{"}')`},
+	{"variants is a list", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": ["ko"]}')`},
+	{"variants is null", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": null}')`},
+	{"variant of no locale", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": {"Korean!": {"title": "x"}}}')`},
+	{"variant with a stray key", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": {"ko": {"titel": "x"}}}')`},
+	{"variant that is no template", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"variants": {"ko": {"body": "{{name}}"}}}')`},
+	{"route is text", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": "push"}')`},
+	{"route is null", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": null}')`},
+	{"route of lists", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": [["push"]]}')`},
+	{"route of null", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": ["push", null]}')`},
+	{"route empty", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": []}')`},
+	{"route twice", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": ["push", "push"]}')`},
+	{"unknown medium", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"route": ["push", "fax"]}')`},
 	{"lane in capitals", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"lane": "Fast"}')`},
 	{"priority too high", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"priority": 1001}')`},
 	{"priority is a fraction", `(name, cron, template) VALUES ('a', '@daily', '` + good + `'::jsonb || '{"priority": 1.5}')`},
@@ -108,7 +123,7 @@ func TestSQL_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
 	}
 	require.Zero(t, one[int](t, b, `SELECT (SELECT count(*) FROM belfry.schedules)::int + (SELECT count(*) FROM belfry.events)::int`))
 	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', $1)`, good)
-	for _, sql := range []string{`name = 'b'`, `every = '1 hour'`, `template = template - 'title'`, `next_at = now(), paused_at = now()`, `paused_by = 'kim'`, `fired = -1`} {
+	for _, sql := range []string{`template = template || '{"title": "{{name}}"}'`, `template = template || '{"route": ["fax"]}'`, `template = template || '{"variants": {"ko": {}}}'`, `name = 'b'`, `every = '1 hour'`, `template = template - 'title'`, `next_at = now(), paused_at = now()`, `paused_by = 'kim'`, `fired = -1`} {
 		_, err := b.db.Pool.Exec(context.Background(), `UPDATE belfry.schedules SET `+sql)
 		if err == nil { // what is derived is put right instead
 			fmt.Fprintf(&out, "# %s\nput right\n", sql)
@@ -214,7 +229,15 @@ func TestPut_BadInputIsToldWithItsKey(t *testing.T) {
 	var invalid *job.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, "template", invalid.Column)
-	require.ErrorContains(t, err, "belfry.schedules.template.category: 'news' is not a category; allowed values: operator_notice, popular_content")
+	require.ErrorContains(t, err, "belfry.schedules.template.category: 'news' is not a category; allowed values: activity, operator_notice, popular_content")
+	d = popular()
+	d.Template.Variants = map[string]any{"ko": map[string]any{"title": "{{name}}"}}
+	_, err = b.store.Put(context.Background(), d, schedule.FromDatabase, operator)
+	require.ErrorContains(t, err, "belfry.schedules.template.variants.ko.title: '{{name}}' is not allowed; allowed values: {{locale}}, ")
+	d = popular()
+	d.Template.Route = []string{"push", "fax"}
+	_, err = b.store.SyncConfig(context.Background(), []schedule.Definition{d}, operator)
+	require.ErrorContains(t, err, "schedule popular: belfry.schedules.template.route: {push,fax} is not allowed; allowed values: 1 to 10 different media of alimtalk, email, ")
 }
 
 // The statements of docs/schedules.md do what the page says.
@@ -231,9 +254,9 @@ func TestDocs_TheStatementsWork(t *testing.T) {
 		b.exec(t, sql)
 		n++
 	}
-	require.Equal(t, 3, n)
+	require.Equal(t, 4, n)
 	b.exec(t, `UPDATE belfry.schedules SET armed_at = '2026-05-01 04:00Z'`)
-	b.exec(t, `DELETE FROM belfry.schedules WHERE name = 'morning'`)
+	b.exec(t, `DELETE FROM belfry.schedules WHERE name IN ('morning', 'hello')`)
 	fired := b.fire(t, "05-02 03:00:00") // noon in Seoul; posts 4 to 9 are younger than a day
 	require.Len(t, fired.Occurrences, 1)
 	require.Equal(t, []string{"Post 9", "Post 8", "Post 7"}, one[[]string](t, b, `SELECT array_agg(title ORDER BY id) FROM belfry.jobs`))

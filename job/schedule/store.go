@@ -261,6 +261,10 @@ func (s *Store) SyncConfig(ctx context.Context, list []Definition, act job.Act) 
 		case Unchanged:
 			done.Unchanged = append(done.Unchanged, d.Name)
 		}
+		var invalid *job.InvalidError
+		if errors.As(err, &invalid) { // which names the column only
+			err = fmt.Errorf("schedule %s: %w", d.Name, err)
+		}
 		if err != nil {
 			problems = append(problems, err)
 		}

@@ -1,0 +1,196 @@
+package channels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Category is what holds for every message of a category.
+type Category struct {
+	Name        string      `json:"name"`
+	Description string      `json:"description"`
+	Route       []string    `json:"route"`       // media, in the order in which they are tried
+	Quiet       *QuietHours `json:"quiet_hours"` // nil: none
+	Cap         *Cap        `json:"cap"`         // nil: none
+}
+
+// QuietHours is a time of day in which nothing is sent, in the channel's time zone:
+// Start and End since midnight, below 24 h and different, in whole seconds. It goes over
+// midnight when it starts later than it ends.
+type QuietHours struct{ Start, End time.Duration }
+
+// Cap is at most Max messages to a channel within Window.
+type Cap struct {
+	Max    int           // 1 to 10,000
+	Window time.Duration // 1 minute to 366 days, in whole seconds
+}
+
+var quietText = regexp.MustCompile(`^([01][0-9]|2[0-4]):([0-5][0-9])(?::([0-5][0-9]))?-([01][0-9]|2[0-4]):([0-5][0-9])(?::([0-5][0-9]))?$`)
+
+// ParseQuietHours reads a text such as 21:00-08:00.
+func ParseQuietHours(text string) (QuietHours, error) {
+	m := quietText.FindStringSubmatch(strings.TrimSpace(text))
+	bad := fmt.Errorf("%q is not allowed; allowed values: two different times of day such as 21:00-08:00", text)
+	if m == nil {
+		return QuietHours{}, bad
+	}
+	of := func(parts []string) time.Duration {
+		d := time.Duration(0)
+		for i, unit := range []time.Duration{time.Hour, time.Minute, time.Second} {
+			n, _ := strconv.Atoi(parts[i]) // of digits; none are 0
+			d += time.Duration(n) * unit
+		}
+		return d
+	}
+	h := QuietHours{Start: of(m[1:4]), End: of(m[4:7])}
+	if h.Start > 24*time.Hour || h.End > 24*time.Hour {
+		return QuietHours{}, bad
+	}
+	h.Start, h.End = h.Start%(24*time.Hour), h.End%(24*time.Hour) // 24:00 is midnight
+	if h.Start == h.End {
+		return QuietHours{}, bad
+	}
+	return h, nil
+}
+
+// String is the text that ParseQuietHours reads.
+func (h QuietHours) String() string { return clock(h.Start) + "-" + clock(h.End) }
+
+// MarshalText writes String.
+func (h QuietHours) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (h *QuietHours) UnmarshalText(text []byte) (err error) {
+	*h, err = ParseQuietHours(string(text))
+	return err
+}
+
+func clock(d time.Duration) string {
+	s := fmt.Sprintf("%02d:%02d", d/time.Hour, d%time.Hour/time.Minute)
+	if rest := d % time.Minute / time.Second; rest != 0 {
+		s += fmt.Sprintf(":%02d", rest)
+	}
+	return s
+}
+
+// ParseCap reads a text such as 3/24h.
+func ParseCap(text string) (Cap, error) {
+	bad := fmt.Errorf("%q is not allowed; allowed values: a number of messages from 1 to 10000 and a time from 1m to 8784h, such as 3/24h", text)
+	number, window, found := strings.Cut(strings.TrimSpace(text), "/")
+	n, err := strconv.Atoi(number)
+	d, err2 := time.ParseDuration(window)
+	if !found || err != nil || err2 != nil || n < 1 || n > 10000 || d < time.Minute || d > 8784*time.Hour || d%time.Second != 0 {
+		return Cap{}, bad
+	}
+	return Cap{Max: n, Window: d}, nil
+}
+
+// String is a text that ParseCap reads.
+func (c Cap) String() string {
+	window := c.Window.String()
+	if strings.HasSuffix(window, "m0s") {
+		window = strings.TrimSuffix(window, "0s")
+	}
+	if strings.HasSuffix(window, "h0m") {
+		window = strings.TrimSuffix(window, "0m")
+	}
+	return strconv.Itoa(c.Max) + "/" + window
+}
+
+// MarshalText writes String.
+func (c Cap) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (c *Cap) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseCap(string(text))
+	return err
+}
+
+// CategoryChange is what SetCategory changes. Zero fields keep what is there.
+type CategoryChange struct {
+	Route      []string
+	Quiet      *QuietHours
+	ClearQuiet bool // no quiet hours; Quiet is not looked at
+	Cap        *Cap
+	ClearCap   bool // no cap; Cap is not looked at
+}
+
+// Media returns the names of the media that a route may have, sorted.
+func Media(ctx context.Context, q Querier) (names []string, err error) {
+	if err := q.QueryRow(ctx, queries.SQL("MediumNames")).Scan(&names); err != nil {
+		return nil, fmt.Errorf("channels: read the media: %w", mapError(err))
+	}
+	return names, nil
+}
+
+// Categories returns every category by name.
+func Categories(ctx context.Context, q Querier) ([]Category, error) {
+	rows, err := q.Query(ctx, queries.SQL("CategoryList"))
+	if err != nil {
+		return nil, fmt.Errorf("channels: list categories: %w", mapError(err))
+	}
+	list, err := pgx.CollectRows(rows, scanCategory)
+	if err != nil {
+		return nil, fmt.Errorf("channels: list categories: %w", mapError(err))
+	}
+	return list, nil
+}
+
+// SetCategory changes one category in a transaction of its own, recorded in
+// belfry.events with actor, reason, before and after; a change that changes nothing
+// leaves no event. An unknown category is ErrNoCategory, a value that is not allowed
+// ErrPreference. A new route holds for jobs and activities that are enqueued from now
+// on, quiet hours and cap for every message that is not sent yet.
+func SetCategory(ctx context.Context, db Beginner, name string, change CategoryChange, actor, reason string) (c Category, err error) {
+	args := pgx.StrictNamedArgs{
+		"name": name, "route": change.Route,
+		"set_quiet": change.Quiet != nil || change.ClearQuiet, "quiet_start": nil, "quiet_end": nil,
+		"set_cap": change.Cap != nil || change.ClearCap, "cap": nil, "cap_window": nil,
+	}
+	if change.Quiet != nil && !change.ClearQuiet {
+		args["quiet_start"], args["quiet_end"] = change.Quiet.Start.Seconds(), change.Quiet.End.Seconds()
+	}
+	if change.Cap != nil && !change.ClearCap {
+		args["cap"], args["cap_window"] = change.Cap.Max, change.Cap.Window.Seconds()
+	}
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.SQL("CategoryActor"), pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.SQL("CategorySet"), args)
+		if err != nil {
+			return err
+		}
+		c, err = pgx.CollectExactlyOneRow(rows, scanCategory)
+		return err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Category{}, fmt.Errorf("channels: set category %q: %w", name, ErrNoCategory)
+	case err != nil:
+		return Category{}, fmt.Errorf("channels: set category %q: %w", name, mapError(err))
+	}
+	return c, nil
+}
+
+func scanCategory(row pgx.CollectableRow) (c Category, err error) {
+	var start, end, window *int64
+	var most *int
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window); err != nil {
+		return Category{}, err
+	}
+	if start != nil && end != nil {
+		c.Quiet = &QuietHours{Start: time.Duration(*start) * time.Second, End: time.Duration(*end) * time.Second}
+	}
+	if most != nil && window != nil {
+		c.Cap = &Cap{Max: *most, Window: time.Duration(*window) * time.Second}
+	}
+	return c, nil
+}

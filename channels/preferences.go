@@ -1,0 +1,99 @@
+package channels
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Any stands for every category, and for every medium, of an opt-out.
+const Any = "*"
+
+// OptOut says that a channel wants no messages of a category by a medium.
+type OptOut struct {
+	ChannelID  int64     `json:"channel_id" db:"channel_id"`
+	Category   string    `json:"category" db:"category"` // Any: every category
+	Medium     string    `json:"medium" db:"medium"`     // Any: every medium
+	Reason     string    `json:"reason" db:"reason"`
+	OptedOutAt time.Time `json:"opted_out_at" db:"opted_out_at"` // the database's clock
+}
+
+// Covers reports whether the opt-out holds for a category and a medium.
+func (o OptOut) Covers(category, medium string) bool {
+	return (o.Category == Any || o.Category == category) && (o.Medium == Any || o.Medium == medium)
+}
+
+// InvalidAddress is an address that a provider called invalid, by its SHA-256.
+type InvalidAddress struct {
+	ChannelID int64  `json:"channel_id" db:"channel_id"`
+	Medium    string `json:"medium" db:"medium"`
+	SHA256    []byte `json:"sha256" db:"sha256"`
+}
+
+// OptOuts reads the opt-outs of the channels, by channel, category and medium. It does
+// not ask whether the channels exist.
+func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
+	return readOptOuts(ctx, q, "read opt-outs", queries.SQL("OptOuts"), pgx.StrictNamedArgs{"ids": ids})
+}
+
+// InvalidAddresses reads the addresses of the channels that are not to be used again.
+func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAddress, error) {
+	rows, err := q.Query(ctx, queries.SQL("InvalidAddresses"), pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[InvalidAddress])
+	if err != nil {
+		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
+	}
+	return list, nil
+}
+
+// OptOutChannel records an opt-out and returns it. An empty Category or Medium is Any;
+// OptedOutAt is the database's. Repeated, it changes nothing and returns the first one.
+// A category or medium that does not exist is ErrPreference. It counts for every
+// message that is not handed to a provider yet.
+func OptOutChannel(ctx context.Context, q Querier, o OptOut) (OptOut, error) {
+	list, err := readOptOuts(ctx, q, "opt out", queries.SQL("OptOutRecord"), pgx.StrictNamedArgs{
+		"channel_id": o.ChannelID, "category": orAny(o.Category), "medium": orAny(o.Medium), "reason": o.Reason,
+	})
+	if err != nil {
+		return OptOut{}, err
+	}
+	if len(list) != 1 {
+		return OptOut{}, fmt.Errorf("channels: opt out: channel %d was opted in at the same time; try again", o.ChannelID)
+	}
+	return list[0], nil
+}
+
+// OptInChannel takes back exactly that opt-out, empty for Any, and returns what was
+// removed: nothing when there was none. Opt-outs that cover more stay.
+func OptInChannel(ctx context.Context, q Querier, channelID int64, category, medium string) ([]OptOut, error) {
+	return readOptOuts(ctx, q, "opt in", queries.SQL("OptOutRemove"), pgx.StrictNamedArgs{
+		"channel_id": channelID, "category": orAny(category), "medium": orAny(medium),
+	})
+}
+
+func orAny(s string) string {
+	if s == "" {
+		return Any
+	}
+	return s
+}
+
+func readOptOuts(ctx context.Context, q Querier, operation, sql string, args pgx.StrictNamedArgs) ([]OptOut, error) {
+	rows, err := q.Query(ctx, sql, args)
+	if err != nil {
+		return nil, fmt.Errorf("channels: %s: %w", operation, mapError(err))
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[OptOut])
+	if err != nil {
+		return nil, fmt.Errorf("channels: %s: %w", operation, mapError(err))
+	}
+	for i := range list {
+		list[i].OptedOutAt = list[i].OptedOutAt.UTC()
+	}
+	return list, nil
+}

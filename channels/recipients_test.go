@@ -1,0 +1,49 @@
+package channels
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Those that exist come, active or not, with what they are now.
+func TestRecipients_AreThoseThatExist(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, active, locale, time_zone, attributes, addresses) VALUES
+		(1, 'u-1', 'ios', true, 'ko', 'Asia/Seoul', '{"a": 1}', '{"push": "t"}'), (2, 'u-2', 'web', false, '', '', '{}', '{}'), (3, 'u-3', 'web', true, '', '', '{}', '{}')`)
+	list, err := b.store.Recipients(b.ctx, b.pool, []int64{2, 1, 99})
+	require.NoError(t, err)
+	slices.SortFunc(list, func(x, y Recipient) int { return int(x.ID - y.ID) })
+	empty := json.RawMessage("{}")
+	require.Equal(t, []Recipient{
+		{ID: 1, ExternalID: "u-1", Platform: "ios", Active: true, Locale: "ko", TimeZone: "Asia/Seoul", Attributes: json.RawMessage(`{"a": 1}`), Addresses: json.RawMessage(`{"push": "t"}`)},
+		{ID: 2, ExternalID: "u-2", Platform: "web", Attributes: empty, Addresses: empty},
+	}, list)
+	list, err = b.store.Recipients(b.ctx, b.pool, nil)
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+// A user's own relation may lack the optional columns, and hold NULLs.
+func TestRecipients_OfAnotherRelation(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "people")
+	_, err := b.store.Recipients(b.ctx, b.pool, []int64{1})
+	require.ErrorIs(t, err, ErrRelation)
+	b.exec(t, `CREATE TABLE people (id bigint PRIMARY KEY, external_id varchar(20), platform text, active boolean, addresses jsonb)`)
+	b.exec(t, `INSERT INTO people VALUES (1, 'a', 'ios', true, '{"sms": "1"}'), (2, NULL, NULL, NULL, NULL)`)
+	list, err := b.store.Recipients(b.ctx, b.pool, []int64{1, 2})
+	require.NoError(t, err)
+	empty := json.RawMessage("{}")
+	require.ElementsMatch(t, []Recipient{
+		{ID: 1, ExternalID: "a", Platform: "ios", Active: true, Attributes: empty, Addresses: json.RawMessage(`{"sms": "1"}`)},
+		{ID: 2, Attributes: empty, Addresses: empty},
+	}, list)
+	b.exec(t, `ALTER TABLE people ADD COLUMN locale text DEFAULT 'fr'`)
+	list, err = b.store.Recipients(b.ctx, b.pool, []int64{1})
+	require.NoError(t, err)
+	require.Equal(t, "fr", list[0].Locale, "a new column is seen at once")
+}

@@ -1,0 +1,2 @@
+-- Dead letters stay; only the view goes.
+DROP VIEW belfry.dead_letters;
