@@ -1,0 +1,221 @@
+package compose_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// capTo gives a category a cap of n an hour.
+func (b *bundle) capTo(t require.TestingT, category string, n int) {
+	b.exec(t, `UPDATE belfry.categories SET cap = $2, cap_window = '1 hour' WHERE name = $1`, category, n)
+}
+
+// sent makes a message SENT that long ago.
+func (b *bundle) sent(t require.TestingT, job, channel int64, ago string) {
+	b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() - $3::interval, lease_id = NULL WHERE job_id = $1 AND channel_id = $2`, job, channel, ago)
+}
+
+// what is how a message was composed, in short.
+func what(c compose.Composed) string {
+	switch c.Action {
+	case compose.Send:
+		return "send"
+	case compose.Refuse:
+		return fmt.Sprintf("%s %s", c.Status, c.Reason)
+	case compose.Defer:
+		return fmt.Sprintf("wait %s", c.Reason)
+	}
+	return string(c.Action)
+}
+
+// What counts against a cap, and what does not (invariant 3).
+func TestCap_CountsWhatWasSentInItsWindow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.capTo(t, "operator_notice", 2)
+	old, recent, other := b.job(t, nil), b.job(t, nil), b.job(t, map[string]any{"category": "popular_content"})
+	now := b.job(t, nil)
+	activity, otherActivity := b.send(t, 1, "operator_notice", "x"), b.send(t, 1, "activity", "x")
+	b.exec(t, `SELECT belfry.send(2, 'operator_notice', 'x')`)
+	compose1 := func() string { return what(b.compose(t, now, 1)[0]) }
+	require.Equal(t, "send", compose1())
+
+	b.sent(t, old, 1, "61 minutes")
+	b.sent(t, recent, 2, "1 minute")
+	b.sent(t, other, 1, "1 minute")
+	b.sent(t, otherActivity, 1, "1 minute")
+	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'unknown' WHERE job_id = $1 AND channel_id = 1`, recent)
+	require.Equal(t, "send", compose1(), "too old, another channel, another category, not sent")
+	b.sent(t, recent, 1, "59 minutes")
+	require.Equal(t, "send", compose1(), "one of two")
+	b.sent(t, activity, 1, "1 minute")
+	require.Equal(t, "CANCELLED capped", compose1(), "an activity of the category counts")
+	b.exec(t, `UPDATE belfry.jobs SET delivered_at = now() - interval '2 minutes' WHERE id = $1`, recent)
+	require.Equal(t, "CANCELLED capped", compose1(), "a job that is delivered counts")
+	b.exec(t, `UPDATE belfry.categories SET cap_window = '30 minutes' WHERE name = 'operator_notice'`)
+	require.Equal(t, "send", compose1())
+	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = 'r', lease_id = NULL, sent_at = NULL WHERE job_id = $1 AND channel_id = 1`, recent)
+	b.exec(t, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, recent)
+	require.Equal(t, "CANCELLED capped", compose1(), "one whose receipt is awaited counts")
+
+	again := b.claim(t, activity, 1) // capped like the messages of jobs
+	b.sent(t, now, 1, "1 minute")
+	got := b.composed(t, again)[0]
+	require.Equal(t, "CANCELLED capped", what(got))
+	require.Empty(t, got.Record)
+}
+
+// Others in a relay's hands may come to count: a message waits for them, and within a
+// batch the first ones go (invariant 3).
+func TestCap_WaitsForOthersInHand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.capTo(t, "activity", 2)
+	var list []outbox.Claimed
+	for range 4 {
+		list = append(list, b.claim(t, b.send(t, 1, "activity", "x"), 1))
+	}
+	list = append(list, b.claim(t, b.send(t, 2, "activity", "x"), 2))
+	all := func(list []compose.Composed) (said []string) {
+		for _, c := range list {
+			said = append(said, what(c))
+		}
+		return said
+	}
+	b.exec(t, `UPDATE belfry.categories SET route = '{sms}' WHERE name = 'activity'`)
+	require.Equal(t, []string{"send", "send", "wait capped", "wait capped", "DEAD no_address"}, all(b.composed(t, list...)))
+	require.Equal(t, []string{"wait capped", "wait capped"}, all(b.composed(t, list[2:4]...)), "the first two are in other hands")
+	b.sent(t, list[0].JobID, 1, "0")
+	require.Equal(t, []string{"wait capped"}, all(b.composed(t, list[2])))
+	b.exec(t, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE job_id < 0 AND job_id <> $1 AND status = 'PROCESSING'`, list[2].JobID)
+	got := b.composed(t, list[2])
+	require.Equal(t, []string{"send"}, all(got), "they came back without being sent")
+	b.sent(t, list[1].JobID, 1, "0")
+	require.Equal(t, []string{"CANCELLED capped"}, all(b.composed(t, list[2])))
+
+	b.composer = b.newComposer(t, compose.DefaultConfig(), 0.5)
+	b.capTo(t, "activity", 3)
+	b.claim(t, list[3].JobID, 1)
+	require.Equal(t, 5500*time.Millisecond, b.composed(t, list[2])[0].Wait)
+}
+
+// A message that is not to be sent takes no room.
+func TestCap_IsForThoseThatAreSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.capTo(t, "operator_notice", 1)
+	bad, id := b.job(t, nil), b.job(t, map[string]any{"route": []string{"push"}})
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.jobs SET route = '{fax}' WHERE id = $1`, bad)
+	list := b.composed(t, b.claim(t, bad, 1), b.claim(t, id, 1))
+	require.Equal(t, []string{"DEAD no_address", "send"}, []string{what(list[0]), what(list[1])})
+}
+
+// Whatever relays do at once, no channel gets more than its cap: claims, composes and
+// settlements in any order, by relays that each compose after their claim was committed
+// (invariant 3). And none waits for ever: alone, a message goes or is refused.
+func TestCap_HoldsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET route = '{sms}' WHERE name = 'activity'`)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.exec(rt, `DELETE FROM belfry.messages`)
+		b.exec(rt, `DELETE FROM belfry.activities`)
+		limit := rapid.IntRange(1, 3).Draw(rt, "cap")
+		b.capTo(rt, "activity", limit)
+		const n = 4
+		var ids []int64
+		for range n {
+			ids = append(ids, b.send(rt, 1, "activity", "x"))
+		}
+		state := make(map[int64]string) // "", claimed, passed, sent, capped
+		step := func(id int64) {
+			switch state[id] {
+			case "":
+				b.claim(rt, id, 1)
+				state[id] = "claimed"
+			case "claimed":
+				got := b.composed(rt, outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: 1}, LeaseID: 1})[0]
+				switch what(got) {
+				case "send":
+					state[id] = "passed"
+				case "wait capped":
+					b.exec(rt, `UPDATE belfry.messages SET status = 'PENDING', lease_id = NULL WHERE job_id = $1`, id)
+					state[id] = ""
+				case "CANCELLED capped":
+					b.exec(rt, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'capped', lease_id = NULL WHERE job_id = $1`, id)
+					state[id] = "capped"
+				default:
+					rt.Fatalf("%s", what(got))
+				}
+			case "passed":
+				b.sent(rt, id, 1, "0")
+				state[id] = "sent"
+			}
+		}
+		for range rapid.IntRange(0, 16).Draw(rt, "steps") {
+			step(ids[rapid.IntRange(0, n-1).Draw(rt, "which")])
+		}
+		for range 2 { // what is under way ends
+			for _, id := range ids {
+				if state[id] != "" {
+					step(id)
+				}
+			}
+		}
+		for _, id := range ids { // and the others go alone, to their end
+			for rounds := 0; state[id] != "sent" && state[id] != "capped"; rounds++ {
+				require.Less(rt, rounds, 4, "%v", state)
+				step(id)
+			}
+		}
+		sent := one[int](rt, b, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`)
+		require.Equal(rt, limit, sent, "%v", state)
+	})
+}
+
+// Two relays that compose at the same moment see each other's message.
+func TestCap_HoldsForTwoRelaysAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET route = '{sms}' WHERE name = 'activity'`)
+	b.capTo(t, "activity", 1)
+	both := make(map[string]int)
+	for range 20 {
+		b.exec(t, `DELETE FROM belfry.messages`)
+		said := make(chan string, 2)
+		for range 2 {
+			id := b.send(t, 1, "activity", "x")
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				_, err := b.db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1`, id)
+				if err != nil {
+					said <- err.Error()
+					return
+				}
+				list, err := b.composer.Compose(ctx, []outbox.Claimed{{Key: outbox.Key{JobID: id, ChannelID: 1}, LeaseID: 1}})
+				if err != nil {
+					said <- err.Error()
+					return
+				}
+				said <- what(list[0])
+			}()
+		}
+		one, two := <-said, <-said
+		if one > two {
+			one, two = two, one
+		}
+		both[one+", "+two]++
+	}
+	require.Zero(t, both["send, send"], "%v", both)
+	require.Equal(t, 20, both["send, wait capped"]+both["wait capped, wait capped"], "%v", both)
+}

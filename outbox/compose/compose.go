@@ -1,0 +1,221 @@
+package compose
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
+	"github.com/belfryhq/belfry/outbox/template"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// Action is what is to be done with a message.
+type Action string
+
+// The actions.
+const (
+	Send   Action = "send"   // hand Delivery to a sender of its medium
+	Refuse Action = "refuse" // it ends as Status, for Reason
+	Defer  Action = "defer"  // it is due again after Wait, for Reason
+)
+
+// Composed is one message and what is to be done with it.
+type Composed struct {
+	Claimed outbox.Claimed
+	Action  Action
+	// Delivery is complete with Send.
+	Delivery sender.Delivery
+	// Category and Route are empty when the content is gone.
+	Category string
+	Route    []string
+	// Step and Attempts are, with Send, the step of Delivery.Medium and how many calls it
+	// has had; otherwise those of Claimed.
+	Step, Attempts int
+	// Record is the media that were passed over. It belongs before the record of the call,
+	// and nowhere when the call is put off: they are looked at again then.
+	Record []outbox.Attempt
+	// Status, with Refuse, is DEAD or CANCELLED.
+	Status outbox.Status
+	Reason outbox.Reason // with Refuse and Defer
+	// Wait, with Defer, is from the database's now.
+	Wait time.Duration
+}
+
+// Composer composes messages. It keeps nothing of them, only time zones, and is safe for
+// concurrent use.
+type Composer struct {
+	pool   *pgxpool.Pool
+	who    *channels.Store
+	config Config
+	zone   *time.Location // of Config
+	zones  zones
+	random func() float64
+}
+
+// New returns a Composer over pool, which stays the caller's to close. random returns
+// numbers in [0, 1), from any goroutine; nil: math/rand/v2.
+func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() float64) (*Composer, error) {
+	if err := config.Validate("compose"); err != nil {
+		return nil, err
+	}
+	zone, _ := loadZone(config.TimeZone)
+	if random == nil {
+		random = rand.Float64
+	}
+	return &Composer{pool: pool, who: who, config: config, zone: zone, zones: zones{known: make(map[string]*time.Location)}, random: random}, nil
+}
+
+// Compose says of each message, in order, what is to be done with it now. It takes up to
+// 1,000 messages whose claims are committed, reads, and writes nothing: it may be called
+// again for the same ones. ctx needs a deadline.
+func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]Composed, error) {
+	if len(claimed) == 0 {
+		return nil, nil
+	}
+	b, err := c.read(ctx, claimed)
+	if err != nil {
+		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
+	}
+	list := make([]Composed, len(claimed))
+	for i, m := range claimed {
+		list[i] = b.route(m, c.config.NoAddress)
+	}
+	if err := c.endUnsent(ctx, list); err != nil {
+		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
+	}
+	for i := range list {
+		c.quiet(b, &list[i])
+	}
+	if err := c.capped(ctx, b, list); err != nil {
+		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
+	}
+	for i := range list {
+		b.write(&list[i])
+	}
+	return list, nil
+}
+
+// batch is what was read about the messages of one Compose.
+type batch struct {
+	installation [16]byte
+	now          time.Time // the database's
+	contents     map[int64]*content
+	people       map[int64]*person
+}
+
+// route decides which medium a message goes by, or that none is left. Media in targeted
+// need no address.
+func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
+	out := Composed{Claimed: m, Action: Refuse, Step: m.Step, Attempts: m.Attempts, Status: outbox.Dead}
+	content, known := b.contents[m.JobID]
+	if !known {
+		out.Reason = outbox.ReasonBadContent
+		return out
+	}
+	out.Category, out.Route = content.category, content.route
+	p, known := b.people[m.ChannelID]
+	switch {
+	case !known:
+		out.Reason = outbox.ReasonNoAddress
+		return out
+	case !p.Active:
+		out.Status, out.Reason = outbox.Cancelled, outbox.ReasonOptedOut
+		return out
+	}
+	chosen := choose(p, content.category, content.route, targeted, m.Step)
+	out.Record = chosen.passed
+	if chosen.step >= len(content.route) {
+		out.Reason = undecided
+		return out
+	}
+	if chosen.step != m.Step {
+		out.Step, out.Attempts = chosen.step, 0
+	}
+	out.Action, out.Status = Send, ""
+	medium := content.route[chosen.step]
+	out.Delivery = sender.Delivery{
+		Key: Key(b.installation, m.JobID, m.ChannelID, medium), JobID: m.JobID, ChannelID: m.ChannelID, ExternalID: p.ExternalID,
+		Category: content.category, Medium: medium, Platform: p.Platform, Address: chosen.address, Data: content.data,
+		Attempt: out.Attempts + 1,
+	}
+	return out
+}
+
+// undecided marks, inside of Compose, a message without a medium left whose end depends
+// on what its last call came to.
+const undecided outbox.Reason = ""
+
+// quiet puts off a message whose channel has quiet hours now.
+func (c *Composer) quiet(b *batch, out *Composed) {
+	if out.Action != Send {
+		return
+	}
+	hours := b.contents[out.Claimed.JobID].quiet
+	if hours == nil {
+		return
+	}
+	zone := c.zones.get(b.people[out.Claimed.ChannelID].TimeZone, c.zone)
+	if end, quiet := quietUntil(b.now, *hours, zone); quiet {
+		out.putOff(outbox.ReasonQuietHours, end.Sub(b.now)+time.Duration(c.random()*float64(c.config.Jitter)))
+	}
+}
+
+// write fills in the words.
+func (b *batch) write(out *Composed) {
+	if out.Action != Send {
+		return
+	}
+	p := b.people[out.Claimed.ChannelID]
+	words := b.contents[out.Claimed.JobID].in(p.Locale)
+	if words.err != nil {
+		out.refuse(outbox.Dead, outbox.ReasonBadContent)
+		return
+	}
+	values := template.Values{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone}
+	if words.title.NeedsAttributes() || words.body.NeedsAttributes() {
+		values.Attributes = members(p.Attributes)
+	}
+	out.Delivery.Locale = words.locale
+	out.Delivery.Title, out.Delivery.Body = words.title.Title(values), words.body.Body(values)
+}
+
+// refuse ends a message that was to be sent, as it was claimed.
+func (out *Composed) refuse(status outbox.Status, reason outbox.Reason) {
+	*out = Composed{
+		Claimed: out.Claimed, Action: Refuse, Status: status, Reason: reason, Category: out.Category, Route: out.Route,
+		Step: out.Claimed.Step, Attempts: out.Claimed.Attempts, Record: telling(out.Record, reason),
+	}
+}
+
+// putOff makes a message due later, as it was claimed.
+func (out *Composed) putOff(reason outbox.Reason, wait time.Duration) {
+	*out = Composed{
+		Claimed: out.Claimed, Action: Defer, Reason: reason, Wait: wait, Category: out.Category, Route: out.Route,
+		Step: out.Claimed.Step, Attempts: out.Claimed.Attempts,
+	}
+}
+
+// members decodes a JSON object; whatever else has none.
+func members(raw json.RawMessage) map[string]json.RawMessage {
+	var object map[string]json.RawMessage
+	if string(raw) == "{}" || json.Unmarshal(raw, &object) != nil {
+		return nil
+	}
+	return object
+}
+
+var errNoInstallation = errors.New("belfry.installation has no row: the database has no name to make idempotency keys of; `belfry migrate` makes one on a new database")

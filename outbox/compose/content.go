@@ -1,0 +1,106 @@
+package compose
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox/template"
+)
+
+// content is what the messages of one job, or of one activity, say, and what holds for
+// their category.
+type content struct {
+	category string
+	title    string
+	body     string
+	data     json.RawMessage
+	variants json.RawMessage
+	route    []string
+	quiet    *channels.QuietHours
+	cap      *channels.Cap
+
+	parsed map[string]variant  // by lower-case locale; nil: not parsed yet
+	words  map[string]*wording // by the channel's locale
+}
+
+// variant is a title or a body of one locale, or both.
+type variant struct {
+	Title, Body *string
+	locale      string // as it is written in the job
+}
+
+// wording is what one locale reads.
+type wording struct {
+	locale      string // of the variant; "": the job's own words
+	title, body *template.Template
+	err         error
+}
+
+// in returns the words for a channel's locale. They are parsed once a batch.
+func (c *content) in(locale string) *wording {
+	locale = strings.ToLower(strings.ReplaceAll(locale, "_", "-"))
+	if w, ok := c.words[locale]; ok {
+		return w
+	}
+	if c.words == nil {
+		c.words = make(map[string]*wording)
+	}
+	w := c.word(locale)
+	c.words[locale] = w
+	return w
+}
+
+func (c *content) word(locale string) *wording {
+	w := &wording{}
+	var title, body *string
+	if err := c.parse(); err != nil {
+		return &wording{err: err}
+	}
+	for locale != "" && (title == nil || body == nil) {
+		if v, ok := c.parsed[locale]; ok {
+			if w.locale == "" {
+				w.locale = v.locale
+			}
+			if title == nil {
+				title = v.Title
+			}
+			if body == nil {
+				body = v.Body
+			}
+		}
+		locale = locale[:max(strings.LastIndexByte(locale, '-'), 0)]
+	}
+	if title == nil {
+		title = &c.title
+	}
+	if body == nil {
+		body = &c.body
+	}
+	if w.title, w.err = template.Parse(*title); w.err == nil {
+		w.body, w.err = template.Parse(*body)
+	}
+	return w
+}
+
+func (c *content) parse() error {
+	if c.parsed != nil {
+		return nil
+	}
+	c.parsed = make(map[string]variant)
+	if string(c.variants) == "{}" {
+		return nil
+	}
+	var raw map[string]struct{ Title, Body *string }
+	if err := json.Unmarshal(c.variants, &raw); err != nil {
+		return err
+	}
+	for name, v := range raw {
+		c.parsed[strings.ToLower(strings.ReplaceAll(name, "_", "-"))] = variant{Title: v.Title, Body: v.Body, locale: name}
+	}
+	return nil
+}
+
+// seconds makes a duration of whole seconds.
+func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

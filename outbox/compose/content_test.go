@@ -1,0 +1,48 @@
+package compose
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox/template"
+)
+
+// The most specific variant says it, and what it does not say, the next one does.
+func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
+	t.Parallel()
+	variants := `{
+		"zh": {"title": "zh", "body": "zh body"},
+		"zh_Hant": {"title": "zh-Hant"},
+		"ZH-hant-tw": {"body": "zh-Hant-TW body"},
+		"pt-BR": {"title": "pt-BR"},
+		"ko": {"body": ""},
+		"en-GB": {"title": "en-GB", "body": "en-GB body"}
+	}`
+	for locale, want := range map[string][3]string{
+		"":              {"", "own", "own body"},
+		"fr":            {"", "own", "own body"},
+		"zh":            {"zh", "zh", "zh body"},
+		"zh-Hans-CN":    {"zh", "zh", "zh body"},
+		"zh-Hant":       {"zh_Hant", "zh-Hant", "zh body"},
+		"zh_hant_HK":    {"zh_Hant", "zh-Hant", "zh body"},
+		"zh-Hant-TW":    {"ZH-hant-tw", "zh-Hant", "zh-Hant-TW body"},
+		"zh_Hant_TW_x1": {"ZH-hant-tw", "zh-Hant", "zh-Hant-TW body"},
+		"PT_br":         {"pt-BR", "pt-BR", "own body"},
+		"pt":            {"", "own", "own body"},
+		"pt-PT":         {"", "own", "own body"},
+		"ko-KR":         {"ko", "own", ""},
+		"en-gb":         {"en-GB", "en-GB", "en-GB body"},
+		"en":            {"", "own", "own body"},
+		"zhx":           {"", "own", "own body"},
+		"-":             {"", "own", "own body"},
+		"--zh--":        {"", "own", "own body"},
+		"zh--":          {"zh", "zh", "zh body"},
+	} {
+		c := &content{title: "own", body: "own body", variants: []byte(variants)}
+		w := c.in(locale)
+		require.NoError(t, w.err)
+		require.Equal(t, want, [3]string{w.locale, w.title.Title(template.Values{}), w.body.Body(template.Values{})}, "%q", locale)
+		require.Same(t, w, c.in(locale), "once a batch")
+	}
+}

@@ -1,0 +1,69 @@
+-- Statements of package compose. Each reads what concerns a whole batch of messages. The
+-- LIMITs and OFFSETs keep the planner to one look at an index per key, whatever it
+-- believes about the sizes of the tables.
+
+-- name: Contents :many
+-- What the jobs and activities of @ids say, with what holds for their categories: quiet
+-- hours in seconds since midnight, the cap's window in seconds; NULL: none. One that does
+-- not exist has no row (jobs_pkey, activities_pkey, categories_pkey). Each row also has
+-- the database's now and the installation's name.
+SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route,
+       extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
+  FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
+          FROM unnest(@ids::bigint[]) k (id)
+         CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
+                               FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
+         WHERE k.id > 0
+        UNION ALL
+        SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
+          FROM unnest(@ids::bigint[]) k (id)
+         CROSS JOIN LATERAL (SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
+                               FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a
+         WHERE k.id < 0) t
+  LEFT JOIN belfry.categories c ON c.name = t.category;
+
+-- name: LastFailures :many
+-- What the last call of each message of @job_ids and @channel_ids, which stand side by
+-- side, came to. One without a recorded call has no row (attempts_message_idx).
+SELECT k.n::integer, a.outcome
+  FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k (job_id, channel_id, n)
+ CROSS JOIN LATERAL (SELECT f.outcome
+                       FROM belfry.attempts f
+                      WHERE f.job_id = k.job_id AND f.channel_id = k.channel_id AND f.attempt > 0
+                        AND f.outcome NOT IN ('refused', 'accepted', 'unconfirmed')
+                      ORDER BY f.id DESC
+                      LIMIT 1) a;
+
+-- name: CapCounts :many
+-- For each channel with a category and a window in seconds, of arrays that stand side by
+-- side: how many messages count against the cap, and the jobs of those that are in a
+-- relay's hands and may come to count. A message awaiting its receipt was taken by the
+-- provider. Looks at the jobs of the category that may have sent something in the window
+-- (jobs_category_idx, messages_pkey), and at the channel's activities (messages_channel_idx,
+-- activities_pkey). One row per pair.
+SELECT k.n::integer, count(m.job_id) FILTER (WHERE m.counts),
+       coalesce(array_agg(m.job_id) FILTER (WHERE NOT m.counts), '{}')
+  FROM unnest(@channel_ids::bigint[], @categories::text[], @windows::float8[]) WITH ORDINALITY k (channel_id, category, seconds, n)
+  LEFT JOIN LATERAL (
+        SELECT m.job_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
+          FROM belfry.jobs j
+         CROSS JOIN LATERAL (SELECT o.job_id, o.status, o.receipt, o.sent_at
+                               FROM belfry.messages o
+                              WHERE o.job_id = j.id AND o.channel_id = k.channel_id
+                              LIMIT 1) m
+         WHERE j.category = k.category AND j.started_at IS NOT NULL
+           AND coalesce(j.delivered_at, 'infinity'::timestamptz) >= statement_timestamp() - make_interval(secs => k.seconds)
+           AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds))
+        UNION ALL
+        SELECT m.job_id, m.receipt IS NOT NULL
+          FROM belfry.messages m
+         WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
+           AND (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
+        UNION ALL
+        SELECT m.job_id, true
+          FROM belfry.messages m
+         WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
+           AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
+           AND (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
+       ) m ON true
+ GROUP BY k.n;

@@ -1,0 +1,216 @@
+package compose
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// read asks for everything that does not depend on an answer, one statement a kind.
+func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, error) {
+	b := &batch{contents: make(map[int64]*content), people: make(map[int64]*person, len(claimed))}
+	var jobs, ids []int64
+	for _, m := range claimed {
+		if _, seen := b.contents[m.JobID]; !seen {
+			b.contents[m.JobID] = nil
+			jobs = append(jobs, m.JobID)
+		}
+		if _, seen := b.people[m.ChannelID]; !seen {
+			b.people[m.ChannelID] = nil
+			ids = append(ids, m.ChannelID)
+		}
+	}
+	clear(b.contents)
+	clear(b.people)
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	if err := b.readContents(ctx, conn, jobs); err != nil {
+		return nil, err
+	}
+	return b, b.readPeople(ctx, conn, c.who, ids)
+}
+
+func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64) error {
+	rows, err := q.Query(ctx, queries.SQL("Contents"), pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return err
+	}
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (struct{}, error) {
+		var id int64
+		var from, until, window *int64
+		var most *int
+		t := &content{}
+		var installation *uuid.UUID
+		if err := row.Scan(&b.now, &installation, &id, &t.category, &t.title, &t.body, &t.data, &t.variants, &t.route, &from, &until, &most, &window); err != nil {
+			return struct{}{}, err
+		}
+		if installation == nil {
+			return struct{}{}, errNoInstallation
+		}
+		b.installation = *installation
+		if from != nil && until != nil {
+			t.quiet = &channels.QuietHours{Start: seconds(*from), End: seconds(*until)}
+		}
+		if most != nil && window != nil {
+			t.cap = &channels.Cap{Max: *most, Window: seconds(*window)}
+		}
+		b.contents[id] = t
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channels.Store, ids []int64) error {
+	people, err := who.Recipients(ctx, q, ids)
+	if err != nil {
+		return err
+	}
+	optOuts, err := channels.OptOuts(ctx, q, ids)
+	if err != nil {
+		return err
+	}
+	invalid, err := channels.InvalidAddresses(ctx, q, ids)
+	if err != nil {
+		return err
+	}
+	for _, r := range people {
+		b.people[r.ID] = &person{Recipient: r, addresses: members(r.Addresses)}
+	}
+	for _, o := range optOuts {
+		if p := b.people[o.ChannelID]; p != nil {
+			p.optOuts = append(p.optOuts, o)
+		}
+	}
+	for _, i := range invalid {
+		if p := b.people[i.ChannelID]; p != nil {
+			p.invalid = append(p.invalid, i)
+		}
+	}
+	return nil
+}
+
+// endUnsent decides how those end that have no medium left: by the last call of those
+// that were called before.
+func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
+	var jobs, ids []int64
+	var asked []int
+	for i, out := range list {
+		if out.Action == Refuse && out.Reason == undecided && called(out.Claimed) && !out.Claimed.Ambiguous {
+			jobs, ids, asked = append(jobs, out.Claimed.JobID), append(ids, out.Claimed.ChannelID), append(asked, i)
+		}
+	}
+	failures := make(map[int]outbox.Outcome)
+	if len(asked) > 0 {
+		rows, err := c.pool.Query(ctx, queries.SQL("LastFailures"), pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
+		if err != nil {
+			return err
+		}
+		var n int
+		var outcome string
+		_, err = pgx.ForEachRow(rows, []any{&n, &outcome}, func() error {
+			failures[asked[n-1]] = outbox.Outcome(outcome)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i := range list {
+		if out := &list[i]; out.Action == Refuse && out.Reason == undecided {
+			out.refuse(verdict(out.Claimed, out.Record, failures[i]))
+		}
+	}
+	return nil
+}
+
+// The wait of a message that others in hand may leave no room for under a cap.
+const (
+	capWait   = time.Second
+	capSpread = 9 * time.Second
+)
+
+// pair is a channel and a category with a cap.
+type pair struct {
+	channel  int64
+	category string
+}
+
+// capped refuses and puts off what a cap leaves no room for: first come, first served
+// within the batch.
+func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error {
+	var pairs []pair
+	var ids []int64
+	var categories []string
+	var windows []float64
+	room := make(map[pair]int)
+	for _, out := range list {
+		limit := b.limit(out)
+		p := pair{out.Claimed.ChannelID, out.Category}
+		if _, seen := room[p]; limit == nil || seen {
+			continue
+		}
+		room[p] = limit.Max
+		pairs = append(pairs, p)
+		ids, categories, windows = append(ids, p.channel), append(categories, p.category), append(windows, limit.Window.Seconds())
+	}
+	if len(pairs) == 0 {
+		return nil
+	}
+	here := make(map[outbox.Key]bool, len(list))
+	for _, out := range list {
+		here[out.Claimed.Key] = true
+	}
+	rows, err := c.pool.Query(ctx, queries.SQL("CapCounts"), pgx.StrictNamedArgs{"channel_ids": ids, "categories": categories, "windows": windows})
+	if err != nil {
+		return err
+	}
+	var n, counted int
+	var inHand []int64
+	full := make(map[pair]bool)
+	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand}, func() error {
+		p := pairs[n-1]
+		room[p] -= counted
+		full[p] = room[p] <= 0
+		for _, id := range inHand {
+			if !here[outbox.Key{JobID: id, ChannelID: p.channel}] {
+				room[p]--
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		out := &list[i]
+		if b.limit(*out) == nil {
+			continue
+		}
+		p := pair{out.Claimed.ChannelID, out.Category}
+		switch {
+		case full[p]:
+			out.refuse(outbox.Cancelled, outbox.ReasonCapped)
+		case room[p] <= 0:
+			out.putOff(outbox.ReasonCapped, capWait+time.Duration(c.random()*float64(capSpread)))
+		default:
+			room[p]--
+		}
+	}
+	return nil
+}
+
+// limit is the cap that holds for a message that is to be sent; nil: none.
+func (b *batch) limit(out Composed) *channels.Cap {
+	if out.Action != Send {
+		return nil
+	}
+	return b.contents[out.Claimed.JobID].cap
+}

@@ -1,0 +1,135 @@
+package compose
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// person is a recipient with what he does not want and what does not reach him.
+type person struct {
+	channels.Recipient
+	addresses map[string]json.RawMessage
+	optOuts   []channels.OptOut
+	invalid   []channels.InvalidAddress
+}
+
+// optedOut reports whether the channel wants nothing of the category by the medium.
+func (p *person) optedOut(category, medium string) bool {
+	for _, o := range p.optOuts {
+		if o.Covers(category, medium) {
+			return true
+		}
+	}
+	return false
+}
+
+// address returns the channel's address for a medium, and otherwise why there is none.
+func (p *person) address(medium string) (string, outbox.Reason) {
+	address := addressText(p.addresses[medium])
+	if address == "" {
+		return "", outbox.ReasonNoAddress
+	}
+	var hash []byte
+	for _, i := range p.invalid {
+		if i.Medium != medium {
+			continue
+		}
+		if hash == nil {
+			hash = AddressHash(address)
+		}
+		if bytes.Equal(hash, i.SHA256) {
+			return "", outbox.ReasonInvalidAddress
+		}
+	}
+	return address, ""
+}
+
+// addressText is the text of an address: a string's own, a number's digits, an object's
+// JSON; nothing of whatever else.
+func addressText(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return ""
+		}
+		return strings.TrimSpace(s)
+	case c == '{' && len(raw) > 2, c >= '0' && c <= '9':
+		return string(raw)
+	}
+	return ""
+}
+
+// choice is the step of a route that a message goes by, and those it passes over.
+type choice struct {
+	step    int // len(route): none is left
+	address string
+	passed  []outbox.Attempt
+}
+
+// choose walks the route from a step on to the first medium that may be used. Media in
+// targeted need no address of the channel's.
+func choose(p *person, category string, route, targeted []string, from int) choice {
+	c := choice{step: from}
+	for ; c.step < len(route); c.step++ {
+		medium, reason := route[c.step], outbox.ReasonOptedOut
+		if !p.optedOut(category, medium) {
+			c.address, reason = p.address(medium)
+			if reason == "" || slices.Contains(targeted, medium) {
+				return c
+			}
+		}
+		c.passed = append(c.passed, outbox.Attempt{Step: c.step, Medium: medium, Outcome: outbox.OutcomeRefused, Reason: reason})
+	}
+	return c
+}
+
+// verdict says how a message ends that has no medium left. failure is the outcome of its
+// last call; "": no call was made, or none is recorded.
+func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) (outbox.Status, outbox.Reason) {
+	has := func(reason outbox.Reason) bool {
+		for _, a := range passed {
+			if a.Reason == reason {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has(outbox.ReasonOptedOut):
+		return outbox.Cancelled, outbox.ReasonOptedOut
+	case m.Ambiguous:
+		return outbox.Dead, outbox.ReasonUnknown
+	case called(m) && failure == outbox.OutcomePermanent:
+		return outbox.Dead, outbox.ReasonPermanent
+	case called(m) && failure == outbox.OutcomeInvalidAddress:
+		return outbox.Dead, outbox.ReasonInvalidAddress
+	case called(m) && m.Attempts == 0: // the step before failed as often as it may
+		return outbox.Dead, outbox.ReasonExhausted
+	case has(outbox.ReasonInvalidAddress):
+		return outbox.Dead, outbox.ReasonInvalidAddress
+	}
+	return outbox.Dead, outbox.ReasonNoAddress
+}
+
+// called reports whether a provider was called for the message before.
+func called(m outbox.Claimed) bool { return m.Step > 0 || m.Attempts > 0 || m.Crashes > 0 }
+
+// telling drops the record of passed-over media that say no more than the message's own
+// reason does.
+func telling(passed []outbox.Attempt, reason outbox.Reason) []outbox.Attempt {
+	for _, a := range passed {
+		if a.Reason != reason {
+			return passed
+		}
+	}
+	return nil
+}

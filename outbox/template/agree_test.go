@@ -1,0 +1,129 @@
+package template_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/template"
+)
+
+// corpus are texts with what the grammar says of them.
+var corpus = map[string]bool{
+	"": true, "plain": true, "{": true, "}}": true, "{}": true, "{ {locale}}": true,
+	"{{locale}}": true, "{{ locale }}": true, "{{\tlocale\t}}": true, "{{locale}}{{platform}}": true,
+	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true,
+	"{{attributes." + strings.Repeat("a", 63) + "}}": true,
+	"{{attributes." + strings.Repeat("a", 64) + "}}": false,
+	"{{attributes.}}":                   false,
+	"{{attributes.1a}}":                 false,
+	"{{attributes.a.b}}":                false,
+	"{{attributes.é}}":                  false,
+	"{{attributes}}":                    false,
+	"{{locale|upper}}":                  true,
+	"{{locale | upper | lower | trim}}": true,
+	"{{locale | Upper}}":                false,
+	"{{locale | upper()}}":              false,
+	"{{locale upper}}":                  false,
+	"{{locale |}}":                      false,
+	"{{| upper}}":                       false,
+	"{{}}":                              false,
+	"{{ }}":                             false,
+	"{{locale":                          false,
+	"{{locale}":                         false,
+	"{{locale\n}}":                      false,
+	"{{locale}}}":                       true,
+	"{{{locale}}":                       true, // a brace, then the locale
+	"{{{locale}}{x":                     true,
+	"{{{{locale}}}}":                    false,
+	"{{ {{locale}} }}":                  false,
+	`{{"{{"}}`:                          true,
+	`{{ "{{" }}`:                        true,
+	`{{"{"}}`:                           false,
+	`{{"{{" | upper}}`:                  false,
+	`{{"{{"}}locale}}`:                  true,
+	`{{locale | default "x"}}`:          true,
+	`{{locale | default ""}}`:           true,
+	`{{locale | default"x"}}`:           false,
+	`{{locale | default 'x'}}`:          false,
+	`{{locale | default x}}`:            false,
+	`{{locale | default "친구 | upper"}}`: true,
+	"{{locale | default \"a\nb\"}}":     true,
+	`{{locale | default "}"}}`:          false,
+	`{{locale | default "` + strings.Repeat("é", 200) + `"}}`: true,
+	`{{locale | default "` + strings.Repeat("é", 201) + `"}}`: false,
+	"{{locale | truncate 1}}":                                 true,
+	"{{locale | truncate 200}}":                               true,
+	"{{locale | truncate 201}}":                               false,
+	"{{locale | truncate 0}}":                                 false,
+	"{{locale | truncate 01}}":                                false,
+	"{{locale | truncate}}":                                   false,
+	"{{locale | truncate 1000}}":                              false,
+	"{{locale | truncate ١}}":                                 false,
+	"{{locales}}":                                             false,
+	"{{if locale}}x{{end}}":                                   false,
+	"{{.Attributes}}":                                         false,
+	"{{locale\u00a0}}":                                        false,
+	"{{locale}} and {{":                                       false,
+	"{\u200b{x":                                               true,
+}
+
+// problems asks the database what is wrong with each text; "": nothing.
+func problems(t require.TestingT, db *dbtest.DB, texts []string) []string {
+	rows, err := db.Pool.Query(context.Background(),
+		`SELECT coalesce(belfry.template_problem(u.text), '') FROM unnest($1::text[]) WITH ORDINALITY u (text, n) ORDER BY u.n`, texts)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return list
+}
+
+// Go and the database agree with the corpus (invariant 1).
+func TestParse_AgreesWithTheDatabaseOnTheCorpus(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	var texts []string
+	for text := range corpus {
+		texts = append(texts, text)
+	}
+	for i, problem := range problems(t, db, texts) {
+		_, err := template.Parse(texts[i])
+		require.Equal(t, corpus[texts[i]], err == nil, "Parse(%q): %v", texts[i], err)
+		require.Equal(t, corpus[texts[i]], problem == "", "belfry.template_problem(%q): %s", texts[i], problem)
+		if err != nil {
+			_, said, _ := strings.Cut(err.Error(), "is not allowed")
+			_, told, _ := strings.Cut(problem, "is not allowed")
+			require.Equal(t, told, said, "both name what is allowed")
+		}
+	}
+}
+
+// Go and the database agree on whatever is put together from the grammar's own pieces
+// (invariant 1).
+func TestParse_AgreesWithTheDatabaseOnAnything(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	piece := rapid.OneOf(
+		rapid.SampledFrom([]string{
+			"{", "}", "{{", "}}", "{{", "}}", "|", `"`, " ", "\t", "\n", `"{{"`, "locale", "platform", "external_id", "time_zone", "attributes.", "a", "_",
+			"1", "0", "20", "200", "upper", "lower", "trim", "default", "truncate", ` default "x"`, " truncate 5", "é", "x",
+			"{{locale}}", "{{ attributes.a | trim }}", ` | upper`, ` | default "y"`,
+		}),
+		rapid.StringN(0, 3, -1).Filter(func(s string) bool { return !strings.ContainsRune(s, 0) }),
+	)
+	rapid.Check(t, func(rt *rapid.T) {
+		var texts []string
+		for range 200 {
+			texts = append(texts, strings.Join(rapid.SliceOfN(piece, 0, 12).Draw(rt, "pieces"), ""))
+		}
+		for i, problem := range problems(rt, db, texts) {
+			_, err := template.Parse(texts[i])
+			require.Equal(rt, problem == "", err == nil, "%q: Go says %v, SQL says %q", texts[i], err, problem)
+		}
+	})
+}
