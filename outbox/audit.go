@@ -32,6 +32,7 @@ func (e *AuditTypeError) Error() string {
 type Entry struct {
 	ChannelID      int64  `json:"channel_id"`
 	Reason         Reason `json:"reason"`
+	Why            Reason `json:"why,omitempty"`             // of a message that is dead or cancelled, or waits for something
 	LeftSince      bool   `json:"left_since,omitempty"`      // has a row, and would not be in the audience now
 	ChannelDeleted bool   `json:"channel_deleted,omitempty"` // has a row or was skipped, and the channel is gone
 	Error          string `json:"error,omitempty"`           // of a skipped channel, and the last of a message
@@ -39,7 +40,7 @@ type Entry struct {
 
 // is reports whether the entry counts under r.
 func (e Entry) is(r Reason) bool {
-	return e.Reason == r || r == ReasonLeftSince && e.LeftSince || r == ReasonChannelDeleted && e.ChannelDeleted
+	return e.Reason == r || e.Why == r || r == ReasonLeftSince && e.LeftSince || r == ReasonChannelDeleted && e.ChannelDeleted
 }
 
 // AuditOptions are an audit's collaborators. The zero value counts only.
@@ -66,6 +67,7 @@ type AuditProgress struct {
 type Report struct {
 	Job           job.Job          `json:"job"`
 	Counts        map[Reason]int64 `json:"counts"`
+	Why           Tally            `json:"why"`      // of Counts, those that have one
 	Channels      int64            `json:"channels"` // in the relation: everybody who got it or did not
 	Rows          int64            `json:"rows"`     // of the job
 	Moving        bool             `json:"moving"`   // the job went on meanwhile, so sums were not compared with rows
@@ -149,7 +151,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 	if o.PageKeys <= 0 {
 		o.PageKeys = 5000
 	}
-	a := &audit{pool: pool, store: store, jobs: job.NewStore(pool), options: o, report: Report{Counts: make(map[Reason]int64), Disagreements: []string{}}}
+	a := &audit{pool: pool, store: store, jobs: job.NewStore(pool), options: o, report: Report{Counts: make(map[Reason]int64), Why: make(Tally), Disagreements: []string{}}}
 	j, err := a.jobs.Get(ctx, jobID)
 	if err != nil {
 		return a, err
@@ -189,6 +191,7 @@ func (a *audit) left(ctx context.Context) error {
 // add counts one channel and lists it if it is asked for.
 func (a *audit) add(e Entry) error {
 	a.report.Counts[e.Reason]++
+	a.report.Why.add(e.Reason, e.Why, 1)
 	if e.LeftSince {
 		a.report.Counts[ReasonLeftSince]++
 	}
@@ -224,7 +227,7 @@ func (a *audit) conclude(ctx context.Context) error {
 		was.ChannelsMatched, was.RowsWritten, was.Declined, was.Skipped, was.RowsWritten+was.Declined+was.Skipped)
 	say(was.ChannelsMatched > was.ChannelsRead, "%d channels matched of only %d that were read", was.ChannelsMatched, was.ChannelsRead)
 	if !a.report.Moving {
-		taken := counts[ReasonWithdrawn] + counts[ReasonCancelled]
+		taken := counts[ReasonWithdrawn] + a.report.Why[ReasonCancelled][ReasonRecalled]
 		say(a.report.Rows != was.RowsWritten, "the job wrote %d rows, and %d are there", was.RowsWritten, a.report.Rows)
 		say(a.recorded != was.Skipped, "the job skipped %d channels, and %d are recorded", was.Skipped, a.recorded)
 		say(a.recorded > counts[ReasonSkipped], "%d channels are recorded as skipped and have a row", a.recorded-counts[ReasonSkipped])

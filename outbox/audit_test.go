@@ -86,7 +86,7 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 
 	b.exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id <= 10`) // 7 on ios
 	b.exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE channel_id <= 10`)
-	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', last_error = 'no such token' WHERE channel_id = 11`)
+	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE channel_id = 11`)
 	b.exec(t, `UPDATE belfry.channels SET platform = 'android' WHERE id IN (13, 14)`)                                 // left since
 	b.exec(t, `UPDATE belfry.channels SET platform = 'ios' WHERE id IN (15, 18, 21)`)                                 // joined since
 	b.exec(t, `UPDATE belfry.channels SET active = true WHERE id = 80`)                                               // joined since
@@ -113,7 +113,7 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	want["sent"], want["dead"], want["pending"] = 7, 1, 49
 	report, list = b.audit(t, ids[outbox.TypePush])
 	require.Equal(t, want, countsOf(report))
-	require.Contains(t, list, outbox.Entry{ChannelID: 11, Reason: outbox.ReasonDead, Error: "no such token"})
+	require.Contains(t, list, outbox.Entry{ChannelID: 11, Reason: outbox.ReasonDead, Why: outbox.ReasonPermanent, Error: "no such token"})
 	require.Contains(t, list, outbox.Entry{ChannelID: 89, Reason: outbox.ReasonWaiting, ChannelDeleted: true})
 	require.True(t, report.Agree, "%v", report.Disagreements)
 

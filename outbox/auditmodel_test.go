@@ -28,6 +28,7 @@ type person struct {
 	made     bool // after the start
 	changed  bool // after the start
 	state    outbox.Reason
+	why      outbox.Reason // of a message
 	skipped  bool
 }
 
@@ -42,7 +43,7 @@ func (p person) expected(a channels.Audience, cursor, bound int64) (e outbox.Ent
 	e = outbox.Entry{ChannelID: p.id}
 	switch {
 	case p.state != "":
-		e.Reason, e.ChannelDeleted, e.LeftSince = p.state, !p.exists, p.exists && !(p.active && p.in(a))
+		e.Reason, e.Why, e.ChannelDeleted, e.LeftSince = p.state, p.why, !p.exists, p.exists && !(p.active && p.in(a))
 	case p.skipped:
 		e.Reason, e.ChannelDeleted, e.Error = outbox.ReasonSkipped, !p.exists, "bad"
 	case !p.exists:
@@ -105,6 +106,12 @@ func (w *world) walk(t *rapid.T) {
 		p.state = rapid.SampledFrom([]outbox.Reason{outbox.ReasonUnread, outbox.ReasonRead, outbox.ReasonWithdrawn}).Draw(t, "state")
 		if w.kind == outbox.TypePush {
 			p.state = rapid.SampledFrom([]outbox.Reason{outbox.ReasonHeld, outbox.ReasonSending, outbox.ReasonSent, outbox.ReasonDead, outbox.ReasonCancelled}).Draw(t, "state")
+			if list := outbox.Whys(p.state); len(list) > 0 {
+				p.why = rapid.SampledFrom(list).Draw(t, "why")
+			}
+			if (p.state == outbox.ReasonHeld || p.state == outbox.ReasonSending) && rapid.Bool().Draw(t, "none") {
+				p.why = ""
+			}
 		}
 	}
 }
@@ -162,7 +169,9 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 		case p.state == "":
 		case w.kind == outbox.TypePush:
 			rows++
-			all.Queue(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) VALUES ($1, $2, now(), $3)`, id, p.id, status[string(p.state)])
+			all.Queue(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, lease_id, reason, receipt)
+				SELECT $1, $2, now(), $3, CASE WHEN $3 = 'PROCESSING' THEN 1 END, CASE WHEN $3 <> 'PROCESSING' THEN nullif($4, '') ELSE 'retry' END, CASE WHEN $4 = 'receipt' THEN 'r-1' END`,
+				id, p.id, status[string(p.state)], string(p.why))
 		default:
 			rows++
 			all.Queue(`INSERT INTO belfry.notifications (channel_id, job_id, read_at, withdrawn_at)
@@ -188,13 +197,21 @@ func TestAudit_AgreesWithANaiveModel(t *testing.T) {
 		w.goOn(t)
 		id := w.load(t, b)
 		var want []outbox.Entry
+		whys := make(outbox.Tally)
 		for _, p := range w.people {
 			if e, some := p.expected(w.audience, w.cursor, w.bound); some {
 				want = append(want, e)
+				if e.Why != "" {
+					if whys[e.Reason] == nil {
+						whys[e.Reason] = make(map[outbox.Reason]int64)
+					}
+					whys[e.Reason][e.Why]++
+				}
 			}
 		}
 		report, list := b.audit(t, id)
 		require.ElementsMatch(t, want, list)
+		require.Equal(t, whys, report.Why)
 		require.Equal(t, report.Counts[outbox.ReasonMissing] == 0, report.Agree, "%v", report.Disagreements)
 	})
 }

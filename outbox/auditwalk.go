@@ -82,6 +82,9 @@ type row struct {
 	id    int64
 	state string // empty: no row of this job
 	err   string
+	// Of a message.
+	reason  Reason
+	awaited bool // its receipt
 }
 
 // slice is what one step of the walk has read: all channels and rows up to high.
@@ -166,7 +169,7 @@ func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit i
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (found row, err error) {
 		var state *string
-		err = r.Scan(&found.id, &state, &found.err)
+		err = r.Scan(&found.id, &state, &found.err, &found.reason, &found.awaited)
 		if state != nil {
 			found.state = *state
 		}
@@ -248,13 +251,8 @@ func (a *audit) withRow(r row, deleted, left bool) Entry {
 		a.above++
 	}
 	e := Entry{ChannelID: r.id, Reason: Reason(r.state), ChannelDeleted: deleted, LeftSince: left, Error: r.err}
-	switch {
-	case (r.state == "pending" || r.state == "queued") && a.facts.aborted:
-		e.Reason = ReasonHeld
-	case r.state == "queued":
-		e.Reason = ReasonWaiting
-	case r.state == "processing":
-		e.Reason = ReasonSending
+	if a.report.Job.Type == TypePush {
+		e.Reason, e.Why = reasonOf(Status(r.state), r.reason, r.awaited, a.facts.aborted)
 	}
 	return e
 }

@@ -36,6 +36,11 @@ type Counts struct {
 	Unread    int64 `json:"unread"`
 	Read      int64 `json:"read"`
 	Withdrawn int64 `json:"withdrawn"`
+	// Why counts the messages again that have a reason, by pending, sending, dead and
+	// cancelled, and then by that reason: pending are those of Pending and Queued, held
+	// ones included, sending those of Processing whose receipt is awaited. A message that
+	// waits for its first attempt has none.
+	Why Tally `json:"why"`
 	// Complete tells that all rows were counted. Otherwise the time was over, and the
 	// counts are those of the channels up to UpTo; an audit counts to the end.
 	Complete bool  `json:"complete"`
@@ -59,12 +64,14 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	if err != nil {
 		return c, err
 	}
+	c.Why = make(Tally)
 	step := messageCounts
 	high := int64(math.MaxInt64)
 	if j.Type == TypeInbox {
 		step = notificationCounts
 		if high, err = strconv.ParseInt(j.Cursor, 10, 64); err != nil {
-			return Counts{Complete: true}, nil //nolint:nilerr // no cursor, no row (I3)
+			c.Complete = true
+			return c, nil //nolint:nilerr // no cursor, no row (I3)
 		}
 	}
 	after := int64(math.MinInt64)
@@ -93,15 +100,41 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 }
 
 func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, _ int64) (last *int64, err error) {
-	var keys, pending, queued, processing, sent, dead, cancelled int64
-	err = tx.QueryRow(ctx, queries.SQL("DeliveryCounts"), args).Scan(&keys, &last, &pending, &queued, &processing, &sent, &dead, &cancelled)
-	c.Pending += pending
-	c.Queued += queued
-	c.Processing += processing
-	c.Sent += sent
-	c.Dead += dead
-	c.Cancelled += cancelled
+	rows, err := tx.Query(ctx, queries.SQL("DeliveryCounts"), args)
+	if err != nil {
+		return nil, err
+	}
+	var status, reason string
+	var awaited bool
+	var n, high int64
+	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &awaited, &n, &high}, func() error {
+		if last == nil || *last < high {
+			last = new(high)
+		}
+		*c.of(Status(status)) += n
+		r, why := reasonOf(Status(status), Reason(reason), awaited, false)
+		c.Why.add(r, why, n)
+		return nil
+	})
 	return last, err
+}
+
+// of returns the count of a status.
+func (c *Counts) of(s Status) *int64 {
+	switch s {
+	case Pending:
+		return &c.Pending
+	case Queued:
+		return &c.Queued
+	case Processing:
+		return &c.Processing
+	case Sent:
+		return &c.Sent
+	case Dead:
+		return &c.Dead
+	case Cancelled:
+	}
+	return &c.Cancelled
 }
 
 func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, high int64) (last *int64, err error) {
@@ -112,7 +145,7 @@ func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.Stri
 	}
 	var id int64
 	var state *string
-	_, err = pgx.ForEachRow(rows, []any{&id, &state, new(string)}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, nil, nil, nil}, func() error {
 		key := id
 		last = &key
 		switch {

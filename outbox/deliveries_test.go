@@ -3,6 +3,8 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,11 +15,25 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
+// tally makes one of lines as "dead permanent 3".
+func tally(lines ...string) outbox.Tally {
+	t := make(outbox.Tally)
+	for _, line := range lines {
+		f := strings.Fields(line)
+		r := outbox.Reason(f[0])
+		if t[r] == nil {
+			t[r] = make(map[outbox.Reason]int64)
+		}
+		t[r][outbox.Reason(f[1])], _ = strconv.ParseInt(f[2], 10, 64)
+	}
+	return t
+}
+
 func TestDeliveries_CountsWhatHasBecomeOfTheRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	states := []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"}
-	want := outbox.Counts{Pending: 10, Queued: 10, Processing: 10, Sent: 10, Dead: 10, Cancelled: 10, Complete: true, UpTo: 60}
+	want := outbox.Counts{Pending: 10, Queued: 10, Processing: 10, Sent: 10, Dead: 10, Cancelled: 10, Complete: true, UpTo: 60, Why: tally("dead exhausted 10", "cancelled recalled 10")}
 	done := b.rest(t, outbox.TypePush, 60, job.Processed)
 	b.states(t, done, states...)
 	got, err := outbox.Deliveries(t.Context(), b.db.Pool, done)
@@ -37,13 +53,51 @@ func TestDeliveries_CountsWhatHasBecomeOfTheRows(t *testing.T) {
 	b.exec(t, `UPDATE belfry.notifications SET withdrawn_at = now() WHERE channel_id BETWEEN 10 AND 14`)
 	got, err = outbox.Deliveries(t.Context(), b.db.Pool, inbox)
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Read: 9, Withdrawn: 5, Unread: 16, Complete: true, UpTo: 30}, got)
+	require.Equal(t, outbox.Counts{Read: 9, Withdrawn: 5, Unread: 16, Complete: true, UpTo: 30, Why: tally()}, got)
 
 	got, err = outbox.Deliveries(t.Context(), b.db.Pool, b.rest(t, outbox.TypeInbox, 0, job.Aborted))
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Complete: true}, got)
+	require.Equal(t, outbox.Counts{Complete: true, Why: tally()}, got)
 	_, err = outbox.Deliveries(t.Context(), b.db.Pool, 1<<40)
 	require.ErrorIs(t, err, job.ErrNotFound)
+}
+
+// Every refusal, every dead letter and every wait is counted under its reason, and the
+// counts by reason are those by status but for first attempts and calls in progress.
+func TestDeliveries_CountByReason(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.rest(t, outbox.TypePush, 24, job.Processed)
+	b.states(t, id, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED") // four of each
+	b.exec(t, `UPDATE belfry.messages SET reason = CASE
+			WHEN status IN ('PENDING', 'QUEUED', 'PROCESSING', 'SENT') AND channel_id <= 12 THEN 'retry' WHEN status = 'PENDING' THEN 'quiet_hours'
+			WHEN status = 'DEAD' AND channel_id <= 6 THEN 'no_address' WHEN status = 'DEAD' THEN 'unknown'
+			WHEN status = 'CANCELLED' AND channel_id <= 6 THEN 'capped' WHEN status = 'CANCELLED' THEN 'opted_out' END,
+		receipt = CASE WHEN status IN ('PROCESSING', 'SENT') AND channel_id <= 6 THEN 'r-1' END WHERE job_id = $1`, id)
+	got, err := outbox.Deliveries(t.Context(), b.db.Pool, id)
+	require.NoError(t, err)
+	require.Equal(t, tally("pending retry 4", "pending quiet_hours 2", "sending receipt 1", "dead no_address 1", "dead unknown 3",
+		"cancelled capped 1", "cancelled opted_out 3"), got.Why)
+
+	report, _ := b.audit(t, id)
+	require.Equal(t, got.Why, report.Why)
+}
+
+// What was refused or discarded was not recalled: it does not stand in for a row that a
+// recall says it took back.
+func TestAudit_RefusedMessagesAreNotRecalledOnes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	b.states(t, id, "CANCELLED")
+	b.exec(t, `UPDATE belfry.jobs SET recalled = 3 WHERE id = $1`, id)
+	report, _ := b.audit(t, id)
+	require.True(t, report.Agree, "%v", report.Disagreements)
+	b.exec(t, `UPDATE belfry.messages SET reason = 'opted_out' WHERE job_id = $1 AND channel_id = 1`, id)
+	b.exec(t, `UPDATE belfry.messages SET reason = 'discarded' WHERE job_id = $1 AND channel_id = 2`, id)
+	report, _ = b.audit(t, id)
+	require.Equal(t, []string{"3 rows were recalled, and 1 are marked so"}, report.Disagreements)
+	require.Equal(t, tally("cancelled recalled 1", "cancelled opted_out 1", "cancelled discarded 1"), report.Why)
 }
 
 // I13: counting ends with its time, and says how far it came.
@@ -53,17 +107,17 @@ func TestDeliveries_EndWithTheirTime(t *testing.T) {
 	id := b.rest(t, outbox.TypePush, 30000, job.Processed)
 	got, err := outbox.DeliveriesUntil(t.Context(), b.db.Pool, id, time.Now())
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Pending: 20000, UpTo: 20000}, got)
+	require.Equal(t, outbox.Counts{Pending: 20000, UpTo: 20000, Why: tally()}, got)
 }
 
-// claim is what a relay does: due messages of every job that is not held, by due
+// dueSQL is what a relay may take: due messages of every job that is not held, by due
 // time within a job, in bounded number.
-const claim = `SELECT d.job_id, d.channel_id
+const dueSQL = `SELECT d.job_id, d.channel_id
   FROM belfry.sendable_jobs s
  CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.next_attempt_at
                        FROM belfry.sendable_messages m
-                      WHERE m.job_id = s.job_id AND m.status = 'PENDING' AND m.next_attempt_at <= statement_timestamp()
-                      ORDER BY m.next_attempt_at
+                      WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at <= statement_timestamp()
+                      ORDER BY m.next_attempt_at, m.channel_id
                       LIMIT 100
                         FOR UPDATE SKIP LOCKED) d
  ORDER BY d.next_attempt_at
@@ -73,7 +127,7 @@ func (b *bundle) claimed(t *testing.T, on interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }) (jobs map[int64]int) {
 	t.Helper()
-	rows, err := on.Query(t.Context(), claim)
+	rows, err := on.Query(t.Context(), dueSQL)
 	require.NoError(t, err)
 	jobs = make(map[int64]int)
 	var id, channel int64
@@ -131,7 +185,7 @@ func TestSendable_HeldMessagesCostAClaimNothing(t *testing.T) {
 			Read int `json:"Shared Read Blocks"`
 		}
 	}
-	require.NoError(t, json.Unmarshal(one[[]byte](t, b, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+claim), &plan))
+	require.NoError(t, json.Unmarshal(one[[]byte](t, b, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+dueSQL), &plan))
 	require.Less(t, plan[0].Plan.Hit+plan[0].Plan.Read, 200)
 	require.Equal(t, map[int64]int{done: 10}, b.claimed(t, b.db.Pool))
 }

@@ -21,33 +21,57 @@
 //	notification   unread ──reader──► read
 //	                 └──Recall──► withdrawn
 //
-//	message   PENDING ──► QUEUED ──► PROCESSING ──► SENT
-//	             │           │           ├──► DEAD, or CANCELLED when it was recalled
+//	message   PENDING ──► QUEUED ──► PROCESSING ──► SENT, for ever
+//	             │           │           ├──► DEAD, with a reason ──Redrive──► PENDING
+//	             │           │           │                └──Discard──► CANCELLED
+//	             │           │           ├──► CANCELLED, when refused or recalled
 //	             │           │           └──► PENDING, for another attempt, unless recalled
 //	             └───Recall──┴──► CANCELLED
 //
 // PENDING and QUEUED messages of an ABORTED job are held: they keep their status and
-// are not sent until the job is resumed.
+// are not sent until the job is resumed. A PROCESSING message is in a relay's hands, under
+// a lease, or a provider has accepted it and its receipt is awaited. Status.May is the
+// table of the edges.
 //
-// # What a relay has to respect
+// # How a relay delivers
 //
-// The view belfry.sendable_messages is the one rule of what may be sent: a message
-// that is not finished and not recalled, of a job that is not ABORTED. A relay
+// The Ledger has every statement of it, and a relay changes messages by no other way.
 //
-//   - finds jobs with something to do in belfry.sendable_jobs, which steps over held
-//     jobs whatever they hold, and claims from belfry.sendable_messages by job, with
-//     FOR UPDATE SKIP LOCKED, which locks messages only;
-//   - looks at the message in belfry.sendable_messages again right before it calls a
-//     provider, in a transaction of its own, as its owner: no row, no call (I6). A
-//     message whose look has been committed counts as handed to the provider;
-//   - records every outcome with a conditional UPDATE. A failed attempt of a message
-//     with recalled_at becomes CANCELLED; the constraint messages_recalled_check
-//     refuses PENDING and QUEUED. So does one whose relay died: it is sent again only
-//     while it is in the view.
+//	Candidates ─► ClaimJob ─► HandOver ─► Look ─► the call ─► Settle ─► MarkDelivered
+//	                 │ lease     │ handover                     │ lease and handovers gone
+//	                 └─ Renew ───┴──────────────────────────────┘
+//	                        └─ Expired ─► Recover, by any relay
+//
+// What holds there:
+//
+//   - The view belfry.sendable_messages is the one rule of what may be sent: a message
+//     that is not finished and not recalled, of a job that is not ABORTED. Claims and
+//     looks repeat it.
+//   - A claim is one transaction of one job: messages and a lease, which names them.
+//     It goes on from a position, so that it costs the same at the end of a job, and
+//     while vacuum is held back. It is durable with the handover that follows at the
+//     latest; a claim that a crash of the server has lost is lost to the look too.
+//   - A handover, durable, says which messages are about to be called for. The look
+//     comes after it and right before the call, as the owner: no VerdictSend, no call. A
+//     message whose look has been read counts as handed to the provider.
+//   - A settlement is a conditional UPDATE by the owner. What was recalled meanwhile
+//     becomes CANCELLED where it would be tried again; the constraint
+//     messages_recalled_check refuses PENDING and QUEUED.
+//   - Of an expired lease, what was handed over has an unknown outcome and is
+//     recorded as crashed; the rest comes back as it was.
+//   - A message whose receipt is awaited has no lease: the receipt is its owner's proof.
 //
 // # Invariants
 //
 //   - I2: one notification per (job, channel); one message per (job, channel).
+//   - I6: no message of an ABORTED job is claimed, and none is called for whose look
+//     came after the abort.
+//   - I8: a message enters SENT at most once and never leaves; each attempt has one
+//     owner, by lease or by receipt.
+//   - I9: what may have been accepted is on record as unknown or crashed.
+//   - I10: a message that is not final is due at a recorded time, under a lease that
+//     expires, or due for a look at its receipt. A lease ends when nothing is left under
+//     it, never before.
 //   - A message is written with a deliver_at that the job had when its chunk ran; the
 //     job's deliver_at cannot change after its first claim.
 //   - jobs.recalled is the number of rows that recalls have changed, in every
@@ -61,18 +85,23 @@
 //     of keys, and hold one step in memory (I13).
 //
 // Locks are taken rows first, in key order and skipping locked ones, the job's row
-// last; retention marks the job in a transaction of its own before.
+// last; retention marks the job in a transaction of its own before. A settlement alone
+// waits for rows, in the order of their place in the table, and then takes leases,
+// skipping locked ones; a recovery takes its lease, then rows, skipping locked ones.
+// MarkDelivered locks the job's row and no other.
 //
 // # Failure behaviour
 //
 // Nothing is retried but what is locked. Each of the calls can be made again after any
 // error, an unknown COMMIT among them, and goes on where it was. Errors of the
-// connection are job.ErrUnreachable, of a lock job.ErrLocked.
+// connection are job.ErrUnreachable, of a lock job.ErrLocked. A claim whose answer was
+// lost is found by Ledger.Orphans; a relay that is gone, by Ledger.Expired.
 //
 // # What it does not promise
 //
-// Messages are ready for delivery but this package does not deliver them yet. An audit
-// tells what the data says now: it cannot see an audience's past, only who changed
-// since (see Audit). A recall does not reach a phone. Retention needs a role that owns
-// the schema.
+// This package sends nothing: package relay does, with the clients of package sender. A
+// message may be sent twice where a call's outcome was unknown, that of a relay which
+// was paused in the middle of it included. An audit tells what the data says now: it
+// cannot see an audience's past, only who changed since (see Audit). A recall does not
+// reach a phone. Retention needs a role that owns the schema.
 package outbox

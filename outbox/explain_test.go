@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -49,8 +50,8 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "JobsWithOldMessages", list)
 	b.explain(t, &out, "JobsPrunable", list)
 	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "keys": 100})
-	b.plan(t, &out, "a relay's claim", claim)
-	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND owner = 'relay'`)
+	b.plan(t, &out, "what is due", dueSQL)
+	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
 	for _, table := range []string{"notifications", "messages"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
@@ -66,9 +67,16 @@ func (b *bundle) explain(t *testing.T, out *strings.Builder, name string, args p
 
 func (b *bundle) plan(t *testing.T, out *strings.Builder, name, sql string, args ...any) {
 	t.Helper()
-	rows, err := b.db.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+sql, args...)
+	plan(t, b.db.Pool, out, name, sql, args...)
+}
+
+func plan(t *testing.T, on interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, out *strings.Builder, name, sql string, args ...any) {
+	t.Helper()
+	rows, err := on.Query(t.Context(), "EXPLAIN (COSTS OFF) "+sql, args...)
 	require.NoError(t, err, name)
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err, name)
-	out.WriteString("# " + name + "\n" + strings.Join(plan, "\n") + "\n")
+	out.WriteString("# " + name + "\n" + strings.Join(lines, "\n") + "\n")
 }

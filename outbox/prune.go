@@ -49,8 +49,10 @@ type PruneOptions struct {
 //
 // Before a job's first row goes, jobs.retention_at is set: from then on the job
 // cannot be resumed, retried or have skipped recipients tried again. Of its messages
-// those stay that may still be sent, and with them the job. A job's own row goes when
-// none of its rows is left and it is older than r.Jobs.
+// those stay that may still be sent or whose receipt is awaited, and with them the job.
+// A job's own row goes when none of its rows is left and it is older than r.Jobs. An
+// activity goes with its message, and counts as one, r.Messages after that was sent, died
+// or was cancelled. What was recorded of attempts goes with the message.
 //
 // Any number of nodes may prune at once: they share the walk through the
 // notifications, and elsewhere pass over rows that another has locked. With an error,
@@ -69,6 +71,7 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, r Retention, o PruneOptions)
 		count func(context.Context) error
 	}{
 		{"messages", r.Messages, p.messages, p.messages},
+		{"activities", r.Messages, p.activities, p.activities},
 		{"notifications", r.Notifications, p.notifications, p.countNotifications},
 		{"jobs", r.Jobs, p.jobs, p.jobs},
 		{"events", r.Events, p.events, p.countEvents},
@@ -204,6 +207,27 @@ func (p *prune) messages(ctx context.Context) error {
 			return p.markPruned(ctx, tx, []int64{e.id})
 		})
 	})
+}
+
+// activities deletes old activities with their messages, or counts them.
+func (p *prune) activities(ctx context.Context) error {
+	statement := queries.SQL("ActivityPrune")
+	if p.options.DryRun {
+		statement = queries.SQL("ActivitiesPrunable")
+	}
+	for last := new(int64); last != nil; {
+		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
+			after := *last
+			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
+				"seconds": p.retention.Messages.Seconds(), "after": after, "keys": p.retention.StepRows,
+			}).Scan(&last, &d.Messages)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mark makes a job's rest final before anything of it is deleted. It is not going

@@ -138,7 +138,7 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	require.Equal(t, "status", invalid.Column)
 
 	// The relay died with them, and the others were sent.
-	b.exec(t, `UPDATE belfry.messages SET lease_expires_at = now() - interval '1 second' WHERE job_id = $1`, aborted)
+	b.exec(t, `UPDATE belfry.leases SET expires_at = now() - interval '1 second' WHERE job_ids[1] = $1`, aborted)
 	b.exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
 	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
@@ -229,6 +229,58 @@ func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
 	require.EqualValues(t, 1, one[int64](t, b, `SELECT count(*) FROM belfry.jobs`))
 	sum, _ := b.deletedByEvents(t)
 	require.Equal(t, outbox.Pruned{Notifications: 4500, Messages: 4500, Jobs: 6}, sum)
+}
+
+// Whatever became of the job, a message whose receipt is awaited stays.
+func TestPrune_KeepsWhatAwaitsAReceipt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.rest(t, outbox.TypePush, 4, job.Aborted)
+	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
+	b.old(t, "40 days", id)
+	for _, dry := range []bool{true, false} {
+		got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: dry})
+		require.NoError(t, err)
+		require.Equal(t, outbox.Pruned{Messages: 2}, got)
+	}
+	require.Equal(t, map[string]int{"PROCESSING": 2}, b.statuses(t, id))
+}
+
+// An activity goes with its message and its attempts when that has been final for long
+// enough, whatever its own age; what is recorded of a job's messages goes with them.
+func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	push := b.rest(t, outbox.TypePush, 20, job.Processed)
+	b.states(t, push, "SENT", "DEAD", "PENDING", "PROCESSING")
+	b.exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
+	ids := b.activitiesFor(t, 250)
+	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days' WHERE channel_id <= 240`)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
+			sent_at = CASE WHEN s.status = 'SENT' THEN now() - CASE WHEN channel_id > 200 THEN interval '1 day' ELSE interval '34 days' END END
+		  FROM (SELECT k.channel_id AS id, (ARRAY['SENT', 'DEAD', 'CANCELLED', 'PENDING', 'PROCESSING'])[1 + k.channel_id % 5] AS status FROM belfry.messages k WHERE k.job_id < 0) s
+		 WHERE job_id < 0 AND channel_id = s.id`)
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, g, 'push', 'retryable' FROM belfry.messages m, generate_series(1, 2) g`)
+	b.old(t, "40 days", push)
+	// Of 240 old ones 144 are final, eight of which were sent yesterday.
+	want := outbox.Pruned{Messages: 10 + 136}
+	would, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, want, would)
+	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Equal(t, map[string]int{"PENDING": 5, "PROCESSING": 5}, b.statuses(t, push))
+	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities t WHERE EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id)`))
+	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities`))
+	require.EqualValues(t, 2*(len(ids)-136+10), one[int64](t, b, `SELECT count(*) FROM belfry.attempts`))
+	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.attempts a WHERE NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = a.job_id AND m.channel_id = a.channel_id)`))
+	sum, _ := b.deletedByEvents(t)
+	require.Equal(t, want, sum)
+	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Zero(t, got)
 }
 
 func TestRetention_ValidateNamesEachKey(t *testing.T) {

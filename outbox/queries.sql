@@ -23,8 +23,8 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
        set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);
 
--- name: RecallAct :exec
--- Who recalls and why, for the event that RecallRecord has written.
+-- name: OperatorAct :exec
+-- Who acts and why, for the event that a trigger writes in this transaction.
 SELECT belfry.act(@actor, @reason);
 
 -- name: RecallRecord :exec
@@ -63,7 +63,7 @@ WITH looked AS MATERIALIZED (
                             FOR UPDATE SKIP LOCKED) k
 ), cancelled AS (
     UPDATE belfry.messages m
-       SET status = 'CANCELLED', owner = NULL, lease_expires_at = NULL
+       SET status = 'CANCELLED', reason = 'recalled'
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l WHERE l.status IN ('PENDING', 'QUEUED')))
        AND m.job_id = @job_id AND m.status IN ('PENDING', 'QUEUED')
     RETURNING m.channel_id
@@ -120,23 +120,22 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
        (SELECT count(*) FROM looked WHERE read),
        (SELECT count(*) FROM looked WHERE open) - (SELECT count(*) FROM withdrawn);
 
--- name: DeliveryCounts :one
--- One step of counting a job's messages by status: at most @keys after @after
--- (messages_pkey). The last key is NULL when none was left.
-SELECT count(*), max(k.channel_id),
-       count(*) FILTER (WHERE k.status = 'PENDING'), count(*) FILTER (WHERE k.status = 'QUEUED'),
-       count(*) FILTER (WHERE k.status = 'PROCESSING'), count(*) FILTER (WHERE k.status = 'SENT'),
-       count(*) FILTER (WHERE k.status = 'DEAD'), count(*) FILTER (WHERE k.status = 'CANCELLED')
-  FROM (SELECT m.channel_id, m.status
+-- name: DeliveryCounts :many
+-- One step of counting a job's messages by status, reason and whether a receipt is
+-- awaited: at most @keys after @after (messages_pkey), the highest of each count beside
+-- it. No row: none was left.
+SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, count(*), max(k.channel_id)
+  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt
           FROM belfry.messages m
          WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
-         LIMIT @keys) k;
+         LIMIT @keys) k
+ GROUP BY k.status, k.reason, k.receipt IS NOT NULL;
 
 -- name: MessageSlice :many
 -- A job's messages in key order: at most @keys after @after, up to @bound
 -- (messages_pkey).
-SELECT m.channel_id, lower(m.status), coalesce(m.last_error, '')
+SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL
   FROM belfry.messages m
  WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
  ORDER BY m.channel_id
@@ -158,7 +157,7 @@ WITH RECURSIVE walk (channel_id, n) AS (
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 )
-SELECT w.channel_id, m.state, ''
+SELECT w.channel_id, m.state, '', '', false
   FROM walk w
   LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
                        FROM belfry.notifications f
@@ -295,7 +294,8 @@ UPDATE belfry.jobs j
 -- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones; held
 -- ones of an ABORTED job, which cannot be resumed now; and of an ABORTED job, or
 -- recalled, those whose relay died with them in its hands. Others stay: they are still
--- to be sent. Returns the last key (NULL: none was left) and how many it deleted.
+-- to be sent, or their receipt is awaited. What was recorded of their attempts goes with
+-- them (attempts_message_idx). Returns the last key (NULL: none was left) and how many it deleted.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.ctid AS tid
       FROM belfry.messages m
@@ -310,7 +310,8 @@ WITH looked AS MATERIALIZED (
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
                                  OR m.status IN ('PENDING', 'QUEUED')
                                     AND EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')
-                                 OR m.status = 'PROCESSING' AND m.lease_expires_at < clock_timestamp()
+                                 OR m.status = 'PROCESSING' AND m.receipt IS NULL
+                                    AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
                                     AND (m.recalled_at IS NOT NULL
                                          OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')))
                             FOR UPDATE SKIP LOCKED) k
@@ -318,6 +319,11 @@ WITH looked AS MATERIALIZED (
     DELETE FROM belfry.messages m
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = @job_id
     RETURNING m.channel_id
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT k.id FROM belfry.attempts k
+                              WHERE k.job_id = @job_id AND k.channel_id > @after::bigint AND k.channel_id <= (SELECT max(l.channel_id) FROM looked l)
+                                AND k.channel_id IN (SELECT g.channel_id FROM gone g)))
 )
 SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
 
@@ -326,12 +332,58 @@ SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
 -- and how many it looked at.
 SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED')
          OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
-         OR k.status = 'PROCESSING' AND k.lease_expires_at < clock_timestamp() AND (k.recalled_at IS NOT NULL OR k.aborted))
-  FROM (SELECT m.channel_id, m.status, m.recalled_at, m.lease_expires_at,
+         OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
+  FROM (SELECT m.channel_id, m.status, m.recalled_at,
+               m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless,
                EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED') AS aborted
           FROM belfry.messages m
          WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
+         LIMIT @keys) k;
+
+-- name: ActivityPrune :one
+-- One step through the activities, oldest first: at most @keys below @after
+-- (activities_pkey; their ids descend). Those that are older than @seconds go, with
+-- their message and its attempts, when nobody will send it any more and that has been
+-- so for @seconds (messages_pkey, attempts_message_idx). Returns the last id (NULL: those
+-- that follow are younger, or none was left) and how many it deleted.
+WITH looked AS MATERIALIZED (
+    SELECT t.id, t.channel_id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old
+      FROM belfry.activities t
+     WHERE t.id < @after::bigint
+     ORDER BY t.id DESC
+     LIMIT @keys
+), locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM (SELECT l.id, l.channel_id FROM looked l WHERE l.old ORDER BY l.id DESC) o
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
+                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                            FOR UPDATE SKIP LOCKED) k
+), gone AS (
+    DELETE FROM belfry.messages m
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
+    RETURNING m.job_id
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT k.id FROM gone g
+                              CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = g.job_id OFFSET 0) k))
+), ended AS (
+    DELETE FROM belfry.activities t
+     WHERE t.id = ANY (ARRAY(SELECT g.job_id FROM gone g))
+)
+SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM gone);
+
+-- name: ActivitiesPrunable :one
+-- What ActivityPrune would delete, counted: one step of a dry run. Columns as there.
+SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
+  FROM (SELECT t.id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
+               coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
+                                AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                           FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), false) AS final
+          FROM belfry.activities t
+         WHERE t.id < @after::bigint
+         ORDER BY t.id DESC
          LIMIT @keys) k;
 
 -- name: NotificationsPrunable :one
@@ -414,3 +466,567 @@ RETURNING id;
 UPDATE belfry.events e
    SET detail = jsonb_set(e.detail, '{deleted}', @deleted::jsonb)
  WHERE e.id = @id;
+
+-- The ledger: claims, handovers, looks, settlements, receipts.
+
+-- name: LedgerBegin :exec
+-- Opens a transaction of the ledger that is sent in one piece: its deadline on the
+-- server; durability whatever the role's defaults, or with @durable false none of its
+-- own, which is for claims: a handover that is durable makes them so; and no plan that
+-- reads or sorts more than it needs for a few keys, however old the statistics are.
+SELECT set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('lock_timeout', @timeout_ms::text, true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true);
+
+-- name: CandidateList :many
+-- The jobs that may have messages to send, most urgent first (jobs_undelivered_idx).
+SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
+
+-- name: MessageClaim :many
+-- Takes up to @keys due messages of one job into @relay's hands, in the order of
+-- messages_due_idx after (@after_at, @after_channel), under one new lease of @seconds.
+-- Locked ones are passed over. No row: nothing is due there, or the job is ABORTED or
+-- gone. The lease may name more keys than were taken: they count for nothing.
+-- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
+-- one that an index could serve would let a plan walk that index, dead entries and all.
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
+       AND m.next_attempt_at <= statement_timestamp()
+       AND (SELECT j.status <> 'ABORTED' FROM belfry.jobs j WHERE j.id = @job_id)
+     ORDER BY m.next_attempt_at, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), lease AS (
+    INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
+    SELECT @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+      FROM due d HAVING count(*) > 0
+    RETURNING id
+), claimed AS (
+    UPDATE belfry.messages m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+)
+SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+       CASE WHEN c.step + c.attempts + c.crashes > 0
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            ELSE false END,
+       c.next_attempt_at
+  FROM claimed c
+ ORDER BY c.next_attempt_at, c.channel_id;
+
+-- name: ActivityClaim :many
+-- As MessageClaim, of the messages of all activities that are due at @since or later
+-- (messages_activity_idx).
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id < 0 AND m.status = 'PENDING'
+       AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), lease AS (
+    INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
+    SELECT @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+      FROM due d HAVING count(*) > 0
+    RETURNING id
+), claimed AS (
+    UPDATE belfry.messages m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+)
+SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+       CASE WHEN c.step + c.attempts + c.crashes > 0
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            ELSE false END,
+       c.next_attempt_at
+  FROM claimed c
+ ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
+
+-- name: HandoverRecord :exec
+-- Writes what is about to be handed to providers, one row per lease that lives. A
+-- lease that has expired gets none: the look that follows says so.
+INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids)
+SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id)
+  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[]) k(lease_id, job_id, channel_id)
+ WHERE k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))
+ GROUP BY k.lease_id;
+
+-- name: MessageLook :one
+-- The look right before the call: one verdict per key, in their order (messages_pkey,
+-- leases_pkey, jobs_pkey). @leases and @jobs are the different ones among the keys. It
+-- repeats the rule of the view sendable_messages, lease included.
+SELECT array_agg(v.verdict ORDER BY v.n)
+  FROM (SELECT k.n,
+               CASE WHEN m.job_id IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
+                             WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
+                    WHEN m.recalled_at IS NOT NULL THEN 'recalled'
+                    WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
+                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED')) THEN 'held'
+                    ELSE 'send' END AS verdict
+          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(lease_id, job_id, channel_id, n)
+          LEFT JOIN LATERAL (SELECT m.job_id, m.recalled_at FROM belfry.messages m
+                              WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                                AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL LIMIT 1) m ON true) v;
+
+-- name: MessagesSent :one
+-- Settles plain successes: PROCESSING → SENT, by their owner (messages_pkey). Returns
+-- the numbers of the keys and the status each has now: those changed, those that
+-- a call before had changed, and '' for those that somebody has just changed otherwise:
+-- try these again. Keys that are not returned have another owner.
+WITH looked AS MATERIALIZED (
+    SELECT k.n, k.lease_id, k.attempts, k.receipt, m.tid, m.status
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, n)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status FROM belfry.messages m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                            AND m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL) LIMIT 1) m
+), changed AS (
+    UPDATE belfry.messages m
+       SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
+      FROM looked k
+     WHERE m.ctid = k.tid AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
+    RETURNING k.n
+)
+SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
+  FROM (SELECT c.n, 'SENT' AS status FROM changed c
+        UNION ALL
+        SELECT k.n, CASE WHEN k.status = 'PROCESSING' THEN '' ELSE k.status END
+          FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
+
+-- name: MessagesSettle :one
+-- Settles any outcomes of messages in PROCESSING: by their owner, or where lease_id is
+-- 0 by the receipt that is awaited (messages_pkey). What was recalled meanwhile
+-- becomes CANCELLED where it would be PENDING or DEAD. The records are appended to
+-- the attempts, and the addresses to the invalid ones, of those keys only that were
+-- changed. With @take the owner changes: its lease is taken from it. Returns as
+-- MessagesSent.
+WITH looked AS MATERIALIZED (
+    SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.n,
+           m.tid, m.status AS was, m.receipt AS had
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @statuses::text[], @reasons::text[], @untouched::boolean[],
+                  @steps::smallint[], @attempts::smallint[], @crashed::smallint[], @waits::double precision[], @receipts::text[], @errors::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, status, reason, untouched, step, attempts, crashed, wait, receipt, error, n)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.receipt FROM belfry.messages m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                            AND (m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL)
+                                 OR (k.lease_id = 0 OR k.status = 'PROCESSING') AND m.receipt = k.receipt) LIMIT 1) m
+), changed AS (
+    UPDATE belfry.messages m
+       SET status = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'CANCELLED' ELSE k.status END,
+           reason = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'recalled' WHEN k.untouched THEN m.reason ELSE nullif(k.reason, '') END,
+           step = CASE WHEN k.untouched THEN m.step ELSE k.step END,
+           attempts = CASE WHEN k.untouched THEN m.attempts ELSE k.attempts END,
+           crashes = m.crashes + k.crashed,
+           next_attempt_at = CASE WHEN k.untouched OR k.status IN ('SENT', 'CANCELLED') THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => k.wait) END,
+           lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
+           receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
+           sent_at = CASE WHEN k.status = 'SENT' THEN statement_timestamp() END,
+           last_error = CASE WHEN k.untouched THEN m.last_error ELSE nullif(k.error, '') END
+      FROM looked k
+     WHERE m.ctid = k.tid AND m.status = 'PROCESSING'
+       AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)
+    RETURNING k.n, m.job_id, m.channel_id, m.status
+), recorded AS (
+    INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, reason, code, error)
+    SELECT c.job_id, c.channel_id, r.step, r.attempt, r.medium, r.sender, r.outcome, r.reason, r.code, r.error
+      FROM unnest(@record_of::bigint[], @record_steps::smallint[], @record_attempts::smallint[], @record_media::text[], @record_senders::text[],
+                  @record_outcomes::text[], @record_reasons::text[], @record_codes::text[], @record_errors::text[])
+           WITH ORDINALITY r(n, step, attempt, medium, sender, outcome, reason, code, error, i)
+      JOIN changed c ON c.n = r.n
+     ORDER BY r.i
+), invalid AS (
+    INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, sender, error, job_id)
+    SELECT c.channel_id, i.medium, i.sha256, i.sender, i.error, c.job_id
+      FROM unnest(@invalid_of::bigint[], @invalid_media::text[], @invalid_sha256::bytea[], @invalid_senders::text[], @invalid_errors::text[])
+           i(n, medium, sha256, sender, error)
+      JOIN changed c ON c.n = i.n
+     ORDER BY c.channel_id, i.medium, i.sha256
+        ON CONFLICT DO NOTHING
+)
+SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
+  FROM (SELECT c.n, c.status FROM changed c
+        UNION ALL
+        SELECT k.n, CASE WHEN k.was = 'PROCESSING' AND (k.had IS NULL OR k.lease_id = 0) THEN '' ELSE k.was END
+          FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
+
+-- name: LeasesEnd :exec
+-- Deletes those of @ids, with their handovers, of which nothing is left in PROCESSING
+-- (leases_pkey, messages_pkey, handovers_lease_idx). A lease that another session has
+-- locked stays, and goes when it expires.
+WITH gone AS (
+    DELETE FROM belfry.leases l
+     WHERE l.id = ANY (ARRAY(SELECT k.id FROM belfry.leases k WHERE k.id = ANY (@ids::bigint[]) ORDER BY k.id FOR UPDATE SKIP LOCKED))
+       AND NOT EXISTS (SELECT FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+                        CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                                             WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
+                                               AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x)
+    RETURNING l.id
+)
+DELETE FROM belfry.handovers h
+ WHERE h.lease_id = ANY (ARRAY(SELECT g.id FROM gone g));
+
+-- name: LeaseRenew :many
+-- Prolongs leases of @relay that have not expired (leases_pkey). Returns their ids.
+UPDATE belfry.leases l
+   SET expires_at = clock_timestamp() + make_interval(secs => @seconds)
+ WHERE l.id = ANY (@ids::bigint[]) AND l.relay = @relay AND l.expires_at > clock_timestamp()
+RETURNING l.id;
+
+-- name: LeasesExpired :many
+-- The leases that expired first (leases_expiry_idx).
+SELECT l.id, l.relay FROM belfry.leases l
+ WHERE l.expires_at <= clock_timestamp()
+ ORDER BY l.expires_at LIMIT @n;
+
+-- name: LeasesOrphaned :many
+-- Leases of @relay that are not among @known and were claimed longer than @seconds ago.
+SELECT l.id, l.relay FROM belfry.leases l
+ WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
+ ORDER BY l.id LIMIT @n;
+
+-- name: LeaseMessages :many
+-- What is PROCESSING under some leases, and whether it was handed to a provider
+-- (leases_pkey, handovers_lease_idx, messages_pkey).
+WITH handed AS MATERIALIZED (
+    SELECT h.lease_id, u.job_id, u.channel_id
+      FROM belfry.handovers h
+     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) u(job_id, channel_id)
+     WHERE h.lease_id = ANY (@ids::bigint[])
+)
+SELECT m.job_id, m.channel_id, l.id, m.step, m.attempts, m.crashes, coalesce(m.reason, ''),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
+                     ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
+       (l.id, m.job_id, m.channel_id) IN (SELECT h.lease_id, h.job_id, h.channel_id FROM handed h)
+  FROM belfry.leases l
+ CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) m
+ WHERE l.id = ANY (@ids::bigint[])
+ ORDER BY l.id, m.job_id, m.channel_id;
+
+-- name: LeaseLock :one
+-- Locks a lease that has expired, or with @orphan one of @relay (leases_pkey). No row:
+-- it is gone, it lives, or somebody else is at it.
+SELECT l.id FROM belfry.leases l
+ WHERE l.id = @id AND (l.expires_at <= clock_timestamp() OR @orphan AND l.relay = @relay)
+   FOR UPDATE SKIP LOCKED;
+
+-- name: LeaseMessagesLock :many
+-- Locks what is PROCESSING under a lease, in key order, and says of each whether it was
+-- handed to a provider. Locked ones are passed over.
+SELECT m.job_id, m.channel_id,
+       (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
+                                     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)
+                                     WHERE h.lease_id = @id)
+  FROM (SELECT u.job_id, u.channel_id
+          FROM belfry.leases l
+         CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+         WHERE l.id = @id
+         ORDER BY u.job_id, u.channel_id) k
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id FROM belfry.messages m
+                      WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.lease_id = @id AND m.status = 'PROCESSING'
+                        FOR UPDATE SKIP LOCKED) m;
+
+-- name: LeaseLeft :one
+-- How many messages are still PROCESSING under a lease; 0 when it has ended.
+SELECT count(*)
+  FROM belfry.leases l
+ CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+ CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x
+ WHERE l.id = @id;
+
+-- name: HandoversSweep :exec
+-- Deletes handovers of leases that are gone, up to @id: a relay that had lost its lease
+-- wrote them (handovers_lease_idx).
+DELETE FROM belfry.handovers h
+ WHERE h.lease_id <= @id AND NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
+
+-- name: ReceiptsDue :many
+-- Takes up to @keys messages whose receipt is to be looked for (messages_receipt_idx),
+-- so that nobody else does for @seconds, with what is recorded of their acceptance
+-- (attempts_message_idx). By ctid as MessageClaim.
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE belfry.messages m
+       SET next_attempt_at = statement_timestamp() + make_interval(secs => @seconds)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason, m.receipt
+)
+SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reason, ''),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       coalesce(CASE WHEN t.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = t.job_id)
+                     ELSE (SELECT v.route FROM belfry.activities v WHERE v.id = t.job_id) END, '{}'),
+       t.receipt, coalesce(a.medium, ''), coalesce(a.sender, ''), coalesce(extract(epoch FROM clock_timestamp() - a.at), 0)::double precision
+  FROM taken t
+  LEFT JOIN LATERAL (SELECT a.medium, a.sender, a.at FROM belfry.attempts a
+                      WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome = 'accepted'
+                      ORDER BY a.id DESC LIMIT 1) a ON true
+ ORDER BY t.job_id, t.channel_id;
+
+-- name: JobLockUndelivered :exec
+-- Locks a job at rest that is not known to be delivered, so that a redrive of its
+-- messages, which writes its row too, is before or after (jobs_pkey).
+SELECT j.id FROM belfry.jobs j
+ WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+   FOR NO KEY UPDATE;
+
+-- name: JobMarkDelivered :exec
+-- Marks a job at rest delivered that has nothing left to send: no message due or later
+-- (messages_due_idx), none in a relay's hands (every lease), no receipt awaited
+-- (messages_receipt_idx). Zero rows: there is something left.
+UPDATE belfry.jobs j
+   SET delivered_at = clock_timestamp()
+ WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
+   AND NOT EXISTS (SELECT FROM belfry.leases l WHERE @id = ANY (l.job_ids))
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.job_id = @id);
+
+-- name: RelayBeat :many
+-- Renews a relay's heartbeat and tells for each of its senders how many relays with it
+-- beat within @seconds, itself included. Relays not heard of for an hour are forgotten.
+WITH beat AS (
+    INSERT INTO belfry.relays (name, senders, in_hand) VALUES (@relay, @senders, @in_hand)
+        ON CONFLICT (name) DO UPDATE SET heartbeat_at = clock_timestamp(), senders = excluded.senders, in_hand = excluded.in_hand
+), gone AS (
+    DELETE FROM belfry.relays r
+     WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
+                                WHERE k.heartbeat_at < clock_timestamp() - interval '1 hour' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
+)
+SELECT s.name, 1 + (SELECT count(*) FROM belfry.relays r
+                     WHERE r.name <> @relay AND s.name = ANY (r.senders)
+                       AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds))
+  FROM unnest(@senders::text[]) s(name);
+
+-- name: RelayLeave :exec
+-- Forgets a relay that ends.
+DELETE FROM belfry.relays r WHERE r.name = @relay;
+
+-- name: SenderOverrides :many
+-- What operators set about senders.
+SELECT s.name, s.rate_per_second, s.concurrency, s.paused_at IS NOT NULL, s.pause_reason
+  FROM belfry.senders s
+ ORDER BY s.name;
+
+-- name: InstallationID :one
+-- The name of this database among others that use the same providers.
+SELECT i.id FROM belfry.installation i;
+
+-- Dead letters: operators' acts on messages that gave up.
+
+-- name: DeadList :many
+-- A page of dead letters, highest keys first: of the @keys below (@before_job_id,
+-- @before_channel_id) and above (@low_job_id, @low_channel_id) those that match
+-- (messages_dead_idx). A NULL filter matches everything. Every row begins with the
+-- lowest key looked at; where none matched there is one row, its rest NULL. No row:
+-- there is nothing left.
+WITH looked AS MATERIALIZED (
+    SELECT m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.status = 'DEAD'
+       AND (m.job_id, m.channel_id) < (@before_job_id::bigint, @before_channel_id::bigint)
+       AND (m.job_id, m.channel_id) > (@low_job_id::bigint, @low_channel_id::bigint)
+     ORDER BY m.job_id DESC, m.channel_id DESC
+     LIMIT @keys
+), matched AS MATERIALIZED (
+    SELECT d.*
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.step, v.medium, v.reason, v.attempts, v.crashes, v.error, v.dead_at, v.held, v.kept
+                           FROM belfry.dead_letters v
+                          WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+     WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
+       AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+)
+SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.medium, d.reason, d.attempts, d.crashes, d.error, d.dead_at, d.held, coalesce(d.kept, '')
+  FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id, l.channel_id LIMIT 1) e
+  LEFT JOIN matched d ON true
+ ORDER BY d.job_id DESC, d.channel_id DESC
+ LIMIT @limit;
+
+-- name: DeadStep :many
+-- One step through the dead letters: of the @keys after (@after_job_id,
+-- @after_channel_id), up to and including (@high_job_id, @high_channel_id), those that
+-- match, in key order (messages_dead_idx). Filters as in DeadList. Every row begins
+-- with the highest key looked at; where none matched there is one row, its rest NULL.
+-- No row: there is nothing left.
+WITH looked AS MATERIALIZED (
+    SELECT m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.status = 'DEAD'
+       AND (m.job_id, m.channel_id) > (@after_job_id::bigint, @after_channel_id::bigint)
+       AND (m.job_id, m.channel_id) <= (@high_job_id::bigint, @high_channel_id::bigint)
+     ORDER BY m.job_id, m.channel_id
+     LIMIT @keys
+), matched AS MATERIALIZED (
+    SELECT d.*
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.medium, v.reason, v.dead_at, v.held, v.kept
+                           FROM belfry.dead_letters v
+                          WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+     WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
+       AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+)
+SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.held, coalesce(d.kept, ''),
+       (SELECT j.recalled_at FROM belfry.jobs j WHERE j.id = d.job_id)
+  FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id DESC, l.channel_id DESC LIMIT 1) e
+  LEFT JOIN matched d ON true
+ ORDER BY d.job_id, d.channel_id;
+
+-- name: DeadRedrive :many
+-- Returns dead letters to the queue: those of @job_ids and @channel_ids, which are in
+-- the order of their keys, that are still DEAD become PENDING and due now
+-- (messages_pkey), at the step they died at with @same_step, else at the first.
+-- Returns the keys of those it changed.
+WITH locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
+                            FOR UPDATE) k
+)
+UPDATE belfry.messages m
+   SET status = 'PENDING', reason = 'redriven', step = CASE WHEN @same_step::boolean THEN m.step ELSE 0 END,
+       attempts = 0, crashes = 0, lease_id = NULL, receipt = NULL, next_attempt_at = statement_timestamp()
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
+RETURNING m.job_id, m.channel_id;
+
+-- name: DeadDiscard :many
+-- Discards dead letters: as DeadRedrive, but they become CANCELLED.
+WITH locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
+                            FOR UPDATE) k
+)
+UPDATE belfry.messages m
+   SET status = 'CANCELLED', reason = 'discarded'
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
+RETURNING m.job_id, m.channel_id;
+
+-- name: DeadUndeliver :exec
+-- Says that jobs have messages to send again, as the last thing about them in the step
+-- of a redrive: their rows are locked in id order, and always written, so that a relay
+-- that is just about to call one delivered looks again. Fewer rows than @ids: one was
+-- recalled, or is deleted by retention, since the step looked; take the step again.
+WITH locked AS MATERIALIZED (
+    SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (@ids::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
+)
+UPDATE belfry.jobs j
+   SET delivered_at = NULL
+  FROM locked l
+  JOIN unnest(@ids::bigint[], @recalls::timestamptz[]) s (id, recalled_at) ON s.id = l.id
+ WHERE j.id = l.id AND j.retention_at IS NULL AND j.recalled_at IS NOT DISTINCT FROM s.recalled_at;
+
+-- name: DeadRecord :one
+-- The event of a redrive or a discard, in the transaction of the first step that
+-- changes something. @name is the one job that the filter names, or ''.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+VALUES ('dead_letter', @name, @kind, coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'filter', @filter::jsonb, 'before', @before::jsonb, 'after', @after::jsonb))
+RETURNING id;
+
+-- name: DeadRecordMore :exec
+-- Adds a later step of the same act to its event, in the step's transaction. Zero
+-- rows: retention has deleted the event, begin another.
+UPDATE belfry.events e
+   SET detail = e.detail || jsonb_build_object('before', @before::jsonb, 'after', @after::jsonb)
+ WHERE e.id = @id;
+
+-- name: MessageShow :one
+-- One message in whatever status, with what its job or activity says of it
+-- (messages_pkey). No row: no such message.
+SELECT m.job_id, m.channel_id, m.status, m.step, coalesce(j.route, t.route, '{}') AS route,
+       coalesce(j.category, t.category, '') AS category, coalesce(j.title, t.title, '') AS title,
+       m.attempts, m.crashes, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, coalesce(m.receipt, '') AS receipt,
+       m.next_attempt_at, m.sent_at, m.recalled_at, d.dead_at,
+       coalesce(j.status = 'ABORTED', false) AND m.status IN ('PENDING', 'QUEUED', 'DEAD') AS held, coalesce(d.kept, '') AS kept
+  FROM belfry.messages m
+  LEFT JOIN belfry.jobs j ON j.id = m.job_id
+  LEFT JOIN belfry.activities t ON t.id = m.job_id
+  LEFT JOIN LATERAL (SELECT v.dead_at, v.kept FROM belfry.dead_letters v
+                      WHERE v.job_id = @job_id AND v.channel_id = @channel_id LIMIT 1) d ON true
+ WHERE m.job_id = @job_id AND m.channel_id = @channel_id;
+
+-- name: AttemptList :many
+-- The newest @limit entries of a message's record, oldest first (attempts_message_idx).
+SELECT k.step, k.attempt, k.medium, k.sender, k.outcome, k.reason, k.code, k.error, k.at
+  FROM (SELECT a.id, a.step, a.attempt, a.medium, a.sender, a.outcome, a.reason, a.code, a.error, a.at
+          FROM belfry.attempts a
+         WHERE a.job_id = @job_id AND a.channel_id = @channel_id
+         ORDER BY a.id DESC
+         LIMIT @limit) k
+ ORDER BY k.id;
+
+-- name: DeadSubjectExists :one
+-- Whether a filter's job or activity and its medium exist, and the media there are. A
+-- NULL filter exists.
+SELECT @job_id::bigint IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id) OR EXISTS (SELECT FROM belfry.activities t WHERE t.id = @job_id),
+       @medium::text IS NULL OR EXISTS (SELECT FROM belfry.media k WHERE k.name = @medium),
+       (SELECT coalesce(string_agg(k.name, ', ' ORDER BY k.name), 'none') FROM belfry.media k);
+
+-- Operators' acts on senders.
+
+-- name: SenderStates :many
+-- The senders of relays that beat within @seconds, and those that an operator has said
+-- something about, by name; @name narrows to one, which is told of whether known or not.
+SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
+       (SELECT count(*) FROM belfry.relays r
+         WHERE n.name = ANY (r.senders) AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)) AS relays
+  FROM (SELECT k.name FROM belfry.senders k
+         WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
+        UNION
+        SELECT u.name FROM belfry.relays r CROSS JOIN LATERAL unnest(r.senders) u(name)
+         WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+        UNION
+        SELECT @name::text WHERE @name <> '') n
+  LEFT JOIN belfry.senders s ON s.name = n.name
+ WHERE @name = '' OR n.name = @name
+ ORDER BY n.name;
+
+-- name: RelayStates :many
+-- The relays that have a heartbeat, by name, and which of them live: beat within
+-- @seconds.
+SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.in_hand,
+       r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) AS live
+  FROM belfry.relays r
+ ORDER BY r.name;
+
+-- name: SenderSet :exec
+-- What an operator says of a sender instead of the configuration: of the rate with
+-- @rate, of the concurrency with @slots; NULL takes it back to the configuration's.
+-- senders_validate checks, senders_record writes the event.
+INSERT INTO belfry.senders AS s (name, rate_per_second, concurrency)
+VALUES (@name, @rate_per_second, @concurrency)
+    ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
+       SET rate_per_second = CASE WHEN @rate::boolean THEN excluded.rate_per_second ELSE s.rate_per_second END,
+           concurrency = CASE WHEN @slots::boolean THEN excluded.concurrency ELSE s.concurrency END;
+
+-- name: SenderPause :exec
+-- Pauses a sender. Zero rows: it is paused already, and stays as it is.
+INSERT INTO belfry.senders AS s (name, paused_at, paused_by, pause_reason)
+VALUES (@name, clock_timestamp(), coalesce(nullif(@actor, ''), session_user), @reason)
+    ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
+       SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+     WHERE s.paused_at IS NULL;
+
+-- name: SenderResume :exec
+-- Opens a paused sender. Zero rows: it is open.
+UPDATE belfry.senders s SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE s.name = @name AND s.paused_at IS NOT NULL;

@@ -27,6 +27,9 @@ const (
 	ReasonMissing       Reason = "missing"
 )
 
+// ReasonReceipt is what a message that is being sent may wait for.
+const ReasonReceipt Reason = "receipt" // the provider's, which comes later
+
 // Marks are counted beside another reason.
 const (
 	ReasonLeftSince      Reason = "left_since"
@@ -45,8 +48,8 @@ var texts = []struct {
 	{ReasonSending, "is being sent the message"},
 	{ReasonWaiting, "has a message that is still to be sent"},
 	{ReasonHeld, "has a message that is held because the job is aborted"},
-	{ReasonCancelled, "had a message that was recalled before it was sent"},
-	{ReasonDead, "has a message that could not be sent"},
+	{ReasonCancelled, "has a message that is not sent"},
+	{ReasonDead, "has a message that could not be sent: a dead letter"},
 	{ReasonSkipped, "was skipped because the row could not be written"},
 	{ReasonInactive, "is in the audience but not active: opted out"},
 	{ReasonOutOfAudience, "is not in the audience"},
@@ -56,6 +59,98 @@ var texts = []struct {
 	{ReasonMissing, "was in the audience all the time and has no row: a fault"},
 	{ReasonLeftSince, "of those with a row: would not be in the audience now"},
 	{ReasonChannelDeleted, "of those with a row or skipped: the channel is gone"},
+}
+
+// whys says to people why a message is dead or cancelled, and what one waits for that
+// is still to be sent or being sent, in the order of a report.
+var whys = []struct {
+	of, why Reason
+	text    string
+}{
+	{ReasonSending, ReasonReceipt, "the provider has taken it, and its receipt is awaited"},
+	{ReasonWaiting, ReasonRetry, "it waits for the next attempt"},
+	{ReasonWaiting, ReasonFailover, "it waits for its first attempt by the next medium"},
+	{ReasonWaiting, ReasonRedriven, "an operator returned it to the queue"},
+	{ReasonWaiting, ReasonQuietHours, "it waits for the end of the channel's quiet hours"},
+	{ReasonWaiting, ReasonCapped, "it waits for others in hand that may fill the category's cap"},
+	{ReasonWaiting, ReasonBreakerOpen, "it waits for the provider to recover"},
+	{ReasonWaiting, ReasonSenderBusy, "it waits for its turn within the sender's rate"},
+	{ReasonWaiting, ReasonSenderPaused, "an operator paused the sender"},
+	{ReasonWaiting, ReasonNoSender, "no relay has a sender for the medium"},
+	{ReasonCancelled, ReasonRecalled, "it was recalled"},
+	{ReasonCancelled, ReasonOptedOut, "the channel does not want it, or is not active"},
+	{ReasonCancelled, ReasonCapped, "the category's cap was reached"},
+	{ReasonCancelled, ReasonDiscarded, "it died, and an operator discarded it"},
+	{ReasonDead, ReasonPermanent, "the provider refused it for good"},
+	{ReasonDead, ReasonInvalidAddress, "the provider does not know the address"},
+	{ReasonDead, ReasonExhausted, "the last medium failed as often as it may"},
+	{ReasonDead, ReasonUnknown, "as exhausted, and an attempt may have been accepted"},
+	{ReasonDead, ReasonCrashed, "relays died sending it"},
+	{ReasonDead, ReasonNoAddress, "the channel has no address for any medium of the route"},
+	{ReasonDead, ReasonBadContent, "its content cannot be made"},
+}
+
+// Whys lists why a channel's message is what r says, in the order of a report. What a
+// held message waits for is as for one that is still to be sent.
+func Whys(r Reason) (list []Reason) {
+	if r == ReasonHeld {
+		r = ReasonWaiting
+	}
+	for _, w := range whys {
+		if w.of == r {
+			list = append(list, w.why)
+		}
+	}
+	return list
+}
+
+// WhyText says why a channel's message is what r says; "" without a why.
+func WhyText(r, why Reason) string {
+	if r == ReasonHeld {
+		r = ReasonWaiting
+	}
+	for _, w := range whys {
+		if w.of == r && w.why == why {
+			return w.text
+		}
+	}
+	return string(why)
+}
+
+// reasonOf is what a message's row says of its channel, and why. awaited tells that a
+// receipt is awaited.
+func reasonOf(status Status, reason Reason, awaited, aborted bool) (r, why Reason) {
+	switch status {
+	case Pending, Queued:
+		if aborted {
+			return ReasonHeld, reason
+		}
+		return ReasonWaiting, reason
+	case Processing:
+		if awaited {
+			return ReasonSending, ReasonReceipt
+		}
+		return ReasonSending, ""
+	case Dead:
+		return ReasonDead, reason
+	case Cancelled:
+		return ReasonCancelled, reason
+	case Sent:
+	}
+	return ReasonSent, ""
+}
+
+// Tally counts messages by what has become of them, and by why.
+type Tally map[Reason]map[Reason]int64
+
+func (t Tally) add(r, why Reason, n int64) {
+	if why == "" {
+		return
+	}
+	if t[r] == nil {
+		t[r] = make(map[Reason]int64)
+	}
+	t[r][why] += n
 }
 
 // Reasons lists every reason in the order of a report, marks last.

@@ -106,7 +106,7 @@ func (r *recall) begin(ctx context.Context, jobID int64) error {
 
 // record writes the event: the trigger does when recalled_at changes.
 func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, queries.SQL("RecallAct"), pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
+	if _, err := tx.Exec(ctx, queries.SQL("OperatorAct"), pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
 		return err
 	}
 	return r.guard(tx.Exec(ctx, queries.SQL("RecallRecord"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence}))

@@ -145,7 +145,7 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	id := b.rest(t, outbox.TypePush, 100, job.Processed)
 	relay, err := b.db.Pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = relay.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', owner = 'relay', lease_expires_at = now() + interval '1 minute'
+	_, err = relay.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1
 		WHERE job_id = $1 AND channel_id = 7`, id)
 	require.NoError(t, err)
 	type result struct {
@@ -168,7 +168,7 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	require.ErrorAs(t, err, &pg, "a recalled message never becomes due again")
 	require.Equal(t, "messages_recalled_check", pg.ConstraintName)
 	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
-	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED' WHERE job_id = $1 AND channel_id = 7`, id)
+	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
 }
 
 // Whenever a recall ends, by cancellation or because its connections are killed, the

@@ -9,7 +9,8 @@ import (
 // Retention sets how long what belfry has written is kept. Zero keeps for ever.
 type Retention struct {
 	// Notifications and Messages are how long a job's rows are kept after it is at
-	// rest. In an inbox, a notification that is deleted is gone.
+	// rest. In an inbox, a notification that is deleted is gone. An activity is kept as
+	// long as Messages after its message is final; its idempotency key goes with it.
 	Notifications time.Duration `mapstructure:"notifications"`
 	Messages      time.Duration `mapstructure:"messages"`
 	// Jobs is how long a job's own row, with its events, skips and revisions, is kept

@@ -86,8 +86,12 @@ func textOf(n int) string { return strconv.Itoa(n) }
 
 // states sets the statuses of the messages 1, 2, 3 … of a job, in turn.
 func (b *bundle) states(t require.TestingT, id int64, statuses ...string) {
-	b.exec(t, `UPDATE belfry.messages SET status = ($2::text[])[1 + (channel_id - 1) % cardinality($2::text[])] WHERE job_id = $1`, id, statuses)
-	b.exec(t, `UPDATE belfry.messages SET owner = 'relay', lease_expires_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PROCESSING'`, id)
+	lease := one[int64](t, b, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
+		SELECT 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 RETURNING id`, id)
+	b.exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint END,
+			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
+		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s
+		 WHERE m.job_id = $1 AND m.channel_id = s.channel_id`, id, statuses, lease)
 }
 
 // statuses counts a job's messages by status.

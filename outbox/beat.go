@@ -1,0 +1,58 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Beat says that this relay lives, which senders it has and how many messages it
+// holds, and returns for each of its senders how many relays with it live, this one
+// included. It is to come about every second: a relay that has not beaten for a third
+// of the lease time counts as dead.
+func (l *Ledger) Beat(ctx context.Context, senders []string, inHand int) (map[string]int, error) {
+	if senders == nil {
+		senders = []string{}
+	}
+	live := make(map[string]int, len(senders))
+	_, err := list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
+		"relay": l.relay, "senders": senders, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
+	}, func(row pgx.CollectableRow) (n int, err error) {
+		var sender string
+		err = row.Scan(&sender, &n)
+		live[sender] = n
+		return n, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return live, nil
+}
+
+// Farewell forgets this relay: it has ended.
+func (l *Ledger) Farewell(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	if _, err := l.pool.Exec(ctx, queries.SQL("RelayLeave"), pgx.StrictNamedArgs{"relay": l.relay}); err != nil {
+		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))
+	}
+	return nil
+}
+
+// SenderOverride is what an operator has set about a sender while relays run.
+type SenderOverride struct {
+	Name          string
+	RatePerSecond *float64 // nil: the configuration's
+	Concurrency   *int     // nil: the configuration's
+	Paused        bool
+	PauseReason   string
+}
+
+// Overrides lists what operators have set, by the names of senders.
+func (l *Ledger) Overrides(ctx context.Context) ([]SenderOverride, error) {
+	return list(ctx, l, "read what is set about senders", queries.SQL("SenderOverrides"), nil, func(row pgx.CollectableRow) (o SenderOverride, err error) {
+		err = row.Scan(&o.Name, &o.RatePerSecond, &o.Concurrency, &o.Paused, &o.PauseReason)
+		return o, err
+	})
+}

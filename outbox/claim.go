@@ -1,0 +1,64 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Position is how far claims of one job have come. The zero value is the beginning.
+type Position struct {
+	DueAt     time.Time
+	ChannelID int64
+}
+
+// ClaimJob takes up to limit due messages of one job that come after a position, in
+// the order of their due time and channel, under one new lease. next is the position
+// of the last one, or after when there is none.
+//
+// A claim costs by what it takes, not by what was taken before it. What becomes due
+// behind a position, because it was returned as it was or written by a transaction
+// that ended late, is found by a claim from the beginning. That one steps over
+// everything that was taken since the last vacuum: it is to be rare.
+func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int) (claimed []Claimed, next Position, err error) {
+	next = after
+	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.SQL("MessageClaim"), limit, pgx.StrictNamedArgs{
+		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID,
+	}, func(dueAt time.Time, c Claimed) { next = Position{dueAt, c.ChannelID} })
+	if err != nil {
+		return nil, after, err
+	}
+	return claimed, next, nil
+}
+
+// ClaimActivities takes up to limit due messages of activities, in the order of their
+// due time, under one new lease: those due at since or later, all when it is zero.
+// next is the due time of the last one, or since when there is none. An activity may
+// become visible later than it is due, so that since is to lag behind next by as long
+// as the service's transactions take, and to be zero from time to time (see ClaimJob).
+func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int) (claimed []Claimed, next time.Time, err error) {
+	next = since
+	claimed, err = l.claim(ctx, "claim messages of activities", queries.SQL("ActivityClaim"), limit, pgx.StrictNamedArgs{"since": since},
+		func(dueAt time.Time, _ Claimed) { next = dueAt })
+	if err != nil {
+		return nil, since, err
+	}
+	return claimed, next, nil
+}
+
+func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs, each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
+	if limit < 1 || limit > MaxBatch {
+		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed are 1 to %d", what, limit, MaxBatch)
+	}
+	args["relay"], args["seconds"], args["keys"] = l.relay, l.leaseTime.Seconds(), limit
+	return take(ctx, l, what, statement, args, func(row pgx.CollectableRow) (c Claimed, err error) {
+		var dueAt time.Time
+		err = row.Scan(&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt)
+		if err == nil {
+			each(dueAt, c)
+		}
+		return c, err
+	})
+}

@@ -1,0 +1,305 @@
+package outbox_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// channelsOf are the channels of messages, in order.
+func channelsOf(claimed []outbox.Claimed) (ids []int64) {
+	for _, c := range claimed {
+		ids = append(ids, c.ChannelID)
+	}
+	return ids
+}
+
+// I6, I10: a claim takes what is due of one job that is not ABORTED, and nothing else.
+func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	done := b.rest(t, outbox.TypePush, 30, job.Processed)
+	other := b.rest(t, outbox.TypePush, 3, job.Processed)
+	aborted := b.rest(t, outbox.TypePush, 5, job.Aborted)
+	b.states(t, done, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 7`)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 hour' WHERE channel_id = 19`)
+	b.exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 13`)
+	b.exec(t, `UPDATE belfry.messages SET step = 1, attempts = 0, reason = 'failover' WHERE channel_id = 25`)
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 13, 0, 1, 'push', 'unknown'), ($1, 25, 0, 1, 'push', 'permanent')`, done)
+
+	claimed := claim(t, l, done, 100)
+	lease := one[int64](t, b, `SELECT max(id) FROM belfry.leases WHERE relay = 'r1'`)
+	key := func(channel int64) outbox.Key { return outbox.Key{JobID: done, ChannelID: channel} }
+	require.Equal(t, []outbox.Claimed{
+		{Key: key(19), LeaseID: lease},
+		{Key: key(1), LeaseID: lease},
+		{Key: key(13), LeaseID: lease, Step: 1, Attempts: 2, Crashes: 1, Reason: outbox.ReasonRetry, Ambiguous: true},
+		{Key: key(25), LeaseID: lease, Step: 1, Reason: outbox.ReasonFailover},
+	}, claimed)
+	require.Equal(t, map[string]int{"PENDING": 1, "QUEUED": 5, "PROCESSING": 9, "SENT": 5, "DEAD": 5, "CANCELLED": 5}, b.statuses(t, done))
+	require.True(t, one[bool](t, b, `SELECT relay = 'r1' AND expires_at > now() + interval '50 seconds' AND channel_ids @> '{1,13,19,25}' FROM belfry.leases WHERE id = $1`, lease))
+	require.Equal(t, map[string]int{"PENDING": 3}, b.statuses(t, other))
+
+	require.Empty(t, claim(t, l, done, 100))
+	require.Empty(t, claim(t, l, aborted, 100))
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
+	require.Empty(t, claim(t, l, 1000000, 100), "of no job")
+	_, err := b.jobs.Resume(t.Context(), aborted, job.Act{})
+	require.NoError(t, err)
+	require.Len(t, claim(t, l, aborted, 100), 5)
+	_, _, err = l.ClaimJob(t.Context(), done, outbox.Position{}, 0)
+	require.ErrorContains(t, err, "0 messages are not allowed; allowed are 1 to 1000")
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "nothing claimed, no lease")
+}
+
+// A claim waits for nobody: what another is just claiming is passed over, and found from
+// the beginning when he did not take it. I6: an abort goes through beside it.
+func TestClaimJob_PassesOverWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	b.activitiesFor(t, 10)
+	other, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), `SELECT FROM belfry.messages WHERE channel_id IN (3, 4, 8) FOR UPDATE`)
+	require.NoError(t, err)
+	claimed, next, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 5)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2, 5, 6, 7}, channelsOf(claimed))
+	require.ElementsMatch(t, []int64{1, 2, 5, 6, 7, 9, 10}, channelsOf(claimActivities(t, l, 10)))
+	b.exec(t, `UPDATE belfry.jobs SET title = title WHERE id = $1`, id)
+	require.NoError(t, other.Rollback(t.Context()))
+	claimed, _, err = l.ClaimJob(t.Context(), id, next, 5)
+	require.NoError(t, err)
+	require.Equal(t, []int64{8, 9, 10}, channelsOf(claimed))
+	require.Equal(t, []int64{3, 4}, channelsOf(claim(t, l, id, 10)))
+	require.Len(t, claimActivities(t, l, 10), 3)
+}
+
+// Claims go on where the last one ended. What becomes due later is ahead of them; what
+// comes back as it was is behind, and found from the beginning.
+func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 40, job.Processed)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = date_trunc('hour', now()) - make_interval(mins => (channel_id % 4)::int)`)
+	var position outbox.Position
+	var first []outbox.Claimed
+	var seen []int64
+	for len(seen) < 40 {
+		claimed, next, err := l.ClaimJob(ctx, id, position, 7)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(claimed), 7)
+		if first == nil {
+			first = claimed
+		}
+		seen, position = append(seen, channelsOf(claimed)...), next
+	}
+	var want []int64
+	for _, rest := range []int64{3, 2, 1, 0} {
+		for channel := int64(1); channel <= 40; channel++ {
+			if channel%4 == rest {
+				want = append(want, channel)
+			}
+		}
+	}
+	require.Equal(t, want, seen)
+
+	retry := first[0]
+	settlements := each(first[1:], outbox.Release)
+	settlements = append(settlements, outbox.Settlement{Claimed: retry, To: outbox.Pending, Reason: outbox.ReasonRetry, NextAttempts: 1})
+	_, err := l.Settle(ctx, settlements, nil)
+	require.NoError(t, err)
+	claimed, _, err := l.ClaimJob(ctx, id, position, 100)
+	require.NoError(t, err)
+	require.Equal(t, []int64{retry.ChannelID}, channelsOf(claimed))
+	require.Equal(t, channelsOf(first[1:]), channelsOf(claim(t, l, id, 100)))
+}
+
+// I8: however many relays claim, each message is one's.
+func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.rest(t, outbox.TypePush, 3000, job.Processed)
+	activities := b.activitiesFor(t, 600)
+	var mu sync.Mutex
+	owners := make(map[outbox.Key]int64)
+	var wg sync.WaitGroup
+	for _, relay := range []string{"r1", "r2", "r3"} {
+		l := b.ledger(relay)
+		take := func(claimed []outbox.Claimed, err error) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range claimed {
+				if _, twice := owners[c.Key]; twice {
+					err = context.Canceled
+				}
+				owners[c.Key] = c.LeaseID
+			}
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+			return len(claimed) > 0
+		}
+		wg.Go(func() {
+			for more := true; more; {
+				claimed, _, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 50)
+				more = take(claimed, err)
+			}
+			for more := true; more; {
+				claimed, _, err := l.ClaimActivities(t.Context(), time.Time{}, 20)
+				more = take(claimed, err)
+			}
+		})
+	}
+	wg.Wait()
+	// A claim may come back short while another is at the same rows, so the rest is taken now.
+	for _, c := range append(claim(t, b.ledger("r4"), id, 1000), claimActivities(t, b.ledger("r4"), 1000)...) {
+		owners[c.Key] = c.LeaseID
+	}
+	require.Len(t, owners, 3000+len(activities))
+	for key, lease := range owners {
+		require.Equal(t, lease, one[int64](t, b, `SELECT lease_id FROM belfry.messages WHERE job_id = $1 AND channel_id = $2`, key.JobID, key.ChannelID))
+		if key.ChannelID > 100 {
+			break // enough
+		}
+	}
+}
+
+// activitiesFor enqueues one activity each for the channels 1 to n, and returns their
+// ids in that order.
+func (b *bundle) activitiesFor(t require.TestingT, n int) []int64 {
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios' FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
+	return one[[]int64](t, b, `WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
+		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
+}
+
+func claimActivities(t require.TestingT, l *outbox.Ledger, n int) []outbox.Claimed {
+	claimed, _, err := l.ClaimActivities(context.Background(), time.Time{}, n)
+	require.NoError(t, err)
+	return claimed
+}
+
+func TestClaimActivities_GoesByTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	b.rest(t, outbox.TypePush, 10, job.Processed)
+	ids := b.activitiesFor(t, 6)
+	base := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for i, minutes := range []int{3, 1, 2, 120, 0, 2} {
+		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
+	}
+	claimed, next, err := l.ClaimActivities(t.Context(), base.Add(time.Minute), 2)
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 6}, channelsOf(claimed))
+	require.Equal(t, ids[1], claimed[0].JobID)
+	require.True(t, next.Equal(base.Add(2*time.Minute)))
+	claimed, next, err = l.ClaimActivities(t.Context(), next, 10)
+	require.NoError(t, err)
+	require.Equal(t, []int64{3, 1}, channelsOf(claimed))
+	claimed, after, err := l.ClaimActivities(t.Context(), next, 10)
+	require.NoError(t, err)
+	require.Empty(t, claimed)
+	require.Equal(t, next, after)
+	require.Equal(t, []int64{5}, channelsOf(claimActivities(t, l, 10)), "behind")
+	require.Equal(t, "PENDING", one[string](t, b, `SELECT status FROM belfry.messages WHERE job_id = $1`, ids[3]), "due later")
+}
+
+// The look right before the call says what the one rule says (view sendable_messages),
+// and to the owner only (I6, I8).
+func TestLook_SaysWhatTheRuleSays(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l := b.ledger("r1")
+	fine := b.rest(t, outbox.TypePush, 60, job.Processed)
+	held := b.rest(t, outbox.TypePush, 60, job.Aborted)
+	gone := int64(1000000)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
+	activity := b.activitiesFor(t, 1)[0]
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
+	leases := make(map[string]int64)
+	for name, left := range map[string]string{"live": "1 hour", "expired": "-1 second"} {
+		leases[name] = one[int64](t, b, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids) VALUES ('r1', now() + $1::interval, '{1}', '{1}') RETURNING id`, left)
+	}
+	leases["deleted"] = 77
+	var ask []outbox.Claimed
+	var want []outbox.Verdict
+	for _, id := range []int64{fine, held, gone, activity} {
+		channel := int64(0)
+		for _, status := range []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"} {
+			for _, lease := range []string{"live", "expired", "deleted"} {
+				for _, mark := range []string{"", "recalled", "receipt"} {
+					if channel++; mark != "" && (status == "PENDING" || status == "QUEUED") {
+						continue
+					}
+					b.exec(t, `UPDATE belfry.messages SET status = $3, lease_id = $4, reason = 'x', recalled_at = CASE $5 WHEN 'recalled' THEN now() END, receipt = CASE $5 WHEN 'receipt' THEN 'x' END
+						WHERE job_id = $1 AND channel_id = $2`, id, channel, status, leases[lease], mark)
+					mine := outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: channel}, LeaseID: leases[lease]}
+					others := mine
+					others.LeaseID = leases["live"] + leases["expired"] - leases[lease]
+					verdict := outbox.VerdictLost
+					if owned := status == "PROCESSING" && lease == "live" && mark != "receipt"; owned {
+						verdict = outbox.VerdictSend
+						switch {
+						case mark == "recalled":
+							verdict = outbox.VerdictRecalled
+						case id == held || id == gone:
+							verdict = outbox.VerdictHeld
+						}
+						require.Equal(t, verdict == outbox.VerdictSend,
+							one[bool](t, b, `SELECT EXISTS (SELECT FROM belfry.sendable_messages WHERE job_id = $1 AND channel_id = $2)`, id, channel))
+					}
+					ask, want = append(ask, mine, others), append(want, verdict, outbox.VerdictLost)
+				}
+			}
+		}
+	}
+	ask, want = append(ask, outbox.Claimed{Key: outbox.Key{JobID: fine, ChannelID: 5000}, LeaseID: leases["live"]}), append(want, outbox.VerdictLost)
+	got, err := l.Look(ctx, ask)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	slices.Reverse(ask)
+	slices.Reverse(want)
+	got, err = l.Look(ctx, ask)
+	require.NoError(t, err)
+	require.Equal(t, want, got, "in the order of the question")
+	got, err = l.Look(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	_, err = l.Look(ctx, make([]outbox.Claimed, outbox.MaxBatch+1))
+	require.ErrorContains(t, err, "1001 messages are not allowed")
+}
+
+// A handover is written per lease that lives; one that has expired gets none.
+func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 30, job.Processed)
+	one1, two, three := claim(t, l, id, 10), claim(t, l, id, 10), claim(t, l, id, 10)
+	b.expire(t, three[0].LeaseID)
+	require.NoError(t, l.HandOver(t.Context(), slices.Concat(one1[:5], three, two[3:])))
+	require.NoError(t, l.HandOver(t.Context(), nil))
+	require.Equal(t, []int64{1, 2, 3, 4, 5}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, one1[0].LeaseID))
+	require.Equal(t, []int64{14, 15, 16, 17, 18, 19, 20}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, two[0].LeaseID))
+	require.EqualValues(t, 2, one[int64](t, b, `SELECT count(*) FROM belfry.handovers`))
+}
+
+// expire lets a lease expire.
+func (b *bundle) expire(t require.TestingT, leases ...int64) {
+	b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp() WHERE id = ANY ($1)`, leases)
+}

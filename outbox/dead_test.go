@@ -1,0 +1,508 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// letters makes the messages 1 to n of a new job on the route push, sms dead: odd
+// channels permanent at sms, even ones crashed at push, an hour ago.
+func (b *bundle) letters(t require.TestingT, n int, status job.Status) int64 {
+	id := b.rest(t, outbox.TypePush, n, status)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`) // the route stands once a job has started
+	b.exec(t, `UPDATE belfry.jobs SET route = '{push,sms}', delivered_at = now() WHERE id = $1`, id)
+	b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+	b.kill(t, id)
+	return id
+}
+
+// kill makes all messages of a job dead, as letters does.
+func (b *bundle) kill(t require.TestingT, id int64) {
+	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', next_attempt_at = now() - interval '1 hour', step = channel_id % 2, attempts = 3, crashes = 2, lease_id = 7, last_error = 'no',
+		reason = CASE channel_id % 2 WHEN 1 THEN 'permanent' ELSE 'crashed' END WHERE job_id = $1`, id)
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error, at)
+		SELECT job_id, channel_id, step, 3, CASE step WHEN 0 THEN 'push' ELSE 'sms' END, 'main', CASE step WHEN 0 THEN 'crashed' ELSE 'permanent' END, '410', 'gone', now() - interval '1 hour'
+		  FROM belfry.messages WHERE job_id = $1 ORDER BY channel_id`, id)
+}
+
+// activity makes a dead activity message, on the route push, and returns its id.
+func (b *bundle) activity(t require.TestingT, channel int64) int64 {
+	id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, route) VALUES ($1, 'liked', '{push}') RETURNING id`, channel)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, $2, now() WHERE NOT EXISTS (SELECT FROM belfry.messages WHERE job_id = $1)`, id, channel)
+	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'no_address', next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, id)
+	return id
+}
+
+func keysOf(list []outbox.DeadLetter) (keys []outbox.Key) {
+	for _, d := range list {
+		keys = append(keys, outbox.Key{JobID: d.JobID, ChannelID: d.ChannelID})
+	}
+	return keys
+}
+
+func ago(d time.Duration) *time.Time {
+	at := time.Now().Add(-d)
+	return &at
+}
+
+func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	old := b.letters(t, 6, job.Processed)
+	late := b.letters(t, 4, job.Aborted)
+	like := b.activity(t, 3)
+	b.states(t, b.rest(t, outbox.TypePush, 6, job.Processed), "PENDING", "QUEUED", "PROCESSING", "SENT", "CANCELLED")
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
+
+	all, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 0)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Key{{late, 4}, {late, 3}, {late, 2}, {late, 1}, {old, 6}, {old, 5}, {old, 4}, {old, 3}, {old, 2}, {old, 1}, {like, 3}}, keysOf(all))
+	all[3].DeadAt = time.Time{}
+	require.Equal(t, outbox.DeadLetter{
+		JobID: late, ChannelID: 1, Category: "operator_notice", Step: 1, Medium: "sms", Reason: outbox.ReasonPermanent, Attempts: 3, Crashes: 2, Error: "no", Held: true,
+	}, all[3])
+	require.Equal(t, "push", all[10].Medium)
+	require.WithinDuration(t, time.Now().Add(-2*time.Hour), all[10].DeadAt, time.Minute)
+
+	for size := 1; size <= 12; size++ { // pages, and steps that end in the middle of one
+		var paged []outbox.DeadLetter
+		var before *outbox.Key
+		for {
+			page, err := outbox.DeadLettersIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, before, size, 1+size/2)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			require.LessOrEqual(t, len(page), size)
+			paged = append(paged, page...)
+			before = &keysOf(page)[len(page)-1]
+		}
+		require.Equal(t, keysOf(all), keysOf(paged))
+	}
+
+	three := int64(3)
+	for name, c := range map[string]struct {
+		filter outbox.DeadFilter
+		want   []outbox.Key
+	}{
+		"job":                {outbox.DeadFilter{JobID: late}, []outbox.Key{{late, 4}, {late, 3}, {late, 2}, {late, 1}}},
+		"activity":           {outbox.DeadFilter{JobID: like}, []outbox.Key{{like, 3}}},
+		"medium":             {outbox.DeadFilter{Medium: "sms"}, []outbox.Key{{late, 3}, {late, 1}, {old, 5}, {old, 3}, {old, 1}}},
+		"reason":             {outbox.DeadFilter{Reason: outbox.ReasonNoAddress}, []outbox.Key{{like, 3}}},
+		"channel":            {outbox.DeadFilter{ChannelID: &three}, []outbox.Key{{late, 3}, {old, 3}, {like, 3}}},
+		"channel of a job":   {outbox.DeadFilter{JobID: old, ChannelID: &three}, []outbox.Key{{old, 3}}},
+		"since":              {outbox.DeadFilter{JobID: old, Since: ago(90 * time.Minute), Medium: "sms"}, []outbox.Key{{old, 3}, {old, 1}}},
+		"until":              {outbox.DeadFilter{Until: ago(90 * time.Minute)}, []outbox.Key{{old, 5}, {like, 3}}},
+		"since, until":       {outbox.DeadFilter{Since: ago(150 * time.Minute), Until: ago(90 * time.Minute)}, []outbox.Key{{like, 3}}},
+		"nothing":            {outbox.DeadFilter{Medium: "email"}, nil},
+		"all that there are": {outbox.DeadFilter{JobID: late, Medium: "sms", Reason: outbox.ReasonPermanent, ChannelID: &three, Since: ago(2 * time.Hour), Until: ago(0)}, []outbox.Key{{late, 3}}},
+	} {
+		got, err := outbox.DeadLettersIn(t.Context(), b.db.Pool, c.filter, nil, 20, 2)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, keysOf(got), name)
+	}
+
+	counts, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{})
+	require.NoError(t, err)
+	require.Equal(t, []outbox.DeadCount{
+		{JobID: late, Medium: "push", Reason: outbox.ReasonCrashed, Letters: 2, Held: 2},
+		{JobID: late, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 2, Held: 2},
+		{JobID: old, Medium: "push", Reason: outbox.ReasonCrashed, Letters: 3},
+		{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 3},
+		{Medium: "push", Reason: outbox.ReasonNoAddress, Letters: 1},
+	}, counts)
+	counts, err = outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: like})
+	require.NoError(t, err)
+	require.Equal(t, []outbox.DeadCount{{JobID: like, Medium: "push", Reason: outbox.ReasonNoAddress, Letters: 1}}, counts)
+}
+
+func TestDeadLetters_RefuseAFilterOfWhatThereIsNot(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	for want, f := range map[string]outbox.DeadFilter{
+		`reason: "recalled" is not a reason of dead letters; allowed values: permanent, invalid_address, exhausted, unknown, crashed, no_address, bad_content`: {Reason: outbox.ReasonRecalled},
+		`medium: "fax" is not a medium; allowed values: alimtalk, email, push, sms, webhook`:                                                                   {Medium: "fax"},
+		"since: ": {Since: ago(time.Minute), Until: ago(time.Hour)},
+	} {
+		_, err := outbox.DeadLetters(t.Context(), b.db.Pool, f, nil, 0)
+		var bad *outbox.DeadFilterError
+		require.ErrorAs(t, err, &bad)
+		require.ErrorContains(t, err, want)
+		_, err = outbox.Redrive(t.Context(), b.db.Pool, f, outbox.DeadOptions{})
+		require.ErrorAs(t, err, &bad)
+	}
+	_, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: 17})
+	require.ErrorIs(t, err, job.ErrNotFound)
+	_, err = outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: -17}, outbox.DeadOptions{})
+	require.ErrorIs(t, err, job.ErrNotFound)
+	require.ErrorContains(t, err, "activity -17")
+}
+
+func TestShowMessage_TellsEverythingThatWasRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 2, job.Aborted)
+	m, err := outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: id, ChannelID: 1})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Dead, m.Status)
+	require.Equal(t, []string{"push", "sms"}, m.Route)
+	require.Equal(t, "told", m.Title)
+	require.NotNil(t, m.DeadAt)
+	require.True(t, m.Held)
+	require.Len(t, m.Record, 1)
+	require.Equal(t, outbox.AttemptRecord{Step: 1, Attempt: 3, Medium: "sms", Sender: "main", Outcome: outbox.OutcomePermanent, Code: "410", Error: "gone", At: m.Record[0].At}, m.Record[0])
+
+	like := b.activity(t, 9)
+	m, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: like, ChannelID: 9})
+	require.NoError(t, err)
+	require.Equal(t, "liked", m.Title)
+	require.Empty(t, m.Record)
+
+	sent := b.rest(t, outbox.TypePush, 1, job.Processed)
+	b.states(t, sent, "SENT")
+	m, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: sent, ChannelID: 1})
+	require.NoError(t, err)
+	require.Equal(t, outbox.Sent, m.Status)
+	require.Nil(t, m.DeadAt)
+	_, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: sent, ChannelID: 2})
+	require.ErrorIs(t, err, outbox.ErrNoMessage)
+}
+
+// events are the acts on dead letters, oldest first.
+func (b *bundle) deadEvents(t require.TestingT) (list []deadEvent) {
+	rows, err := b.db.Pool.Query(context.Background(), `SELECT name, kind, actor, reason, detail - 'session_user' FROM belfry.events WHERE subject = 'dead_letter' ORDER BY id`)
+	require.NoError(t, err)
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e deadEvent, err error) {
+		var detail []byte
+		if err := row.Scan(&e.name, &e.kind, &e.actor, &e.reason, &detail); err != nil {
+			return e, err
+		}
+		return e, json.Unmarshal(detail, &e)
+	})
+	require.NoError(t, err)
+	return list
+}
+
+type deadEvent struct {
+	name, kind, actor, reason string
+	Filter                    map[string]any
+	Before, After             map[string]int64
+}
+
+// The same message goes again, from the first medium and with its attempts counted
+// from none, and its job is looked through again. A repetition changes nothing, and
+// is no act.
+func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id, other := b.letters(t, 6, job.Processed), b.letters(t, 2, job.Processed)
+	like := b.activity(t, 9)
+	who := outbox.DeadOptions{Act: job.Act{Actor: "ann", Reason: "key renewed"}}
+	for range 2 {
+		done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id, Medium: "sms"}, who)
+		require.NoError(t, err)
+		if who.Observe == nil {
+			require.Equal(t, outbox.DeadDone{Looked: 3, Changed: 3}, done)
+		} else {
+			require.Equal(t, outbox.DeadDone{}, done)
+		}
+		who.Observe = func(outbox.DeadDone) {}
+	}
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND reason = 'redriven'
+		AND step = 0 AND attempts = 0 AND crashes = 0 AND lease_id IS NULL AND next_attempt_at <= now() AND next_attempt_at > now() - interval '1 minute' AND last_error = 'no'`, id))
+	require.Equal(t, map[string]int{"PENDING": 3, "DEAD": 3}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"DEAD": 2}, b.statuses(t, other))
+	require.True(t, one[bool](t, b, `SELECT delivered_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
+	require.True(t, one[bool](t, b, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, other))
+	require.Equal(t, 6, one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE job_id = $1`, id))
+	require.Equal(t, []deadEvent{{
+		strconv.FormatInt(id, 10), "redriven", "ann", "key renewed", map[string]any{"job_id": float64(id), "medium": "sms"},
+		map[string]int64{"DEAD": 3}, map[string]int64{"PENDING": 3},
+	}}, b.deadEvents(t))
+
+	b.kill(t, id)
+	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{SameMedium: true})
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 9, Changed: 9}, done)
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND step = 1 AND attempts = 0`, id))
+	require.Equal(t, map[string]int{"PENDING": 1}, b.statuses(t, like))
+	last := b.deadEvents(t)[1]
+	require.Equal(t, map[string]any{"same_medium": true}, last.Filter)
+	require.Equal(t, map[string]int64{"PENDING": 9}, last.After)
+}
+
+// What an operator took back, and what retention deletes, does not go out again. What
+// an ABORTED job held stays held (I6).
+func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	held, pruned := b.letters(t, 2, job.Aborted), b.letters(t, 3, job.Processed)
+	recalled, resumed := b.letters(t, 4, job.Aborted), b.letters(t, 5, job.Processed)
+	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
+	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
+	require.NoError(t, err)
+	b.exec(t, `UPDATE belfry.jobs SET recalled_at = now() - interval '2 hours' WHERE id = $1`, resumed) // they died after it
+	b.exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id = 5`, resumed)
+
+	counts, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{Medium: "sms"})
+	require.NoError(t, err)
+	require.Equal(t, []outbox.DeadCount{
+		{JobID: resumed, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 3, Recalled: 1},
+		{JobID: recalled, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 2, Recalled: 2},
+		{JobID: pruned, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 2, Retention: 2},
+		{JobID: held, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 1, Held: 1},
+	}, counts)
+	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 14, Changed: 6, Held: 2, Retention: 3, Recalled: 5}, done)
+	require.Equal(t, map[string]int{"PENDING": 2}, b.statuses(t, held))
+	require.Equal(t, map[string]int{"DEAD": 3}, b.statuses(t, pruned))
+	require.Equal(t, map[string]int{"DEAD": 4}, b.statuses(t, recalled))
+	require.Equal(t, map[string]int{"DEAD": 1, "PENDING": 4}, b.statuses(t, resumed))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, held))
+	require.Equal(t, map[string]int64{"PENDING": 6}, b.deadEvents(t)[0].After)
+}
+
+func TestDiscard_IsForGood(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id, recalled, pruned := b.letters(t, 4, job.Processed), b.letters(t, 2, job.Aborted), b.letters(t, 2, job.Processed)
+	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
+	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
+	require.NoError(t, err)
+	done, err := outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Act: job.Act{Actor: "ann"}, SameMedium: true})
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 8, Changed: 6, Retention: 2}, done)
+	require.Equal(t, 6, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'CANCELLED' AND reason = 'discarded'`))
+	require.True(t, one[bool](t, b, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
+	require.Equal(t, []deadEvent{{"", "discarded", "ann", "", map[string]any{}, map[string]int64{"DEAD": 6}, map[string]int64{"CANCELLED": 6}}}, b.deadEvents(t))
+	done, err = outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 2, Retention: 2}, done)
+}
+
+// I13, I14: it goes in steps; cut short, what is committed counts, in the event as
+// well, and a repetition goes on.
+func TestRedrive_GoesOnWhereItWasCutShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 20, job.Processed)
+	ctx, cancel := context.WithCancel(t.Context())
+	steps := 0
+	done, err := outbox.RedriveIn(ctx, b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
+		if steps++; steps == 3 {
+			cancel()
+		}
+	}}, 4)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, outbox.DeadDone{Looked: 12, Changed: 12}, done)
+	require.Equal(t, map[string]int{"PENDING": 12, "DEAD": 8}, b.statuses(t, id))
+	require.Equal(t, map[string]int64{"PENDING": 12}, b.deadEvents(t)[0].After)
+
+	// Retention may take the event of an act that lasts.
+	steps = 0
+	done, err = outbox.RedriveIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
+		if steps++; steps == 1 {
+			b.exec(t, `DELETE FROM belfry.events`)
+		}
+	}}, 5)
+	require.NoError(t, err)
+	require.EqualValues(t, 8, done.Changed)
+	require.Equal(t, map[string]int64{"DEAD": 3}, b.deadEvents(t)[0].Before)
+}
+
+// A job that is recalled while a step waits for its row was recalled first: nothing of
+// it goes out again.
+func TestRedrive_SeesARecallThatCameBetween(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 3, job.Processed)
+	operator, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = operator.Exec(t.Context(), `UPDATE belfry.jobs SET recalled_at = clock_timestamp() WHERE id = $1`, id)
+	require.NoError(t, err)
+	var done outbox.DeadDone
+	var acting sync.WaitGroup
+	acting.Go(func() {
+		done, err = outbox.Redrive(context.Background(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	})
+	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	commit := operator.Commit(t.Context())
+	acting.Wait()
+	require.NoError(t, commit)
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 3, Recalled: 3}, done)
+	require.Equal(t, map[string]int{"DEAD": 3}, b.statuses(t, id))
+	require.Empty(t, b.deadEvents(t))
+}
+
+// I14: acts side by side change every letter once, and the events' counts are those of
+// the rows changed.
+func TestRedrive_SideBySideTakesEveryLetterOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	first, second := b.letters(t, 300, job.Processed), b.letters(t, 300, job.Processed)
+	var acting sync.WaitGroup
+	results := make([]outbox.DeadDone, 4)
+	errs := make([]error, 4)
+	for i := range results {
+		acting.Go(func() {
+			act := outbox.RedriveIn
+			if i%2 == 1 {
+				act = outbox.DiscardIn
+			}
+			results[i], errs[i] = act(context.Background(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{}, 37+i)
+		})
+	}
+	acting.Wait()
+	var changed int64
+	for i, done := range results {
+		require.NoError(t, errs[i])
+		changed += done.Changed
+	}
+	require.EqualValues(t, 600, changed)
+	told := make(map[string]int64)
+	for _, e := range b.deadEvents(t) {
+		for status, n := range e.After {
+			told[status] += n
+		}
+	}
+	for status, n := range told {
+		require.EqualValues(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id IN ($1, $2) AND status = $3`, first, second, status), n)
+	}
+	require.EqualValues(t, 600, told["PENDING"]+told["CANCELLED"])
+}
+
+// Listing, counting and acting against a naive reading of the filter, on random
+// letters in random states with steps of random size.
+func TestDeadLetters_AgreeWithANaiveModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ids := []int64{b.letters(t, 0, job.Processed), b.letters(t, 0, job.Aborted), b.letters(t, 0, job.Failed)}
+	rapid.Check(t, func(t *rapid.T) {
+		type letter struct {
+			key    outbox.Key
+			medium string
+			reason outbox.Reason
+			hours  int
+			status string
+		}
+		f := outbox.DeadFilter{}
+		var world []letter
+		var all pgx.Batch
+		all.Queue(`DELETE FROM belfry.messages`)
+		for _, id := range ids {
+			for channel := range int64(rapid.IntRange(0, 12).Draw(t, "letters")) {
+				step := rapid.IntRange(0, 1).Draw(t, "step")
+				l := letter{outbox.Key{JobID: id, ChannelID: channel - 3}, []string{"push", "sms"}[step], rapid.SampledFrom(outbox.Whys(outbox.ReasonDead)).Draw(t, "reason"), rapid.IntRange(1, 9).Draw(t, "hours"), "DEAD"}
+				if rapid.IntRange(0, 4).Draw(t, "other") == 0 {
+					l.status = "SENT"
+				}
+				all.Queue(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, step, reason) VALUES ($1, $2, now() - $6 * interval '1 hour', $3, $4, $5)`,
+					id, l.key.ChannelID, l.status, step, string(l.reason), l.hours)
+				world = append(world, l)
+			}
+		}
+		require.NoError(t, b.db.Pool.SendBatch(context.Background(), &all).Close())
+		pick := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		from, to := 0, 24
+		if pick("by job") {
+			f.JobID = rapid.SampledFrom(ids).Draw(t, "job")
+		}
+		if pick("by medium") {
+			f.Medium = rapid.SampledFrom([]string{"push", "sms", "email"}).Draw(t, "medium")
+		}
+		if pick("by reason") {
+			f.Reason = rapid.SampledFrom(outbox.Whys(outbox.ReasonDead)).Draw(t, "reason")
+		}
+		if pick("by channel") {
+			channel := rapid.Int64Range(-3, 9).Draw(t, "channel")
+			f.ChannelID = &channel
+		}
+		if pick("by since") {
+			to = rapid.IntRange(1, 9).Draw(t, "since")
+			f.Since = ago(time.Duration(to)*time.Hour + 30*time.Minute)
+		}
+		if pick("by until") {
+			from = rapid.IntRange(0, to-1).Draw(t, "until")
+			f.Until = ago(time.Duration(from)*time.Hour + 30*time.Minute)
+		}
+		var want []outbox.Key
+		counts := make(map[string]int64)
+		for _, l := range world {
+			if l.status == "DEAD" && (f.JobID == 0 || l.key.JobID == f.JobID) && (f.Medium == "" || l.medium == f.Medium) && (f.Reason == "" || l.reason == f.Reason) &&
+				(f.ChannelID == nil || l.key.ChannelID == *f.ChannelID) && l.hours > from && l.hours <= to {
+				want = append(want, l.key)
+				counts[fmt.Sprint(l.key.JobID, l.medium, l.reason)]++
+			}
+		}
+		keys := rapid.IntRange(1, 15).Draw(t, "keys")
+		list, err := outbox.DeadLettersIn(context.Background(), b.db.Pool, f, nil, 100, keys)
+		require.NoError(t, err)
+		slices.Reverse(list)
+		require.Equal(t, want, keysOf(list))
+		groups, err := outbox.DeadCounts(context.Background(), b.db.Pool, f)
+		require.NoError(t, err)
+		require.Len(t, groups, len(counts))
+		for _, g := range groups {
+			require.Equal(t, counts[fmt.Sprint(g.JobID, g.Medium, g.Reason)], g.Letters)
+		}
+		done, err := outbox.RedriveIn(context.Background(), b.db.Pool, f, outbox.DeadOptions{}, keys)
+		require.NoError(t, err)
+		require.EqualValues(t, len(want), done.Changed)
+		rows, err := b.db.Pool.Query(context.Background(), `SELECT job_id, channel_id FROM belfry.messages WHERE status = 'PENDING' AND reason = 'redriven' ORDER BY 1, 2`)
+		require.NoError(t, err)
+		changed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[outbox.Key])
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, changed)
+	})
+}
+
+// Listing and acting cost what their step costs, whatever else the tables hold.
+func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 20000, job.Processed)
+	done := b.rest(t, outbox.TypePush, 60000, job.Processed)
+	b.states(t, done, "SENT", "SENT", "CANCELLED")
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
+	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
+	for _, table := range []string{"messages", "jobs", "attempts", "activities"} {
+		b.exec(t, "VACUUM (ANALYZE) belfry."+table)
+	}
+	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000}
+	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		for k, v := range filter {
+			more[k] = v
+		}
+		return more
+	}
+	var out strings.Builder
+	b.explain(t, &out, "DeadList", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0), "limit": 100}))
+	b.explain(t, &out, "DeadStep", step(pgx.StrictNamedArgs{"after_job_id": id, "after_channel_id": int64(100), "high_job_id": id, "high_channel_id": int64(1) << 60}))
+	keys := pgx.StrictNamedArgs{"job_ids": []int64{id, id}, "channel_ids": []int64{1, 2}, "same_step": false}
+	b.explain(t, &out, "DeadRedrive", keys)
+	delete(keys, "same_step")
+	b.explain(t, &out, "DeadDiscard", keys)
+	b.explain(t, &out, "DeadUndeliver", pgx.StrictNamedArgs{"ids": []int64{id}, "recalls": []*time.Time{nil}})
+	b.explain(t, &out, "MessageShow", pgx.StrictNamedArgs{"job_id": id, "channel_id": int64(1)})
+	b.explain(t, &out, "AttemptList", pgx.StrictNamedArgs{"job_id": id, "channel_id": int64(1), "limit": 1000})
+	require.NotContains(t, out.String(), "Seq Scan")
+	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+		golden(t, "explain_dead.golden", out.String())
+	}
+}

@@ -1,0 +1,68 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Verdict is what the look right before a provider's call says.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictSend     Verdict = "send"
+	VerdictHeld     Verdict = "held"     // its job is ABORTED: back to PENDING, as it was
+	VerdictRecalled Verdict = "recalled" // becomes CANCELLED
+	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
+)
+
+// HandOver records that messages are about to be handed to providers. When it has
+// returned without an error the record is durable: of the messages that a dead relay
+// had in its hands these have an unknown outcome, and no others. It may be made
+// again.
+func (l *Ledger) HandOver(ctx context.Context, messages []Claimed) error {
+	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
+		return err
+	}
+	k := keysOf(messages)
+	var b pgx.Batch
+	b.Queue(queries.SQL("HandoverRecord"), pgx.StrictNamedArgs{
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "leases": different(k.leases),
+	})
+	if err := l.atOnce(ctx, true, &b); err != nil {
+		return fmt.Errorf("hand over %d messages: %w", len(messages), err)
+	}
+	return nil
+}
+
+// Look is the look right before the call, after HandOver: one verdict per message, in
+// their order, from one snapshot. Only VerdictSend allows a call, and the call is to
+// follow at once: the message counts as handed to the provider from now on (I6).
+func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error) {
+	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	k := keysOf(messages)
+	var verdicts []Verdict
+	var b pgx.Batch
+	b.Queue(queries.SQL("MessageLook"), pgx.StrictNamedArgs{
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "leases": different(k.leases), "jobs": different(k.jobs),
+	}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts) })
+	if err := l.atOnce(ctx, false, &b); err != nil {
+		return nil, fmt.Errorf("look at %d messages: %w", len(messages), err)
+	}
+	if len(verdicts) != len(messages) {
+		return nil, fmt.Errorf("look at %d messages: %d verdicts", len(messages), len(verdicts))
+	}
+	return verdicts, nil
+}
+
+// different returns the different values of ids, ascending.
+func different(ids []int64) []int64 {
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}

@@ -1,0 +1,158 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// ledgerTimeout bounds each call of the ledger, here and, where it is more than one
+	// statement, on the server.
+	ledgerTimeout = 10 * time.Second
+	// orphanAge is how long ago a lease was claimed that its relay may call an orphan:
+	// longer than any claim is on its way.
+	orphanAge = ledgerTimeout + 5*time.Second
+	// MaxBatch is how many messages one call of the ledger takes.
+	MaxBatch = 1000
+)
+
+// Ledger is one relay's way to the messages: every transition that a relay causes is
+// one of its statements, each a conditional UPDATE by whoever holds the message (I8).
+//
+//	PENDING ──ClaimJob, ClaimActivities──► PROCESSING, under a lease
+//	                                          │ HandOver, then Look, then the call
+//	   SENT, DEAD, PENDING, CANCELLED ◄─Settle─┤
+//	   PENDING as it was ◄──Settle(Release)────┤
+//	   awaiting a receipt ◄─────────────Settle─┤
+//	   by any relay, when the lease expired ◄──┘ Recover
+//
+// A Ledger keeps no state but its names and is safe for concurrent use. Each call has
+// a deadline of ten seconds within its context's. An error that is
+// job.ErrUnreachable may be that of a COMMIT, whose outcome is unknown: every call can
+// be made again. What a claim took whose answer was lost, Orphans gives back.
+type Ledger struct {
+	pool      *pgxpool.Pool
+	relay     string
+	leaseTime time.Duration
+}
+
+// NewLedger returns the ledger of the relay with that name, which must be different
+// for each process. leaseTime is how long what it claims is its own without Renew.
+func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
+	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime}
+}
+
+// Candidate is a job that may have messages to send.
+type Candidate struct {
+	JobID    int64
+	Lane     string
+	Priority int
+}
+
+// Candidates lists the jobs that may have messages to send, most urgent first, then by
+// id. ABORTED ones are not among them, nor those that MarkDelivered has marked.
+func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
+	return list(ctx, l, "list jobs to deliver", queries.SQL("CandidateList"), nil, func(row pgx.CollectableRow) (c Candidate, err error) {
+		err = row.Scan(&c.JobID, &c.Lane, &c.Priority)
+		return c, err
+	})
+}
+
+// MarkDelivered marks a job at rest of which nothing is left to send, and reports
+// whether it did. It looks through the job's due messages, all leases and all receipts
+// awaited: call it when a search from the beginning has found nothing due.
+func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
+	var b pgx.Batch
+	args := pgx.StrictNamedArgs{"id": jobID}
+	b.Queue(queries.SQL("JobLockUndelivered"), args)
+	var marked bool
+	b.Queue(queries.SQL("JobMarkDelivered"), args).Exec(func(tag pgconn.CommandTag) error {
+		marked = tag.RowsAffected() > 0
+		return nil
+	})
+	if err := l.atOnce(ctx, true, &b); err != nil {
+		return false, fmt.Errorf("mark job %d delivered: %w", jobID, err)
+	}
+	return marked, nil
+}
+
+// Installation returns the name of this database among others that use the same
+// providers, a UUID.
+func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	if err := l.pool.QueryRow(ctx, queries.SQL("InstallationID")).Scan(&id); err != nil {
+		return id, fmt.Errorf("read the installation's id: %w", mapError(err))
+	}
+	return id, nil
+}
+
+// list runs one statement that reads or, in a transaction of its own, writes, and
+// collects its rows.
+func list[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	rows, err := l.pool.Query(ctx, statement, args)
+	if err == nil {
+		var all []T
+		if all, err = pgx.CollectRows(rows, scan); err == nil {
+			return all, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", what, mapError(err))
+}
+
+// take is list for a statement that takes rows in their order. It is not durable before
+// the next commit that is.
+func take[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) (all []T, err error) {
+	var b pgx.Batch
+	b.Queue(statement, args).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	if err := l.atOnce(ctx, false, &b); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return all, nil
+}
+
+// atOnce runs statements as one transaction that is sent in one piece.
+func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	var all pgx.Batch
+	all.Queue(queries.SQL("LedgerBegin"), beginArgs(durable))
+	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+	return mapError(l.pool.SendBatch(ctx, &all).Close())
+}
+
+func beginArgs(durable bool) pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{"durable": durable, "timeout_ms": strconv.FormatInt(ledgerTimeout.Milliseconds(), 10)}
+}
+
+// keys are messages in columns, as statements take them.
+type keys struct {
+	leases, jobs, channels []int64
+}
+
+func keysOf(messages []Claimed) keys {
+	k := keys{make([]int64, len(messages)), make([]int64, len(messages)), make([]int64, len(messages))}
+	for i, m := range messages {
+		k.leases[i], k.jobs[i], k.channels[i] = m.LeaseID, m.JobID, m.ChannelID
+	}
+	return k
+}
+
+// checkBatch refuses what would be too much for one statement.
+func checkBatch(n int) error {
+	if n > MaxBatch {
+		return fmt.Errorf("%d messages are not allowed; allowed are 0 to %d", n, MaxBatch)
+	}
+	return nil
+}

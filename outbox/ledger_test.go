@@ -1,0 +1,159 @@
+package outbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// ledger is one of a relay with that name.
+func (b *bundle) ledger(relay string) *outbox.Ledger {
+	return outbox.NewLedger(b.db.Pool, relay, time.Minute)
+}
+
+// claim takes up to n due messages of a job from the beginning.
+func claim(t require.TestingT, l *outbox.Ledger, id int64, n int) []outbox.Claimed {
+	claimed, _, err := l.ClaimJob(context.Background(), id, outbox.Position{}, n)
+	require.NoError(t, err)
+	return claimed
+}
+
+// handed claims up to n messages of a job and hands them over.
+func handed(t require.TestingT, l *outbox.Ledger, id int64, n int) []outbox.Claimed {
+	claimed := claim(t, l, id, n)
+	require.NoError(t, l.HandOver(context.Background(), claimed))
+	return claimed
+}
+
+func sent(c outbox.Claimed) outbox.Settlement {
+	return outbox.Settlement{Claimed: c, To: outbox.Sent, NextStep: c.Step, NextAttempts: c.Attempts + 1}
+}
+
+// each makes a settlement of every message.
+func each(claimed []outbox.Claimed, settle func(outbox.Claimed) outbox.Settlement) []outbox.Settlement {
+	all := make([]outbox.Settlement, len(claimed))
+	for i, c := range claimed {
+		all[i] = settle(c)
+	}
+	return all
+}
+
+// all is the same value n times.
+func all[T any](n int, v T) []T {
+	list := make([]T, n)
+	for i := range list {
+		list[i] = v
+	}
+	return list
+}
+
+// From PENDING to SENT, and nothing is left behind.
+func TestLedger_DeliversAJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	id := b.rest(t, outbox.TypePush, 25, job.Processed)
+	l := b.ledger("r1")
+	candidates, err := l.Candidates(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Candidate{{JobID: id, Lane: "default"}}, candidates)
+	var position outbox.Position
+	for _, n := range []int{10, 10, 5} {
+		marked, err := l.MarkDelivered(ctx, id)
+		require.NoError(t, err)
+		require.False(t, marked)
+		var claimed []outbox.Claimed
+		claimed, position, err = l.ClaimJob(ctx, id, position, 10)
+		require.NoError(t, err)
+		require.Len(t, claimed, n)
+		require.NoError(t, l.HandOver(ctx, claimed))
+		verdicts, err := l.Look(ctx, claimed)
+		require.NoError(t, err)
+		require.Equal(t, all(n, outbox.VerdictSend), verdicts)
+		statuses, err := l.Settle(ctx, each(claimed, sent), []int64{claimed[0].LeaseID})
+		require.NoError(t, err)
+		require.Equal(t, all(n, outbox.Sent), statuses)
+	}
+	claimed, after, err := l.ClaimJob(ctx, id, position, 10)
+	require.NoError(t, err)
+	require.Empty(t, claimed)
+	require.Equal(t, position, after)
+	require.Equal(t, map[string]int{"SENT": 25}, b.statuses(t, id))
+	require.Zero(t, one[int](t, b, `SELECT (SELECT count(*) FROM belfry.leases) + (SELECT count(*) FROM belfry.handovers) + (SELECT count(*) FROM belfry.attempts)`))
+	require.EqualValues(t, 25, one[int64](t, b, `SELECT count(*) FROM belfry.messages WHERE sent_at > now() - interval '1 minute' AND attempts = 1`))
+	marked, err := l.MarkDelivered(ctx, id)
+	require.NoError(t, err)
+	require.True(t, marked)
+	candidates, err = l.Candidates(ctx)
+	require.NoError(t, err)
+	require.Empty(t, candidates)
+}
+
+// Behind a pooler statements are not prepared: every one of them does without.
+func TestLedger_NeedsNoSession(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"exec", "simple_protocol", "describe_exec", "cache_describe"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			ctx := t.Context()
+			pool, err := pgxpool.New(ctx, b.db.DSN+"&default_query_exec_mode="+mode)
+			require.NoError(t, err)
+			defer pool.Close()
+			l := outbox.NewLedger(pool, "r1", time.Minute)
+			id := b.rest(t, outbox.TypePush, 40, job.Processed)
+			b.activitiesFor(t, 3)
+			_, err = l.Beat(ctx, []string{"fcm"}, 3)
+			require.NoError(t, err)
+			candidates, err := l.Candidates(ctx)
+			require.NoError(t, err)
+			require.Len(t, candidates, 1)
+			claimed := append(claim(t, l, id, 20), claimActivities(t, l, 10)...)
+			require.Len(t, claimed, 23)
+			require.NoError(t, l.HandOver(ctx, claimed))
+			verdicts, err := l.Look(ctx, claimed)
+			require.NoError(t, err)
+			require.Equal(t, all(23, outbox.VerdictSend), verdicts)
+			settlements, want := each(claimed, sent), all(23, outbox.Sent)
+			i := 0
+			for _, o := range outcomes() {
+				settlements[i], want[i] = o.settle(claimed[i]), outbox.Status(o.row.Status)
+				if len(settlements[i].Record) > 0 {
+					settlements[i].InvalidAddress = make([]byte, 32)
+				}
+				i++
+			}
+			statuses, err := l.Settle(ctx, settlements, []int64{claimed[0].LeaseID, claimed[22].LeaseID})
+			require.NoError(t, err)
+			require.Equal(t, want, statuses)
+			require.Equal(t, 5, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
+			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE receipt IS NOT NULL`)
+			for _, a := range due(t, l, 10) {
+				_, err = l.Settle(ctx, []outbox.Settlement{{Claimed: a.Claimed, To: outbox.Sent, Receipt: a.Receipt}}, nil)
+				require.NoError(t, err)
+			}
+			claimed = handed(t, l, id, 5)
+			lost, err := l.Renew(ctx, []int64{claimed[0].LeaseID})
+			require.NoError(t, err)
+			require.Empty(t, lost)
+			_, err = l.Orphans(ctx, nil, 5)
+			require.NoError(t, err)
+			b.expire(t, claimed[0].LeaseID)
+			require.NoError(t, recoverAll(l))
+			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+			_, err = l.MarkDelivered(ctx, id)
+			require.NoError(t, err)
+			_, err = l.Overrides(ctx)
+			require.NoError(t, err)
+			_, err = l.Installation(ctx)
+			require.NoError(t, err)
+			require.NoError(t, l.Farewell(ctx))
+		})
+	}
+}

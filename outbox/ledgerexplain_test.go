@@ -1,0 +1,171 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The ledger's statements keep plans that cost by their keys on tables with other jobs
+// in them, with good statistics and with those of an empty table.
+func TestQueries_TheLedgerKeepsItsPlans(t *testing.T) {
+	t.Parallel()
+	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			id := int64(0)
+			for _, step := range analyze {
+				switch step {
+				case "fill":
+					id = b.fill(t)
+				default:
+					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+						b.exec(t, "ANALYZE belfry."+table)
+					}
+				}
+			}
+			plans := b.ledgerPlans(t, id)
+			require.NotContains(t, plans, "Seq Scan on messages")
+			require.NotContains(t, plans, "Seq Scan on attempts")
+			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+				golden(t, "explain_ledger_"+name+".golden", plans)
+			}
+			for _, plan := range strings.Split(plans, "# ") {
+				if strings.HasPrefix(plan, "MessageClaim") {
+					due := plan[strings.Index(plan, "CTE due"):strings.Index(plan, "CTE lease")]
+					require.Contains(t, due, "Index Scan using messages_due_idx")
+					require.NotContains(t, due, "Sort")
+				}
+			}
+		})
+	}
+}
+
+// fill makes jobs of every kind and returns one in the middle.
+func (b *bundle) fill(t *testing.T) int64 {
+	t.Helper()
+	ids := make([]int64, 6)
+	for i := range ids {
+		ids[i] = b.rest(t, outbox.TypePush, 2500, job.Processed)
+		b.states(t, ids[i], "PENDING", "SENT", "PENDING", "PROCESSING", "DEAD")
+	}
+	b.exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING' AND channel_id % 3 = 0`, ids[2])
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) SELECT l.id, l.job_ids, l.channel_ids FROM belfry.leases l`)
+	b.activitiesFor(t, 300)
+	return ids[3]
+}
+
+func explainIn(t *testing.T, tx pgx.Tx, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
+	t.Helper()
+	plan(t, tx, out, name, outbox.Statement(name), args)
+}
+
+// ledgerPlans explains the hot statements as the ledger runs them.
+func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
+	t.Helper()
+	n := 500
+	leases, jobs, channels := make([]int64, n), make([]int64, n), make([]int64, n)
+	for i := range n {
+		leases[i], jobs[i], channels[i] = 4, id, int64(i*5+4)
+	}
+	texts, small, flags := make([]string, n), make([]int16, n), make([]bool, n)
+	keys := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		args := pgx.StrictNamedArgs{"lease_ids": leases, "job_ids": jobs, "channel_ids": channels}
+		for k, v := range more {
+			args[k] = v
+		}
+		return args
+	}
+	claim := pgx.StrictNamedArgs{"relay": "r1", "seconds": 30.0, "keys": 500}
+	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		for k, v := range claim {
+			more[k] = v
+		}
+		return more
+	}
+	var out strings.Builder
+	b.explain(t, &out, "CandidateList", nil)
+	b.explain(t, &out, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
+	b.explain(t, &out, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
+	b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100})
+	b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
+	require.NoError(t, err)
+	explainIn(t, tx, &out, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
+	explainIn(t, tx, &out, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
+	explainIn(t, tx, &out, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0})
+	explainIn(t, tx, &out, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}}))
+	explainIn(t, tx, &out, "MessageLook", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "jobs": []int64{id}}))
+	explainIn(t, tx, &out, "MessagesSent", keys(pgx.StrictNamedArgs{"attempts": small, "receipts": texts}))
+	explainIn(t, tx, &out, "MessagesSettle", keys(pgx.StrictNamedArgs{
+		"statuses": texts, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
+		"receipts": texts, "errors": texts, "take": false,
+		"record_of": leases, "record_steps": small, "record_attempts": small, "record_media": texts, "record_senders": texts, "record_outcomes": texts,
+		"record_reasons": texts, "record_codes": texts, "record_errors": texts,
+		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{nil}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],
+	}))
+	explainIn(t, tx, &out, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
+	explainIn(t, tx, &out, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
+	explainIn(t, tx, &out, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
+	return out.String()
+}
+
+// Decision 1: a claim costs by what it takes, however much was sent since the last
+// vacuum, and while a snapshot keeps vacuum from removing any of it.
+func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 20000, job.Processed)
+	b.exec(t, `VACUUM (ANALYZE) belfry.messages`)
+	old, err := b.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	_, err = old.Exec(ctx, `SELECT FROM belfry.jobs`)
+	require.NoError(t, err)
+	pages := func(after outbox.Position) int {
+		tx, err := b.db.Pool.Begin(ctx)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+		var text []byte
+		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
+			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "relay": "r1", "seconds": 30.0,
+		}).Scan(&text))
+		var plan []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		require.NoError(t, json.Unmarshal(text, &plan))
+		return plan[0].Plan.Hit + plan[0].Plan.Read
+	}
+	defer func() { require.NoError(t, old.Rollback(ctx)) }()
+	first := pages(outbox.Position{})
+	var position outbox.Position
+	for range 18 {
+		claimed, next, err := l.ClaimJob(ctx, id, position, 1000)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1000)
+		_, err = l.Settle(ctx, each(claimed, sent), []int64{claimed[0].LeaseID})
+		require.NoError(t, err)
+		position = next
+	}
+	last, rescan := pages(position), pages(outbox.Position{})
+	t.Logf("pages: %d for the first claim, %d for the last, %d from the beginning", first, last, rescan)
+	require.Less(t, last, first*3/2)
+	require.Greater(t, rescan, first*3/2, "so a claim from the beginning is to be rare")
+}

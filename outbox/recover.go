@@ -1,0 +1,185 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Lost is a lease whose relay does not know or prolong it any more, with what is in
+// PROCESSING under it.
+type Lost struct {
+	LeaseID int64
+	Relay   string
+	// Handed are those that were handed to providers: their outcome is unknown.
+	Handed []Handed
+	// Unhanded is how many were surely never sent.
+	Unhanded int
+
+	orphan bool
+}
+
+// Handed is a message that was handed to a provider by a relay that is gone.
+type Handed struct {
+	Claimed
+	Route []string // of its job or activity, empty when that is gone
+}
+
+// Renew prolongs leases by the lease time from the database's now, and returns those
+// that it could not: they have expired, and were or will be recovered. An expired
+// lease is never renewed.
+func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err error) {
+	if len(leaseIDs) == 0 {
+		return nil, nil
+	}
+	renewed, err := list(ctx, l, "renew leases", queries.SQL("LeaseRenew"), pgx.StrictNamedArgs{
+		"ids": leaseIDs, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
+	}, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	live := make(map[int64]bool, len(renewed))
+	for _, id := range renewed {
+		live[id] = true
+	}
+	for _, id := range leaseIDs {
+		if !live[id] {
+			lost = append(lost, id)
+		}
+	}
+	return lost, nil
+}
+
+// Expired lists up to limit expired leases of any relay, those that expired first. It
+// locks nothing: Recover decides who takes one.
+func (l *Ledger) Expired(ctx context.Context, limit int) ([]Lost, error) {
+	return l.lost(ctx, "find expired leases", queries.SQL("LeasesExpired"), pgx.StrictNamedArgs{"n": limit}, false)
+}
+
+// Orphans lists up to limit leases that bear this relay's name and are not among
+// known: those of a claim whose answer was lost, or of a process before this one. A
+// lease younger than fifteen seconds is none: its claim may still be on its way.
+func (l *Ledger) Orphans(ctx context.Context, known []int64, limit int) ([]Lost, error) {
+	if known == nil {
+		known = []int64{}
+	}
+	return l.lost(ctx, "find orphaned leases", queries.SQL("LeasesOrphaned"), pgx.StrictNamedArgs{
+		"relay": l.relay, "known": known, "seconds": orphanAge.Seconds(), "n": limit,
+	}, true)
+}
+
+func (l *Ledger) lost(ctx context.Context, what, statement string, args pgx.StrictNamedArgs, orphan bool) ([]Lost, error) {
+	leases, err := list(ctx, l, what, statement, args, func(row pgx.CollectableRow) (Lost, error) {
+		found := Lost{orphan: orphan}
+		return found, row.Scan(&found.LeaseID, &found.Relay)
+	})
+	if err != nil || len(leases) == 0 {
+		return nil, err
+	}
+	ids, at := make([]int64, len(leases)), make(map[int64]*Lost, len(leases))
+	for i := range leases {
+		ids[i], at[leases[i].LeaseID] = leases[i].LeaseID, &leases[i]
+	}
+	_, err = list(ctx, l, what, queries.SQL("LeaseMessages"), pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
+		var handed bool
+		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed)
+		if lease := at[h.LeaseID]; err == nil && handed {
+			lease.Handed = append(lease.Handed, h)
+		} else if err == nil {
+			lease.Unhanded++
+		}
+		return h, err
+	})
+	return leases, err
+}
+
+// Recovered is what Recover did.
+type Recovered struct {
+	// Gone tells that nothing was done: another relay was first, or the lease lives.
+	Gone bool
+	// Released counts messages that were never sent and are due as they were. Settled
+	// are those handed to providers, as the settlements said. Left were locked, or
+	// handed over since they were looked at, and keep the lease for another time.
+	Released, Settled, Left int
+}
+
+// Recover takes back what is left under a lost lease, in one transaction: those
+// that were not handed to a provider become PENDING as they were, the others what
+// settlements say, which decides of each of lost.Handed and records it crashed; their
+// crashes are raised by one. Whatever was recalled becomes CANCELLED unless it is SENT.
+// The lease ends with the last of them.
+func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlement) (r Recovered, err error) {
+	decided := make(map[Key]Settlement, len(settlements))
+	for _, s := range settlements {
+		if err := s.problem(); err != nil {
+			return r, err
+		}
+		decided[s.Key] = s
+	}
+	err = inTx(ctx, l.pool, func(ctx context.Context, tx pgx.Tx) error {
+		r = Recovered{}
+		if _, err := tx.Exec(ctx, queries.SQL("LedgerBegin"), beginArgs(true)); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, queries.SQL("LeaseLock"), pgx.StrictNamedArgs{"id": lost.LeaseID, "orphan": lost.orphan, "relay": l.relay})
+		if err != nil || tag.RowsAffected() == 0 {
+			r.Gone = err == nil
+			return err
+		}
+		var all []Settlement
+		rows, err := tx.Query(ctx, queries.SQL("LeaseMessagesLock"), pgx.StrictNamedArgs{"id": lost.LeaseID})
+		if err != nil {
+			return err
+		}
+		var c Claimed
+		var handed bool
+		_, err = pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &handed}, func() error {
+			s, some := decided[c.Key]
+			switch {
+			case !handed:
+				s = Release(c)
+				r.Released++
+			case !some:
+				return nil
+			default:
+				r.Settled++
+			}
+			s.LeaseID = lost.LeaseID
+			all = append(all, s)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return l.takeBack(ctx, tx, lost.LeaseID, all, &r)
+	})
+	if err != nil {
+		return r, fmt.Errorf("recover lease %d of relay %s: %w", lost.LeaseID, lost.Relay, err)
+	}
+	return r, nil
+}
+
+// takeBack writes the settlements of a recovery and ends the lease.
+func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Settlement, r *Recovered) error {
+	var b pgx.Batch
+	todo := make([]int, len(all))
+	for i := range todo {
+		todo[i] = i
+	}
+	changed := 0
+	queueSettlements(&b, all, todo, 1, func(_ int, s Status) {
+		if s != "" {
+			changed++
+		}
+	})
+	b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": []int64{lease}})
+	b.Queue(queries.SQL("HandoversSweep"), pgx.StrictNamedArgs{"id": lease})
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	if changed != len(all) {
+		return fmt.Errorf("%d of %d locked messages were changed", changed, len(all))
+	}
+	return tx.QueryRow(ctx, queries.SQL("LeaseLeft"), pgx.StrictNamedArgs{"id": lease}).Scan(&r.Left)
+}

@@ -1,0 +1,208 @@
+package outbox_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+var bg = context.Background()
+
+// crashed is what a relay decides of a message that another died with.
+func crashed(h outbox.Handed) outbox.Settlement {
+	return outbox.Settlement{
+		Claimed: h.Claimed, To: outbox.Pending, Reason: outbox.ReasonRetry, NextStep: h.Step, NextAttempts: h.Attempts + 1, Wait: time.Minute,
+		Record: []outbox.Attempt{{Step: h.Step, Attempt: h.Attempts + 1, Medium: "push", Outcome: outbox.OutcomeCrashed}},
+	}
+}
+
+// decide gives a settlement for every message that was handed over.
+func decide(lost outbox.Lost) (s []outbox.Settlement) {
+	for _, h := range lost.Handed {
+		s = append(s, crashed(h))
+	}
+	return s
+}
+
+// recoverAll takes back every lease that has expired.
+func recoverAll(l *outbox.Ledger) error {
+	lost, err := l.Expired(bg, 100)
+	for _, one := range lost {
+		if _, e := l.Recover(bg, one, decide(one)); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+// Of the messages that a dead relay had, those handed over are crashed, once each; the
+// others come back as they were, and what was settled stays. Nobody's neighbours are
+// blamed.
+func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	dead, l := b.ledger("dead"), b.ledger("alive")
+	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	b.exec(t, `UPDATE belfry.messages SET reason = 'retry', attempts = 1 WHERE channel_id = 9`)
+	claimed := claim(t, dead, id, 10)
+	lease := claimed[0].LeaseID
+	due := one[time.Time](t, b, `SELECT next_attempt_at FROM belfry.messages WHERE channel_id = 9`)
+	require.NoError(t, dead.HandOver(ctx, claimed[:6]))
+	_, err := dead.Settle(ctx, []outbox.Settlement{sent(claimed[0])}, nil)
+	require.NoError(t, err)
+	lost, err := l.Expired(ctx, 10)
+	require.NoError(t, err)
+	require.Empty(t, lost, "it lives")
+	b.expire(t, lease)
+	_, err = outbox.Recall(ctx, b.db.Pool, id, ann, nil) // marks what is in the relay's hands
+	require.NoError(t, err)
+	b.exec(t, `UPDATE belfry.messages SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
+
+	lost, err = l.Expired(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	require.Equal(t, "dead", lost[0].Relay)
+	require.Equal(t, 4, lost[0].Unhanded)
+	require.Len(t, lost[0].Handed, 5)
+	require.Equal(t, outbox.Handed{Claimed: claimed[1], Route: []string{"push"}}, lost[0].Handed[0])
+	r, err := l.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.Equal(t, outbox.Recovered{Released: 4, Settled: 5}, r)
+
+	again := row{Status: "PENDING", Reason: "retry", Attempts: 1, Crashes: 1, Wait: time.Minute}
+	for channel, want := range map[int64]row{
+		1: {Status: "SENT", Attempts: 1, Sent: true, Lease: lease}, 2: again, 3: again, 4: again,
+		5: {Status: "CANCELLED", Reason: "recalled", Attempts: 1, Crashes: 1, Wait: time.Minute, Recalled: true},
+		6: {Status: "CANCELLED", Reason: "recalled", Attempts: 1, Crashes: 1, Wait: time.Minute, Recalled: true},
+		7: {Status: "CANCELLED", Reason: "recalled", Recalled: true},
+		8: {Status: "PENDING"}, 9: {Status: "PENDING", Reason: "retry", Attempts: 1}, 10: {Status: "PENDING"},
+	} {
+		require.Equal(t, want, b.row(t, outbox.Key{JobID: id, ChannelID: channel}), channel)
+	}
+	require.Equal(t, due, one[time.Time](t, b, `SELECT next_attempt_at FROM belfry.messages WHERE channel_id = 9`))
+	require.Equal(t, 5, one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE outcome = 'crashed'`))
+	require.Zero(t, one[int](t, b, `SELECT (SELECT count(*) FROM belfry.leases) + (SELECT count(*) FROM belfry.handovers)`))
+
+	// The one who was paused is too late for everything (I8).
+	r, err = l.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.True(t, r.Gone)
+	verdicts, err := dead.Look(ctx, claimed)
+	require.NoError(t, err)
+	require.Equal(t, all(10, outbox.VerdictLost), verdicts)
+	statuses, err := dead.Settle(ctx, each(claimed, sent), []int64{lease})
+	require.NoError(t, err)
+	require.Equal(t, append([]outbox.Status{outbox.Sent}, all(9, outbox.Status(""))...), statuses)
+	require.NoError(t, dead.HandOver(ctx, claimed))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.handovers`))
+	gone, err := dead.Renew(ctx, []int64{lease})
+	require.NoError(t, err)
+	require.Equal(t, []int64{lease}, gone)
+}
+
+// Whoever renews keeps what he has; an expired lease is not renewed, nor another's.
+func TestRenew_KeepsLivingLeasesOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l, other := b.ledger("r1"), b.ledger("r2")
+	id := b.rest(t, outbox.TypePush, 6, job.Processed)
+	mine, expired, foreign := claim(t, l, id, 2)[0].LeaseID, claim(t, l, id, 2)[0].LeaseID, claim(t, other, id, 2)[0].LeaseID
+	b.expire(t, expired)
+	b.exec(t, `UPDATE belfry.leases SET expires_at = now() + interval '1 second' WHERE id = ANY ($1)`, []int64{mine, foreign})
+	lost, err := l.Renew(ctx, []int64{foreign, mine, expired, 99})
+	require.NoError(t, err)
+	require.Equal(t, []int64{foreign, expired, 99}, lost)
+	require.Equal(t, []int64{mine}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases WHERE expires_at > now() + interval '50 seconds'`))
+	lost, err = l.Renew(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, lost)
+
+	// A lease that was expired when it was looked at, and lives now, is left alone.
+	b.exec(t, `UPDATE belfry.leases SET expires_at = now() + interval '1 hour'`)
+	r, err := other.Recover(ctx, outbox.Lost{LeaseID: mine, Relay: "r1"}, nil)
+	require.NoError(t, err)
+	require.True(t, r.Gone)
+	require.Equal(t, map[string]int{"PROCESSING": 6}, b.statuses(t, id))
+}
+
+// A claim whose answer was lost, and what a process before this one left, come back.
+func TestOrphans_AreLeasesThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l, other := b.ledger("r1"), b.ledger("r2")
+	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	known, orphan, foreign := claim(t, l, id, 2), handed(t, l, id, 2), claim(t, other, id, 2)
+	b.exec(t, `UPDATE belfry.leases SET claimed_at = now() - interval '16 seconds'`)
+	young := claim(t, l, id, 2)
+	lost, err := l.Orphans(ctx, []int64{known[0].LeaseID}, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	require.Equal(t, orphan[0].LeaseID, lost[0].LeaseID)
+	require.Len(t, lost[0].Handed, 2)
+	r, err := other.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.True(t, r.Gone, "it has not expired and is not another relay's to take")
+	r, err = l.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.Equal(t, outbox.Recovered{Settled: 2}, r)
+	require.Equal(t, []int64{known[0].LeaseID, foreign[0].LeaseID, young[0].LeaseID}, one[[]int64](t, b, `SELECT array_agg(id ORDER BY id) FROM belfry.leases`))
+	lost, err = l.Orphans(ctx, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1, "without anything known")
+}
+
+// What is locked, or was handed over since it was looked at, keeps the lease for the
+// next time; two who recover the same share nothing.
+func TestRecover_LeavesWhatItCannotHave(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	dead, l := b.ledger("dead"), b.ledger("alive")
+	id := b.rest(t, outbox.TypePush, 5, job.Processed)
+	claimed := claim(t, dead, id, 5)
+	require.NoError(t, dead.HandOver(ctx, claimed[:2]))
+	b.expire(t, claimed[0].LeaseID)
+	lost, err := l.Expired(ctx, 1)
+	require.NoError(t, err)
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) VALUES ($1, ARRAY[$2::bigint], '{3}')`, claimed[0].LeaseID, id)
+	other, err := b.db.Pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = other.Exec(ctx, `SELECT FROM belfry.messages WHERE channel_id = 5 FOR UPDATE`)
+	require.NoError(t, err)
+	r, err := l.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.Equal(t, outbox.Recovered{Released: 1, Settled: 2, Left: 2}, r)
+	_, err = other.Exec(ctx, `SELECT FROM belfry.leases FOR UPDATE`)
+	require.NoError(t, err)
+	r, err = l.Recover(ctx, lost[0], decide(lost[0]))
+	require.NoError(t, err)
+	require.True(t, r.Gone, "somebody else is at it")
+	require.NoError(t, other.Rollback(ctx))
+	require.NoError(t, recoverAll(l))
+	require.Equal(t, map[string]int{"PENDING": 5}, b.statuses(t, id))
+	require.Equal(t, 3, one[int](t, b, `SELECT sum(crashes) FROM belfry.messages`))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+}
+
+// A lease that names what nobody took, as when rows changed under a claim, just ends.
+// So do handovers of leases that are gone.
+func TestRecover_SweepsWhatIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) VALUES (0, '{1}', '{1}'), (100, '{1}', '{1}')`)
+	b.exec(t, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids) VALUES ('dead', now(), '{7,7}', '{1,2}')`)
+	require.NoError(t, recoverAll(l))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+	require.Equal(t, []int64{100}, one[[]int64](t, b, `SELECT array_agg(lease_id) FROM belfry.handovers`))
+	_, err := l.Recover(bg, outbox.Lost{}, []outbox.Settlement{{To: outbox.Queued}})
+	require.ErrorContains(t, err, "To QUEUED is not allowed")
+}

@@ -1,0 +1,88 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+const alive = 10 * time.Second
+
+// What operators say of senders is there for relays and people, and recorded (I14).
+func TestSenders_AreSetPausedAndResumed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_hand, heartbeat_at) VALUES ('r1', '{fcm,sms}', 7, now()), ('r2', '{fcm}', 0, now()), ('r3', '{old}', 3, now() - interval '1 minute')`)
+	who := job.Act{Actor: "ann", Reason: "too fast"}
+	rate, slots := 12.5, 4
+	s, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true, RatePerSecond: &rate}, alive, who)
+	require.NoError(t, err)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Relays: 2}, s)
+	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Slots: true, Concurrency: &slots}, alive, who)
+	require.NoError(t, err)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Concurrency: &slots, Relays: 2}, s)
+	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true}, alive, who)
+	require.NoError(t, err)
+	require.Nil(t, s.RatePerSecond)
+	require.Equal(t, &slots, s.Concurrency)
+
+	for range 2 {
+		s, err = outbox.PauseSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ben", Reason: "wrong key"})
+		require.NoError(t, err)
+		require.Equal(t, "ben", s.PausedBy)
+		require.Equal(t, "wrong key", s.PauseReason)
+		require.NotNil(t, s.PausedAt)
+	}
+	senders, relays, err := outbox.SenderStates(t.Context(), b.db.Pool, alive)
+	require.NoError(t, err)
+	var names []string
+	for _, s := range senders {
+		names = append(names, s.Name)
+	}
+	require.Equal(t, []string{"fcm", "post", "sms"}, names)
+	require.Len(t, relays, 3)
+	require.Equal(t, 7, relays[0].InHand)
+	require.True(t, relays[1].Live)
+	require.False(t, relays[2].Live)
+
+	for range 2 {
+		s, err = outbox.ResumeSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ann"})
+		require.NoError(t, err)
+		require.Equal(t, outbox.SenderState{Name: "post"}, s)
+	}
+	_, err = outbox.ResumeSender(t.Context(), b.db.Pool, "never", alive, job.Act{})
+	require.NoError(t, err)
+	events, err := b.jobs.ControlEvents(context.Background(), outbox.SubjectSender, "", 0, 0)
+	require.NoError(t, err)
+	var kinds []string
+	for _, e := range events {
+		kinds = append(kinds, e.Actor+" "+e.Kind+" "+e.Name+" "+e.Reason)
+	}
+	require.Equal(t, []string{"ann resumed post ", "ben paused post wrong key", "ann changed fcm too fast", "ann changed fcm too fast", "ann changed fcm too fast"}, kinds)
+	var detail struct{ Before, After map[string]any }
+	require.NoError(t, json.Unmarshal(events[4].Detail, &detail))
+	require.Equal(t, []any{nil, 12.5}, []any{detail.Before["rate_per_second"], detail.After["rate_per_second"]})
+}
+
+func TestSenders_RefuseWhatIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	zero, many := 0.0, 10001
+	for column, c := range map[string]outbox.SenderChange{
+		"rate_per_second": {Rate: true, RatePerSecond: &zero}, "concurrency": {Slots: true, Concurrency: &many},
+	} {
+		_, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", c, alive, job.Act{})
+		var invalid *job.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		require.Equal(t, column, invalid.Column)
+	}
+	_, err := outbox.PauseSender(t.Context(), b.db.Pool, "F C M", alive, job.Act{})
+	require.ErrorContains(t, err, "allowed values: 1 to 63 of a-z")
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.senders`))
+}
