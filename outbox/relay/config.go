@@ -1,0 +1,254 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// Config sets how a Relay claims, retries and stops. DefaultConfig has every default;
+// zero values are not defaults and Validate refuses them where they make no sense.
+type Config struct {
+	// Name tells this relay from others in belfry.relays and belfry.leases. It must be
+	// unique among live relays: a relay that starts returns at once what leases of its
+	// own name still hold. Empty: host name, process id and a random suffix.
+	Name string `mapstructure:"name"`
+	// Batch is how many messages one claim takes, and one hand-over, at most.
+	Batch int `mapstructure:"batch"`
+	// MaxInHand bounds the messages in this relay's hands, whatever their state.
+	MaxInHand int `mapstructure:"max_in_hand"`
+	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
+	// that dies holds its messages back for as long.
+	Lease time.Duration `mapstructure:"lease"`
+	// PollInterval is how often an idle relay looks for messages.
+	PollInterval time.Duration `mapstructure:"poll_interval"`
+	// StatementTimeout bounds every statement and COMMIT.
+	StatementTimeout time.Duration `mapstructure:"statement_timeout"`
+	// GracePeriod is how long calls in flight may still take after a soft stop before
+	// they are cancelled.
+	GracePeriod time.Duration `mapstructure:"grace_period"`
+	// MaxCrashes is how many relays may die sending a message; the last one of them makes
+	// it a dead letter.
+	MaxCrashes int `mapstructure:"max_crashes"`
+	// ActivityShare is the share of MaxInHand, and of every sender's calls, that bulk
+	// messages leave to activities.
+	ActivityShare float64       `mapstructure:"activity_share"`
+	Receipts      ReceiptConfig `mapstructure:"receipts"`
+	// Retry is for messages whose sender this relay does not know, as after a crash, and
+	// the default of senders.
+	Retry RetryConfig `mapstructure:"retry"`
+}
+
+// ReceiptConfig sets how results that come later are waited for.
+type ReceiptConfig struct {
+	Interval time.Duration `mapstructure:"interval"` // between two looks for one receipt
+	Limit    time.Duration `mapstructure:"limit"`    // after which the message is SENT, unconfirmed
+}
+
+// Policy says how the pauses between attempts grow.
+type Policy string
+
+// The policies.
+const (
+	Exponential Policy = "exponential" // doubles each time
+	Linear      Policy = "linear"      // grows by the first pause each time
+)
+
+// RetryConfig sets how often a medium is tried, and when. The pause before an attempt is
+// drawn evenly from zero to the policy's; a Retry-After comes on top of it.
+type RetryConfig struct {
+	Attempts int           `mapstructure:"attempts"` // calls per message and medium, at most
+	Policy   Policy        `mapstructure:"policy"`
+	Initial  time.Duration `mapstructure:"initial"`
+	Max      time.Duration `mapstructure:"max"` // the longest pause without a Retry-After
+}
+
+// BreakerConfig sets when a sender's circuit breaker opens, and closes again.
+type BreakerConfig struct {
+	Failures int           `mapstructure:"failures"` // in a row, that open it; 0: no breaker
+	OpenFor  time.Duration `mapstructure:"open_for"` // until probes are let through
+	Probes   int           `mapstructure:"probes"`   // at once, and successes in a row that close it
+}
+
+// SenderConfig sets which messages a sender takes, and how fast.
+type SenderConfig struct {
+	Name   string `mapstructure:"name"`
+	Medium string `mapstructure:"medium"`
+	// Platforms are those of the channels it takes; none: all.
+	Platforms   []string `mapstructure:"platforms"`
+	Concurrency int      `mapstructure:"concurrency"` // calls at once
+	// RatePerSecond is shared by the live relays that have the sender: messages, not
+	// calls. 0: no limit.
+	RatePerSecond float64 `mapstructure:"rate_per_second"`
+	// Burst is how many messages may go at once after a pause. 0: a tenth of a second's,
+	// at least one.
+	Burst   int           `mapstructure:"burst"`
+	Timeout time.Duration `mapstructure:"timeout"` // of one call
+	Retry   RetryConfig   `mapstructure:"retry"`
+	Breaker BreakerConfig `mapstructure:"breaker"`
+}
+
+// Sender is a provider client and how to use it.
+type Sender struct {
+	SenderConfig
+	Client sender.Sender
+}
+
+// DefaultConfig is what config.yaml documents.
+func DefaultConfig() Config {
+	return Config{
+		Batch:            500,
+		MaxInHand:        5000,
+		Lease:            30 * time.Second,
+		PollInterval:     200 * time.Millisecond,
+		StatementTimeout: 5 * time.Second,
+		GracePeriod:      10 * time.Second,
+		MaxCrashes:       3,
+		ActivityShare:    0.2,
+		Receipts:         ReceiptConfig{Interval: 10 * time.Second, Limit: 10 * time.Minute},
+		Retry:            RetryConfig{Attempts: 3, Policy: Exponential, Initial: time.Second, Max: 5 * time.Minute},
+	}
+}
+
+// DefaultSenderConfig has a sender's defaults; Name and Medium have none.
+func DefaultSenderConfig() SenderConfig {
+	return SenderConfig{
+		Concurrency: 16,
+		Timeout:     5 * time.Second,
+		Retry:       DefaultConfig().Retry,
+		Breaker:     BreakerConfig{Failures: 20, OpenFor: 30 * time.Second, Probes: 1},
+	}
+}
+
+var (
+	senderName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	mediumName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
+)
+
+// checker gathers problems under a key path.
+type checker struct {
+	path     string
+	problems []error
+}
+
+func (c *checker) check(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.problems = append(c.problems, fmt.Errorf("%s.%s: %s", c.path, key, fmt.Sprintf(format, args...)))
+	}
+}
+
+func (c *checker) between(key string, d, low, high time.Duration) {
+	c.check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
+}
+
+func (c *checker) count(key string, n, low, high int) {
+	c.check(n >= low && n <= high, key, "%d is not allowed; allowed are %d to %d", n, low, high)
+}
+
+// Validate returns every problem at once, each with its key path, or nil.
+func (c Config) Validate(path string) error {
+	v := &checker{path: path}
+	v.check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
+	v.count("batch", c.Batch, 1, 1000)
+	v.check(c.MaxInHand >= 2*c.Batch && c.MaxInHand <= 100_000, "max_in_hand", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInHand, 2*c.Batch)
+	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)
+	v.between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
+	v.between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)
+	v.check(3*c.StatementTimeout <= c.Lease, "statement_timeout", "%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
+	v.between("grace_period", c.GracePeriod, 0, time.Hour)
+	v.count("max_crashes", c.MaxCrashes, 1, 100)
+	v.check(c.ActivityShare >= 0 && c.ActivityShare <= 0.9, "activity_share", "%v is not allowed; allowed are 0 to 0.9", c.ActivityShare)
+	v.between("receipts.interval", c.Receipts.Interval, 100*time.Millisecond, 24*time.Hour)
+	v.between("receipts.limit", c.Receipts.Limit, time.Second, 31*24*time.Hour)
+	return errors.Join(append(v.problems, c.Retry.Validate(path+".retry"))...)
+}
+
+// Validate returns every problem at once, each with its key path, or nil.
+func (c RetryConfig) Validate(path string) error {
+	v := &checker{path: path}
+	v.count("attempts", c.Attempts, 1, 1000)
+	v.check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed are %s, %s", c.Policy, Exponential, Linear)
+	v.between("initial", c.Initial, time.Millisecond, time.Hour)
+	v.check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed are initial (%s) to %s", c.Max, c.Initial, 24*time.Hour)
+	return errors.Join(v.problems...)
+}
+
+// Validate returns every problem at once, each with its key path, or nil.
+func (c SenderConfig) Validate(path string) error {
+	v := &checker{path: path}
+	v.check(senderName.MatchString(c.Name), "name", "%q is not a sender's name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
+	v.check(mediumName.MatchString(c.Medium), "medium", "%q is not a medium; allowed are 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
+	for i, p := range c.Platforms {
+		v.check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms", "%q is not allowed; allowed are different platforms, none for all", p)
+	}
+	v.count("concurrency", c.Concurrency, 1, 10_000)
+	v.check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second", "%v is not allowed; allowed are 0 (no limit), or up to 1000000", c.RatePerSecond)
+	v.count("burst", c.Burst, 0, 1_000_000)
+	v.between("timeout", c.Timeout, time.Millisecond, 10*time.Minute)
+	v.count("breaker.failures", c.Breaker.Failures, 0, 1_000_000)
+	if c.Breaker.Failures > 0 {
+		v.between("breaker.open_for", c.Breaker.OpenFor, time.Millisecond, 24*time.Hour)
+		v.count("breaker.probes", c.Breaker.Probes, 1, 1000)
+	}
+	return errors.Join(append(v.problems, c.Retry.Validate(path+".retry"))...)
+}
+
+// ValidateSenders returns every problem of every sender and of the list: names that come
+// twice, and senders that no message can reach.
+func ValidateSenders(path string, senders []SenderConfig) error {
+	var problems []error
+	for i, s := range senders {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		problems = append(problems, s.Validate(at))
+		for k, earlier := range senders[:i] {
+			switch {
+			case earlier.Name == s.Name:
+				problems = append(problems, fmt.Errorf("%s.name: %q is the name of %s[%d] too; allowed are different names", at, s.Name, path, k))
+			case earlier.covers(s):
+				problems = append(problems, fmt.Errorf("%s.platforms: %s[%d] (%s) takes every message of medium %s that this sender could; allowed are platforms that no earlier sender of the medium has", at, path, k, earlier.Name, s.Medium))
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// covers reports that no message reaches other when c comes first.
+func (c SenderConfig) covers(other SenderConfig) bool {
+	if c.Medium != other.Medium || len(c.Platforms) == 0 {
+		return c.Medium == other.Medium
+	}
+	for _, p := range other.Platforms {
+		if !slices.Contains(c.Platforms, p) {
+			return false
+		}
+	}
+	return len(other.Platforms) > 0
+}
+
+// takes reports whether a message of the medium to a channel of the platform is for c.
+func (c SenderConfig) takes(medium, platform string) bool {
+	return c.Medium == medium && (len(c.Platforms) == 0 || slices.Contains(c.Platforms, platform))
+}
+
+// pause is the longest pause before the attempt that follows the given number of them.
+func (c RetryConfig) pause(attempts int) time.Duration {
+	factor := float64(attempts)
+	if c.Policy == Exponential {
+		factor = math.Exp2(float64(attempts - 1))
+	}
+	return time.Duration(math.Min(factor*float64(c.Initial), float64(c.Max)))
+}
+
+// burst is the token bucket's size at a rate.
+func (c SenderConfig) burst(rate float64) int {
+	if c.Burst > 0 {
+		return c.Burst
+	}
+	return max(1, int(rate/10))
+}

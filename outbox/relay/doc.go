@@ -1,0 +1,85 @@
+// Package relay delivers messages: it claims those that are due, has them composed,
+// hands them to senders within their limits, and records what came of each.
+//
+//	        every second: heartbeat, operators' settings · renew leases · recover lost ones
+//	                                                                    · look for receipts
+//	belfry.messages                one line per sender
+//	  │ activities first        ┌► activities ─┐  slots, rate, breaker, pause
+//	  │ bulk: lanes by turns    │  bulk ───────┴─► hand over ► look ► call ─► decide
+//	  └─ claim ──► compose ─────┤                   durable      at the     (pure)  │
+//	       ▲                    └► refused, deferred, no sender   database          │
+//	       │                            │                                           │
+//	       └───────── PENDING ◄─────────┴──── settle, many in one COMMIT ◄──────────┘
+//	                  SENT, DEAD, CANCELLED, awaiting its receipt
+//
+// A message in a relay's hands is PROCESSING under a lease in all of this. Where it
+// stands is in memory only, but for one thing: that it was handed over.
+//
+//	claimed ──► in line ──► handed over ──► looked at ──► called ──► settled
+//	   └───────────┴── stop, or too long in line: PENDING as it was, or put off
+//	                            └── held, recalled, another's: no call
+//
+//	a relay that dies:  claimed, in line ──► PENDING as it was, when the lease ran out
+//	                    handed over or later ► crashed: unknown, tried again, and a
+//	                                           dead letter after max_crashes
+//
+// # Invariants
+//
+//   - I6: nothing is called without a look, after the durable record of the hand-over,
+//     that found the message PROCESSING under this relay's unexpired lease, not
+//     recalled, and its job not ABORTED. An abort that returned before the look's
+//     statement began is obeyed; a message whose look has been read counts as handed
+//     to the provider.
+//   - I8: every transition is one of outbox.Ledger's conditional UPDATEs. An outcome of
+//     a message that has another owner by then is dropped.
+//   - I9: calls per message and medium ≤ 1 + retryable answers + unknown outcomes, the
+//     crashes among them. The key is the same each time.
+//   - I10: a message is in a line for 15 seconds at most, and under a lease only while
+//     its relay renews it; what is put off is PENDING with a time. A COMMIT whose
+//     answer was lost is repeated.
+//   - I11: a medium is tried at most retry.attempts times. The next attempt is due at
+//     the provider's Retry-After plus the policy's pause, drawn evenly from zero to its
+//     length, after the outcome was recorded, in the database's clock. A provider that
+//     asks for more than a day has its last attempt.
+//   - I12: the next medium is due only in the transaction that records the permanent
+//     failure or the last attempt of the one before. A dead letter one of whose
+//     attempts may have been accepted has the reason unknown, whatever came last.
+//   - I13: max_in_hand bounds the messages in memory. Of what activities leave, no lane
+//     gets more than its part, and one part is always free for a lane that comes. A
+//     sender's line holds what the sender takes in five seconds, but no more than two
+//     thirds of a lane's part or two rounds of its calls, whichever is more. Jobs without a
+//     due message cost two hundred claims a second together, however many there are.
+//
+// # Limits
+//
+// A sender's rate is divided by the number of live relays that have it. Activities go
+// before bulk, and a share of the calls is kept for them. The breaker opens after a
+// number of failures in a row: outcomes that are unknown, retryable answers but 429,
+// and 401, which tells of the credentials. Answers about one address or message are a
+// sign of life. As many 429 in a row hold the sender for the Retry-After of the last,
+// a minute at most. What a sender cannot take is not attempted: its job is left alone
+// until there is room, and what is claimed already becomes PENDING, each due at its turn
+// at the sender's pace, so that the end of an outage or pause is no stampede.
+//
+// # Failure behaviour
+//
+// While the database does not answer, nothing new is handed over, calls in flight end,
+// and everything is tried again; leases that run out meanwhile are recovered by
+// whichever relay comes first, this one included. A sender that panics, or does not
+// answer for a message, leaves its outcome unknown. A message whose data makes
+// PostgreSQL refuse its whole batch, when it is composed or settled, is searched for by
+// halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was handed
+// over and returns the rest; a hard stop cuts the calls short, which leaves them
+// unknown.
+//
+// # What it does not promise
+//
+// Order. That a message is sent right when it is due: a job of which nothing was due is
+// looked at again after a second, or later when there are more than two hundred such
+// jobs. Exactly one call: a reply that is lost is a call that is made again, and only
+// the provider can tell by the key. That a limit holds to the message while relays come
+// and go: each learns of it with its next heartbeat. An address that only a receipt calls
+// invalid is not recorded as such, since it may have changed since. A crash while a
+// message was handed over by a later medium than its recorded one, because recipients'
+// wishes passed it over, is recorded under the recorded one.
+package relay

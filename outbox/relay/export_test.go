@@ -1,0 +1,64 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The points at which tests interfere.
+const (
+	PointClaim    = pointClaim
+	PointHandOver = pointHandOver
+	PointLook     = pointLook
+	PointLooked   = pointLooked
+	PointSettle   = pointSettle
+	PointSettled  = pointSettled
+	PointUpkeep   = pointUpkeep
+)
+
+// WithFailpoint has f called at each point.
+func WithFailpoint(f func(ctx context.Context, point string) error) Option {
+	return func(r *Relay) { r.at = f }
+}
+
+// What is pure, or holds no database.
+var (
+	Decide        = decide
+	DecideCrash   = decideCrash
+	DecideReceipt = decideReceipt
+	Wait          = wait
+)
+
+// Limits is a sender's, by itself.
+type (
+	Limits = limits
+	Permit = permit
+)
+
+// What limits do.
+var (
+	NewLimits = newLimits
+	Admit     = (*limits).admit
+	End       = (*limits).end
+	Blocked   = (*limits).blocked
+	QueueUp   = (*limits).queueUp
+)
+
+// Operate is operate, now.
+func Operate(l *Limits, o outbox.SenderOverride, relays int) { l.operate(o, relays, time.Now()) }
+
+// Of says how many messages a permit is for, and whether they are bulk.
+func Of(p Permit) (n int, bulk bool) { return p.n, p.bulk }
+
+// Hand is what a relay holds.
+type Hand = hand
+
+// What a hand does.
+var (
+	NewHand = newHand
+	Take    = (*hand).take
+	Drop    = (*hand).drop
+	Room    = (*hand).room
+)

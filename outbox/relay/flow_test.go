@@ -1,0 +1,215 @@
+package relay_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// reached waits until a sender has had so many calls.
+func (s *script) reached(t *testing.T, n int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); len(s.all()) < n; <-tick.C {
+		require.Less(t, time.Since(began), patience, "%d calls of %d", len(s.all()), n)
+	}
+}
+
+// A lane whose sender hangs leaves the other lanes theirs, and a job whose other messages
+// go elsewhere, too. What is held in memory meanwhile is bounded (I13).
+func TestRelay_HangingSenderStarvesNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 6000)
+	b.exec(t, `UPDATE belfry.channels SET addresses = addresses || '{"email": "a@b.c"}'`)
+	b.job(t, "a", 1, 6000, "push")
+	mixed := b.job(t, "b", 1, 1000, "sms")
+	other := b.job(t, "c", 1, 1000, "email")
+	c := config("r")
+	c.Batch, c.MaxInHand = 100, 1000
+	dead := settings("apns", "push")
+	stuck := settings("sms-android", "sms")
+	stuck.Platforms = []string{"android"}
+	works := &script{}
+	run := b.start(t, c, []relay.Sender{
+		{SenderConfig: dead, Client: &script{answer: hang}},
+		{SenderConfig: stuck, Client: &script{answer: hang}},
+		{SenderConfig: settings("sms-rest", "sms"), Client: works},
+		{SenderConfig: settings("mail", "email"), Client: works},
+	})
+	b.eventually(t, `SELECT count(*) = 1000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other)
+	b.eventually(t, `SELECT count(*) = 500 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, mixed)
+	require.LessOrEqual(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`), 1000)
+	require.LessOrEqual(t, run.Stats().InHand, 1000)
+	run.StopNow(context.Canceled)
+	require.NoError(t, receive(t, run.ended))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`))
+	require.Equal(t, 1500, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`))
+}
+
+// An activity overtakes a bulk job of 100,000 messages that is being sent at its sender's
+// limit.
+func TestRelay_ActivityOvertakesBulk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100_000)
+	b.job(t, "default", 1, 100_000)
+	provider := &script{answer: func(ctx context.Context, _ sender.Delivery) sender.Result {
+		select { // a provider that takes its time
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	run := b.start(t, config("r"), []relay.Sender{push(provider)})
+	provider.reached(t, 300)
+	before := len(provider.all())
+	id := b.activity(t, 7)
+	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages WHERE job_id = $1`, id)
+	after := len(provider.all())
+	run.end(t)
+	require.Len(t, provider.of(id, 7), 1)
+	require.Less(t, after-before, 5_000, "bulk messages sent meanwhile")
+}
+
+// A breaker opens after failures in a row, messages wait without attempts, and when the
+// provider is back everything is sent within the limits.
+func TestRelay_BreakerOpensAndHeals(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 500)
+	id := b.job(t, "default", 1, 500)
+	var broken atomic.Bool
+	broken.Store(true)
+	provider := &script{answer: func(context.Context, sender.Delivery) sender.Result {
+		if broken.Load() {
+			return sender.Result{Class: sender.Retryable, Code: "503"}
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	c := settings("fcm", "push")
+	c.Retry.Attempts, c.Concurrency = 1000, 4
+	c.Breaker = relay.BreakerConfig{Failures: 5, OpenFor: time.Second, Probes: 1}
+	run := b.start(t, config("r"), []relay.Sender{{SenderConfig: c, Client: provider}})
+	b.eventually(t, `SELECT count(*) > 400 FROM belfry.messages WHERE reason = 'breaker_open'`)
+	calls := len(provider.all())
+	require.Less(t, calls, 100, "calls while the provider is down")
+	require.LessOrEqual(t, one[int](t, b, `SELECT sum(attempts)::int FROM belfry.messages`), len(provider.all()))
+	broken.Store(false)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE status = 'PENDING'`)
+	b.eventually(t, `SELECT count(*) = 500 FROM belfry.messages WHERE status = 'SENT'`)
+	require.Equal(t, "closed", run.Stats().Senders[0].Breaker)
+	run.end(t)
+	require.Len(t, b.record(t, id), len(provider.all())-500, "what was put off was no attempt")
+}
+
+// A sender's rate holds, is changed live by a reload and by an operator, who can pause it
+// as well.
+func TestRelay_RateAndPauseChangeLive(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2000)
+	b.job(t, "default", 1, 2000)
+	provider := &script{}
+	c := settings("fcm", "push")
+	c.RatePerSecond, c.Burst = 100, 10
+	base := config("r")
+	base.MaxInHand = 2500
+	run := b.start(t, base, []relay.Sender{{SenderConfig: c, Client: provider}})
+	provider.reached(t, 60)
+	first := provider.all()
+	least := time.Duration(float64(len(first)-10-1) / 100 * float64(time.Second))
+	require.GreaterOrEqual(t, first[len(first)-1].at.Sub(first[0].at), least*9/10, "%d calls", len(first))
+
+	b.exec(t, `INSERT INTO belfry.senders (name, paused_at, paused_by) VALUES ('fcm', now(), 'somebody')`)
+	b.eventually(t, `SELECT count(*) = 0 FROM belfry.messages WHERE status = 'PROCESSING'`)
+	require.True(t, run.Stats().Senders[0].Paused)
+	paused := len(provider.all())
+	require.Positive(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE reason = 'sender_paused'`))
+	b.exec(t, `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, concurrency = 40`)
+	require.Eventually(t, func() bool { return !run.Stats().Senders[0].Paused }, patience, time.Millisecond)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE status = 'PENDING'`)
+	provider.reached(t, paused+20)
+	require.Equal(t, 40, run.Stats().Senders[0].Concurrency)
+
+	c.RatePerSecond = 0
+	require.NoError(t, run.Reload(base, []relay.SenderConfig{c}))
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE status = 'PENDING'`)
+	b.eventually(t, `SELECT count(*) = 2000 FROM belfry.messages WHERE status = 'SENT'`)
+	run.end(t)
+	require.Len(t, provider.all(), 2000)
+}
+
+// What may not change while a relay runs is refused, with its key, and nothing changes.
+func TestReload_RefusesWhatIsFixed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	r := b.relay(t, config("r"), []relay.Sender{push(&script{})})
+	c, s := config("other"), settings("apns", "sms")
+	c.Lease *= 2
+	s.Platforms = []string{"ios"}
+	s.Concurrency = 7
+	err := r.Reload(c, []relay.SenderConfig{s})
+	for _, key := range []string{"delivery.name", "delivery.lease", "senders[0].name", "senders[0].medium", "senders[0].platforms"} {
+		require.ErrorContains(t, err, key+": cannot change")
+	}
+	require.ErrorContains(t, r.Reload(config("r"), nil), "senders: cannot change")
+	require.Equal(t, 16, r.Stats().Senders[0].Concurrency)
+}
+
+// Lanes take turns, and in a lane the more urgent job goes first.
+func TestRelay_LanesTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1000)
+	low := b.job(t, "a", 1, 1000)
+	high := b.job(t, "a", 1, 1000)
+	other := b.job(t, "b", 1, 1000)
+	b.exec(t, `UPDATE belfry.jobs SET priority = 5 WHERE id = $1`, high)
+	c := config("r")
+	c.Batch, c.MaxInHand, c.ActivityShare = 50, 150, 0
+	provider := &script{}
+	s := settings("fcm", "push")
+	s.Concurrency = 50
+	run := b.start(t, c, []relay.Sender{{SenderConfig: s, Client: provider}})
+	b.eventually(t, `SELECT count(*) = 3000 FROM belfry.messages WHERE status = 'SENT'`)
+	run.end(t)
+	last := map[int64]int{}
+	for i, call := range provider.all() {
+		last[call.JobID] = i
+	}
+	require.Less(t, last[high], last[low], "the urgent job of the lane first")
+	require.Less(t, last[other], last[low], "half the turns are the other lane's")
+}
+
+// A drain ends by itself when nothing is due: not for retries that are due later, nor for
+// what no sender takes now.
+func TestDrain_EndsWhenNothingIsDue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3000)
+	b.job(t, "a", 1, 1000, "push", "sms")
+	b.job(t, "b", 1, 3000, "sms")
+	b.exec(t, `INSERT INTO belfry.senders (name, paused_at, paused_by) VALUES ('sms', now(), 'somebody')`)
+	c := settings("fcm", "push")
+	c.Retry = relay.RetryConfig{Attempts: 3, Policy: relay.Linear, Initial: time.Hour, Max: time.Hour}
+	provider := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		return sender.Result{Class: map[bool]sender.Class{true: sender.Accepted, false: sender.Retryable}[d.ChannelID <= 900], RetryAfter: time.Hour}
+	}}
+	stats := b.drain(t, config("r"), relay.Sender{SenderConfig: c, Client: provider}, sms(&script{}))
+	require.EqualValues(t, 900, stats.Sent)
+	require.EqualValues(t, 100, stats.Retried)
+	require.Equal(t, 900, b.statuses(t)["SENT"])
+	require.Equal(t, 100, b.statuses(t)["PENDING retry"])
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`))
+}
+
+// A drain follows its messages through their media.
+func TestDrain_FollowsFailover(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 700)
+	b.job(t, "a", 1, 700, "push", "sms")
+	b.drain(t, config("r"), push(&script{answer: always(sender.Result{Class: sender.Permanent})}), sms(&script{}))
+	require.Equal(t, map[string]int{"SENT": 700}, b.statuses(t))
+}

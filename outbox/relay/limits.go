@@ -1,0 +1,372 @@
+package relay
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/sony/gobreaker/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// limits say how many messages a sender may be given right now: its calls at once, a
+// share of them kept for activities, its rate, its circuit breaker, and an operator's
+// pause. All of it changes live.
+type limits struct {
+	mu       sync.Mutex
+	config   SenderConfig
+	override outbox.SenderOverride // an operator's, over the configuration
+	relays   int                   // live ones that share the rate
+	reserve  float64               // the share of calls kept for activities
+	perCall  int                   // messages per call
+	bucket   *rate.Limiter
+	breaker  *breaker
+	calls    int // in flight
+	bulk     int // of them without activities
+
+	throttled int       // answers 429 in a row
+	heldUntil time.Time // by a provider that answers nothing but 429
+
+	took time.Duration // by a call, smoothed; 0: not known yet
+	turn time.Time     // when the last message that was put off is due
+	log  zerolog.Logger
+}
+
+func newLimits(c SenderConfig, perCall int, reserve float64, log zerolog.Logger) *limits {
+	l := &limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), log: log}
+	l.configure(c, reserve, time.Now())
+	l.bucket = rate.NewLimiter(l.bucket.Limit(), l.bucket.Burst()) // full
+	return l
+}
+
+// configure sets what the configuration says. A breaker whose settings change starts
+// closed.
+func (l *limits) configure(c SenderConfig, reserve float64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.breaker == nil || l.breaker.config != c.Breaker {
+		l.breaker = newBreaker(c, l.log)
+	}
+	l.config, l.reserve = c, reserve
+	l.adjust(now)
+}
+
+// operate sets what operators say, and how many live relays share the rate; below one
+// keeps what was known.
+func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if changed = l.override.Paused != o.Paused; changed {
+		l.turn = time.Time{}
+	}
+	l.override = o
+	if relays >= 1 {
+		l.relays = relays
+	}
+	l.adjust(now)
+	return changed
+}
+
+// adjust brings the token bucket in line. A rate that did not change keeps its tokens.
+func (l *limits) adjust(now time.Time) {
+	perSecond := l.rate()
+	limit, burst := rate.Inf, 1
+	if perSecond > 0 {
+		limit, burst = rate.Limit(perSecond), l.config.burst(perSecond)
+	}
+	if l.bucket.Burst() != burst {
+		l.bucket.SetBurstAt(now, burst)
+	}
+	if l.bucket.Limit() != limit {
+		l.bucket.SetLimitAt(now, limit)
+		l.turn = time.Time{} // the pace is another
+	}
+}
+
+// rate is this relay's share of the sender's rate; 0: no limit.
+func (l *limits) rate() float64 {
+	perSecond := l.config.RatePerSecond
+	if l.override.RatePerSecond != nil {
+		perSecond = *l.override.RatePerSecond
+	}
+	return perSecond / float64(l.relays)
+}
+
+func (l *limits) concurrency() int {
+	if l.override.Concurrency != nil {
+		return *l.override.Concurrency
+	}
+	return l.config.Concurrency
+}
+
+// permit is leave for one call of n messages. It must be ended.
+type permit struct {
+	n    int
+	bulk bool
+	done func(error)
+}
+
+// admit gives leave for calls, activities before bulk, for as many messages of both as
+// are waiting and at most limit. None: look again after wait, or when a permit ends.
+func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []permit, pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.override.Paused {
+		return nil, time.Second
+	}
+	if now.Before(l.heldUntil) {
+		return nil, l.heldUntil.Sub(now)
+	}
+	free := l.concurrency() - l.calls
+	spare := min(free, l.concurrency()-l.reserved()-l.bulk)
+	tokens := limit
+	if l.bucket.Limit() != rate.Inf {
+		tokens = min(limit, int(l.bucket.TokensAt(now)))
+	}
+	for free > 0 && tokens > 0 {
+		p := permit{n: min(l.perCall, activities, tokens)}
+		if activities == 0 {
+			p = permit{n: min(l.perCall, bulk, tokens), bulk: true}
+		}
+		if p.n == 0 || p.bulk && spare <= 0 {
+			break
+		}
+		var err error
+		if p.done, err = l.breaker.allow(); err != nil {
+			break
+		}
+		if p.bulk {
+			bulk -= p.n
+			spare--
+			l.bulk++
+		} else {
+			activities -= p.n
+		}
+		l.calls++
+		free, tokens = free-1, tokens-p.n
+		l.bucket.AllowN(now, p.n)
+		permits = append(permits, p)
+	}
+	if tokens == 0 {
+		missing := 1 - l.bucket.TokensAt(now)
+		return permits, max(time.Millisecond, time.Duration(missing/float64(l.bucket.Limit())*float64(time.Second)))
+	}
+	return permits, time.Second
+}
+
+// free is how many messages could be in one more round of calls.
+func (l *limits) free() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.concurrency()-l.calls) * l.perCall
+}
+
+// reserved is how many calls bulk messages leave to activities. One is always bulk's.
+func (l *limits) reserved() int {
+	return min(int(math.Ceil(l.reserve*float64(l.concurrency()))), l.concurrency()-1)
+}
+
+// end returns a permit, after a call that took so long. No results: no call was made.
+func (l *limits) end(p permit, results []sender.Result, took time.Duration, now time.Time) {
+	verdict := judge(results)
+	p.done(verdict)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	if p.bulk {
+		l.bulk--
+	}
+	if results == nil {
+		return
+	}
+	if l.took == 0 {
+		l.took = took
+	}
+	l.took = max(1, (9*l.took+took)/10)
+	if !errors.Is(verdict, errThrottled) {
+		l.throttled = 0
+		return
+	}
+	l.throttled++
+	if l.config.Breaker.Failures > 0 && l.throttled >= l.config.Breaker.Failures {
+		l.heldUntil = now.Add(min(max(results[0].RetryAfter, time.Second), time.Minute))
+		l.throttled = l.config.Breaker.Failures / 2 // one answer of another kind resets it
+	}
+}
+
+var (
+	errFailing   = errors.New("the provider fails")
+	errThrottled = errors.New("the provider asks for fewer calls")
+	errNoCall    = errors.New("no call was made")
+)
+
+// throttling are the codes, or their beginnings, by which providers ask for fewer calls.
+var throttling = []string{
+	"429", "QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED", "TooManyRequests",
+}
+
+// credentials are those by which they refuse all calls and not just one message.
+var credentials = []string{
+	"401", "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR", "InvalidProviderToken", "MissingProviderToken",
+}
+
+// judge says what one call's results tell about the provider. An answer about a single
+// address or message is a sign of life, also a refusal.
+func judge(results []sender.Result) error {
+	if len(results) == 0 {
+		return errNoCall
+	}
+	verdict := errThrottled
+	for _, r := range results {
+		switch r.Class {
+		case sender.Accepted, sender.Pending, sender.InvalidAddress:
+			return nil
+		case sender.Permanent:
+			if !begins(r.Code, credentials) {
+				return nil
+			}
+			verdict = errFailing
+		case sender.Retryable:
+			if !begins(r.Code, throttling) {
+				verdict = errFailing
+			}
+		case sender.Unknown:
+			verdict = errFailing
+		default: // as unknown
+			verdict = errFailing
+		}
+	}
+	return verdict
+}
+
+func begins(code string, with []string) bool {
+	return slices.ContainsFunc(with, func(prefix string) bool { return strings.HasPrefix(code, prefix) })
+}
+
+// blocked says why the sender takes nothing for now, and for how long at least; an empty
+// reason: it does.
+func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.override.Paused:
+		return outbox.ReasonSenderPaused, 5 * time.Second
+	case l.breaker.open():
+		return outbox.ReasonBreakerOpen, l.breaker.left(now)
+	}
+	return "", 0
+}
+
+// deepest is how many messages may wait for the sender before a job's next ones are left
+// where they are: what it takes in five seconds, but not more than two portions, and at
+// least two rounds of calls.
+func (l *limits) deepest(portion int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.breaker.halfOpen() {
+		return max(l.config.Breaker.Probes*l.perCall, 1)
+	}
+	least := 2 * l.concurrency() * l.perCall
+	if l.took == 0 {
+		return max(least, portion)
+	}
+	return max(least, min(int(5*l.pace()), 2*portion))
+}
+
+// pace is how many messages per second the sender probably takes, by Little's law. Before
+// the first call ends, calls are taken to last a tenth of a second.
+func (l *limits) pace() float64 {
+	took := l.took.Seconds()
+	if took == 0 {
+		took = 0.1
+	}
+	pace := float64(l.concurrency()*l.perCall) / took
+	if r := l.rate(); r > 0 {
+		pace = min(pace, r)
+	}
+	return pace
+}
+
+// longestPutOff bounds how long a message is put off because of its sender: what was
+// known about the sender then may be wrong by now.
+const longestPutOff = 5 * time.Minute
+
+// queueUp gives n messages that cannot go now their turns after all that were put off
+// before them, at the sender's pace: from start, evenly over span.
+func (l *limits) queueUp(n int, after time.Duration, now time.Time) (start, span time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turn.Before(now.Add(after)) {
+		l.turn = now.Add(after)
+	}
+	start = min(l.turn.Sub(now), longestPutOff)
+	span = min(time.Duration(float64(n)/l.pace()*float64(time.Second)), longestPutOff)
+	l.turn = now.Add(start + span)
+	return start, max(span, time.Second)
+}
+
+// breaker is a sender's circuit breaker, or none.
+type breaker struct {
+	config   BreakerConfig
+	circuit  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: none
+	openedAt atomic.Int64                               // Unix nanoseconds
+}
+
+func newBreaker(c SenderConfig, log zerolog.Logger) *breaker {
+	b := &breaker{config: c.Breaker}
+	if c.Breaker.Failures == 0 {
+		return b
+	}
+	failures := uint32(min(c.Breaker.Failures, math.MaxInt32)) //nolint:gosec // within its bounds
+	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        c.Name,
+		MaxRequests: uint32(min(max(c.Breaker.Probes, 1), math.MaxInt32)), //nolint:gosec // within its bounds
+		Timeout:     c.Breaker.OpenFor,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errThrottled) || errors.Is(err, errNoCall) },
+		OnStateChange: func(name string, _, to gobreaker.State) {
+			switch to {
+			case gobreaker.StateOpen:
+				b.openedAt.Store(time.Now().UnixNano())
+				log.Warn().Str("sender", name).Msg("circuit breaker opened")
+			case gobreaker.StateHalfOpen:
+				log.Info().Str("sender", name).Msg("circuit breaker lets probes through")
+			case gobreaker.StateClosed:
+				log.Info().Str("sender", name).Msg("circuit breaker closed")
+			}
+		},
+	})
+	return b
+}
+
+func (b *breaker) allow() (func(error), error) {
+	if b.circuit == nil {
+		return func(error) {}, nil
+	}
+	return b.circuit.Allow()
+}
+
+func (b *breaker) open() bool { return b.circuit != nil && b.circuit.State() == gobreaker.StateOpen }
+func (b *breaker) halfOpen() bool {
+	return b.circuit != nil && b.circuit.State() == gobreaker.StateHalfOpen
+}
+
+// left is how long an open breaker stays open.
+func (b *breaker) left(now time.Time) time.Duration {
+	return max(0, time.Unix(0, b.openedAt.Load()).Add(b.config.OpenFor).Sub(now))
+}
+
+func (b *breaker) String() string {
+	if b.circuit == nil {
+		return "off"
+	}
+	return strings.ReplaceAll(b.circuit.State().String(), "-", "_")
+}

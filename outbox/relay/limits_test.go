@@ -1,0 +1,210 @@
+package relay_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+func limits(c relay.SenderConfig, perCall int, reserve float64) *relay.Limits {
+	return relay.NewLimits(c, perCall, reserve, zerolog.Nop())
+}
+
+// pass lets the time of a bubble pass.
+func pass(d time.Duration) { <-time.After(d) }
+
+// answered ends permits with one result each.
+func answered(l *relay.Limits, permits []relay.Permit, r sender.Result) {
+	for _, p := range permits {
+		relay.End(l, p, []sender.Result{r}, time.Millisecond, time.Now())
+	}
+}
+
+func total(permits []relay.Permit) (activities, bulk int) {
+	for _, p := range permits {
+		n, isBulk := relay.Of(p)
+		if isBulk {
+			bulk += n
+		} else {
+			activities += n
+		}
+	}
+	return activities, bulk
+}
+
+// Calls at once: bulk leaves activities their share, which they get first; a call takes
+// what the client takes.
+func TestLimits_SlotsAndReserve(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.Concurrency = 10
+	for _, test := range []struct {
+		perCall, activities, bulk int
+		reserve                   float64
+		wantActivities, wantBulk  int
+	}{
+		{1, 0, 100, 0.2, 0, 8},
+		{1, 100, 100, 0.2, 10, 0},
+		{1, 5, 100, 0.2, 5, 5},
+		{1, 1, 100, 0.2, 1, 8},
+		{1, 0, 3, 0.2, 0, 3},
+		{100, 0, 100_000, 0.2, 0, 800},
+		{100, 150, 100_000, 0.2, 150, 800},
+		{1, 0, 100, 0.9, 0, 1},
+		{1, 0, 100, 0, 0, 10},
+	} {
+		l := limits(c, test.perCall, test.reserve)
+		permits, _ := relay.Admit(l, test.activities, test.bulk, 100_000, time.Now())
+		activities, bulk := total(permits)
+		require.Equal(t, []int{test.wantActivities, test.wantBulk}, []int{activities, bulk}, test)
+		more, _ := relay.Admit(l, 0, 100_000, 100_000, time.Now())
+		if test.bulk >= 100 {
+			require.Empty(t, more, test)
+		}
+		answered(l, permits, sender.Result{Class: sender.Accepted})
+		again, _ := relay.Admit(l, test.activities, test.bulk, 100_000, time.Now())
+		require.Len(t, again, len(permits), "what has ended is free again")
+	}
+}
+
+// The rate holds over any stretch of time, also after a pause, is shared by the live
+// relays, and changes at once.
+func TestLimits_RateHolds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := settings("s", "push")
+		c.Concurrency, c.RatePerSecond, c.Burst = 1000, 100, 20
+		l := limits(c, 1, 0)
+		second := func() (n int) {
+			for began := time.Now(); time.Since(began) < time.Second; {
+				permits, pause := relay.Admit(l, 0, 1000, 1000, time.Now())
+				n += len(permits)
+				answered(l, permits, sender.Result{Class: sender.Accepted})
+				if len(permits) == 0 {
+					pass(pause)
+				}
+			}
+			return n
+		}
+		require.InDelta(t, 120, second(), 2)
+		require.InDelta(t, 100, second(), 2)
+		pass(time.Hour)
+		require.InDelta(t, 120, second(), 2, "no stampede after a pause")
+		relay.Operate(l, outbox.SenderOverride{}, 4)
+		require.InDelta(t, 25, second(), 3)
+		perSecond := 400.0
+		relay.Operate(l, outbox.SenderOverride{RatePerSecond: &perSecond}, 4)
+		require.InDelta(t, 100, second(), 5)
+		relay.Operate(l, outbox.SenderOverride{Paused: true}, 4)
+		require.Zero(t, second())
+		relay.Operate(l, outbox.SenderOverride{}, 0)
+		require.InDelta(t, 25+20, second(), 5, "a heartbeat that fails leaves the share as it was")
+	})
+}
+
+// What opens the breaker and what does not: 429, and answers about one message, do not.
+func TestLimits_WhatOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		result sender.Result
+		opens  bool
+	}{
+		{sender.Result{Class: sender.Retryable, Code: "503"}, true},
+		{sender.Result{Class: sender.Retryable, Code: "connection"}, true},
+		{sender.Result{Class: sender.Unknown, Code: "502"}, true},
+		{sender.Result{}, true},
+		{sender.Result{Class: sender.Permanent, Code: "401"}, true},
+		{sender.Result{Class: sender.Retryable, Code: "429"}, false},
+		{sender.Result{Class: sender.Retryable, Code: "TooManyRequests"}, false},
+		{sender.Result{Class: sender.Permanent, Code: "400"}, false},
+		{sender.Result{Class: sender.InvalidAddress, Code: "410"}, false},
+		{sender.Result{Class: sender.Accepted}, false},
+		{sender.Result{Class: sender.Pending}, false},
+	} {
+		c := settings("s", "push")
+		c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+		l := limits(c, 1, 0)
+		for range 3 {
+			permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+			answered(l, permits, test.result)
+		}
+		reason, left := relay.Blocked(l, time.Now())
+		require.Equal(t, test.opens, reason == outbox.ReasonBreakerOpen, test)
+		require.Equal(t, test.opens, left > 59*time.Minute, test)
+	}
+}
+
+// An open breaker lets nothing through, then one probe at a time, and closes when it
+// succeeds.
+func TestLimits_BreakerProbes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := settings("s", "push")
+		c.Breaker = relay.BreakerConfig{Failures: 2, OpenFor: time.Minute, Probes: 1}
+		l := limits(c, 1, 0)
+		failing := sender.Result{Class: sender.Retryable, Code: "503"}
+		permits, _ := relay.Admit(l, 0, 5, 5, time.Now())
+		require.Len(t, permits, 5)
+		answered(l, permits, failing)
+		for range 3 {
+			permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+			require.Empty(t, permits)
+			pass(time.Minute + time.Millisecond)
+			permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+			require.Len(t, permits, 1, "one probe")
+			answered(l, permits, failing)
+		}
+		pass(time.Minute + time.Millisecond)
+		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+		relay.End(l, permits[0], nil, 0, time.Now()) // it was not called: another may
+		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+		answered(l, permits, sender.Result{Class: sender.Accepted})
+		permits, _ = relay.Admit(l, 0, 5, 5, time.Now())
+		require.Len(t, permits, 5)
+	})
+}
+
+// A provider that says 429 to everything is left alone for as long as it asks, a minute
+// at most.
+func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.Breaker.Failures = 3
+	l := limits(c, 1, 0)
+	now := time.Now()
+	throttled := sender.Result{Class: sender.Retryable, Code: "429", RetryAfter: 10 * time.Second}
+	permits, _ := relay.Admit(l, 0, 3, 3, now)
+	answered(l, permits[:2], throttled)
+	answered(l, permits[2:], sender.Result{Class: sender.Accepted}) // not all
+	permits, _ = relay.Admit(l, 0, 3, 3, now)
+	require.Len(t, permits, 3)
+	answered(l, permits, throttled)
+	permits, pause := relay.Admit(l, 0, 3, 3, now)
+	require.Empty(t, permits)
+	require.InDelta(t, 10, pause.Seconds(), 1)
+	permits, _ = relay.Admit(l, 0, 3, 3, now.Add(11*time.Second))
+	require.Len(t, permits, 3)
+}
+
+// What is put off is due in turn, at the sender's pace, and not for too long.
+func TestLimits_PutOffInTurn(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.RatePerSecond = 100
+	l := limits(c, 1, 0)
+	now := time.Now()
+	start, span := relay.QueueUp(l, 500, 0, now)
+	require.Equal(t, []time.Duration{0, 5 * time.Second}, []time.Duration{start, span})
+	start, span = relay.QueueUp(l, 1000, 2*time.Second, now)
+	require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second}, []time.Duration{start, span})
+	relay.QueueUp(l, 1_000_000, 0, now)
+	start, span = relay.QueueUp(l, 1_000_000, 0, now)
+	require.LessOrEqual(t, start+span, 10*time.Minute)
+}

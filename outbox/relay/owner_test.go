@@ -1,0 +1,325 @@
+package relay_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// I6: an abort that has returned stops every message that was not handed to a provider:
+// those in the relay's hands become PENDING as they were, and go on with the job.
+func TestRelay_AbortBetweenClaimAndCallSendsNothing(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{relay.PointHandOver, relay.PointLook} {
+		b := setup(t, 50)
+		id := b.running(t, "default", 1, 50)
+		provider, g := &script{}, newGate(t, point)
+		run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(g.at))
+		g.await(t)
+		b.exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
+		g.open()
+		b.eventually(t, `SELECT count(*) = 0 FROM belfry.messages WHERE status = 'PROCESSING'`)
+		require.Empty(t, provider.all())
+		require.Equal(t, map[string]int{"PENDING": 50}, b.statuses(t))
+		require.True(t, one[bool](t, b, `SELECT bool_and(attempts = 0 AND crashes = 0 AND next_attempt_at <= now()) FROM belfry.messages`))
+		b.exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, id)
+		b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
+		b.eventually(t, `SELECT count(*) = 50 FROM belfry.messages WHERE status = 'SENT'`)
+		run.end(t)
+		require.Len(t, provider.all(), 50)
+		require.Empty(t, b.record(t, id))
+	}
+}
+
+// A recall while messages are in the relay's hands: they are CANCELLED and not sent.
+func TestRelay_RecallBetweenClaimAndCallCancels(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 50)
+	id := b.job(t, "default", 1, 50)
+	provider, g := &script{}, newGate(t, relay.PointLook)
+	run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(g.at))
+	g.await(t)
+	_, err := outbox.Recall(t.Context(), b.db.Pool, id, job.Act{Actor: "somebody"}, nil)
+	require.NoError(t, err)
+	g.open()
+	b.eventually(t, `SELECT count(*) = 50 FROM belfry.messages WHERE status = 'CANCELLED' AND reason = 'recalled'`)
+	run.end(t)
+	require.Empty(t, provider.all())
+	require.EqualValues(t, 50, run.Stats().Cancelled+one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
+}
+
+// A recall while a call is in flight: its failure is the last, its success stands.
+func TestRelay_RecallDuringTheCall(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	id := b.job(t, "default", 1, 2)
+	calling, answer := make(chan struct{}, 2), make(chan struct{})
+	provider := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		calling <- struct{}{}
+		<-answer
+		if d.ChannelID == 1 {
+			return sender.Result{Class: sender.Retryable, Code: "503"}
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	run := b.start(t, config("r"), []relay.Sender{push(provider)})
+	receive(t, calling)
+	receive(t, calling)
+	_, err := outbox.Recall(t.Context(), b.db.Pool, id, job.Act{Actor: "somebody"}, nil)
+	require.NoError(t, err)
+	close(answer)
+	b.eventually(t, `SELECT count(*) = 0 FROM belfry.messages WHERE status = 'PROCESSING'`)
+	run.end(t)
+	require.Equal(t, map[string]int{"CANCELLED recalled": 1, "SENT": 1}, b.statuses(t))
+	require.Len(t, provider.all(), 2)
+}
+
+// I8: a relay that is stopped with messages in its hands, and goes on after its lease
+// has run out and another relay has sent them, sends nothing.
+func TestRelay_LostLeaseSendsNothing(t *testing.T) {
+	t.Parallel()
+	for point, crashed := range map[string]bool{relay.PointHandOver: false, relay.PointLook: true} {
+		b := setup(t, 20)
+		id := b.job(t, "default", 1, 20)
+		first, second, g := &script{}, &script{}, newGate(t, point)
+		slow := b.start(t, config("slow"), []relay.Sender{push(first)}, relay.WithFailpoint(g.stop))
+		g.await(t)
+		handed := one[int](t, b, `SELECT coalesce(sum(cardinality(channel_ids)), 0)::int FROM belfry.handovers`)
+		b.expire(t)
+		c := config("other")
+		c.Retry.Initial, c.Retry.Max = time.Millisecond, time.Millisecond
+		other := b.start(t, c, []relay.Sender{push(second)})
+		b.eventually(t, `SELECT count(*) = 20 FROM belfry.messages WHERE status = 'SENT'`)
+		g.open()
+		slow.end(t)
+		other.end(t)
+		require.Empty(t, first.all(), point)
+		require.Len(t, second.all(), 20, point)
+		require.EqualValues(t, 20, slow.Stats().Lost, point)
+		require.EqualValues(t, 20, other.Stats().Sent, point)
+		require.Len(t, b.record(t, id), handed, point)
+		require.Equal(t, crashed, handed > 0, point)
+		require.Equal(t, handed, one[int](t, b, `SELECT sum(crashes)::int FROM belfry.messages`), point)
+	}
+}
+
+// I8: a relay that is stopped between its look and its calls looks again: what another
+// relay has sent meanwhile is not sent twice.
+func TestRelay_StoppedAfterTheLookLooksAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 20)
+	b.job(t, "default", 1, 20)
+	first, second, g := &script{}, &script{}, newGate(t, relay.PointLooked)
+	c := config("slow")
+	c.Lease, c.StatementTimeout = 900*time.Millisecond, 300*time.Millisecond
+	slow := b.start(t, c, []relay.Sender{push(first)}, relay.WithFailpoint(g.stop))
+	g.await(t)
+	c.Name = "other"
+	c.Retry.Initial, c.Retry.Max = time.Millisecond, time.Millisecond
+	other := b.start(t, c, []relay.Sender{push(second)})
+	b.eventually(t, `SELECT count(*) = 20 FROM belfry.messages WHERE status = 'SENT'`)
+	g.open()
+	slow.end(t)
+	other.end(t)
+	require.Empty(t, first.all())
+	require.Len(t, second.all(), 20)
+}
+
+// A call that lasts longer than the lease: the relay renews it, and nobody else takes the
+// message meanwhile.
+func TestRelay_RenewsWhileItWorks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5)
+	id := b.job(t, "default", 1, 5)
+	calling, answer := make(chan struct{}, 5), make(chan struct{})
+	provider := &script{answer: func(context.Context, sender.Delivery) sender.Result {
+		calling <- struct{}{}
+		<-answer
+		return sender.Result{Class: sender.Accepted}
+	}}
+	c := config("r")
+	c.Lease, c.StatementTimeout = 2*time.Second, 600*time.Millisecond
+	run := b.start(t, c, []relay.Sender{push(provider)})
+	for range 5 {
+		receive(t, calling)
+	}
+	c.Name = "other"
+	other := b.start(t, c, []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT bool_and(now() > claimed_at + interval '5 seconds') FROM belfry.leases`)
+	close(answer)
+	b.eventually(t, `SELECT count(*) = 5 FROM belfry.messages WHERE status = 'SENT' AND crashes = 0`)
+	run.end(t)
+	other.end(t)
+	require.Len(t, provider.all(), 5)
+	require.Empty(t, b.record(t, id))
+}
+
+// Relays that die with a message: each time one unknown attempt, and a dead letter at
+// max_crashes. Its neighbours, which were not handed over, lose nothing.
+func TestRelay_MessageThatKillsItsRelaysBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	id := b.job(t, "default", 1, 3)
+	for crash := 1; crash <= 3; crash++ {
+		dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 10)
+		require.NoError(t, err)
+		require.Len(t, claimed, 3)
+		for _, c := range claimed {
+			if c.ChannelID == 2 {
+				require.NoError(t, dying.HandOver(t.Context(), []outbox.Claimed{c}))
+			}
+		}
+		b.expire(t)
+		run := b.start(t, config("r"), nil) // without a sender: it recovers and puts off
+		b.eventually(t, `SELECT count(*) = 0 FROM belfry.leases`)
+		b.eventually(t, `SELECT crashes = $1 FROM belfry.messages WHERE channel_id = 2`, crash)
+		run.end(t)
+		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE status = 'PENDING'`)
+	}
+	stats := b.drain(t, config("r"), push(&script{}))
+	require.EqualValues(t, 2, stats.Sent)
+	require.Equal(t, map[string]int{"SENT": 2, "DEAD crashed": 1}, b.statuses(t))
+	require.Equal(t, []string{"2 push 0/1 crashed", "2 push 0/2 crashed", "2 push 0/3 crashed"}, b.record(t, id))
+}
+
+// I9: a call that is cut short by a hard stop has an unknown outcome and is repeated with
+// the same key.
+func TestRelay_HardStopLeavesUnknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 4)
+	id := b.job(t, "default", 1, 4)
+	calling := make(chan struct{}, 4)
+	provider := &script{answer: func(ctx context.Context, d sender.Delivery) sender.Result {
+		calling <- struct{}{}
+		return hang(ctx, d)
+	}}
+	run := b.start(t, config("r"), []relay.Sender{push(provider)})
+	for range 4 {
+		receive(t, calling)
+	}
+	run.StopNow(context.Canceled)
+	require.NoError(t, receive(t, run.ended))
+	require.Equal(t, map[string]int{"PENDING retry": 4}, b.statuses(t))
+	require.EqualValues(t, 4, run.Stats().Ambiguous)
+	b.eventually(t, `SELECT bool_and(next_attempt_at <= now()) FROM belfry.messages`)
+	again := &script{}
+	b.drain(t, config("r2"), push(again))
+	require.Equal(t, map[string]int{"SENT": 4}, b.statuses(t))
+	for channel := range int64(4) {
+		require.Equal(t, provider.of(id, channel+1)[0].Key, again.of(id, channel+1)[0].Key)
+		require.Equal(t, 2, again.of(id, channel+1)[0].Attempt)
+	}
+}
+
+// A soft stop takes nothing new, lets calls in flight end and records them, and returns
+// the rest as it was: nothing stays PROCESSING.
+func TestRelay_SoftStopFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2000)
+	b.job(t, "default", 1, 2000)
+	calling, answer := make(chan struct{}, 2000), make(chan struct{})
+	provider := &script{answer: func(context.Context, sender.Delivery) sender.Result {
+		calling <- struct{}{}
+		<-answer
+		return sender.Result{Class: sender.Accepted}
+	}}
+	run := b.start(t, config("r"), []relay.Sender{push(provider)})
+	for range 12 { // of 16 calls, 4 are kept for activities
+		receive(t, calling)
+	}
+	b.eventually(t, `SELECT count(*) >= 500 FROM belfry.messages WHERE status = 'PROCESSING'`)
+	run.stop()
+	close(answer)
+	run.end(t)
+	require.Equal(t, map[string]int{"PENDING": 1988, "SENT": 12}, b.statuses(t))
+	require.Len(t, provider.all(), 12)
+	require.True(t, one[bool](t, b, `SELECT bool_and(attempts = 0 AND next_attempt_at <= now()) FROM belfry.messages WHERE status = 'PENDING'`))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`))
+	require.Zero(t, run.Stats().InHand)
+}
+
+// The answer to a COMMIT of outcomes is lost, again and again: it is repeated, and nothing
+// is recorded twice or called unknown.
+func TestRelay_SettlesAgainAfterAnUnknownCommit(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{relay.PointSettle, relay.PointSettled} {
+		b := setup(t, 300)
+		id := b.job(t, "default", 1, 300)
+		var failures atomic.Int64
+		provider := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+			return sender.Result{Class: map[bool]sender.Class{true: sender.Permanent, false: sender.Accepted}[d.ChannelID == 5]}
+		}}
+		run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(func(_ context.Context, at string) error {
+			if at == point && failures.Add(1)%4 != 0 {
+				return context.DeadlineExceeded
+			}
+			return nil
+		}))
+		b.eventually(t, `SELECT count(*) = 300 FROM belfry.messages WHERE status IN ('SENT', 'DEAD')`)
+		run.end(t)
+		require.Equal(t, []string{"5 push 0/1 permanent"}, b.record(t, id))
+		require.Len(t, provider.all(), 300)
+		require.EqualValues(t, 299, run.Stats().Sent)
+		require.Zero(t, run.Stats().Lost)
+	}
+}
+
+// A message that another session had locked when its turn came is found by a claim from
+// the beginning.
+func TestRelay_FindsWhatWasLocked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 100)
+	b.job(t, "default", 1, 100)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM belfry.messages WHERE channel_id = 3 FOR UPDATE`)
+	require.NoError(t, err)
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 99 FROM belfry.messages WHERE status = 'SENT'`)
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.eventually(t, `SELECT count(*) = 100 FROM belfry.messages WHERE status = 'SENT'`)
+	run.end(t)
+}
+
+// I13: what is in hand is bounded, each lane by its part, and activities have theirs.
+func TestHand_Room(t *testing.T) {
+	t.Parallel()
+	c := config("r")
+	c.MaxInHand, c.ActivityShare = 1000, 0.2
+	h := relay.NewHand()
+	claims := func(job, lease int64, n int) []outbox.Claimed {
+		list := make([]outbox.Claimed, n)
+		for i := range list {
+			list[i] = outbox.Claimed{Key: outbox.Key{JobID: job, ChannelID: int64(i)}, LeaseID: lease}
+		}
+		return list
+	}
+	room := func(lane string, lanes int) int { return relay.Room(h, c, lane, lanes, false) }
+	activities := func() int { return relay.Room(h, c, "", 0, true) }
+	require.Equal(t, 400, room("a", 1), "half of 800: the other half for a lane that comes")
+	require.Equal(t, 200, room("a", 3))
+	relay.Take(h, claims(1, 1, 400), "a")
+	require.Zero(t, room("a", 1))
+	require.Equal(t, 266, room("b", 2))
+	relay.Take(h, claims(2, 2, 266), "b")
+	require.Equal(t, 134, room("c", 3), "all of bulk's 800")
+	relay.Take(h, claims(3, 3, 134), "c")
+	require.Zero(t, room("d", 4))
+	require.Equal(t, 200, activities())
+	relay.Take(h, claims(-1, 4, 200), "")
+	require.Zero(t, activities())
+	require.Empty(t, relay.Drop(h, map[int64]int{1: 100, 99: 3}))
+	require.Equal(t, 100, activities(), "activities may have what bulk does not use")
+	require.Equal(t, []int64{1}, relay.Drop(h, map[int64]int{1: 300}))
+	require.Equal(t, 400, room("a", 1))
+}

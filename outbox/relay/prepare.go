@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// Composer makes of claimed messages what may be sent, in their order, or says why not.
+// It is called with a deadline and by several goroutines, and writes nothing.
+type Composer interface {
+	Compose(ctx context.Context, claimed []outbox.Claimed) ([]compose.Composed, error)
+}
+
+// composers is how many batches are composed at once.
+const composers = 2
+
+// prepare composes claims until the channel is closed, and lines up what may be sent.
+// After the stop it gives back what comes.
+func (r *Relay) prepare(ctx context.Context, in <-chan claims) {
+	for c := range in {
+		composed, unsent := r.compose(ctx, c.messages)
+		r.books.add(unsent...)
+		r.lineUp(c, composed, len(unsent))
+	}
+}
+
+// compose composes messages. Those that cannot be composed, or not before the stop, are
+// settled instead: what makes a whole batch fail is searched for by halves, and ends
+// alone.
+func (r *Relay) compose(ctx context.Context, messages []outbox.Claimed) (composed []compose.Composed, unsent []outbox.Settlement) {
+	err := context.Cause(ctx)
+	if err == nil {
+		err = r.insist(ctx, "messages are not composed yet", func(ctx context.Context) (err error) {
+			composed, err = r.composer.Compose(ctx, messages)
+			return err
+		})
+	}
+	var data *pgconn.PgError
+	switch {
+	case err == nil:
+		return composed, nil
+	case ctx.Err() != nil:
+		for _, m := range messages {
+			unsent = append(unsent, outbox.Release(m))
+		}
+		return nil, unsent
+	case len(messages) > 1:
+		composed, unsent = r.compose(ctx, messages[:len(messages)/2])
+		more, others := r.compose(ctx, messages[len(messages)/2:])
+		return append(composed, more...), append(unsent, others...)
+	}
+	m := messages[0]
+	r.log.Error().Err(err).Int64("job_id", m.JobID).Int64("channel_id", m.ChannelID).Msg("a message cannot be composed")
+	if !errors.As(err, &data) {
+		return nil, []outbox.Settlement{deferred(m, outbox.ReasonRetry, time.Minute)}
+	}
+	return nil, []outbox.Settlement{{
+		Claimed: m, To: outbox.Dead, Reason: outbox.ReasonBadContent, NextStep: m.Step, NextAttempts: m.Attempts,
+		Error: "PostgreSQL refuses its content or its channel: " + data.Code,
+	}}
+}
+
+// lineUp has each composed message join its sender's line, and settles those that are
+// refused, deferred, or have no sender here. putOff of the claim are settled already.
+func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
+	now := time.Now()
+	var settlements []outbox.Settlement
+	joining := make(map[*line][]*compose.Composed, len(r.lines))
+	for i := range composed {
+		m := &composed[i]
+		switch m.Action {
+		case compose.Refuse:
+			settlements = append(settlements, outbox.Settlement{
+				Claimed: m.Claimed, To: m.Status, Reason: m.Reason, Record: m.Record,
+				NextStep: m.Claimed.Step, NextAttempts: m.Claimed.Attempts,
+			})
+		case compose.Defer:
+			settlements = append(settlements, deferred(m.Claimed, m.Reason, m.Wait))
+		case compose.Send:
+			l := r.lineFor(m.Delivery.Medium, m.Delivery.Platform)
+			if l == nil {
+				putOff++
+				settlements = append(settlements, deferred(m.Claimed, outbox.ReasonNoSender, time.Duration((1+r.random())*float64(noSender))))
+				continue
+			}
+			joining[l] = append(joining[l], m)
+		}
+	}
+	r.books.add(settlements...)
+	var main *line
+	most := 0
+	for l, items := range joining {
+		if len(items) > most {
+			main, most = l, len(items)
+		}
+		putOff += l.join(items, now)
+	}
+	c.told(main, most, putOff, now)
+}
+
+// noSender is how long a message waits for a relay that has a sender for it, at least.
+const noSender = 10 * time.Second
+
+// lineFor is the line of the first sender that takes a medium and platform.
+func (r *Relay) lineFor(medium, platform string) *line {
+	for _, l := range r.lines {
+		if l.settings().takes(medium, platform) {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package relay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	randv2 "math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+const (
+	// Connections is how many connections of the pool a Relay uses at once, at most. With
+	// fewer it waits for them.
+	Connections = 1 + composers + handovers + settlers + 2
+	// handovers is how many groups are handed over at once.
+	handovers = 2
+	// transport is the carrier of ids in the log.
+	transport = "postgres"
+)
+
+var (
+	errTimeout   = errors.New("the sender's timeout is over")
+	errGraceOver = errors.New("the grace period after the stop is over")
+)
+
+// Points at which tests interfere.
+const (
+	pointClaim    = "claim"     // before each claim
+	pointHandOver = "hand over" // before the record of a hand-over
+	pointLook     = "look"      // after it
+	pointLooked   = "looked"    // after the look, before the calls
+	pointSettle   = "settle"    // before each COMMIT of outcomes
+	pointSettled  = "settled"   // after it
+	pointUpkeep   = "upkeep"
+)
+
+// Relay delivers messages. Any number of relays may work on one database. One Run or
+// Drain at a time; everything else may be called from any goroutine.
+type Relay struct {
+	name     string
+	ledger   *outbox.Ledger
+	composer Composer
+	lines    []*line // in the order of the configuration
+	log      zerolog.Logger
+	random   func() float64
+	at       func(ctx context.Context, point string) error
+
+	config   atomic.Pointer[Config]
+	hand     *hand
+	books    *books
+	tally    tally
+	handing  chan struct{}  // one for each group that is being handed over
+	inFlight sync.WaitGroup // groups that are handed over or called
+	running  atomic.Bool
+	draining atomic.Bool
+
+	stopOnce sync.Once
+	stopped  chan struct{}
+	cause    error // set before stopped is closed
+}
+
+// Option carries a collaborator of a Relay.
+type Option func(*Relay)
+
+// WithLogger sets the logger. Without it a Relay logs nothing.
+func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log } }
+
+// WithRandom sets what draws jitter: even in [0, 1), safe for concurrent use.
+func WithRandom(random func() float64) Option { return func(r *Relay) { r.random = random } }
+
+// New returns a Relay over pool, which stays the caller's to close, for messages that
+// composer composes (*compose.Composer) and one of senders takes: the first whose medium
+// and platforms fit.
+func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender, options ...Option) (*Relay, error) {
+	err := config.Validate("delivery")
+	configs := make([]SenderConfig, len(senders))
+	for i, s := range senders {
+		configs[i] = s.SenderConfig
+		if s.Client == nil {
+			err = errors.Join(err, fmt.Errorf("senders[%d]: has no client", i))
+		}
+	}
+	if err = errors.Join(err, ValidateSenders("senders", configs)); err != nil {
+		return nil, err
+	}
+	if config.Name == "" {
+		config.Name = uniqueName()
+	}
+	r := &Relay{
+		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
+		random: randv2.Float64, at: func(context.Context, string) error { return nil },
+		hand: newHand(), books: newBooks(), handing: make(chan struct{}, handovers), stopped: make(chan struct{}),
+	}
+	r.config.Store(&config)
+	for _, option := range options {
+		option(r)
+	}
+	for _, s := range senders {
+		r.lines = append(r.lines, newLine(r, s, config.ActivityShare))
+	}
+	return r, nil
+}
+
+func uniqueName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	var suffix [4]byte
+	_, _ = rand.Read(suffix[:]) // documented never to fail
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(suffix[:]))
+}
+
+// Name is what belfry.relays and belfry.leases call this relay.
+func (r *Relay) Name() string { return r.name }
+
+// settings are the ones in force.
+func (r *Relay) settings() Config { return *r.config.Load() }
+
+// Reload brings limits and policies in force, at once and for calls that are not made
+// yet. What may not change while a relay runs is its name and lease, and its senders'
+// names, media, platforms and order; it is an error that says so, and nothing changes.
+func (r *Relay) Reload(config Config, senders []SenderConfig) error {
+	was := r.settings()
+	if config.Name == "" {
+		config.Name = was.Name
+	}
+	problems := []error{config.Validate("delivery"), ValidateSenders("senders", senders)}
+	fixed := func(same bool, key string) {
+		if !same {
+			problems = append(problems, fmt.Errorf("%s: cannot change while the relay runs; allowed is what it was started with", key))
+		}
+	}
+	fixed(config.Name == was.Name, "delivery.name")
+	fixed(config.Lease == was.Lease, "delivery.lease")
+	fixed(len(senders) == len(r.lines), "senders")
+	for i := range min(len(senders), len(r.lines)) {
+		old := r.lines[i].settings()
+		fixed(senders[i].Name == old.Name, fmt.Sprintf("senders[%d].name", i))
+		fixed(senders[i].Medium == old.Medium, fmt.Sprintf("senders[%d].medium", i))
+		fixed(fmt.Sprint(senders[i].Platforms) == fmt.Sprint(old.Platforms), fmt.Sprintf("senders[%d].platforms", i))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	r.config.Store(&config)
+	for i, l := range r.lines {
+		l.reload(senders[i], config.ActivityShare)
+	}
+	return nil
+}
+
+// StopNow is the hard stop: it cancels the calls in flight, whose outcomes are unknown
+// then, has what is known recorded, and ends. A stopped Relay runs no more. It may be
+// called from any goroutine; only the first call's cause counts.
+func (r *Relay) StopNow(cause error) {
+	r.stopOnce.Do(func() {
+		r.cause = cause
+		close(r.stopped)
+	})
+}
+
+// Run delivers until ctx is cancelled: the soft stop. It then takes nothing new, lets
+// the calls in flight end, within Config.GracePeriod, records what came of them, gives
+// back what it has not sent, and returns when everything it started has ended. An error
+// means that the database did not answer at the start; what fails later is tried again.
+func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
+
+// Drain delivers what is due, also what becomes due while it does, waits for nothing
+// that is due later, and returns what it did. What no sender takes now, because of an
+// open breaker or a pause, is put off and left. Stops are those of Run.
+func (r *Relay) Drain(ctx context.Context) (Stats, error) {
+	err := r.run(ctx, true)
+	return r.Stats(), err
+}
+
+func (r *Relay) run(ctx context.Context, drain bool) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return errors.New("the relay is running already")
+	}
+	defer r.running.Store(false)
+	r.draining.Store(drain)
+	r.books = newBooks()
+	if err := r.beat(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
+		return fmt.Errorf("start relay %s: %w", r.name, err)
+	}
+	r.log.Info().Str("worker_id", r.name).Str("transport", transport).Msg("relay started")
+	hard, release := r.hardStop(ctx)
+	defer release()
+	// What is recorded after the stop has a context of its own, which ends when all is
+	// recorded, or the database has not answered for long.
+	records, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+
+	work, over := context.WithCancel(ctx)
+	defer over()
+	defer context.AfterFunc(hard, over)()
+
+	var looking, keeping, settling sync.WaitGroup
+	r.look(work, hard, &looking)
+	r.keep(records, &keeping)
+	for range settlers {
+		settling.Go(func() { r.settleAll(records) })
+	}
+	r.deliverUntil(work, hard)
+	over() // a drain's end
+	looking.Wait()
+	r.books.close()
+	patience := time.AfterFunc(2*r.settings().StatementTimeout, giveUp)
+	settling.Wait()
+	patience.Stop()
+	giveUp()
+	keeping.Wait()
+	r.farewell(ctx)
+	return nil
+}
+
+// deliverUntil runs the pipeline until ctx is cancelled, or in a drain nothing is due,
+// and all calls have ended.
+func (r *Relay) deliverUntil(ctx, hard context.Context) {
+	ctx, over := context.WithCancel(ctx)
+	defer over()
+	claimed, joined := make(chan claims), make(chan struct{})
+	var feeding, composing, serving sync.WaitGroup
+	feeding.Go(func() { (&feed{relay: r}).run(ctx, hard, claimed) })
+	for range composers {
+		composing.Go(func() { r.prepare(ctx, claimed) })
+	}
+	for _, l := range r.lines {
+		serving.Go(func() { l.run(ctx, hard, joined) })
+	}
+	feeding.Wait()
+	close(claimed)
+	composing.Wait()
+	close(joined)
+	over() // a drain's end
+	serving.Wait()
+	r.inFlight.Wait()
+}
+
+// keep starts what goes on until all is recorded: renewals, and the heartbeat.
+func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
+	lease := r.settings().Lease
+	wait.Go(func() { r.every(records, lease/4, "leases are not renewed", r.renew) })
+	wait.Go(func() { r.every(records, min(time.Second, lease/9), "the relay's heartbeat fails", r.beat) })
+}
+
+// look starts the search for lost leases and for receipts, until the stop.
+func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
+	c := r.settings()
+	wait.Go(func() { r.every(ctx, min(c.Lease/4, 5*time.Second), "lost leases are not looked for", r.recover) })
+	wait.Go(func() {
+		r.every(ctx, min(time.Second, c.Receipts.Interval/4), "receipts are not looked for", func(context.Context) error {
+			return r.lookForReceipts(hard) // what was taken for a look is looked at
+		})
+	})
+}
+
+// farewell ends the relay's row, so that the others share its rate at once.
+func (r *Relay) farewell(ctx context.Context) {
+	err := r.within(context.WithoutCancel(ctx), r.ledger.Farewell)
+	if left := r.hand.size(); err != nil || left > 0 {
+		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", transport).Msg("the database did not take everything; other relays will, when the leases run out")
+	}
+	r.hand.forget()
+	r.log.Info().Str("worker_id", r.name).Str("transport", transport).Msg("relay stopped")
+}
+
+// hardStop returns a context that outlives ctx by the grace period at most, ends at
+// StopNow, and must be released.
+func (r *Relay) hardStop(ctx context.Context) (context.Context, func()) {
+	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	released, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-released:
+			return
+		case <-r.stopped:
+			cancel(r.cause)
+			return
+		case <-ctx.Done():
+		}
+		grace := time.NewTimer(r.settings().GracePeriod)
+		defer grace.Stop()
+		select {
+		case <-released:
+		case <-r.stopped:
+			cancel(r.cause)
+		case <-grace.C:
+			cancel(errGraceOver)
+		}
+	}()
+	return hard, func() {
+		close(released)
+		<-ended
+		cancel(nil)
+	}
+}

@@ -1,0 +1,220 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// books gathers outcomes while earlier ones are being committed, and settles them
+// together: group commit.
+type books struct {
+	mu     sync.Mutex
+	open   []outbox.Settlement
+	leases []int64 // of which nothing is left, to be deleted
+	closed bool
+	wake   chan struct{} // size settlers
+}
+
+const (
+	// settlers is how many COMMITs of outcomes may be under way at once.
+	settlers = 2
+	// mostSettled is how many outcomes one transaction takes.
+	mostSettled = 1000
+)
+
+func newBooks() *books { return &books{wake: make(chan struct{}, settlers)} }
+
+// add has outcomes recorded. It does not wait for that.
+func (b *books) add(settlements ...outbox.Settlement) {
+	if len(settlements) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.open = append(b.open, settlements...)
+	b.mu.Unlock()
+	b.rouse()
+}
+
+// over has leases deleted.
+func (b *books) over(leases []int64) {
+	if len(leases) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.leases = append(b.leases, leases...)
+	b.mu.Unlock()
+	b.rouse()
+}
+
+// close lets the settlers end once all is settled.
+func (b *books) close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	for range settlers {
+		b.rouse()
+	}
+}
+
+func (b *books) rouse() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next takes what has gathered.
+func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.open); n <= mostSettled {
+		batch, b.open = b.open, make([]outbox.Settlement, 0, n)
+	} else {
+		batch, b.open = b.open[:mostSettled:mostSettled], b.open[mostSettled:]
+		b.rouse()
+	}
+	leases, b.leases = b.leases, nil
+	return batch, leases, b.closed
+}
+
+// settleAll settles until the books are closed and empty, or ctx ends.
+func (r *Relay) settleAll(ctx context.Context) {
+	for {
+		batch, leases, closed := r.books.next()
+		switch {
+		case len(batch)+len(leases) > 0:
+			r.settle(ctx, batch, leases)
+		case closed:
+			return
+		default:
+			select {
+			case <-r.books.wake:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// settle records one batch, however often the database has to be asked: a repetition
+// after an unknown COMMIT records nothing twice.
+func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []int64) {
+	counts := byLease(batch)
+	leases = append(leases, r.hand.finishing(counts)...)
+	var statuses []outbox.Status
+	began := time.Now()
+	err := r.insist(ctx, "outcomes are not settled yet", func(ctx context.Context) (err error) {
+		if err = r.at(ctx, pointSettle); err != nil {
+			return err
+		}
+		if statuses, err = r.ledger.Settle(ctx, batch, leases); err != nil {
+			return err
+		}
+		return r.at(ctx, pointSettled)
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return // the leases run out, and the outcomes are unknown
+	case len(batch) > 1:
+		// One of them the database will never take. The others must not suffer for it.
+		half := len(batch) / 2
+		r.settle(ctx, batch[:half], nil)
+		r.settle(ctx, batch[half:], leases)
+		return
+	default:
+		ev := r.log.Error().Err(err)
+		if len(batch) == 1 {
+			ev = ev.Int64("job_id", batch[0].JobID).Int64("channel_id", batch[0].ChannelID)
+		}
+		ev.Msg("the database does not take an outcome")
+	}
+	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
+	r.tally.settled(batch, statuses)
+	r.books.over(without(r.hand.drop(counts), leases))
+}
+
+func byLease(batch []outbox.Settlement) map[int64]int {
+	counts := make(map[int64]int)
+	for i := range batch {
+		counts[batch[i].LeaseID]++
+	}
+	return counts
+}
+
+// without returns those of ids that are not in done.
+func without(ids, done []int64) (left []int64) {
+	have := make(map[int64]bool, len(done))
+	for _, id := range done {
+		have[id] = true
+	}
+	for _, id := range ids {
+		if !have[id] {
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+// insist repeats an idempotent act with a deadline each, until it succeeds, ctx ends, or
+// the database says that it will never do it.
+func (r *Relay) insist(ctx context.Context, what string, act func(context.Context) error) error {
+	for failures := 0; ; failures++ {
+		err := r.within(ctx, act)
+		if err == nil || ctx.Err() != nil || refused(err, failures) {
+			return err
+		}
+		if failures == 0 || failures%50 == 0 {
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(what)
+		}
+		pause := min(20*time.Millisecond<<min(failures, 6), time.Second)
+		if !rest(ctx, time.Duration((0.5+0.5*r.random())*float64(pause))) {
+			return err
+		}
+	}
+}
+
+// within gives an act its deadline.
+func (r *Relay) within(ctx context.Context, act func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, r.settings().StatementTimeout)
+	defer cancel()
+	return act(ctx)
+}
+
+// rest waits, unless ctx ends first.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refused reports an error that the same call will meet again: what is asked for is
+// wrong, not the moment. One that is neither the server's nor the connection's is
+// believed after some repetitions.
+func refused(err error, failures int) bool {
+	if errors.Is(err, job.ErrUnreachable) || errors.Is(err, job.ErrLocked) || errors.Is(err, outbox.ErrRowsLocked) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
+	}
+	return failures >= 10
+}

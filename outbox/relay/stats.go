@@ -1,0 +1,140 @@
+package relay
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// Stats says what a Relay has done since it was made, and what it holds. The counts are
+// of recorded outcomes: a message that is tried again counts each time.
+type Stats struct {
+	Claimed     int64 `json:"claimed"`
+	Sent        int64 `json:"sent"`
+	Unconfirmed int64 `json:"unconfirmed"` // of Sent: no receipt came in time
+	Awaiting    int64 `json:"awaiting"`    // accepted, and a receipt is to come
+	Retried     int64 `json:"retried"`     // put back for another attempt
+	FailedOver  int64 `json:"failed_over"` // put back for the next medium
+	Deferred    int64 `json:"deferred"`    // put back without an attempt: quiet hours, or the sender cannot now
+	Returned    int64 `json:"returned"`    // put back as they were: held, or not reached before the stop
+	Dead        int64 `json:"dead"`
+	Refused     int64 `json:"refused"`   // CANCELLED before a call: opted out, or capped
+	Cancelled   int64 `json:"cancelled"` // CANCELLED because they were recalled
+	Ambiguous   int64 `json:"ambiguous"` // attempts that may have been accepted, crashes among them
+	Recovered   int64 `json:"recovered"` // taken back from relays that died
+	Lost        int64 `json:"lost"`      // claimed, and then another relay's
+
+	InHand  int           `json:"in_hand"`
+	Senders []SenderStats `json:"senders"`
+}
+
+// SenderStats says how one sender is doing.
+type SenderStats struct {
+	Name          string  `json:"name"`
+	Medium        string  `json:"medium"`
+	Waiting       int     `json:"waiting"`         // messages in its line
+	Calling       int     `json:"calling"`         // calls allowed and not ended
+	Breaker       string  `json:"breaker"`         // closed, open, half_open or off
+	Paused        bool    `json:"paused"`          // by an operator
+	Concurrency   int     `json:"concurrency"`     // in force
+	RatePerSecond float64 `json:"rate_per_second"` // this relay's share; 0: no limit
+}
+
+// tally counts.
+type tally struct {
+	claimed, sent, unconfirmed, awaiting, retried, failedOver, deferred, returned atomic.Int64
+	dead, refused, cancelled, ambiguous, recovered, lost                          atomic.Int64
+}
+
+// settled counts outcomes by the statuses that they have got; none: not recorded.
+func (t *tally) settled(batch []outbox.Settlement, statuses []outbox.Status) {
+	sent := int64(0)
+	for i := range batch {
+		status := outbox.Status("")
+		if i < len(statuses) {
+			status = statuses[i]
+		}
+		if status == outbox.Sent && len(batch[i].Record) == 0 {
+			sent++
+			continue
+		}
+		t.settledOne(&batch[i], status)
+	}
+	t.sent.Add(sent)
+}
+
+func (t *tally) settledOne(s *outbox.Settlement, status outbox.Status) {
+	for i := range s.Record {
+		if o := s.Record[i].Outcome; status != "" && (o == outbox.OutcomeUnknown || o == outbox.OutcomeCrashed) {
+			t.ambiguous.Add(1)
+		}
+	}
+	switch status {
+	case outbox.Sent:
+		t.sent.Add(1)
+		if n := len(s.Record); n > 0 && s.Record[n-1].Outcome == outbox.OutcomeUnconfirmed {
+			t.unconfirmed.Add(1)
+		}
+	case outbox.Processing:
+		t.awaiting.Add(1)
+	case outbox.Dead:
+		t.dead.Add(1)
+	case outbox.Cancelled:
+		if s.To == outbox.Cancelled && s.Reason != outbox.ReasonRecalled {
+			t.refused.Add(1)
+		} else {
+			t.cancelled.Add(1)
+		}
+	case outbox.Pending, outbox.Queued:
+		switch {
+		case s.Untouched:
+			t.returned.Add(1)
+		case s.Reason == outbox.ReasonFailover:
+			t.failedOver.Add(1)
+		case len(s.Record) > 0:
+			t.retried.Add(1)
+		default:
+			t.deferred.Add(1)
+		}
+	default:
+		t.lost.Add(1)
+	}
+}
+
+// Stats may be called at any time.
+func (r *Relay) Stats() Stats {
+	t := &r.tally
+	s := Stats{
+		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
+		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
+		Dead: t.dead.Load(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
+		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InHand: r.hand.size(), Senders: make([]SenderStats, len(r.lines)),
+	}
+	for i, l := range r.lines {
+		s.Senders[i] = l.stats()
+	}
+	return s
+}
+
+func (l *line) stats() SenderStats {
+	s := l.limits.stats()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Name, s.Medium = l.config.Name, l.config.Medium
+	s.Waiting, s.Calling = len(l.activities)+len(l.bulk), l.calling
+	return s
+}
+
+func (l *limits) stats() SenderStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return SenderStats{Breaker: l.breaker.String(), Paused: l.override.Paused, Concurrency: l.concurrency(), RatePerSecond: l.rate()}
+}
+
+// took notes a claim.
+func (r *Relay) took(found []outbox.Claimed, lane string, began time.Time) {
+	r.hand.take(found, lane)
+	r.tally.claimed.Add(int64(len(found)))
+	r.log.Debug().Int64("job_id", found[0].JobID).Int("rows", len(found)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("claimed messages")
+}

@@ -1,0 +1,236 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// every calls f at once and then every so often until ctx ends, and logs its first error
+// of a row.
+func (r *Relay) every(ctx context.Context, d time.Duration, problem string, f func(context.Context) error) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := r.at(ctx, pointUpkeep)
+		if err == nil {
+			err = f(ctx)
+		}
+		if err != nil && !failing && ctx.Err() == nil {
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(problem)
+		}
+		failing = err != nil
+		timer.Reset(d)
+	}
+}
+
+// renew prolongs what is in hand. A lease that is lost stays in hand until its messages
+// are found to be another's: by the look before they are sent, or when they are settled.
+func (r *Relay) renew(ctx context.Context) error {
+	ids := r.hand.ids()
+	if len(ids) == 0 {
+		return nil
+	}
+	var lost []int64
+	err := r.within(ctx, func(ctx context.Context) (err error) {
+		lost, err = r.ledger.Renew(ctx, ids)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	held := make(map[int64]bool)
+	for _, id := range r.hand.ids() {
+		held[id] = true
+	}
+	gone := 0
+	for _, id := range lost {
+		if held[id] { // and not settled in the meantime
+			gone++
+		}
+	}
+	if gone > 0 {
+		r.log.Warn().Str("worker_id", r.name).Str("transport", transport).Msg("leases ran out under this relay")
+	}
+	return nil
+}
+
+// beat says that this relay lives, and takes up what operators have set about senders.
+func (r *Relay) beat(ctx context.Context) error {
+	names := make([]string, len(r.lines))
+	for i, l := range r.lines {
+		names[i] = l.settings().Name
+	}
+	var live map[string]int
+	var overrides []outbox.SenderOverride
+	err := r.within(ctx, func(ctx context.Context) (err error) {
+		if live, err = r.ledger.Beat(ctx, names, r.hand.size()); err == nil {
+			overrides, err = r.ledger.Overrides(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err // what was known last goes on
+	}
+	set := make(map[string]outbox.SenderOverride, len(overrides))
+	for _, o := range overrides {
+		set[o.Name] = o
+	}
+	for i, l := range r.lines {
+		if o := set[names[i]]; l.limits.operate(o, live[names[i]], time.Now()) {
+			r.log.Info().Str("sender", names[i]).Bool("paused", o.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
+		}
+		l.rouse()
+	}
+	return nil
+}
+
+// leasesAtOnce is how many lost leases are read at once.
+const leasesAtOnce = 10
+
+// recover takes back what relays that died have left, and claims of its own name that
+// it does not know.
+func (r *Relay) recover(ctx context.Context) error {
+	for {
+		var lost []outbox.Lost
+		err := r.within(ctx, func(ctx context.Context) (err error) {
+			if lost, err = r.ledger.Orphans(ctx, r.hand.ids(), leasesAtOnce); err != nil {
+				return err
+			}
+			expired, err := r.ledger.Expired(ctx, leasesAtOnce)
+			lost = append(lost, expired...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		moved := 0
+		for _, l := range lost {
+			n, err := r.takeBack(ctx, l)
+			if err != nil {
+				return err
+			}
+			moved += n
+		}
+		if moved == 0 || len(lost) < leasesAtOnce {
+			return nil
+		}
+	}
+}
+
+// takeBack recovers one lease and says how many messages it moved.
+func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
+	settlements := make([]outbox.Settlement, len(lost.Handed))
+	config := r.settings()
+	for i, h := range lost.Handed {
+		settlements[i] = decideCrash(h, r.retryOf(medium(h.Route, h.Step)), config.MaxCrashes, r.random())
+	}
+	var done outbox.Recovered
+	err := r.within(ctx, func(ctx context.Context) (err error) {
+		done, err = r.ledger.Recover(ctx, lost, settlements)
+		return err
+	})
+	if err != nil || done.Gone {
+		return 0, err
+	}
+	r.tally.recovered.Add(int64(done.Released + done.Settled))
+	r.tally.ambiguous.Add(int64(done.Settled))
+	r.log.Warn().Str("worker_id", lost.Relay).Int("rows", done.Released+done.Settled).Str("transport", transport).Msg("messages of a lost lease recovered")
+	return done.Released + done.Settled, nil
+}
+
+// retryOf is how a medium is retried when the sender is not known.
+func (r *Relay) retryOf(medium string) RetryConfig {
+	for _, l := range r.lines {
+		if c := l.settings(); c.Medium == medium {
+			return c.Retry
+		}
+	}
+	return r.settings().Retry
+}
+
+// receiptsAtOnce is how many receipts are taken for a look at once.
+const receiptsAtOnce = 500
+
+// lookForReceipts asks the providers for results that are due. A message whose limit is
+// over is SENT, unconfirmed, also when nobody can be asked.
+func (r *Relay) lookForReceipts(ctx context.Context) error {
+	for ctx.Err() == nil {
+		config := r.settings()
+		var due []outbox.Awaited
+		err := r.within(ctx, func(ctx context.Context) (err error) {
+			due, err = r.ledger.ReceiptsDue(ctx, receiptsAtOnce, config.Receipts.Interval)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		bySender := make(map[string][]outbox.Awaited)
+		for _, a := range due {
+			bySender[a.Sender] = append(bySender[a.Sender], a)
+		}
+		var asking sync.WaitGroup
+		for name, list := range bySender {
+			asking.Go(func() { r.askFor(ctx, r.lineNamed(name), list, config.Receipts.Limit) })
+		}
+		asking.Wait()
+		if len(due) < receiptsAtOnce {
+			return nil
+		}
+	}
+	return nil
+}
+
+// askFor looks for the results of messages that one sender has accepted; no line: it is
+// not known here.
+func (r *Relay) askFor(ctx context.Context, l *line, list []outbox.Awaited, limit time.Duration) {
+	results := make([]sender.Result, len(list))
+	for i := range results {
+		results[i] = sender.Result{Class: sender.Pending}
+	}
+	if l != nil {
+		l.receipts(ctx, list, results)
+	}
+	for i, a := range list {
+		if s, settled := decideReceipt(a, limit, results[i]); settled {
+			r.books.add(s)
+		}
+	}
+}
+
+// receipts fills in what the client knows.
+func (l *line) receipts(ctx context.Context, list []outbox.Awaited, results []sender.Result) {
+	reader, ok := l.client.(sender.ReceiptReader)
+	if !ok {
+		return
+	}
+	n := max(1, l.client.MaxBatch())
+	for from := 0; from < len(list) && ctx.Err() == nil; from += n {
+		to := min(from+n, len(list))
+		receipts := make([]string, 0, n)
+		for _, a := range list[from:to] {
+			receipts = append(receipts, a.Receipt)
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, l.settings().Timeout, errTimeout)
+		copy(results[from:to], l.guard(len(receipts), func() []sender.Result { return reader.Receipts(limited, receipts) }))
+		cancel()
+	}
+}
+
+func (r *Relay) lineNamed(name string) *line {
+	for _, l := range r.lines {
+		if l.settings().Name == name {
+			return l
+		}
+	}
+	return nil
+}
