@@ -19,6 +19,8 @@ RUN ?=
 COUNT ?= 1
 # make chaos SCHEDULES=500: how many, each directly and behind a pooler.
 SCHEDULES ?= 100
+# make test-relay-chaos MESSAGES=10000: how many.
+MESSAGES ?= 100000
 # make bench ARGS='--json': for the benchmark's own flags; make bench ARGS=--help lists them.
 ARGS ?=
 
@@ -27,7 +29,7 @@ TESTREPORT = $(GO) run ./internal/testreport
 GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint test test-race test-fault chaos cover cross bench bench-load demo run clean postgres servers-for-tests
+.PHONY: help build lint test test-race test-fault chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +62,10 @@ chaos: servers-for-tests ## break running jobs at random, many times, and measur
 	@BELFRY_TEST_SCHEDULES=$(SCHEDULES) BELFRY_TEST_KILLS=50 BELFRY_TEST_ZOMBIES=50 BELFRY_TEST_ABORTS=2000 \
 	$(GO) test -v -count 1 -parallel 1 -timeout 2h -run '$(RUN)' ./job
 
+# A few minutes. The seed is printed; BELFRY_TEST_SEED=… repeats a run.
+test-relay-chaos: servers-for-tests ## kill relays at random while they deliver, PostgreSQL too (MESSAGES=)
+	@BELFRY_TEST_MESSAGES=$(MESSAGES) $(GO) test -v -count 1 -timeout 1h -run '^TestProcess_KilledRelays' ./cmd/belfry
+
 cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
 	@$(TESTREPORT) $(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
@@ -73,6 +79,13 @@ bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags
 
 bench-load: postgres ## measure what a job does to others on the server, and draw it (ARGS='--svg FILE')
 	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench --only load $(ARGS)
+
+# bench/ is a module of its own: what belfry is compared with stays out of go.mod.
+bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
+	@cd bench && CGO_ENABLED=0 $(GO) run . $(ARGS)
+
+test-bench: postgres ## check that the benchmarks of bench/ run
+	@cd bench && $(GO) vet ./... && $(GO) test -count 1 ./...
 
 demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)
 	@bin/belfry demo --channels $(N) $(if $(JSON),--json)
