@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -33,6 +34,7 @@ type config struct {
 	only     []string
 	dir      string
 	json     bool
+	profile  string
 	quick    bool
 	progress io.Writer
 }
@@ -68,7 +70,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report, err := measure(ctx, c)
+	report, err := profiled(ctx, c)
 	if err == nil {
 		err = show(report, c, stdout)
 	}
@@ -92,6 +94,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	quick := flags.Bool("quick", false, "small sizes: shows in seconds that everything works")
 	asJSON := flags.Bool("json", false, "results as JSON instead of a table")
 	dir := flags.String("dir", "", "make the server's temporary directory in `DIR`, on the disk to measure (default: the system's, see $TMPDIR)")
+	profile := flags.String("cpuprofile", "", "write a pprof CPU profile of this process to `FILE`")
 	flags.Int64Var(&sizes.messages, "messages", c.messages, "deliver `N` messages in each round, at least 1000")
 	flags.IntVar(&sizes.rounds, "rounds", c.rounds, "repeat what is compared `R` times, in turns")
 	flags.IntVar(&sizes.orders, "orders", c.orders, "`N` transactions of each kind, at least 100")
@@ -119,7 +122,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 			c.orders = sizes.orders
 		}
 	})
-	c.json, c.dir, c.progress = *asJSON, *dir, stderr
+	c.json, c.profile, c.dir, c.progress = *asJSON, *profile, *dir, stderr
 	var problems []error
 	if *only != "" {
 		for name := range strings.SplitSeq(*only, ",") {
@@ -139,6 +142,24 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		problems = append(problems, fmt.Errorf("orders: %d is not allowed; allowed values: 100 to 10000000", c.orders))
 	}
 	return c, errors.Join(problems...)
+}
+
+// profiled is measure with a profile, if that is wanted.
+func profiled(ctx context.Context, c config) (report bench.Report, err error) {
+	if c.profile != "" {
+		file, errCreate := os.Create(c.profile)
+		if errCreate != nil {
+			return report, errCreate
+		}
+		if errStart := pprof.StartCPUProfile(file); errStart != nil {
+			return report, errors.Join(errStart, file.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, file.Close())
+		}()
+	}
+	return measure(ctx, c)
 }
 
 func measure(ctx context.Context, c config) (report bench.Report, err error) {
