@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -155,6 +156,26 @@ func TestSQL_PlainStatementsAreEnough(t *testing.T) {
 	b.exec(t, `DELETE FROM belfry.schedules`)
 	require.Equal(t, []string{"created", "paused", "resumed", "paused", "resumed", "changed", "removed"}, b.kinds(t, "a"))
 	require.Equal(t, 7, one[int](t, b, `SELECT count(*)::int FROM belfry.events WHERE detail ->> 'session_user' = session_user AND actor <> ''`))
+}
+
+// Undoing the migration drops what the schema of before cannot say, whatever became of the
+// rest of a template since it was written.
+func TestSQL_SchedulesLiveThroughTheUndoing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := context.Background()
+	b.exec(t, `INSERT INTO belfry.categories (name) VALUES ('short_lived')`)
+	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', $1)`,
+		`{"type": "push", "category": "short_lived", "title": "x", "route": ["sms"], "variants": {"ko": {"title": "가"}}}`)
+	b.exec(t, `DELETE FROM belfry.categories WHERE name = 'short_lived'`)
+	_, err := migrations.Down(ctx, b.db.DSN, 11)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"type": "push", "title": "x", "category": "short_lived"}`, one[string](t, b, `SELECT template::text FROM belfry.schedules`))
+	_, err = b.db.Pool.Exec(ctx, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('b', '@daily', '`+good+`'::jsonb || '{"route": ["sms"]}')`)
+	require.ErrorContains(t, err, "template.route: is not allowed; allowed keys: ")
+	_, err = migrations.Up(ctx, b.db.DSN)
+	require.NoError(t, err)
+	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('b', '@daily', '`+good+`'::jsonb || '{"route": ["sms"]}')`)
 }
 
 // A role that may only write schedules can: what is checked and recorded runs with the
