@@ -368,6 +368,11 @@ SIGTERM.`)
 	}
 	s.report.Schedule = &ScheduleReport{Job: id, LateMS: inMillis(l.StartedAt.Sub(l.ScheduleAt))}
 	s.screen.say("job %d started %s after its time and is %s: %s rows", id, millis(s.report.Schedule.LateMS), l.Status, grouped(l.RowsWritten))
+	return s.stopSoftly(wait, r)
+}
+
+// stopSoftly sends SIGTERM and wants a good end.
+func (s *stage) stopSoftly(wait context.Context, r *runner) error {
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop %s: %w", r.name, err)
 	}

@@ -72,7 +72,10 @@ func (s *stage) play(ctx context.Context) error {
 	if err := s.reachAudiences(ctx); err != nil {
 		return err
 	}
-	return s.waitForSchedule(ctx)
+	if err := s.waitForSchedule(ctx); err != nil {
+		return err
+	}
+	return s.deliverMessages(ctx)
 }
 
 // prove verifies every job, and shows the table and the verdict.

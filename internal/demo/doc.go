@@ -1,7 +1,7 @@
 // Package demo is `belfry demo`: it runs belfry's guarantees in front of a person
 // and then proves them with SQL that shares nothing with the code that is shown.
 //
-// A demonstration has five acts, on a database of its own and with runners that
+// A demonstration has six acts, on a database of its own and with runners that
 // are real processes of the same binary:
 //
 //	channels   generated at real cities
@@ -9,6 +9,8 @@
 //	abort      a plain UPDATE stops a job in mid-job; belfry.resume finishes it
 //	audiences  a radius and two platforms, one job at a time
 //	schedule   a job due in three seconds starts then, not before
+//	delivery   two relays send the push jobs' messages through fake providers that fail
+//	           a tenth of the calls; one relay is killed with SIGKILL
 //
 // and ends with a Report: for each job what matched, what is there, what is
 // missing and what is there twice.
@@ -19,7 +21,10 @@
 //     or duplicate row, the kill and the abort both hit a job after its first and
 //     before its last chunk, and no row and no cursor movement came after the
 //     abort's UPDATE had returned. An act that came too late is played again with a
-//     new job and smaller chunks; if it never hits, the report says so.
+//     new job and smaller chunks; if it never hits, the report says so. Every message
+//     is SENT or DEAD, a relay was killed while there were some left, no call came before
+//     its Retry-After, and the providers accepted no more duplicates than belfry has
+//     recorded outcomes that it could not know.
 //   - D2: matched, missing and duplicates come from queries.sql alone: a full join of
 //     the channels and the rows, the distance by another formula (a chord through the
 //     globe) than the walk's.

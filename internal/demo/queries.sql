@@ -103,6 +103,32 @@ SELECT count(*)
   FROM pg_stat_activity
  WHERE datname = current_database() AND application_name LIKE 'belfry job ' || @id::bigint || ' fence %';
 
+-- name: Routes :exec
+-- Has messages go by sms where push fails for good.
+UPDATE belfry.categories SET route = '{push,sms}' WHERE name IN ('popular_content', 'question_content');
+
+-- name: MessagesCount :one
+-- How many messages there are to deliver. Always one row.
+SELECT count(*) FROM belfry.messages;
+
+-- name: AllDelivered :one
+-- Whether no push job has a message left. Always one row.
+SELECT NOT EXISTS (SELECT FROM belfry.jobs WHERE type = 'push' AND delivered_at IS NULL);
+
+-- name: DeliveryAccount :one
+-- What became of the messages: by status, how many had an attempt that was made again,
+-- how many are past the first medium, and how many attempts may have been accepted
+-- though nobody knows. Always one row.
+SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
+       count(*) FILTER (WHERE status = 'DEAD')                   AS dead,
+       count(*) FILTER (WHERE status NOT IN ('SENT', 'DEAD'))    AS unfinished,
+       (SELECT count(DISTINCT (job_id, channel_id)) FROM belfry.attempts
+         WHERE outcome IN ('retryable', 'unknown', 'crashed'))   AS retried,
+       count(*) FILTER (WHERE step > 0)                          AS failed_over,
+       (SELECT count(*) FROM belfry.attempts
+         WHERE outcome IN ('unknown', 'crashed'))                AS ambiguous
+  FROM belfry.messages;
+
 -- name: Verify :one
 -- The proof for one job, from the channels and the rows alone, in one snapshot. Of
 -- the active channels up to the job's bound, or with @at_cursor up to its cursor,

@@ -23,6 +23,7 @@ type Report struct {
 	Kill       *KillReport     `json:"kill"`     // nil: it did not come to that
 	Abort      *AbortReport    `json:"abort"`    // likewise
 	Schedule   *ScheduleReport `json:"schedule"` // likewise
+	Delivery   *DeliveryReport `json:"delivery"` // likewise
 	ElapsedMS  float64         `json:"elapsed_ms"`
 }
 
@@ -115,6 +116,29 @@ type ScheduleReport struct {
 	LateMS float64 `json:"late_ms"`
 }
 
+// DeliveryReport is the sixth act.
+type DeliveryReport struct {
+	Messages   int64 `json:"messages"` // of all push jobs
+	Sent       int64 `json:"sent"`
+	Dead       int64 `json:"dead"`
+	Unfinished int64 `json:"unfinished"`
+	// Retried messages had an attempt that failed and might be mended, or whose outcome
+	// was unknown; FailedOver ones went on to sms.
+	Retried    int64 `json:"retried"`
+	FailedOver int64 `json:"failed_over"`
+	// Ambiguous attempts may have been accepted: the reply was lost, or the relay killed.
+	Ambiguous int64 `json:"ambiguous"`
+	// What the providers counted. Duplicates are accepted calls beyond a key's first,
+	// Early ones came before the Retry-After that they were told.
+	Calls          int64   `json:"calls"`
+	Accepted       int64   `json:"accepted"`
+	Duplicates     int64   `json:"duplicates"`
+	Early          int64   `json:"early"`
+	Killed         bool    `json:"killed"` // one of the relays, by SIGKILL
+	AcceptedAtKill int64   `json:"accepted_at_kill"`
+	ElapsedMS      float64 `json:"elapsed_ms"`
+}
+
 // blame notes an error that kept the demonstration from going on, and returns it.
 func (r *Report) blame(err error) error {
 	if err != nil {
@@ -162,6 +186,7 @@ func (r *Report) judge() {
 	default:
 		bad(r.Schedule.LateMS < 0, "job %d started %.0f ms before its time", r.Schedule.Job, -r.Schedule.LateMS)
 	}
+	r.Delivery.judge(bad)
 	r.OK = len(r.Problems) == 0
 }
 

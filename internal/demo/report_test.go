@@ -20,6 +20,7 @@ func good() *Report {
 		Kill:     &KillReport{Job: 1, InMiddle: true, Tries: 1, Exact: true, TakeOverMS: takeOver, FinishedExact: true},
 		Abort:    &AbortReport{Job: 2, InMiddle: true, Tries: 1, Exact: true, Still: true, ChunksBefore: 25, ResumedAtChunk: 26},
 		Schedule: &ScheduleReport{Job: 2, LateMS: 14},
+		Delivery: &DeliveryReport{Messages: 5, Sent: 4, Dead: 1, Ambiguous: 2, Accepted: 6, Duplicates: 2, Killed: true, AcceptedAtKill: 2},
 	}
 }
 
@@ -47,6 +48,12 @@ func TestReport_JudgeNamesEachBrokenPromise(t *testing.T) {
 		"job 2 was resumed at chu":  func(r *Report) { r.Abort.ResumedAtChunk = 1 },
 		"no scheduled job ran":      func(r *Report) { r.Schedule = nil },
 		"job 2 started 7 ms before": func(r *Report) { r.Schedule.LateMS = -7 },
+		"nothing was delivered":     func(r *Report) { r.Delivery = nil },
+		"no relay was killed while": func(r *Report) { r.Delivery.AcceptedAtKill = 5 },
+		"1 messages are neither":    func(r *Report) { r.Delivery.Dead, r.Delivery.Unfinished = 0, 1 },
+		"5 messages became 4":       func(r *Report) { r.Delivery.Dead = 0 },
+		"the providers have 3 dupl": func(r *Report) { r.Delivery.Duplicates = 3 },
+		"1 calls came before their": func(r *Report) { r.Delivery.Early = 1 },
 		"an act failed":             func(r *Report) { _ = r.blame(fmt.Errorf("an act failed")) },
 	} {
 		r := good()
@@ -76,7 +83,7 @@ func TestReport_JSONHasEveryField(t *testing.T) {
 	require.NoError(t, err)
 	for _, field := range []string{
 		"ok", "problems", "jobs", "status", "channels_matched", "rows", "missing", "duplicates", "chunks", "rows_per_second",
-		"chunk_p50_ms", "chunk_p99_ms", "abort_latency_ms", "take_over_ms", "kill", "abort", "schedule", "elapsed_ms",
+		"chunk_p50_ms", "chunk_p99_ms", "abort_latency_ms", "take_over_ms", "kill", "abort", "schedule", "delivery", "elapsed_ms",
 	} {
 		require.Contains(t, string(text), `"`+field+`":`)
 	}

@@ -85,6 +85,7 @@ func (s *stage) environment(name string, settings map[string]string) []string {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		env = append(env, "BELFRY_RUNNER_"+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))+"="+all[key])
 	}
+	env = append(env, s.extra...)
 	return append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=debug", "BELFRY_LOG_FORMAT=json")
 }
 

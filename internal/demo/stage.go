@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -44,6 +45,8 @@ type stage struct {
 	hitAt   int64 // channels read when a job is killed or aborted
 	runners []*runner
 	jobs    []int64 // in the order they were enqueued
+	fakes   *fake.Server
+	extra   []string // variables of the processes that are started
 	report  *Report
 }
 
@@ -77,6 +80,9 @@ func (s *stage) open(ctx context.Context) error {
 	}
 	if _, err := migrations.Up(ctx, s.dsn); err != nil {
 		return err
+	}
+	if _, err := s.pool.Exec(ctx, queries.SQL("Routes")); err != nil {
+		return fmt.Errorf("set routes: %w", err)
 	}
 	return s.pool.QueryRow(ctx, queries.SQL("ServerVersion")).Scan(&s.report.Database.Version)
 }
@@ -180,6 +186,7 @@ func (s *stage) close(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, s.closeFakes())
 	if s.lock != nil {
 		_ = s.lock.Rollback(ctx) // nothing was written in it
 	}
