@@ -124,6 +124,7 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 	if err := r.register(hard); err != nil {
 		return out, err
 	}
+	sure := false
 	for ctx.Err() == nil && hard.Err() == nil {
 		t, err := r.claim(hard, &out)
 		if err != nil {
@@ -131,8 +132,13 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 		}
 		if t.id == 0 {
 			out.Held, err = r.held(hard)
-			return out, err
+			if err != nil || len(out.Held) > 0 || sure {
+				return out, err
+			}
+			sure = true // who held a lane a moment ago may just have left it
+			continue
 		}
+		sure = false
 		ended, err := r.run(ctx, hard, t)
 		if err != nil {
 			return out, err
