@@ -65,7 +65,7 @@ func newResumeCommand(a *app) *cobra.Command {
 continues where the last one stopped. Nobody is notified twice.
 
 With --edit the job, which may be FAILED as well, is corrected first: title, body,
-data and audience of what is still to come. What was written keeps its content
+data, variants and audience of what is still to come. What was written keeps its content
 (` + "`belfry jobs revisions ID`" + `), messages that are not sent yet get the new one; both are
 one act, kept in the job's events. With --group each job of the group is corrected
 by itself.

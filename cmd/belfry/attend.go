@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -24,24 +22,17 @@ import (
 // attendant does what a daemon does besides running jobs: it fires schedules, deletes
 // what retention lets go, and reads the configuration again at SIGHUP.
 type attendant struct {
-	load   func() (settings, error)
-	db     *database
-	runner *job.Runner
-	firer  *schedule.Firer
-	log    zerolog.Logger
-	level  *liveLevel
+	*reloader
 
-	mu      sync.Mutex
-	current settings       // of the keys that count live
-	inForce map[string]any // by key
-	behind  bool           // the database did not take the schedules over yet
+	db     *database
+	firer  *schedule.Firer
+	behind atomic.Bool // the database did not take the schedules over yet
 }
 
-func newAttendant(s settings, load func() (settings, error), db *database, runner *job.Runner, log zerolog.Logger, level *liveLevel) *attendant {
+func newAttendant(r *reloader, db *database) *attendant {
 	return &attendant{
-		load: load, db: db, runner: runner, log: log, level: level,
-		firer:   schedule.NewFirer(db.Pool, schedule.WithLogger(log), schedule.WithName(runner.Name())),
-		current: s, inForce: s.values,
+		reloader: r, db: db,
+		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name())),
 	}
 }
 
@@ -54,7 +45,7 @@ func (t *attendant) start(ctx context.Context) (wait func() error, err error) {
 		return nil, fmt.Errorf("start ticks: %w", err)
 	}
 	ring := t.ring(fire, maintain)
-	_, err = ticks.NewJob(gocron.DurationJob(t.current.Runner.PollInterval), gocron.NewTask(ring),
+	_, err = ticks.NewJob(gocron.DurationJob(t.settings().Runner.PollInterval), gocron.NewTask(ring),
 		gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()), gocron.WithSingletonMode(gocron.LimitModeReschedule))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start ticks: %w", err), ticks.Shutdown())
@@ -107,19 +98,9 @@ func ask(c chan<- struct{}) {
 	}
 }
 
-// settings returns those in force.
-func (t *attendant) settings() settings {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.current
-}
-
 // fire fires the schedules that are due.
 func (t *attendant) fire(ctx context.Context) {
-	t.mu.Lock()
-	behind := t.behind
-	t.mu.Unlock()
-	if behind {
+	if t.behind.Load() {
 		t.sync(ctx)
 	}
 	if _, err := t.firer.FireDue(ctx); err != nil && ctx.Err() == nil {
@@ -158,9 +139,7 @@ func (t *attendant) sync(ctx context.Context) {
 			t.log.Error().Err(one).Msg("schedule of the configuration not taken over")
 		}
 	}
-	t.mu.Lock()
-	t.behind = behind
-	t.mu.Unlock()
+	t.behind.Store(behind)
 	if changed := slices.Concat(synced.Created, synced.Changed); len(changed) > 0 {
 		t.log.Info().Strs("schedules", changed).Msg("schedules of the configuration taken over")
 	}
@@ -174,56 +153,9 @@ func syncSchedules(ctx context.Context, db *database, list []schedule.Definition
 	return schedule.NewStore(db.Pool).SyncConfig(ctx, list, job.Act{Actor: actor, Reason: "configuration"})
 }
 
-// reload reads the configuration again. A bad one changes nothing, and every problem
-// of it is logged.
+// reload reads the configuration again, and brings changed schedules into the database.
 func (t *attendant) reload(ctx context.Context) {
-	next, err := t.load()
-	var needRestart []string
-	if err == nil {
-		needRestart, err = t.runner.Reload(next.Runner)
-	}
-	if err != nil {
-		for _, line := range problemLines(err) {
-			t.log.Error().Str("error", line).Msg("configuration refused; nothing changed")
-		}
-		return
-	}
-	changed, waiting := t.take(next, needRestart)
-	t.level.set(logLevel(next, false))
-	if slices.Contains(changed, "schedules") {
+	if changed := t.reloader.reload(); slices.Contains(changed, "schedules") {
 		t.sync(ctx)
 	}
-	t.log.Info().Strs("keys", changed).Msg("configuration reloaded")
-	if len(waiting) > 0 {
-		t.log.Warn().Strs("keys", waiting).Msg("changed, and counts from the next start on")
-	}
-}
-
-// take puts the keys that count live into force. It returns those that changed, and
-// those that differ from what is in force until a restart.
-func (t *attendant) take(next settings, needRestart []string) (changed, waiting []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, k := range configKeys() {
-		if reflect.DeepEqual(t.inForce[k.Name], next.values[k.Name]) {
-			continue
-		}
-		if !live(k.Name, needRestart) {
-			waiting = append(waiting, k.Name)
-			continue
-		}
-		changed = append(changed, k.Name)
-		t.inForce[k.Name] = next.values[k.Name]
-	}
-	t.current.Retention, t.current.Schedules = next.Retention, next.Schedules
-	return changed, waiting
-}
-
-// live reports whether a key counts without a restart. Of the runner's keys the
-// runner says which do not.
-func live(key string, needRestart []string) bool {
-	if strings.HasPrefix(key, "runner.") {
-		return !slices.ContainsFunc(needRestart, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })
-	}
-	return key == "log.level" || key == "schedules" || strings.HasPrefix(key, "retention.")
 }

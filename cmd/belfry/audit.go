@@ -19,6 +19,11 @@ func newAuditCommand(a *app) *cobra.Command {
 	var reasons strings.Builder
 	for _, r := range outbox.Reasons() {
 		fmt.Fprintf(&reasons, "  %-16s %s\n", r, r.Text())
+		for _, why := range outbox.Whys(r) {
+			if r != outbox.ReasonHeld {
+				fmt.Fprintf(&reasons, "    %-14s %s\n", why, outbox.WhyText(r, why))
+			}
+		}
 	}
 	cmd := &cobra.Command{
 		Use:   "audit ID",
@@ -28,7 +33,8 @@ why, from the data; then compare the sums with the job's accounts. Nothing is
 written. Exit code 1 when they do not agree.
 
 --list names the channels, one to a line with id, reason and a sentence; --channel or
---external-id answers for one alone, at once. Reasons:
+--external-id answers for one alone, at once. Reasons, and below some why; a held message
+waits for what a pending one does:
 
 ` + strings.TrimRight(reasons.String(), "\n"),
 		Example: `  belfry jobs audit 17
@@ -95,6 +101,13 @@ func parseReasons(names []string) ([]outbox.Reason, error) {
 		return nil, nil
 	}
 	known := outbox.Reasons()
+	for _, r := range outbox.Reasons() {
+		for _, why := range outbox.Whys(r) {
+			if !slices.Contains(known, why) {
+				known = append(known, why)
+			}
+		}
+	}
 	texts := make([]string, 0, len(known)+1)
 	for _, r := range known {
 		texts = append(texts, string(r))
@@ -129,13 +142,20 @@ func (u audit) one(e outbox.Entry, err error) error {
 	if u.json {
 		return u.printJSON(e)
 	}
-	u.printf("channel %d %s (%s)\n", e.ChannelID, entryText(e), e.Reason)
+	reason := string(e.Reason)
+	if e.Why != "" {
+		reason += ", " + string(e.Why)
+	}
+	u.printf("channel %d %s (%s)\n", e.ChannelID, entryText(e), reason)
 	return nil
 }
 
 // entryText is a sentence about a channel.
 func entryText(e outbox.Entry) string {
 	text := e.Reason.Text()
+	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
+		text += "; " + why
+	}
 	if e.LeftSince {
 		text += "; it would not be in the audience now"
 	}
@@ -195,6 +215,11 @@ func (u audit) show(r outbox.Report) error {
 				name = "(" + name + ")"
 			}
 			t.add(name, grouped(n), reason.Text())
+			for _, why := range outbox.Whys(reason) {
+				if n := r.Why[reason][why]; n > 0 {
+					t.add("  "+string(why), grouped(n), "  "+outbox.WhyText(reason, why))
+				}
+			}
 		}
 	}
 	if err := t.write(u.stdout); err != nil {

@@ -11,9 +11,10 @@ import (
 )
 
 func newChannelsCommand(a *app) *cobra.Command {
-	return newGroup("channels", "Import, generate, count and check recipient channels",
+	return newGroup("channels", "Import, generate, count and check recipient channels, and what they do not want",
 		newChannelsImportCommand(a), newChannelsGenerateCommand(a), newChannelsCountCommand(a),
-		newChannelsCheckCommand(a), newSegmentCommand(a))
+		newChannelsCheckCommand(a), newSegmentCommand(a),
+		newOptOutCommand(a), newOptInCommand(a), newOptOutsCommand(a))
 }
 
 func newChannelsCountCommand(a *app) *cobra.Command {

@@ -18,6 +18,8 @@ import (
 	"github.com/belfryhq/belfry/job/abortcache"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // config is everything that belfry can be told. config.yaml documents each key.
@@ -28,6 +30,8 @@ type config struct {
 	Channels  channels.Config       `mapstructure:"channels"`
 	Abort     abortcache.Config     `mapstructure:"abort"`
 	Retention outbox.Retention      `mapstructure:"retention"`
+	Delivery  deliveryConfig        `mapstructure:"delivery"`
+	Senders   senderList            `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	Log       logConfig             `mapstructure:"log"`
 }
@@ -49,6 +53,14 @@ type serverConfig struct {
 	DataDir string `mapstructure:"data_dir"`
 }
 
+// deliveryConfig is about relays: what they do with messages, and how these are made.
+type deliveryConfig struct {
+	// Enabled has a daemon deliver, if there are senders.
+	Enabled bool           `mapstructure:"enabled"`
+	Relay   relay.Config   `mapstructure:",squash"`
+	Compose compose.Config `mapstructure:",squash"`
+}
+
 // logConfig says what is logged and how. Logs go to standard error.
 type logConfig struct {
 	Level  string `mapstructure:"level"`
@@ -66,11 +78,13 @@ const minConnections = 3
 // defaultConfig is what holds when nothing is said.
 func defaultConfig() config {
 	return config{
-		Database:  databaseConfig{MaxConnections: 10, ConnectTimeout: 10 * time.Second},
+		Database:  databaseConfig{MaxConnections: 16, ConnectTimeout: 10 * time.Second},
 		Runner:    job.DefaultConfig(),
 		Channels:  channels.DefaultConfig(),
 		Abort:     abortcache.DefaultConfig(),
 		Retention: outbox.DefaultRetention(),
+		Delivery:  deliveryConfig{Enabled: true, Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
+		Senders:   senderList{},
 		Schedules: []schedule.Definition{},
 		Log:       logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
@@ -97,9 +111,18 @@ func (c config) Validate() error {
 	if !slices.Contains(logFormats, c.Log.Format) {
 		errs = append(errs, fmt.Errorf("log.format: %q is not allowed; allowed values: %s", c.Log.Format, strings.Join(logFormats, ", ")))
 	}
-	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate())
+	if c.delivers() && c.Database.MaxConnections < minConnections+relay.Connections {
+		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
+			c.Database.MaxConnections, relay.Connections, minConnections, minConnections+relay.Connections))
+	}
+	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(),
+		c.Delivery.Relay.Validate("delivery"), c.Delivery.Compose.Validate("delivery"))
+	errs = append(errs, c.Senders.validate()...)
 	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)
 }
+
+// delivers reports whether a daemon delivers.
+func (c config) delivers() bool { return c.Delivery.Enabled && len(c.Senders) > 0 }
 
 // configInput is where configuration comes from. Tests inject it, which is why
 // the environment is a list and not the process's own.
@@ -233,7 +256,7 @@ func (l *loader) decode(s *settings) {
 		value, err := convert(l.viper.Get(k.Name), k.Type)
 		if err != nil {
 			broken[k.Name] = true
-			l.problem(l.sources[k.Name], "%s: %s", k.Name, err)
+			l.misfit(k.Name, err)
 			l.viper.Set(k.Name, k.Default)
 			continue
 		}
@@ -243,10 +266,24 @@ func (l *loader) decode(s *settings) {
 		l.problem(source{}, "%s", err)
 		return
 	}
+	s.Senders = s.Senders.over(s.Delivery.Relay.Retry)
+	s.values["senders"] = s.Senders
 	for _, err := range flatten(s.Validate()) {
 		if key, _, _ := strings.Cut(err.Error(), ":"); !broken[key] {
 			l.problem(l.sourceOf(key), "%s", err)
 		}
+	}
+}
+
+// misfit reports a value that cannot be used. Of a list each problem may name its item.
+func (l *loader) misfit(key string, err error) {
+	for _, one := range flatten(err) {
+		text := one.Error()
+		if !strings.HasPrefix(text, key+"[") {
+			l.problem(l.sources[key], "%s: %s", key, text)
+			continue
+		}
+		l.problem(l.sourceOf(text), "%s", text)
 	}
 }
 

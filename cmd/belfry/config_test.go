@@ -80,6 +80,11 @@ func sample(t *testing.T, k configKey) string {
 		"retention.messages":               "2160h",
 		"retention.jobs":                   "2160h",
 		"retention.events":                 "2160h",
+		"delivery.lease":                   "31s",
+		"delivery.activity_share":          "0.3",
+		"delivery.retry.policy":            "linear",
+		"delivery.time_zone":               "Asia/Seoul",
+		"senders":                          `[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com/x", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`,
 		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,
 	}
 	if v, ok := special[k.Name]; ok {
@@ -130,14 +135,31 @@ func field(c config, key string) any {
 	v := reflect.ValueOf(c)
 	for part := range strings.SplitSeq(key, ".") {
 		for i := range v.NumField() {
-			f := v.Type().Field(i)
-			if f.Tag.Get("mapstructure") == part || strings.EqualFold(f.Name, part) {
+			if f := v.Type().Field(i); f.Tag.Get("mapstructure") == part || strings.EqualFold(f.Name, part) {
 				v = v.Field(i)
+				break
+			}
+			if found := squashed(v.Field(i), v.Type().Field(i), part); found.IsValid() {
+				v = found
 				break
 			}
 		}
 	}
 	return v.Interface()
+}
+
+// squashed finds a key among the fields of a struct whose keys stand in the section
+// around it.
+func squashed(v reflect.Value, f reflect.StructField, key string) reflect.Value {
+	if f.Tag.Get("mapstructure") != ",squash" {
+		return reflect.Value{}
+	}
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("mapstructure") == key {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
 }
 
 // nested writes a dotted key as YAML sections. A list is written as one text.

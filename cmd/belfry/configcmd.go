@@ -27,7 +27,7 @@ func newConfigShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show every setting in effect and where it comes from",
-		Long:  "Show every setting in effect and where it comes from. Passwords are left out.",
+		Long:  "Show every setting in effect and where it comes from. Passwords are left out; of senders\nonly what is known to be no secret is shown, with --json.",
 		Args:  noArgs,
 	}
 	asJSON := addJSON(cmd)
@@ -67,6 +67,8 @@ func (s settings) shown() []shownSetting {
 			value = emptyList(v)
 		case []schedule.Definition:
 			value = emptyList(v)
+		case senderList:
+			value = v.shown()
 		}
 		list = append(list, shownSetting{k.Name, value, s.sources[k.Name].String()})
 	}
@@ -87,6 +89,12 @@ func showValue(v any) string {
 		return "[" + strings.Join(v, ", ") + "]"
 	case []schedule.Definition:
 		return "[" + strings.Join(scheduleNames(v), ", ") + "]"
+	case []map[string]any:
+		names := make([]string, 0, len(v))
+		for _, sender := range v {
+			names = append(names, fmt.Sprint(sender["name"]))
+		}
+		return "[" + strings.Join(names, ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // readFile reads the configuration file into viper and returns its name, or ""
@@ -143,16 +141,16 @@ func (f *fileChecker) keep(name string, key, node *yaml.Node) {
 		return
 	}
 	f.sources[name] = f.at(key)
-	if known := f.keys[name]; known.Type == reflect.TypeFor[[]schedule.Definition]() {
-		list, err := convert(value, known.Type)
-		if err != nil {
-			f.problem(f.at(node), "%s: %s", name, err)
-			return
-		}
-		value = list
+	if known := f.keys[name]; isSections(known.Type) {
 		for i, item := range node.Content {
 			f.sources[fmt.Sprintf("%s[%d]", name, i)] = f.at(item)
 		}
+		list, err := convert(value, known.Type)
+		if err != nil {
+			f.misfit(name, err)
+			return
+		}
+		value = list
 	}
 	section, parts := f.values, strings.Split(name, ".")
 	for _, part := range parts[:len(parts)-1] {

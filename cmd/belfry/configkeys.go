@@ -32,7 +32,15 @@ func structKeys(prefix string, v reflect.Value) []configKey {
 		if !field.IsExported() {
 			continue
 		}
-		name := prefix + cmp.Or(field.Tag.Get("mapstructure"), strings.ToLower(field.Name))
+		tag, option, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		if tag == "-" {
+			continue // no setting
+		}
+		if option == "squash" {
+			keys = append(keys, structKeys(prefix, v.Field(i))...)
+			continue
+		}
+		name := prefix + cmp.Or(tag, strings.ToLower(field.Name))
 		if field.Type.Kind() == reflect.Struct {
 			keys = append(keys, structKeys(name+".", v.Field(i))...)
 			continue
@@ -59,6 +67,8 @@ func convert(data any, t reflect.Type) (any, error) {
 		return convertDuration(data)
 	case t == reflect.TypeFor[[]schedule.Definition]():
 		return convertSchedules(data)
+	case t == reflect.TypeFor[senderList]():
+		return convertSenders(data)
 	case t.Kind() == reflect.String:
 		if s, ok := data.(string); ok {
 			return reflect.ValueOf(s).Convert(t).Interface(), nil
@@ -88,6 +98,11 @@ func convert(data any, t reflect.Type) (any, error) {
 		return f, nil
 	}
 	return nil, fmt.Errorf("settings of type %s are not supported", t)
+}
+
+// isSections reports whether a setting is a list of sections, such as schedules.
+func isSections(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
 }
 
 func convertDuration(data any) (any, error) {

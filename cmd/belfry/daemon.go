@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,12 +20,14 @@ func newDaemonCommand(a *app) *cobra.Command {
 finished, its job handed back with its cursor, and the exit code is 0. A second
 signal rolls the chunk in progress back instead. Any number of daemons may work
 on one database. A daemon also fires schedules, brings those of the configuration
-into the database when it starts, and deletes what retention lets go.
+into the database when it starts, and deletes what retention lets go. With senders in
+the configuration it delivers messages as well, as ` + "`belfry relay`" + ` does, unless
+delivery.enabled is false or --no-deliver is given.
 
 SIGHUP: the configuration is read again. runner.chunk, runner.load, runner.retry,
-runner.max_skips, retention, schedules and log.level count at once, from the next
-chunk on; the log says what changed and what waits for a restart. A configuration
-with a problem changes nothing, and every problem is logged.
+runner.max_skips, retention, schedules, log.level, and limits and policies of
+delivery and senders count at once; the log says what changed and what waits for a
+restart. A configuration with a problem changes nothing, and every problem is logged.
 
 Under systemd use Type=notify, ExecReload=kill -HUP $MAINPID, Restart=on-failure,
 RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_period.`,
@@ -33,12 +36,14 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 		Args: noArgs,
 	}
 	flags := addRunFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.daemon(cmd, flags.schema()) }
+	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
+	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.daemon(cmd, flags.schema(), !*noDeliver) }
 	return cmd
 }
 
 // daemon is `belfry daemon`.
-func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
+func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err error) {
 	s, err := a.settings(cmd)
 	if err != nil {
 		return err
@@ -55,10 +60,21 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	defer a.stopHard(runner)()
+	defer a.stopHard(runner.StopNow)()
+	loops := []func(context.Context) error{runner.Run}
+	var relaying *courier
+	if deliver && s.delivers() {
+		if relaying, err = newCourier(s, db, logger); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, relaying.close()) }()
+		defer a.stopHard(relaying.StopNow)()
+		loops = append(loops, relaying.Run)
+	}
 	attending, dismiss := context.WithCancel(ctx)
 	defer dismiss()
-	wait, err := newAttendant(s, func() (settings, error) { return a.settings(cmd) }, db, runner, logger, level).start(attending)
+	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
+	wait, err := newAttendant(reloader, db).start(attending)
 	if err != nil {
 		return err
 	}
@@ -68,6 +84,16 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
 	}()
 
 	logger.Info().Str("worker_id", runner.Name()).Msg("daemon started")
+	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", loops...); err != nil {
+		return err
+	}
+	logger.Info().Msg("daemon stopped")
+	return nil
+}
+
+// serve runs loops that end when their context is cancelled, and tells the service
+// manager. One that ends with an error ends the others.
+func (a *app) serve(ctx context.Context, logger zerolog.Logger, stopping string, loops ...func(context.Context) error) error {
 	a.notifySystemd(logger, "READY=1")
 	over, told := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -75,18 +101,25 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed) (err error) {
 		select {
 		case <-ctx.Done():
 			a.notifySystemd(logger, "STOPPING=1")
-			logger.Info().Msg("stopping after the chunk in progress; a second signal stops at once")
+			logger.Info().Msg(stopping)
 		case <-over:
 		}
 	}()
-	err = runner.Run(ctx)
+	running, end := context.WithCancel(ctx)
+	defer end()
+	errs := make([]error, len(loops))
+	var group sync.WaitGroup
+	for i, loop := range loops {
+		group.Go(func() {
+			if errs[i] = loop(running); errs[i] != nil {
+				end()
+			}
+		})
+	}
+	group.Wait()
 	close(over)
 	<-told
-	if err != nil {
-		return err
-	}
-	logger.Info().Msg("daemon stopped")
-	return nil
+	return errors.Join(errs...)
 }
 
 // notifySystemd tells the service manager, if there is one, what state the

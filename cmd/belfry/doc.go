@@ -29,9 +29,11 @@
 // The first SIGINT or SIGTERM asks: run and daemon finish the chunk in progress
 // and hand the job back with its cursor, other commands stop. The second one
 // insists: the chunk in progress is rolled back. Either way no row is lost or
-// written twice, because a chunk is one transaction.
+// written twice, because a chunk is one transaction. A relay, alone or in a daemon,
+// finishes the calls in flight at the first and cuts them short at the second: what
+// became of those is recorded as unknown.
 //
-// SIGHUP has a daemon read its configuration again, see attend.go. What counts live
+// SIGHUP has a daemon or relay read its configuration again, see reload.go. What counts live
 // is changed, what does not is logged, and a configuration with a problem changes
 // nothing. Other commands end, as any program does whose terminal is closed; that is
 // safe too.
@@ -40,7 +42,8 @@
 //
 // A daemon fires schedules and deletes what is over its retention: gocron rings, and
 // PostgreSQL decides which of several nodes does it. run fires schedules before it
-// runs jobs. Nothing else has a clock.
+// runs jobs. Nothing else has a clock. With senders in the configuration a daemon also
+// delivers, as the relay command does alone and run --deliver once, see relay.go.
 //
 // # What it does not promise
 //

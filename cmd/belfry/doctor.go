@@ -37,12 +37,13 @@ type doctorReport struct {
 func newDoctorCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check configuration, database, schema, channels, jobs, lanes and schedules",
+		Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
 		Long: `Check configuration, connection, server, schema, privileges, the contract of
 channels.relation, jobs that are stuck or held back, paused lanes, schedules that
-fail, what health checks may see, and the abort cache. Each finding comes with what
-to do about it. Nothing is changed. Exit code 1 when a check failed, 0 otherwise;
-warnings do not count.`,
+fail, routes without a sender, senders without a relay, messages that are due and not
+moved, leases left behind, dead letters, what health checks may see, and the abort
+cache. Each finding comes with what to do about it. Nothing is changed. Exit code 1
+when a check failed, 0 otherwise; warnings do not count.`,
 		Args: noArgs,
 	}
 	asJSON := addJSON(cmd)
@@ -95,12 +96,13 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 	d.checkConnection(ctx, s, db)
 	d.checkServer(ctx, s, db)
 	if d.checkSchema(ctx, db) {
-		d.checkPrivileges(ctx, db)
+		d.checkPrivileges(ctx, s, db)
 		d.checkChannels(ctx, s, db)
 		d.checkJobs(ctx, s, db)
 		d.checkRunning(ctx, db)
 		d.checkLanes(ctx, db)
 		d.checkSchedules(ctx, db)
+		d.checkDelivery(ctx, s, db)
 	}
 	d.checkAbortCache(ctx, s)
 	return nil

@@ -93,9 +93,9 @@ func (d *doctor) checkConnections(ctx context.Context, s settings, db *database)
 	d.note("connections", healthOK, "", "%d of %d in use", used, allowed)
 }
 
-func (d *doctor) checkPrivileges(ctx context.Context, db *database) {
+func (d *doctor) checkPrivileges(ctx context.Context, s settings, db *database) {
 	type lack struct{ Relation, Missing string }
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"))
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), pgx.StrictNamedArgs{"delivers": len(s.Senders) > 0})
 	var lacks []lack
 	if err == nil {
 		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByName[lack])

@@ -13,9 +13,9 @@ import (
 
 // editFlags are what `belfry resume --edit` may correct.
 type editFlags struct {
-	edit              *bool
-	title, body, data *string
-	audience          audienceFlags
+	edit                        *bool
+	title, body, data, variants *string
+	audience                    audienceFlags
 }
 
 func addEditFlags(cmd *cobra.Command) editFlags {
@@ -25,6 +25,7 @@ func addEditFlags(cmd *cobra.Command) editFlags {
 		title:    f.String("title", "", "with --edit: `TITLE`, 1 to 200 characters"),
 		body:     f.String("body", "", "with --edit: `TEXT`, up to 10,000 characters"),
 		data:     f.String("data", "", "with --edit: further content as a `JSON` object, up to 16,384 bytes"),
+		variants: addVariants(cmd, "with --edit: "),
 		audience: addAudienceFlags(cmd),
 	}
 }
@@ -38,11 +39,18 @@ func (e editFlags) changes(a *app, cmd *cobra.Command) (job.Changes, error) {
 		}
 	}
 	if cmd.Flags().Changed("data") {
-		data, err := parseObject(*e.data)
+		data, err := dataOf(*e.data)
 		if err != nil {
-			return nil, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*e.data, 60))
+			return nil, err
 		}
 		changes["data"] = data
+	}
+	if cmd.Flags().Changed("variants") {
+		variants, err := variantsOf(*e.variants)
+		if err != nil {
+			return nil, err
+		}
+		changes["variants"] = variants
 	}
 	if e.audience.given(cmd) {
 		audience, err := e.audience.audience(a, cmd)
@@ -61,11 +69,11 @@ func (e editFlags) adjust(a *app, cmd *cobra.Command, o operatorAct) (operatorAc
 	case err != nil:
 		return o, err
 	case !*e.edit && len(changes) > 0:
-		return o, usagef("title, body, data and audience are corrected with --edit only; allowed values: --edit with at least one of them, or none")
+		return o, usagef("title, body, data, variants and audience are corrected with --edit only; allowed values: --edit with at least one of them, or none")
 	case !*e.edit:
 		return o, nil
 	case len(changes) == 0:
-		return o, usagef("--edit needs what to correct: --title, --body, --data or an audience")
+		return o, usagef("--edit needs what to correct: --title, --body, --data, --variants or an audience")
 	}
 	if _, err := json.Marshal(changes); err != nil {
 		return o, usagef("--edit: %w", err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,6 +25,10 @@ are shown, aborted and resumed together. The ids are printed, one to a line.
 
 ` + audienceHelp + `
 
+Messages go by the category's media, or by those of --route. TITLE, TEXT and variants
+may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
+variant of its locale where there is one.
+
 A job that did not start before --expires-at, because its lane was paused or
 nothing ran, is EXPIRED rather than sent at 3 a.m.
 
@@ -35,6 +38,7 @@ in the local time zone.
 The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
   belfry enqueue --type push --category question_content --title "Who knows?" --city Seoul --radius 30km
+  belfry enqueue --type push --category popular_content --title "This week" --variants week.json --route push,sms --everyone
   belfry enqueue --type inbox --category operator_notice --title "Maintenance" --platform ios,android --at "2026-11-20 08:50"
   belfry enqueue --near 37.57,126.98 --radius 30km --preview`,
 		Args: noArgs,
@@ -64,7 +68,8 @@ type enqueueFlags struct {
 	audience                audienceFlags
 	types                   *[]string
 	category, title, body   *string
-	data, lane              *string
+	data, variants, lane    *string
+	route                   *parsed[[]string]
 	idempotencyKey, request *string
 	priority                *parsed[int64]
 	at, deliverAt           *parsed[time.Time]
@@ -83,6 +88,8 @@ func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
 		title:          f.String("title", "", "`TITLE`, 1 to 200 characters"),
 		body:           f.String("body", "", "`TEXT`, up to 10,000 characters"),
 		data:           f.String("data", "", "further content as a `JSON` object, up to 16,384 bytes"),
+		variants:       addVariants(cmd, ""),
+		route:          addRoute(cmd),
 		audience:       addAudienceFlags(cmd),
 		at:             flagOf(f, "at", "TIME", "do not start before this time (default: now)", instant),
 		deliverAt:      flagOf(f, "deliver-at", "TIME", "deliver messages at this time, which may be after --at (default: at once)", instant),
@@ -118,7 +125,7 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 		return nil, job.Spec{}, err
 	}
 	spec := job.Spec{
-		Category: *e.category, Title: *e.title, Body: *e.body, Audience: audience, Lane: *e.lane,
+		Category: *e.category, Title: *e.title, Body: *e.body, Route: e.route.or(nil), Audience: audience, Lane: *e.lane,
 		Priority: int(e.priority.or(0)), ScheduleAt: e.at.value, DeliverAt: e.deliverAt.value, ExpiresAt: expires,
 		IdempotencyKey: *e.idempotencyKey, RequestedBy: *e.request,
 	}
@@ -126,11 +133,14 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 		spec.RequestedBy = a.whoami()
 	}
 	if *e.data != "" {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(*e.data), &object); err != nil || object == nil {
-			return nil, job.Spec{}, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*e.data, 60))
+		if spec.Data, err = dataOf(*e.data); err != nil {
+			return nil, job.Spec{}, err
 		}
-		spec.Data = json.RawMessage(*e.data)
+	}
+	if *e.variants != "" {
+		if spec.Variants, err = variantsOf(*e.variants); err != nil {
+			return nil, job.Spec{}, err
+		}
 	}
 	return *e.types, spec, nil
 }
@@ -207,29 +217,12 @@ func due(j job.Job, now time.Time) string {
 	return "now; `belfry run` or a running daemon takes it"
 }
 
-// columnFlags are the flags that fill the columns of a job.
-var columnFlags = map[string]string{
-	"schedule_at": "at", "deliver_at": "deliver-at", "expires_at": "expires-at", "idempotency_key": "idempotency-key", "requested_by": "requested-by",
-	"type": "type", "category": "category", "title": "title", "body": "body", "data": "data", "lane": "lane", "priority": "priority",
-}
-
 // enqueueProblem names the flag at fault for what the database refused, and says
 // how to repeat a request whose outcome is unknown.
 func enqueueProblem(err error, spec job.Spec) error {
 	var invalid *job.InvalidError
 	if errors.As(err, &invalid) {
-		text := strings.TrimPrefix(invalid.Message, "belfry.jobs.")
-		flag := "--" + columnFlags[invalid.Column]
-		if invalid.Column == "audience" {
-			flag = flagForAudience(text)
-		}
-		if flag == "--" {
-			flag = invalid.Column
-		}
-		if _, problem, ok := strings.Cut(text, ": "); ok {
-			text = problem
-		}
-		return &exitError{codeUsage, errors.New(withHint(flag+": "+text, invalid.Hint))}
+		return refused("jobs", invalid)
 	}
 	if errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "" {
 		return fmt.Errorf("%w; the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)", err)

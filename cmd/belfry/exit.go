@@ -32,7 +32,7 @@ var exitCodes = []struct {
 	code    code
 	meaning string
 }{
-	{codeDone, "done. run: everything it ran was PROCESSED, or nothing was due; a job that EXPIRED and a lane that is paused are said and no failure. daemon: stopped by a signal."},
+	{codeDone, "done. run: everything it ran was PROCESSED, or nothing was due; a job that EXPIRED and a lane that is paused are said and no failure. daemon and relay: stopped by a signal."},
 	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor; or a schedule could not be taken over or fired. doctor: a check failed. jobs audit: the accounts do not agree."},
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator."},

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // oneRun is one `belfry run`.
@@ -25,8 +28,9 @@ type oneRun struct {
 	problems []string // of schedules
 	outcome  job.Outcome
 	expired  []job.Job
-	givenUp  []job.Job  // FAILED without a run of this one's
-	paused   []job.Lane // lanes with due jobs that nobody may run
+	givenUp  []job.Job    // FAILED without a run of this one's
+	paused   []job.Lane   // lanes with due jobs that nobody may run
+	sent     *relay.Stats // nil: nothing was to be delivered
 }
 
 // runReport is the JSON of `belfry run`.
@@ -36,6 +40,7 @@ type runReport struct {
 	Expired     []job.Job    `json:"expired"` // did not start in time
 	Fired       []occurrence `json:"fired"`   // schedules
 	Problems    []string     `json:"problems"`
+	Delivery    *relay.Stats `json:"delivery"` // null without --deliver
 	Interrupted bool         `json:"interrupted"`
 }
 
@@ -52,7 +57,7 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.outcome.Interrupted,
+		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, r.outcome.Interrupted,
 	}
 }
 
@@ -86,6 +91,27 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// deliver sends what is due, once.
+func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error) {
+	if ctx.Err() != nil {
+		r.outcome.Interrupted = true
+		return nil
+	}
+	c, err := newCourier(r.settings, r.db, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	defer r.stopHard(c.StopNow)()
+	stats, err := c.Drain(ctx)
+	r.sent = &stats
+	if ctx.Err() != nil {
+		r.outcome.Interrupted = true
+		return nil
+	}
+	return err
 }
 
 // jobsOf reads jobs that may have been pruned meanwhile.
@@ -189,7 +215,7 @@ func (r *oneRun) judge() error {
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
-	case len(r.outcome.Jobs) == 0 && !r.quiet:
+	case len(r.outcome.Jobs) == 0 && !r.quiet && r.sent == nil:
 		r.remark("nothing is due")
 	}
 	return nil
@@ -199,6 +225,9 @@ func (r *oneRun) judge() error {
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
 		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, instantOr(j.ExpiresAt, "its time"), nextStep(j))
+	}
+	if r.sent != nil {
+		r.remark("%s", delivered(*r.sent))
 	}
 	for _, l := range r.paused {
 		reason := ""

@@ -35,8 +35,8 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
  WHERE backend_type = 'client backend';
 
 -- name: DoctorPrivileges :many
--- Privileges on belfry's tables that the connected user lacks, one row for each
--- table. No row: none is missing.
+-- Privileges on belfry's tables that the connected user lacks for running jobs, and
+-- where it @delivers for that, one row for each table. No row: none is missing.
 SELECT n.relation, string_agg(p.privilege, ', ' ORDER BY p.ord) AS missing
   FROM (VALUES ('belfry.jobs', '{SELECT,INSERT,UPDATE}'::text[]),
                ('belfry.job_types', '{SELECT,INSERT,UPDATE}'),
@@ -47,7 +47,17 @@ SELECT n.relation, string_agg(p.privilege, ', ' ORDER BY p.ord) AS missing
                ('belfry.schedules', '{SELECT,INSERT,UPDATE}'),
                ('belfry.events', '{SELECT}'),
                ('belfry.notifications', '{SELECT,INSERT}'),
-               ('belfry.messages', '{SELECT,INSERT}'),
+               ('belfry.messages', CASE WHEN @delivers::boolean THEN '{SELECT,INSERT,UPDATE}'::text[] ELSE '{SELECT,INSERT}' END),
+               ('belfry.leases', CASE WHEN @delivers THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[] ELSE '{}' END),
+               ('belfry.handovers', CASE WHEN @delivers THEN '{SELECT,INSERT,DELETE}'::text[] ELSE '{}' END),
+               ('belfry.attempts', CASE WHEN @delivers THEN '{SELECT,INSERT}'::text[] ELSE '{}' END),
+               ('belfry.relays', CASE WHEN @delivers THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[] ELSE '{}' END),
+               ('belfry.senders', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
+               ('belfry.installation', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
+               ('belfry.activities', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
+               ('belfry.categories', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
+               ('belfry.opt_outs', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
+               ('belfry.invalid_addresses', CASE WHEN @delivers THEN '{SELECT,INSERT}'::text[] ELSE '{}' END),
                ('belfry.segments', '{SELECT}'),
                ('belfry.segment_members', '{SELECT}')) AS n(relation, privileges),
        unnest(n.privileges) WITH ORDINALITY AS p(privilege, ord)
@@ -82,3 +92,67 @@ SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')     AS may_read,
        count(*)::int                                               AS standbys,
        max(replay_lag)                                             AS lag
   FROM pg_stat_replication;
+
+-- name: DoctorRoutes :many
+-- Media that routes name and that are not in @media, with the categories, and then the
+-- jobs with messages left, whose routes they are: five jobs at most. Relies on
+-- jobs_undelivered_idx. No row: none.
+SELECT medium, string_agg(source, ', ' ORDER BY source) AS sources
+  FROM (SELECT unnest(c.route) AS medium, 'category ' || c.name AS source FROM belfry.categories c
+        UNION ALL
+        (SELECT unnest(j.route), 'job ' || j.id FROM belfry.jobs j
+          WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.type = 'push' AND NOT j.route <@ @media::text[]
+          ORDER BY j.id LIMIT 5)) n
+ WHERE medium <> ALL (@media::text[])
+ GROUP BY medium
+ ORDER BY medium;
+
+-- name: DoctorUnsent :many
+-- Jobs whose first due message is due for longer than @longer_than, ten at most, and
+-- activities as job 0. reason is what that message waited for. Relies on messages_due_idx
+-- and messages_activity_idx. No row is the healthy case.
+(SELECT j.job_id, now() - m.next_attempt_at AS for, coalesce(m.reason, '') AS reason
+   FROM belfry.sendable_jobs j
+  CROSS JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
+                       WHERE job_id = j.job_id AND job_id > 0 AND status = 'PENDING'
+                       ORDER BY next_attempt_at, channel_id LIMIT 1) m
+  WHERE m.next_attempt_at < now() - @longer_than::interval
+  ORDER BY m.next_attempt_at LIMIT 10)
+UNION ALL
+(SELECT 0, now() - next_attempt_at, coalesce(reason, '')
+   FROM belfry.messages
+  WHERE status = 'PENDING' AND job_id < 0 AND next_attempt_at < now() - @longer_than::interval
+  ORDER BY next_attempt_at LIMIT 1);
+
+-- name: DoctorLeases :one
+-- Leases that ran out more than five seconds ago: how many, and for how long. Relies on
+-- leases_expiry_idx. Always one row.
+SELECT count(*), coalesce(now() - min(expires_at), '0')
+  FROM belfry.leases
+ WHERE expires_at < now() - interval '5 seconds';
+
+-- name: DoctorDead :many
+-- Dead letters by reason, of the first @most. Relies on messages_dead_idx. No row: none.
+SELECT coalesce(reason, '') AS reason, count(*) AS n
+  FROM (SELECT reason FROM belfry.messages WHERE status = 'DEAD' LIMIT @most) m
+ GROUP BY 1
+ ORDER BY n DESC, 1;
+
+-- name: ActivitySend :one
+-- Sends one message to the channel @channel_id, in a transaction of its own, and returns
+-- the activity's id. NULL: @route the category's, @deliver_at at once. With an
+-- @idempotency_key that was seen, the first one's id. Bad input raises 23514 with the
+-- column in the error. Always one row.
+SELECT belfry.send(
+    channel_id => @channel_id, category => @category, title => @title, body => @body, data => coalesce(@data::jsonb, '{}'),
+    variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,
+    idempotency_key => @idempotency_key, requested_by => @requested_by);
+
+-- name: ActivityGet :one
+-- Reads the activity @id and what became of its message, '' when that is deleted. Relies
+-- on activities_pkey and messages_pkey. No row: it was deleted, with its message.
+SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.route, a.deliver_at, a.idempotency_key,
+       a.requested_by, a.created_at, coalesce(m.status, '') AS status, m.reason
+  FROM belfry.activities a
+  LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
+ WHERE a.id = @id;

@@ -50,11 +50,11 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	)
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
-	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newEnqueueCommand(a), newJobsCommand(a),
-		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a), newRecallCommand(a),
-		newLanesCommand(a), newSchedulesCommand(a))
+	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newEnqueueCommand(a), newSendCommand(a), newJobsCommand(a),
+		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a), newRecallCommand(a), newDeadCommand(a),
+		newLanesCommand(a), newSchedulesCommand(a), newCategoriesCommand(a))
 	inGroup(root, groupChannels, newChannelsCommand(a))
-	inGroup(root, groupOperate, newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newPruneCommand(a), newDemoCommand(a), newVersionCommand(a))
+	inGroup(root, groupOperate, newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), newSendersCommand(a), newPruneCommand(a), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }
@@ -182,7 +182,7 @@ The file is the one that --config or BELFRY_CONFIG names, otherwise ./config.yam
 if it exists. An unknown key, an unknown BELFRY_ variable or a value that cannot
 be used ends every command with exit code 78, before anything is done. A
 variable that is empty counts as not set. Lists are separated by commas; schedules
-are JSON.
+and senders are JSON.
 
 Keys and their variables; config.yaml documents each:
 

@@ -38,7 +38,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: `Bring the schedules of the configuration into the database, fire those that are
 due, claim and run the jobs that are due, one after the other, resume what another
 runner left behind, and exit when nothing is left. cron alone is enough to run
-belfry.
+belfry. With --deliver it then sends the messages that are due, once: what has to be
+tried again, or waits for something, is left to the next run.
 
 SIGINT or SIGTERM: the chunk in progress is finished, its job handed back with
 its cursor, and the exit code is 1 because work is left; the next run goes on
@@ -46,25 +47,37 @@ from there. A second signal rolls the chunk in progress back instead.
 
 Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
 is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was aborted; 69 the database is unreachable; 75 another
-runner holds the lane and nothing was run.`,
+runner holds the lane and nothing was run. Messages that ended as dead letters are
+said and no failure.`,
 		Example: `  belfry run
+  belfry run --deliver
   belfry run --lane default --wait 5m
   */5 * * * * belfry run --json >>/var/log/belfry.json    # crontab`,
 		Args: noArgs,
 	}
 	flags := addRunFlags(cmd)
 	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 0s)", parseDuration)
+	deliver := cmd.Flags().Bool("deliver", false, "then send the messages that are due")
 	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.run(cmd, flags.schema(), wait.or(0), *quiet, *asJSON)
+		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(0), deliver: *deliver, quiet: *quiet, json: *asJSON})
 	}
 	return cmd
 }
 
+// runOptions are the flags of `belfry run`.
+type runOptions struct {
+	wait                 time.Duration
+	deliver, quiet, json bool
+}
+
 // run is `belfry run`.
-func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet, asJSON bool) (err error) {
+func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error) {
 	s, err := a.settings(cmd)
+	if err == nil && o.deliver {
+		err = s.canDeliver()
+	}
 	if err != nil {
 		return err
 	}
@@ -78,7 +91,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	var options []job.Option
-	if !quiet {
+	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))
 	}
 	runner, done, err := newRunner(s, db, logger, options...)
@@ -86,14 +99,17 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	defer a.stopHard(runner)()
+	defer a.stopHard(runner.StopNow)()
 	told := make(chan struct{})
 	tell := context.AfterFunc(ctx, func() {
 		defer close(told)
 		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
-	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: quiet}
-	err = r.do(ctx, wait)
+	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet}
+	err = r.do(ctx, o.wait)
+	if err == nil && o.deliver {
+		err = r.deliver(ctx, logger)
+	}
 	if !tell() {
 		<-told
 	}
@@ -101,7 +117,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, wait time.Duration, quiet
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if o.json {
 		if err := a.printJSON(r.report()); err != nil {
 			return err
 		}
@@ -133,15 +149,15 @@ func newRunner(s settings, db *database, logger zerolog.Logger, options ...job.O
 	return runner, done, nil
 }
 
-// stopHard passes the second signal on to the runner. The returned function ends
-// that and waits for it.
-func (a *app) stopHard(runner *job.Runner) func() {
+// stopHard passes the second signal on. The returned function ends that and waits for
+// it.
+func (a *app) stopHard(stopNow func(cause error)) func() {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
 		case <-a.hard:
-			runner.StopNow(errInterrupted)
+			stopNow(errInterrupted)
 		case <-over:
 		}
 	}()

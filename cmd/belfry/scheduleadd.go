@@ -17,7 +17,8 @@ type scheduleFlags struct {
 	cron, every, zone          *string
 	types                      *[]string
 	category, title            *string
-	body, data, lane           *string
+	body, data, variants, lane *string
+	route                      *parsed[[]string]
 	priority                   *parsed[int64]
 	deliverAfter, expiresAfter *string
 	query, missed, missedAfter *string
@@ -31,8 +32,8 @@ func newSchedulesAddCommand(a *app) *cobra.Command {
 		Long: `Define a schedule in the database, or change the one of that name. Each occurrence
 enqueues one job, or with several types a group. With --query each row of the query
 enqueues one: its columns, named as the flags are in the configuration (title, body,
-data, audience, category, lane, priority, deliver_after, expires_after), replace what
-the flags say, and no audience has to be given.
+data, variants, route, audience, category, lane, priority, deliver_after, expires_after),
+replace what the flags say, and no audience has to be given.
 
 ` + audienceHelp + `
 
@@ -83,6 +84,8 @@ func addScheduleFlags(cmd *cobra.Command) scheduleFlags {
 		title:        f.String("title", "", "`TITLE`, 1 to 200 characters"),
 		body:         f.String("body", "", "`TEXT`, up to 10,000 characters"),
 		data:         f.String("data", "", "further content as a `JSON` object, up to 16,384 bytes"),
+		variants:     addVariants(cmd, ""),
+		route:        addRoute(cmd),
 		audience:     addAudienceFlags(cmd),
 		lane:         f.String("lane", "", "`LANE` of the jobs (default: default)"),
 		priority:     flagOf(f, "priority", "N", "-1000 to 1000, higher is more urgent (default 0)", intBetween(-1000, 1000)),
@@ -99,13 +102,22 @@ func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (sche
 	d := schedule.Definition{
 		Name: name, Cron: *f.cron, Every: *f.every, TimeZone: *f.zone, Query: *f.query, Missed: schedule.Policy(*f.missed), After: *f.missedAfter,
 		Template: schedule.Template{
-			Types: *f.types, Category: *f.category, Title: *f.title, Body: *f.body, Lane: *f.lane,
+			Types: *f.types, Category: *f.category, Title: *f.title, Body: *f.body, Route: f.route.or(nil), Lane: *f.lane,
 			Priority: int(f.priority.or(0)), DeliverAfter: *f.deliverAfter, ExpiresAfter: *f.expiresAfter,
 		},
 	}
 	if *f.data != "" {
 		if err := exactJSON([]byte(*f.data), &d.Template.Data); err != nil || d.Template.Data == nil {
 			return d, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*f.data, 60))
+		}
+	}
+	if *f.variants != "" {
+		variants, err := variantsOf(*f.variants)
+		if err == nil {
+			err = exactJSON(variants, &d.Template.Variants)
+		}
+		if err != nil {
+			return d, err
 		}
 	}
 	if f.audience.given(cmd) || d.Query == "" {

@@ -19,15 +19,9 @@ import (
 // Nothing of it passes through viper, which would lower the case of keys in
 // template.data.
 func convertSchedules(data any) (any, error) {
-	if text, ok := data.(string); ok {
-		var parsed any
-		if err := exactJSON([]byte(text), &parsed); err != nil {
-			return nil, fmt.Errorf("is not JSON (%w); write it as [{\"name\": …, \"cron\": …, \"template\": {…}}]", err)
-		}
-		data = parsed
-	}
-	if _, ok := data.([]any); !ok {
-		return nil, fmt.Errorf("must be a list of schedules, each with name, cron or every, and template")
+	items, err := listOfSections(data, `[{"name": …, "cron": …, "template": {…}}]`, "schedules, each with name, cron or every, and template")
+	if err != nil {
+		return nil, err
 	}
 	list := []schedule.Definition{}
 	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
@@ -37,8 +31,25 @@ func convertSchedules(data any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := decoder.Decode(data); err != nil {
+	if err := decoder.Decode(items); err != nil {
 		return nil, fmt.Errorf("%s", scheduleProblem(err))
+	}
+	return list, nil
+}
+
+// listOfSections takes the list of a file, or the JSON of one from a variable: form is
+// how to write it, what says of what it is.
+func listOfSections(data any, form, what string) ([]any, error) {
+	if text, ok := data.(string); ok {
+		var parsed any
+		if err := exactJSON([]byte(text), &parsed); err != nil {
+			return nil, fmt.Errorf("is not JSON (%w); write it as %s", err, form)
+		}
+		data = parsed
+	}
+	list, ok := data.([]any)
+	if !ok {
+		return nil, fmt.Errorf("must be a list of %s", what)
 	}
 	return list, nil
 }

@@ -53,6 +53,8 @@ func (a *app) changes() []change {
 		{"title", "title", "texts of 1 to 200 characters", parseText, false},
 		{"body", "body", "texts of up to 10000 characters", parseText, false},
 		{"data", "data", "JSON objects of up to 16384 bytes", parseObject, false},
+		{"variants", "variants", "JSON objects of titles and bodies by locale, files with one, or none", parseVariants, false},
+		{"route", "route", "media in the order in which they are tried, as push,sms, or default (the category's)", func(text string) (any, error) { return parseRoute(text) }, true},
 		{"audience", "audience", "JSON as in belfry.jobs.audience", parseAudience, false},
 	}
 }
@@ -102,11 +104,22 @@ func parseSwitch(text string) (any, error) {
 }
 
 func parseObject(text string) (any, error) {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(text), &object); err != nil || object == nil {
+	if !isObject([]byte(text)) {
 		return nil, errNotAllowed
 	}
 	return json.RawMessage(text), nil
+}
+
+// parseVariants takes none as no variants: the column is never NULL.
+func parseVariants(text string) (any, error) {
+	if text == "" || text == "none" || text == "default" {
+		return json.RawMessage("{}"), nil
+	}
+	variants, err := readVariants(text)
+	if err != nil && !errors.Is(err, errNotAllowed) { // of a file
+		return nil, fmt.Errorf("%w; allowed values: %s, or none", err, variantsWants)
+	}
+	return variants, err
 }
 
 func parseAudience(text string) (any, error) { return channels.ParseAudience([]byte(text)) }
@@ -175,7 +188,8 @@ func newJobsSetCommand(a *app) *cobra.Command {
 		Short: "Change a job: its load while it runs, its place in the queue, its content",
 		Long: `Change a job. Settings of the walk, priority and times may change at any time, and
 count from the next chunk on; content, audience and lane stand still while the job
-runs: abort it, ` + "`belfry resume ID --edit`" + ` corrects it. Who, why, before and after are in the
+runs: abort it, ` + "`belfry resume ID --edit`" + ` corrects it. A route stays once the job has
+started. Who, why, before and after are in the
 job's events. ` + "`default`" + `, or nothing after the =, takes a setting back to the runner's.
 
 Keys and allowed values:
@@ -226,7 +240,8 @@ The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17
 func shownChanges(j job.Job, changes job.Changes) []string {
 	var lines []string
 	all := map[string]string{
-		"category": j.Category, "title": j.Title, "body": j.Body, "data": string(j.Data), "audience": fmt.Sprint(j.Audience),
+		"category": j.Category, "title": j.Title, "body": j.Body, "data": string(j.Data), "variants": locales(j.Variants),
+		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
 		"lane": j.Lane, "priority": itoa(int64(j.Priority)), "schedule_at": clock(j.ScheduleAt),
 		"deliver_at": instantOr(j.DeliverAt, "at once"), "expires_at": instantOr(j.ExpiresAt, "never"),
 	}

@@ -91,6 +91,12 @@ func (a *app) showJob(r jobReport) {
 	if string(j.Data) != "{}" {
 		field("data", "%s", j.Data)
 	}
+	if string(j.Variants) != "{}" {
+		field("variants", "%s", locales(j.Variants))
+	}
+	if j.Type != outbox.TypeInbox { // which writes no messages
+		field("route", "%s", strings.Join(j.Route, ", "))
+	}
 	field("audience", "%s", j.Audience)
 	field("lane", "%s, priority %d", j.Lane, j.Priority)
 	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
@@ -112,6 +118,9 @@ func (a *app) showJob(r jobReport) {
 	a.showWalk(j, field)
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
+		if n := r.Deliveries.Dead; n > 0 {
+			field("dead letters", "%s; `belfry dead list --job %d` lists them", grouped(n), j.ID)
+		}
 	}
 	if n := len(r.Revisions); n > 0 {
 		last := r.Revisions[n-1]
@@ -158,14 +167,16 @@ func deliveries(j job.Job, c outbox.Counts) string {
 	list := []struct {
 		n    int64
 		what string
+		of   outbox.Reason // whose reasons are told
 	}{
-		{c.Unread, "unread"}, {c.Read, "read"}, {c.Withdrawn, "withdrawn"},
-		{c.Pending + c.Queued - c.Held, "to be sent"}, {c.Held, "held"}, {c.Processing, "being sent"}, {c.Sent, "sent"}, {c.Dead, "dead"}, {c.Cancelled, "cancelled"},
+		{c.Unread, "unread", ""}, {c.Read, "read", ""}, {c.Withdrawn, "withdrawn", ""},
+		{c.Pending + c.Queued - c.Held, "to be sent", outbox.ReasonWaiting}, {c.Held, "held", outbox.ReasonHeld}, {c.Processing, "being sent", outbox.ReasonSending},
+		{c.Sent, "sent", ""}, {c.Dead, "dead", outbox.ReasonDead}, {c.Cancelled, "cancelled", outbox.ReasonCancelled},
 	}
 	var parts []string
 	for _, one := range list {
 		if one.n > 0 {
-			parts = append(parts, grouped(one.n)+" "+one.what)
+			parts = append(parts, grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
 		}
 	}
 	text := strings.Join(parts, ", ")
@@ -173,6 +184,24 @@ func deliveries(j job.Job, c outbox.Counts) string {
 		text += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
 	}
 	return orNone(text)
+}
+
+// whyText is how many messages have which reason, in brackets.
+func whyText(t outbox.Tally, of outbox.Reason) string {
+	counted := t[of]
+	if of == outbox.ReasonHeld {
+		counted = t[outbox.ReasonWaiting]
+	}
+	var parts []string
+	for _, why := range outbox.Whys(of) {
+		if n := counted[why]; n > 0 {
+			parts = append(parts, grouped(n)+" "+string(why))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 // throttled is what holds a run back now.

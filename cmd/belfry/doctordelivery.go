@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// checkDelivery looks at routes, senders, relays and what they have not sent.
+func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
+	d.checkRoutes(ctx, s, db)
+	relays := d.checkSenders(ctx, s, db)
+	d.checkDue(ctx, db, relays)
+	d.checkLeases(ctx, db, relays)
+	d.checkDead(ctx, db)
+}
+
+// checkRoutes wants a sender for every medium that a route names. Where none is
+// configured relays run elsewhere, and it is theirs to know.
+func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database) {
+	if len(s.Senders) == 0 {
+		d.note("routes", healthOK, "", "not looked at: no senders are configured here")
+		return
+	}
+	var media []string
+	for _, entry := range s.Senders {
+		media = append(media, entry.Medium)
+	}
+	type named struct{ Medium, Sources string }
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorRoutes"), pgx.StrictNamedArgs{"media": media})
+	var lacking []named
+	if err == nil {
+		lacking, err = pgx.CollectRows(rows, pgx.RowToStructByName[named])
+	}
+	if err != nil {
+		d.note("routes", healthFailed, "", "%s", err)
+		return
+	}
+	for _, l := range lacking {
+		d.note("routes", healthWarning, "add a sender with medium: "+l.Medium+", or change the route with `belfry categories set`",
+			"no sender here has medium %s, which is in the route of %s: what gets there waits", l.Medium, l.Sources)
+	}
+	if len(lacking) == 0 {
+		d.note("routes", healthOK, "", "every medium of a route has a sender")
+	}
+}
+
+// checkSenders wants a live relay for every configured sender, and says which are
+// paused. It returns the relays that live.
+func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (live []outbox.RelayState) {
+	states, relays, err := outbox.SenderStates(ctx, db.Pool, relayAlive)
+	if err != nil {
+		d.note("senders", healthFailed, "", "%s", err)
+		return nil
+	}
+	var served []string
+	for _, r := range relays {
+		if r.Live {
+			live = append(live, r)
+			served = append(served, r.Senders...)
+		}
+	}
+	fine := true
+	var idle []string
+	for _, name := range s.Senders.names() {
+		if !slices.Contains(served, name) {
+			idle = append(idle, name)
+		}
+	}
+	if len(idle) > 0 {
+		fine = false
+		d.note("senders", healthWarning, "is a daemon or `belfry relay` running, with this configuration?", "no live relay has sender %s", strings.Join(idle, ", "))
+	}
+	for _, state := range states {
+		if state.PausedAt != nil {
+			fine = false
+			d.note("senders", healthWarning, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
+				state.Name, clock(*state.PausedAt), state.PausedBy, orNone(oneLine(state.PauseReason, 200)))
+		}
+	}
+	if fine {
+		d.note("senders", healthOK, "", "%s configured, %s alive", counted(int64(len(s.Senders)), "sender"), counted(int64(len(live)), "relay"))
+	}
+	if have := s.Database.MaxConnections; len(s.Senders) > 0 && have < relay.Connections {
+		d.note("senders", healthWarning, fmt.Sprintf("set database.max_connections to %d or more", relay.Connections),
+			"a relay uses up to %d connections, database.max_connections is %d", relay.Connections, have)
+	}
+	return live
+}
+
+// unmovedAfter is how long a message may be due before it looks as if nobody sent it.
+const unmovedAfter = time.Minute
+
+// checkDue looks for messages that are due and that nobody moves.
+func (d *doctor) checkDue(ctx context.Context, db *database, live []outbox.RelayState) {
+	type due struct {
+		JobID  int64 // 0: activities
+		For    time.Duration
+		Reason string
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorUnsent"), pgx.StrictNamedArgs{"longer_than": unmovedAfter})
+	var list []due
+	if err == nil {
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
+	}
+	if err != nil {
+		d.note("delivery", healthFailed, "", "%s", err)
+		return
+	}
+	inHand := 0
+	for _, r := range live {
+		inHand += r.InHand
+	}
+	if len(list) == 0 || inHand > 0 {
+		d.note("delivery", healthOK, "", "%s with messages that are due for over %s; relays have %s in hand",
+			counted(int64(len(list)), "job"), unmovedAfter, counted(int64(inHand), "message"))
+		return
+	}
+	remedy := "start a daemon with senders, or `belfry relay`"
+	if len(live) > 0 {
+		remedy = "look at the relays' log: they live and hold nothing"
+	}
+	for _, m := range list {
+		of := fmt.Sprintf("messages of job %d", m.JobID)
+		if m.JobID == 0 {
+			of = "messages of activities"
+		}
+		if m.Reason != "" {
+			of += " (" + m.Reason + ")"
+		}
+		d.note("delivery", healthWarning, remedy, "%s are due for %s, and nobody moves them", of, short(m.For))
+	}
+}
+
+// checkLeases looks for leases that ran out and were not taken back.
+func (d *doctor) checkLeases(ctx context.Context, db *database, live []outbox.RelayState) {
+	var n int64
+	var longest time.Duration
+	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorLeases")).Scan(&n, &longest); err != nil {
+		d.note("leases", healthFailed, "", "%s", err)
+		return
+	}
+	switch {
+	case n > 0 && len(live) == 0:
+		d.note("leases", healthWarning, "any relay takes them back: start one", "%s of relays that died, the first for %s", counted(n, "lease"), short(longest))
+	case n > 0 && longest > unmovedAfter:
+		d.note("leases", healthWarning, "look at the relays' log", "%s ran out, the first %s ago, and no relay takes them back", counted(n, "lease"), short(longest))
+	default:
+		d.note("leases", healthOK, "", "none is left behind")
+	}
+}
+
+// checkDead counts the dead letters.
+func (d *doctor) checkDead(ctx context.Context, db *database) {
+	type dead struct {
+		Reason string
+		N      int64
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorDead"), pgx.StrictNamedArgs{"most": deadCounted})
+	var list []dead
+	if err == nil {
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[dead])
+	}
+	if err != nil {
+		d.note("dead letters", healthFailed, "", "%s", err)
+		return
+	}
+	var total int64
+	var reasons []string
+	for _, l := range list {
+		total += l.N
+		reasons = append(reasons, l.Reason+" "+grouped(l.N))
+	}
+	if total == 0 {
+		d.note("dead letters", healthOK, "", "none")
+		return
+	}
+	text := counted(total, "message")
+	if total >= deadCounted {
+		text = grouped(total) + " messages or more"
+	}
+	d.note("dead letters", healthWarning, "`belfry dead list` shows them, `belfry dead redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
+}
+
+// deadCounted is up to how many dead letters are counted.
+const deadCounted = 100_000

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/belfryhq/belfry/internal/fake"
+)
+
+// Where the fakes listen unless told otherwise.
+const (
+	fakeListen    = "127.0.0.1:8925"
+	fakeSMTP      = "127.0.0.1:8926"
+	fakeTLSListen = "127.0.0.1:8927"
+	fakeReceipts  = 3 * time.Second
+)
+
+// listenerOff is the value of a flag that switches a listener off.
+const listenerOff = "none"
+
+func newFakeCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fake",
+		Short: "Play every provider on this machine, with faults to order, until a signal",
+		Long: `Play every provider on this machine, so that belfry can be tried out, and be seen
+to fail, without an account anywhere: webhook, SMS, FCM, APNs, Web Push, AlimTalk
+and SMTP. They verify credentials and signatures, decrypt Web Push, and keep
+account of every idempotency key they accepted. What to put into config.yaml is
+printed at the start; a table of what was accepted, twice, refused and lost at the
+end, which SIGINT or SIGTERM brings about.
+
+Faults are written as
+
+` + indented(fake.FaultGrammar, "    ") + `
+
+While it runs: GET /summary and /calls?provider=fcm show what came in, DELETE /calls
+forgets it, PUT /faults with a fault a line replaces the faults, POST
+/webpush/subscriptions?count=10 hands out subscriptions.
+
+It has no authentication and shows what it is sent: keep it off public addresses.`,
+		Example: `  belfry fake
+  belfry fake --fault 'fcm: status 503 share 0.1' --fault 'sms: reset share 0.01' --honour-keys
+  curl -X PUT --data 'fcm: status 429 retry-after 5s count 100' http://127.0.0.1:8925/faults`,
+		Args: noArgs,
+	}
+	flags := cmd.Flags()
+	listen := listenFlag(flags, "listen", fakeListen, "HTTP, 1.1 and 2 without TLS")
+	overTLS := listenFlag(flags, "tls-listen", fakeTLSListen, "HTTP, 1.1 and 2 with TLS, which Web Push needs")
+	mail := listenFlag(flags, "smtp", fakeSMTP, "SMTP with STARTTLS")
+	var ordered faultList
+	flags.Var(&ordered, "fault", "a fault to order; may be given several times, and the first that applies decides")
+	honour := flags.Bool("honour-keys", false, "answer a repeated idempotency key as the first time, and do nothing")
+	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
+	delay := flagOf(flags, "receipt-delay", "DURATION", fmt.Sprintf("how long after a call AlimTalk knows its result (default %s)", fakeReceipts), parseDuration)
+	keys := flags.String("keys", "", "`DIRECTORY` that keeps credentials between starts (default belfry/fake in the user's cache directory)")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c := fake.DefaultConfig()
+		c.Listen, c.TLSListen, c.SMTPListen = listen.or(fakeListen), overTLS.or(fakeTLSListen), mail.or(fakeSMTP)
+		c.Faults, c.HonourKeys, c.ReceiptDelay = ordered.list, *honour, delay.or(fakeReceipts)
+		c.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and no secret
+		var err error
+		if c.Keys, err = fakeKeys(*keys); err != nil {
+			return err
+		}
+		if err := c.Validate(); err != nil {
+			return &exitError{codeUsage, err}
+		}
+		return a.fake(cmd.Context(), c, *asJSON)
+	}
+	return cmd
+}
+
+// indented puts a margin before every line that is not empty.
+func indented(text, margin string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if line != "" {
+			lines[i] = margin + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// listenFlag adds a flag for HOST:PORT or listenerOff, which is given as "".
+func listenFlag(flags *pflag.FlagSet, name, usual, what string) *parsed[string] {
+	usage := fmt.Sprintf("where to listen for %s; %s: nowhere (default %s)", what, listenerOff, usual)
+	return flagOf(flags, name, "HOST:PORT", usage, func(text string) (string, error) {
+		if text == listenerOff {
+			return "", nil
+		}
+		if err := fake.CheckAddress(text); err != nil {
+			return "", fmt.Errorf("%w, or %s", err, listenerOff)
+		}
+		return text, nil
+	})
+}
+
+// faultList is a flag that may be given several times.
+type faultList struct {
+	list []fake.Fault
+	text []string
+}
+
+func (f *faultList) Set(text string) error {
+	fault, err := fake.ParseFault(text)
+	if err != nil {
+		return errors.Unwrap(err) // the flag's error shows the text already
+	}
+	f.list, f.text = append(f.list, fault), append(f.text, text)
+	return nil
+}
+
+func (f *faultList) String() string { return strings.Join(f.text, "; ") }
+func (f *faultList) Type() string   { return "FAULT" }
+
+// fakeKeys is the directory of the credentials.
+func fakeKeys(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", usagef("no cache directory for the credentials is known: %w; name one with --keys", err)
+	}
+	return filepath.Join(cache, "belfry", "fake"), nil
+}
+
+// fake is `belfry fake`.
+func (a *app) fake(ctx context.Context, c fake.Config, asJSON bool) (err error) {
+	server, err := fake.Start(ctx, c)
+	if err != nil {
+		// A port that is taken is a matter of this command, not of the database.
+		return &exitError{codeFailure, err}
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	config, err := fakeSenders(server, c.Keys)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		a.remark("%s", strings.TrimSuffix(config, "\n"))
+	} else {
+		a.printf("%s", config)
+	}
+	a.remark("the fakes are ready; seed %d; Ctrl-C ends them", c.Seed)
+	a.watchFakes(ctx, server)
+	summary := server.Summary()
+	if asJSON {
+		return a.printJSON(summary)
+	}
+	return a.fakeTable(summary)
+}
+
+// fakesEvery is how often the live line of the fakes is drawn.
+const fakesEvery = time.Second
+
+// watchFakes shows on a terminal what comes in, until ctx ends.
+func (a *app) watchFakes(ctx context.Context, server *fake.Server) {
+	live := a.newProgress()
+	defer live.end()
+	if live.width == nil {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(fakesEvery)
+	defer tick.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-tick.C:
+			sum := server.Summary().Total()
+			live.line(fakeLine(sum, sum.Calls-before))
+			before = sum.Calls
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fakeLine is one line about all calls; lately is how many the last second brought.
+func fakeLine(sum fake.Tally, lately int64) string {
+	line := fmt.Sprintf("%s, %s/s: %s accepted", counted(sum.Calls, "call"), grouped(max(lately, 0)), grouped(sum.Accepted))
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{sum.Duplicates, "duplicate"}, {sum.Repeats, "repeated"}, {sum.Refusals(), "refused"}, {sum.Dropped, "dropped"},
+		{sum.Unanswered, "unanswered"}, {sum.Early, "early"},
+	} {
+		if part.n > 0 {
+			line += ", " + grouped(part.n) + " " + part.what
+		}
+	}
+	return line
+}
+
+// fakeTable writes what the providers saw.
+func (a *app) fakeTable(s fake.Summary) error {
+	total := s.Total()
+	if total.Calls == 0 {
+		a.printf("\nnobody called\n")
+		return nil
+	}
+	a.printf("\n")
+	t := newTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
+	row := func(name string, p fake.Tally) {
+		var codes []string
+		for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
+			codes = append(codes, code+" "+grouped(p.Refused[code]))
+		}
+		t.add(name, grouped(p.Calls), grouped(p.Accepted), grouped(p.DistinctKeys), grouped(p.Duplicates), grouped(p.Repeats),
+			grouped(p.Refusals()), grouped(p.Dropped), grouped(p.Unanswered), grouped(p.Early), strings.Join(codes, ", "))
+	}
+	for _, p := range s.Providers {
+		if p.Calls > 0 {
+			row(string(p.Provider), p)
+		}
+	}
+	row("all", total)
+	return t.write(a.stdout)
+}

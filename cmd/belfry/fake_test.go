@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// What `belfry fake` prints is a configuration with which every sender delivers to it.
+func TestFake_PrintsAConfigurationThatDelivers(t *testing.T) {
+	t.Parallel()
+	for _, tls := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%t", tls), func(t *testing.T) {
+			t.Parallel()
+			c := fake.DefaultConfig()
+			c.Keys = filepath.Join(t.TempDir(), "keys")
+			if tls {
+				c.Listen = ""
+			}
+			server, err := fake.Start(t.Context(), c)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Close()) })
+			senders := printedSenders(t, server, c.Keys)
+			require.Len(t, senders, len(fake.Providers()))
+			for i, s := range senders {
+				delivers(t, server, s, fmt.Sprintf("0b2c3d4e-0000-8000-8000-%012d", i))
+			}
+		})
+	}
+}
+
+// printedSenders opens the senders of the configuration that is printed.
+func printedSenders(t *testing.T, server *fake.Server, keys string) []relay.Sender {
+	t.Helper()
+	text, err := fakeSenders(server, keys)
+	require.NoError(t, err)
+	var file map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(text), &file))
+	converted, err := convertSenders(file["senders"])
+	require.NoError(t, err)
+	list := converted.(senderList)
+	require.NoError(t, errors.Join(list.validate()...))
+	senders, done, err := list.open()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, done()) })
+	return senders
+}
+
+// delivers sends one message by a sender, and wants it at the fake.
+func delivers(t *testing.T, server *fake.Server, s relay.Sender, key string) {
+	t.Helper()
+	d := sender.Delivery{
+		Key: key, JobID: 1, ChannelID: 1, Attempt: 1, Medium: s.Medium,
+		Address: "0123456789abcdef", Title: "Hello", Body: "there", Data: json.RawMessage("{}"),
+	}
+	want, p := sender.Accepted, fake.Provider(s.Name)
+	switch s.Name {
+	case "webpush":
+		d.Address = server.Subscription("ann")
+	case "email":
+		d.Address, p = "ann@example.com", fake.SMTP
+	case "sms":
+		d.Address = "+821012345678"
+	case "alimtalk":
+		d.Address, want = "+821012345678", sender.Pending
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	results := s.Client.Send(ctx, []sender.Delivery{d})
+	require.Equal(t, want, results[0].Class, "%s: %+v", s.Name, results[0])
+	calls := server.Calls(p)
+	require.Len(t, calls, 1, s.Name)
+	require.Contains(t, calls[0].Body, "there")
+	if p != fake.AlimTalk { // which has no place for a key
+		require.Equal(t, key, calls[0].Key, s.Name)
+	}
+}
+
+// startFake starts `belfry fake` on free ports and returns its URL without TLS.
+func startFake(t *testing.T, args ...string) (*process, string) {
+	t.Helper()
+	args = append([]string{"fake", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--smtp", "127.0.0.1:0", "--keys", filepath.Join(t.TempDir(), "keys")}, args...)
+	p := start(t, nil, args...)
+	p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
+	url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`).FindString(p.stdout.String() + p.stderr.String())
+	require.NotEmpty(t, url)
+	return p, url
+}
+
+// askFake makes a request of it and returns the status.
+func askFake(t *testing.T, method, url, body string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	return response.StatusCode
+}
+
+func TestFake_CountsUntilASignal(t *testing.T) {
+	t.Parallel()
+	p, url := startFake(t, "--seed", "7", "--fault", "sms: status 503 count 2", "--honour-keys")
+	for _, status := range []int{503, 503, 401} {
+		require.Equal(t, status, askFake(t, http.MethodPost, url+"/sms", `{"to":"+82","text":"x"}`))
+	}
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stdout.String(), "\nsenders:\n")
+	require.Regexp(t, `(?m)^PROVIDER  CALLS  ACCEPTED  KEYS  DUPLICATES  REPEATS  REFUSED  DROPPED  UNANSWERED  EARLY  REFUSED BY CODE$`, p.stdout.String())
+	require.Regexp(t, `(?m)^sms           3         0     0           0        0        3        0           0      0  503 2, unauthorized 1$`, p.stdout.String())
+	require.Regexp(t, `(?m)^all           3 `, p.stdout.String())
+}
+
+func TestFake_JSON(t *testing.T) {
+	t.Parallel()
+	p, url := startFake(t, "--seed", "7", "--json")
+	require.Equal(t, 200, askFake(t, http.MethodPut, url+"/faults", "sms: status 500"))
+	require.Equal(t, 500, askFake(t, http.MethodPost, url+"/sms", "{}"))
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	var s fake.Summary
+	require.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &s))
+	require.Equal(t, uint64(7), s.Seed)
+	require.Equal(t, map[string]int64{"500": 1}, s.Of(fake.SMS).Refused)
+	require.Contains(t, p.stderr.String(), "\nsenders:\n")
+}
+
+// A port that is taken and wrong flags are said, each with its exit code.
+func TestFake_Refuses(t *testing.T) {
+	t.Parallel()
+	_, url := startFake(t, "--seed", "7")
+	for _, c := range []struct {
+		code code
+		want string
+		args []string
+	}{
+		{codeFailure, "belfry: listen: ", []string{"--listen", strings.TrimPrefix(url, "http://"), "--keys", filepath.Join(t.TempDir(), "keys")}},
+		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free, or none`, []string{"--listen", "8925"}},
+		{codeUsage, `invalid argument "fcm: explode" for "--fault" flag: kind "explode" is not allowed; allowed are latency, status,`, []string{"--fault", "sms: hang", "--fault", "fcm: explode"}},
+		{codeUsage, "all are empty; allowed is at least one HOST:PORT", []string{"--listen", "none", "--tls-listen", "none", "--smtp", "none", "--keys", "k"}},
+		{codeUsage, "receipt_delay: 48h0m0s is not allowed; allowed are 0 to 24h", []string{"--receipt-delay", "48h", "--keys", "k"}},
+		{codeUsage, "name one with --keys", nil},
+		{codeUsage, "fake takes no arguments", []string{"news"}},
+	} {
+		p := start(t, nil, append([]string{"fake"}, c.args...)...)
+		require.Equal(t, c.code, p.exit(t), p.stderr.String())
+		require.Contains(t, p.stderr.String(), c.want)
+	}
+}
+
+func TestFakeLine(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "1 call, 0/s: 1 accepted", fakeLine(fake.Tally{Calls: 1, Accepted: 1}, -1))
+	require.Equal(t, "1,234 calls, 5/s: 1,000 accepted, 2 duplicate, 3 repeated, 200 refused, 4 dropped, 5 unanswered, 6 early",
+		fakeLine(fake.Tally{Calls: 1234, Accepted: 1000, Duplicates: 2, Repeats: 3, Dropped: 4, Unanswered: 5, Early: 6, Refused: map[string]int64{"503": 200}}, 5))
+}
+
+// Without a terminal nothing is drawn, and the wait ends with its context.
+func TestWatchFakes_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&app{stderr: io.Discard, now: time.Now}).watchFakes(ctx, nil)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// openSettings are the texts among the settings of senders that are no secrets and do
+// not hold any. Whatever is not listed is not shown: a new setting is a secret until
+// somebody has thought about it.
+var openSettings = []string{
+	"name", "kind", "medium", "platforms", "retry.policy",
+	"method", "content_type", "idempotency_header", "message_id_path", "code_path", // sms
+	"project", "priority", // fcm
+	"team_id", "key_id", "topic", "sound", // apns
+	"subject", "urgency", // webpush
+	"host", "tls", "auth", "from", "reply_to", "message_id_domain", "hello", // smtp
+	"service_id", "plus_friend_id", "template_code", "country_code", "invalid_address_codes", // alimtalk
+	"allow_addresses", // and whatever ends in _file
+}
+
+// openURLs are addresses of providers, of which scheme and host are shown: a path or a
+// query may hold a key.
+var openURLs = []string{"url", "endpoint", "token_url"}
+
+// setNotShown stands for a value that is set.
+const setNotShown = "(set)"
+
+// shown is the list without secrets, as data.
+func (l senderList) shown() []map[string]any {
+	list := make([]map[string]any, 0, len(l))
+	for _, entry := range l {
+		item := shownFields("", reflect.ValueOf(entry.SenderConfig))
+		item[keyKind] = entry.Kind
+		item[entry.Kind] = shownFields("", reflect.ValueOf(entry.Settings))
+		list = append(list, item)
+	}
+	return list
+}
+
+// shownFields renders a struct by its keys.
+func shownFields(prefix string, v reflect.Value) map[string]any {
+	fields := make(map[string]any)
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		tag, option, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
+		switch {
+		case option == "squash":
+			for key, value := range shownFields(prefix, v.Field(i)) {
+				fields[key] = value
+			}
+		case field.IsExported() && tag != "-":
+			key := cmp.Or(tag, strings.ToLower(field.Name))
+			fields[key] = shownField(prefix+key, v.Field(i))
+		}
+	}
+	return fields
+}
+
+// shownField renders one value; key is its path within the sender or its section.
+func shownField(key string, v reflect.Value) any {
+	isOpen := slices.Contains(openSettings, key) || strings.HasSuffix(key, "_file")
+	switch d, isDuration := v.Interface().(time.Duration); {
+	case isDuration:
+		return d.String()
+	case v.Kind() == reflect.Struct:
+		return shownFields(key+".", v)
+	case v.Kind() == reflect.Bool, v.CanInt(), v.CanUint(), v.CanFloat():
+		return v.Interface()
+	case v.Kind() == reflect.Slice && v.Len() == 0:
+		return []string{}
+	case v.IsZero():
+		return ""
+	case isOpen:
+		return v.Interface()
+	case v.Kind() == reflect.String && slices.Contains(openURLs, key):
+		return withoutPath(v.String())
+	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
+		return fmt.Sprintf("(%d set)", v.Len())
+	}
+	return setNotShown
+}
+
+// withoutPath is scheme and host of a URL.
+func withoutPath(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return notShown
+	}
+	return u.Scheme + "://" + u.Host
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+func newRelayCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Deliver messages through the configured senders, until a signal",
+		Long: `Deliver the messages of push jobs and of activities through the senders of the
+configuration, until SIGINT or SIGTERM: then nothing new is taken, the calls in
+flight are finished (delivery.grace_period) and recorded, the rest is handed back,
+and the exit code is 0. A second signal cuts the calls in flight short; what became
+of these is unknown, and they are tried again with the same idempotency key.
+
+Any number of relays may work on one database, on any number of machines, beside
+daemons that deliver too. A sender's rate is shared by those that live. A relay that
+dies holds back what it had for delivery.lease, nothing else.
+
+SIGHUP: the configuration is read again. Limits, timeouts, retries and breakers of
+senders, most of delivery and log.level count at once; the log says what waits for a
+restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays at once.`,
+		Example: `  belfry relay
+  belfry relay --relay-name relay-a --log-format json`,
+		Args: noArgs,
+	}
+	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of this relay, unique among the living")
+	migrate := cmd.Flags().Bool("migrate", false, "apply pending migrations first")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, runFlags{migrate}.schema()) }
+	return cmd
+}
+
+// relay is `belfry relay`.
+func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	logger, level := a.liveLogger(s, a.stderr)
+	if err := s.canDeliver(); err != nil {
+		return err
+	}
+	db, err := a.open(ctx, s, need, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	courier, err := newCourier(s, db, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, courier.close()) }()
+	defer a.stopHard(courier.StopNow)()
+	attending, dismiss := context.WithCancel(ctx)
+	defer dismiss()
+	wait := newReloader(s, func() (settings, error) { return a.settings(cmd) }, nil, courier, logger, level).watch(attending)
+	defer func() {
+		dismiss()
+		wait()
+	}()
+
+	return a.serve(ctx, logger, "stopping after the calls in flight; a second signal stops at once", courier.Run)
+}
+
+// courier is a relay and the clients of its senders.
+type courier struct {
+	*relay.Relay
+
+	close func() error
+}
+
+// newCourier wires a relay with the senders of the configuration.
+func newCourier(s settings, db *database, logger zerolog.Logger) (*courier, error) {
+	who, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	composing := s.Delivery.Compose
+	composing.NoAddress = s.Senders.targeted()
+	composer, err := compose.New(db.Pool, who, composing, nil)
+	if err != nil {
+		return nil, err
+	}
+	senders, done, err := s.Senders.open()
+	if err != nil {
+		return nil, err
+	}
+	r, err := relay.New(db.Pool, composer, s.Delivery.Relay, senders, relay.WithLogger(logger))
+	if err != nil {
+		return nil, errors.Join(err, done())
+	}
+	return &courier{r, done}, nil
+}
+
+// canDeliver reports what is missing for a relay to be run.
+func (s settings) canDeliver() error {
+	var problems []error
+	if len(s.Senders) == 0 {
+		problems = append(problems, errors.New("senders: none is configured, so nothing can be delivered; config.yaml shows how, and `belfry fake` prints a list to try with"))
+	}
+	if s.Database.MaxConnections < relay.Connections {
+		problems = append(problems, fmt.Errorf("database.max_connections: %d is too few to deliver; allowed values: %d to 1000", s.Database.MaxConnections, relay.Connections))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return &exitError{codeConfiguration, err}
+	}
+	return nil
+}
+
+// delivered says what one drain came to.
+func delivered(st relay.Stats) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{st.Sent, "sent"},
+		{st.Unconfirmed, "sent without a receipt"},
+		{st.Awaiting, "awaiting a receipt"},
+		{st.Retried, "to be tried again"},
+		{st.FailedOver, "to go by the next medium"},
+		{st.Deferred, "deferred"},
+		{st.Refused, "not wanted"},
+		{st.Cancelled, "recalled"},
+		{st.Dead, "dead"},
+		{st.Lost, "lost to another relay"},
+		{st.Returned, "handed back"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, grouped(part.n)+" "+part.what)
+		}
+	}
+	if len(parts) == 0 {
+		return "no message is due"
+	}
+	text := "messages: " + strings.Join(parts, ", ")
+	if st.Dead > 0 {
+		text += "; `belfry dead list` shows the dead"
+	}
+	return text
+}

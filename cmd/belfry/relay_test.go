@@ -1,0 +1,333 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// courierTest is a database with messages to deliver, and providers to deliver them to.
+type courierTest struct {
+	*testing.T
+
+	db    *dbtest.DB
+	fakes *fake.Server
+
+	limit   map[string]any // settings of both senders
+	lessSMS bool           // only the first of them
+}
+
+// deliverable returns a database with a push job to n channels that has run: route push,
+// then sms.
+func deliverable(t *testing.T, db *dbtest.DB, n int, faults ...string) *courierTest {
+	t.Helper()
+	c := fake.DefaultConfig()
+	c.RecentCalls = 1_000_000
+	for _, f := range faults {
+		c.Faults = append(c.Faults, fake.MustFault(f))
+	}
+	return deliverableTo(t, db, n, c)
+}
+
+func deliverableTo(t *testing.T, db *dbtest.DB, n int, c fake.Config) *courierTest {
+	t.Helper()
+	c.TLSListen, c.SMTPListen = "", ""
+	fakes, err := fake.Start(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fakes.Close()) })
+	d := &courierTest{T: t, db: db, fakes: fakes, limit: map[string]any{
+		"timeout": "1s", "retry": map[string]any{"initial": "10ms", "max": "100ms"}, "breaker": map[string]any{"failures": 0},
+	}}
+	d.exec(`INSERT INTO belfry.channels (external_id, platform, addresses)
+		SELECT 'u' || n, 'android', jsonb_build_object('push', 'token-' || n, 'sms', '+8210' || (10000000 + n)) FROM generate_series(1, $1::int) n`, n)
+	d.enqueue()
+	return d
+}
+
+func (d *courierTest) exec(sql string, args ...any) {
+	d.Helper()
+	_, err := d.db.Pool.Exec(d.Context(), sql, args...)
+	require.NoError(d, err)
+}
+
+// enqueue writes another job's messages.
+func (d *courierTest) enqueue() {
+	d.Helper()
+	_, err := job.NewStore(d.db.Pool).Enqueue(d.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push", "sms"}})
+	require.NoError(d, err)
+	r := command(d.T, []string{"BELFRY_DATABASE_URL=" + d.db.DSN, regardless}, "run", "--quiet")
+	require.Equal(d, codeDone, r.code, r.stderr)
+}
+
+// senders is the setting senders, as JSON.
+func (d *courierTest) senders() string {
+	d.Helper()
+	c, err := d.fakes.Credentials()
+	require.NoError(d, err)
+	list := []map[string]any{
+		{"name": "fcm", "kind": "fcm", "fcm": map[string]any{"endpoint": d.fakes.URL(), "service_account": c.FCMServiceAccount}},
+		{"name": "text", "kind": "sms", "sms": map[string]any{
+			"url": d.fakes.URL() + "/sms", "auth": "bearer", "secret": c.SMSToken, "allow_http": true,
+			"code_path": "error.code", "invalid_address": map[string]any{"codes": []string{"invalid_number"}},
+		}},
+	}
+	if d.lessSMS {
+		list = list[:1]
+	}
+	for _, s := range list {
+		for key, value := range d.limit {
+			s[key] = value
+		}
+	}
+	text, err := json.Marshal(list)
+	require.NoError(d, err)
+	return string(text)
+}
+
+// environ is that of a relay which notices soon what others take half a minute for.
+func (d *courierTest) environ(more ...string) []string {
+	d.Helper()
+	return append([]string{
+		"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_SENDERS=" + d.senders(), regardless, "BELFRY_LOG_FORMAT=json",
+		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=10ms",
+	}, more...)
+}
+
+// left are the messages that are not finished.
+const left = "belfry.messages WHERE status NOT IN ('SENT', 'DEAD', 'CANCELLED')"
+
+// statuses counts messages.
+func (d *courierTest) statuses() map[string]int64 {
+	d.Helper()
+	counts := make(map[string]int64)
+	rows, err := d.db.Pool.Query(d.Context(), "SELECT status, count(*) FROM belfry.messages GROUP BY 1")
+	require.NoError(d, err)
+	for rows.Next() {
+		var status string
+		var n int64
+		require.NoError(d, rows.Scan(&status, &n))
+		counts[status] = n
+	}
+	require.NoError(d, rows.Err())
+	return counts
+}
+
+// What is due is sent once; what has to be tried again, or goes by the next medium, is
+// left and said.
+func TestRun_DeliversOnce(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 200, "fcm: invalid-address address ^token-1$", "fcm: status 503 address ^token-2$", `all: status 400 address (token-|0000)3$`)
+	d.exec(`SELECT belfry.opt_out(4, medium => '*')`)
+	r := command(t, d.environ(), "run", "--deliver", "--json")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	var report struct {
+		Delivery struct {
+			Sent       int64 `json:"sent"`
+			Dead       int64 `json:"dead"`
+			Refused    int64 `json:"refused"`
+			FailedOver int64 `json:"failed_over"`
+		} `json:"delivery"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r.stdout)
+	require.EqualValues(t, 1, report.Delivery.Refused)
+	require.GreaterOrEqual(t, report.Delivery.FailedOver, int64(2))
+	require.Contains(t, r.stderr, "messages: ")
+	require.Zero(t, count(t, d.db, "belfry.messages WHERE status = 'PROCESSING'"))
+	require.Zero(t, count(t, d.db, "belfry.leases"))
+
+	// The next runs finish it.
+	require.Eventually(t, func() bool {
+		r := command(t, d.environ(), "run", "--deliver", "--quiet")
+		require.Equal(t, codeDone, r.code, r.stderr)
+		return count(t, d.db, left) == 0
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, map[string]int64{"SENT": 198, "DEAD": 1, "CANCELLED": 1}, d.statuses())
+	require.EqualValues(t, 2, d.fakes.Summary().Of(fake.SMS).Accepted)
+	r = command(t, d.environ(), "run", "--deliver")
+	require.Equal(t, "no message is due\n", lastLine(r.stderr))
+}
+
+func lastLine(text string) string {
+	lines := []byte(text)
+	for i := len(lines) - 2; i >= 0; i-- {
+		if lines[i] == '\n' {
+			return text[i+1:]
+		}
+	}
+	return text
+}
+
+// Without senders, or with too few connections, nothing begins.
+func TestRelay_SaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"relay"}, {"run", "--deliver"}} {
+		r := command(t, []string{"BELFRY_DATABASE_URL=postgres://127.0.0.1:1/x", "BELFRY_DATABASE_MAX_CONNECTIONS=3"}, args...)
+		require.Equal(t, codeConfiguration, r.code)
+		require.Contains(t, r.stderr, "senders: none is configured")
+		require.Contains(t, r.stderr, "database.max_connections: 3 is too few to deliver; allowed values: 9 to 1000")
+	}
+	r := command(t, []string{
+		"BELFRY_DATABASE_URL=postgres://127.0.0.1:1/x",
+		`BELFRY_SENDERS=[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com", "secret_file": "/no/such/file"}}]`,
+	}, "relay")
+	require.Equal(t, codeUnavailable, r.code, "files are read when the database is there")
+}
+
+// I8: SIGTERM lets the calls in flight end and records what came of them; nothing is
+// left in hand, and nothing is sent twice when the next relay goes on.
+func TestProcess_TermEndsARelaySoftly(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 300, "all: latency 100ms")
+	p := start(t, d.environ(), "relay", "--relay-name", "a")
+	waitUntil(t, d.db.Pool, "SELECT count(*) >= 20 FROM belfry.messages WHERE status = 'SENT'")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 1 FROM belfry.relays WHERE name = 'a' AND senders = '{fcm,text}'")
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Len(t, p.logged(t, "stopping after the calls in flight; a second signal stops at once"), 1)
+	require.Len(t, p.logged(t, "relay stopped"), 1)
+	require.Zero(t, count(t, d.db, "belfry.relays"))
+	require.Zero(t, count(t, d.db, "belfry.leases"))
+	require.Zero(t, count(t, d.db, "belfry.messages WHERE status = 'PROCESSING'"))
+	sent := count(t, d.db, "belfry.messages WHERE status = 'SENT'")
+	require.Equal(t, sent, d.fakes.Summary().Total().Accepted)
+	require.Less(t, sent, int64(300))
+
+	start(t, d.environ(), "relay")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	sum := d.fakes.Summary().Total()
+	require.EqualValues(t, 300, sum.Accepted)
+	require.Zero(t, sum.Duplicates)
+}
+
+// I9: a 200 whose reply is lost is asked for again under the same key: a provider that
+// does not know keys has it twice, one that honours them once.
+func TestProcess_ALostReplyComesAgainUnderItsKey(t *testing.T) {
+	t.Parallel()
+	for _, honour := range []bool{false, true} {
+		t.Run(fmt.Sprintf("honour_keys=%t", honour), func(t *testing.T) {
+			t.Parallel()
+			c := fake.DefaultConfig()
+			c.HonourKeys = honour
+			c.Faults = []fake.Fault{fake.MustFault("fcm: reset count 5")}
+			d := deliverableTo(t, dbtest.New(t), 20, c)
+			start(t, d.environ(), "relay")
+			waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+			require.Equal(t, map[string]int64{"SENT": 20}, d.statuses())
+			require.EqualValues(t, 5, count(t, d.db, "belfry.attempts WHERE outcome = 'unknown'"))
+			sum := d.fakes.Summary().Of(fake.FCM)
+			require.EqualValues(t, 20, sum.DistinctKeys)
+			want := [2]int64{5, 0}
+			if honour {
+				want = [2]int64{0, 5}
+			}
+			require.Equal(t, want, [2]int64{sum.Duplicates, sum.Repeats})
+			require.Zero(t, sum.Keyless)
+			require.Zero(t, d.fakes.Summary().Of(fake.SMS).Calls, "an unknown outcome is no failure")
+		})
+	}
+}
+
+// I11: a provider that asks for time gets it, to the moment, through the whole of the
+// program.
+func TestProcess_RetryAfterIsNeverEarly(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 60, "fcm: status 429 retry-after 1s count 40", "fcm: status 503 retry-after 2s count 10")
+	start(t, d.environ(), "relay")
+	start(t, d.environ(), "relay")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	require.Equal(t, map[string]int64{"SENT": 60}, d.statuses())
+	sum := d.fakes.Summary().Of(fake.FCM)
+	require.EqualValues(t, 50, count(t, d.db, "belfry.attempts WHERE outcome = 'retryable'"))
+	require.EqualValues(t, 50, sum.Refusals())
+	require.Zero(t, sum.Early)
+	require.Zero(t, sum.Duplicates)
+}
+
+// A daemon delivers beside its jobs, unless it is told not to, and takes a sender's new
+// limits at SIGHUP.
+func TestProcess_DaemonDelivers(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 50)
+	p := start(t, d.environ(), "daemon", "--no-deliver")
+	p.says(t, "daemon started")
+	_, err := job.NewStore(d.db.Pool).Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Meanwhile"})
+	require.NoError(t, err)
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 2 FROM belfry.jobs WHERE status = 'PROCESSED'")
+	require.Zero(t, count(t, d.db, "belfry.relays"))
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Empty(t, p.logged(t, "relay started"))
+	require.EqualValues(t, 50, count(t, d.db, left))
+
+	p = start(t, d.environ("BELFRY_LOG_LEVEL=info"), "daemon", "--relay-name", "d")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	_, err = job.NewStore(d.db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Again", Route: []string{"sms"}})
+	require.NoError(t, err)
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 100 FROM belfry.messages WHERE status = 'SENT'")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 2 FROM belfry.jobs WHERE type = 'push' AND delivered_at IS NOT NULL")
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Equal(t, int64(50), d.fakes.Summary().Of(fake.SMS).Accepted)
+	require.Zero(t, count(t, d.db, "belfry.relays"))
+}
+
+// SIGHUP brings a sender's new limits into force in a relay that runs; what cannot
+// change while it runs is said, and a file with a problem changes nothing.
+func TestProcess_HangupReloadsARelay(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 400)
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	file := func(rate int, timeZone, more string) string {
+		d.limit["rate_per_second"], d.limit["burst"] = rate, 1
+		return fmt.Sprintf("log: {format: json}\ndelivery: {poll_interval: 10ms, time_zone: %s}\nsenders: %s\n%s", timeZone, d.senders(), more)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(file(2, "UTC", "")), 0o600))
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_CONFIG=" + path}, "relay")
+	waitUntil(t, d.db.Pool, "SELECT count(*) >= 2 FROM belfry.messages WHERE status = 'SENT'")
+
+	p.reloaded(t, path, file(100_000, "UTC", "delivry: {}\n"), "configuration refused; nothing changed")
+	require.Less(t, count(t, d.db, "belfry.messages WHERE status = 'SENT'"), int64(200))
+
+	// At two a second this would take longer than the test waits.
+	p.reloaded(t, path, file(100_000, "Asia/Seoul", "channels: {relation: app.users}\n"), "changed, and counts from the next start on")
+	require.Equal(t, []any{"senders"}, p.logged(t, "configuration reloaded")[0]["keys"])
+	require.Equal(t, []any{"channels.relation", "delivery.time_zone"}, p.logged(t, "changed, and counts from the next start on")[0]["keys"])
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 400 FROM belfry.messages WHERE status = 'SENT'")
+
+	// A sender that is gone stays until the next start.
+	d.lessSMS = true
+	require.NoError(t, os.WriteFile(path, []byte(file(100_000, "Asia/Seoul", "channels: {relation: app.users}\n")), 0o600))
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	require.Eventually(t, func() bool { return len(p.logged(t, "changed, and counts from the next start on")) == 2 }, patience, 5*time.Millisecond)
+	require.Equal(t, []any{"channels.relation", "delivery.time_zone", "senders"}, p.logged(t, "changed, and counts from the next start on")[1]["keys"])
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+}
+
+// The second signal does not wait for a provider: what became of the calls is unknown,
+// and recorded as such.
+func TestProcess_SecondTermCutsCallsShort(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 40, "fcm: hang accepted yes")
+	d.limit["timeout"] = "5m"
+	p := start(t, d.environ("BELFRY_DELIVERY_GRACE_PERIOD=10m"), "relay")
+	require.Eventually(t, func() bool { return d.fakes.Summary().Of(fake.FCM).Requests >= 10 }, patience, 5*time.Millisecond)
+	p.terminate(t)
+	p.says(t, "a second signal stops at once") // or the two signals could arrive as one
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Positive(t, count(t, d.db, "belfry.attempts WHERE outcome = 'unknown'"))
+	require.EqualValues(t, 40, count(t, d.db, "belfry.messages WHERE status = 'PENDING'"))
+	require.Zero(t, count(t, d.db, "belfry.leases"))
+	require.LessOrEqual(t, d.fakes.Summary().Of(fake.FCM).Accepted, count(t, d.db, "belfry.attempts WHERE outcome = 'unknown'"))
+}
