@@ -1,4 +1,7 @@
--- Back to messages that nobody delivers. Messages in a relay's hands become due again.
+-- Back to messages that nobody delivers. Messages in a relay's hands become due again,
+-- those whose receipt is awaited too: whoever delivers them next sends them again. Why a
+-- message is DEAD or CANCELLED is forgotten: going up again calls the CANCELLED ones
+-- recalled, whether they were refused, capped or discarded, and the DEAD ones unknown.
 DELETE FROM belfry.events WHERE subject IN ('sender', 'category', 'dead_letter', 'channel');
 ALTER TABLE belfry.events
     DROP CONSTRAINT events_subject_check,
@@ -18,7 +21,7 @@ DROP TABLE belfry.attempts;
 DROP TABLE belfry.handovers;
 DROP TABLE belfry.leases;
 
-DROP INDEX belfry.messages_dead_idx, belfry.messages_receipt_idx, belfry.messages_activity_idx, belfry.messages_due_idx;
+DROP INDEX belfry.messages_queued_idx, belfry.messages_dead_idx, belfry.messages_receipt_idx, belfry.messages_activity_idx, belfry.messages_due_idx;
 ALTER TABLE belfry.messages
     DROP CONSTRAINT messages_receipt_check,
     DROP CONSTRAINT messages_owner_check,

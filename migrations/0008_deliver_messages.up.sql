@@ -15,8 +15,8 @@ ALTER TABLE belfry.messages
     ADD COLUMN lease_id bigint,
     ADD COLUMN receipt  text,
     ADD COLUMN reason   text;
--- No relay of belfry's was there before to hold any.
-UPDATE belfry.messages SET status = CASE WHEN recalled_at IS NULL THEN 'PENDING' ELSE 'CANCELLED' END WHERE status = 'PROCESSING';
+-- No relay of belfry's was there before to hold any, and no carrier.
+UPDATE belfry.messages SET status = CASE WHEN recalled_at IS NULL THEN 'PENDING' ELSE 'CANCELLED' END WHERE status IN ('PROCESSING', 'QUEUED');
 UPDATE belfry.messages SET reason = 'unknown' WHERE status = 'DEAD';
 UPDATE belfry.messages SET reason = 'recalled' WHERE status = 'CANCELLED';
 ALTER TABLE belfry.messages
@@ -31,12 +31,15 @@ DROP INDEX belfry.messages_due_idx;
 CREATE INDEX messages_due_idx ON belfry.messages (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0;
 CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
 CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
+CREATE INDEX messages_queued_idx ON belfry.messages (job_id) WHERE status = 'QUEUED';
 CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
 
 -- One claim of one relay, for as long as any message of it is in the relay's hands.
--- An expired one is taken back: its messages are found by their keys.
+-- An expired one is taken back: its messages are found by their keys. The relay draws
+-- the id at random: a claim is not durable by itself, and a sequence might give its
+-- number to another after a crash.
 CREATE TABLE belfry.leases (
-    id          bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT leases_pkey PRIMARY KEY,
+    id          bigint CONSTRAINT leases_pkey PRIMARY KEY,
     relay       text        NOT NULL,
     claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     expires_at  timestamptz NOT NULL,
@@ -48,14 +51,17 @@ CREATE TABLE belfry.leases (
 ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
 CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
 
--- What was about to be handed to a provider under a lease. Of the messages of an
--- expired lease these have an unknown outcome, the others were never sent.
+-- What was about to be handed to a provider under a lease, and by which step of its
+-- route. Of the messages of an expired lease these have an unknown outcome, the others
+-- were never sent.
 CREATE TABLE belfry.handovers (
-    lease_id    bigint   NOT NULL,
-    job_ids     bigint[] NOT NULL,
-    channel_ids bigint[] NOT NULL
+    lease_id    bigint     NOT NULL,
+    job_ids     bigint[]   NOT NULL,
+    channel_ids bigint[]   NOT NULL,
+    steps       smallint[] NOT NULL
 );
-ALTER TABLE belfry.handovers ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
+ALTER TABLE belfry.handovers
+    ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL, ALTER COLUMN steps SET STORAGE EXTERNAL;
 CREATE INDEX handovers_lease_idx ON belfry.handovers (lease_id);
 
 -- Every attempt that was not accepted at once, and every step that was passed over:
@@ -111,6 +117,12 @@ INSERT INTO belfry.installation DEFAULT VALUES;
 -- delivered_at: the job is at rest and no message of it is left to send. Relays look
 -- for work among the others.
 ALTER TABLE belfry.jobs ADD COLUMN delivered_at timestamptz;
+-- Jobs of before that are at rest are delivered, but those with a message left to send.
+UPDATE belfry.jobs j
+   SET delivered_at = greatest(k.finished_at, m.sent_at)
+  FROM belfry.jobs k
+  LEFT JOIN (SELECT job_id, max(sent_at) AS sent_at, bool_or(status = 'PENDING') AS unsent FROM belfry.messages GROUP BY job_id) m ON m.job_id = k.id
+ WHERE j.id = k.id AND k.finished_at IS NOT NULL AND m.unsent IS NOT TRUE;
 CREATE INDEX jobs_undelivered_idx ON belfry.jobs (id) WHERE delivered_at IS NULL AND started_at IS NOT NULL;
 
 -- A job that goes on has messages to deliver again.

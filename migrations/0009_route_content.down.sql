@@ -1,4 +1,6 @@
--- Back to jobs with one content and no route; activities are gone.
+-- Back to jobs with one content and no route, whose texts are no templates: two braces
+-- are written as such again, and what else is a template stays as it stands. Activities
+-- are gone.
 DROP FUNCTION belfry.send_external(text, text, text, text, jsonb, jsonb, text[], timestamptz, text, text);
 DROP FUNCTION belfry.send(bigint, text, text, text, jsonb, jsonb, text[], timestamptz, text, text);
 DROP TABLE belfry.activities;
@@ -15,6 +17,13 @@ DROP FUNCTION belfry.jobs_validate_content(), belfry.check_content(text, text, t
 DROP FUNCTION belfry.enqueue_group(text[], text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, text, timestamptz, text[], jsonb);
 DROP FUNCTION belfry.enqueue(text, text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, uuid, text, timestamptz, text[], jsonb);
 DROP TRIGGER jobs_record_edit ON belfry.jobs;
+ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate;
+UPDATE belfry.jobs j SET title = replace(j.title, '{{"{{"}}', '{{'), body = replace(j.body, '{{"{{"}}', '{{')
+ WHERE j.type <> 'inbox' AND (j.title LIKE '%{{"{{"}}%' OR j.body LIKE '%{{"{{"}}%');
+ALTER TABLE belfry.jobs ENABLE TRIGGER jobs_validate;
+UPDATE belfry.job_revisions r SET title = replace(r.title, '{{"{{"}}', '{{'), body = replace(r.body, '{{"{{"}}', '{{')
+ WHERE (r.title LIKE '%{{"{{"}}%' OR r.body LIKE '%{{"{{"}}%')
+   AND (SELECT j.type <> 'inbox' FROM belfry.jobs j WHERE j.id = r.job_id);
 
 -- As in 0004.
 CREATE FUNCTION belfry.enqueue(

@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
@@ -226,4 +227,36 @@ func TestMigrations_JobsLiveThroughDelivery(t *testing.T) {
 	_, err = migrations.Down(ctx, db.DSN, 7)
 	require.NoError(t, err)
 	require.Equal(t, "SENT DEAD PENDING CANCELLED", one(`SELECT string_agg(status, ' ' ORDER BY channel_id) FROM belfry.messages`))
+}
+
+// What carriers and relays of before had in their hands is due again, and jobs that have
+// nothing left to send are delivered: no relay looks through them.
+func TestUp_FromBeforeDeliveryLeavesNoMessageBehind(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx := context.Background()
+	exec := func(sql string) {
+		t.Helper()
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	_, err := migrations.Down(ctx, db.DSN, 7)
+	require.NoError(t, err)
+	exec(`SELECT belfry.enqueue('push', 'operator_notice', 'before') FROM generate_series(1, 5)`)
+	for id := range 4 {
+		exec(fmt.Sprintf(`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = %d`, id+1))
+		exec(`UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id < 4 AND status = 'RUNNING'`)
+	}
+	exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, recalled_at, sent_at)
+		SELECT 1, s.n, now(), s.status, CASE WHEN s.n > 4 THEN now() END, CASE s.status WHEN 'SENT' THEN now() + interval '1 hour' END
+		  FROM (VALUES (1, 'QUEUED'), (2, 'PROCESSING'), (3, 'SENT'), (4, 'DEAD'), (5, 'PROCESSING')) s(n, status)`)
+	exec(`INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at) VALUES (2, 1, now(), 'SENT', now() + interval '1 hour'), (2, 2, now(), 'DEAD', NULL)`)
+	_, err = migrations.Up(ctx, db.DSN)
+	require.NoError(t, err)
+	var text string
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT string_agg(status, ' ' ORDER BY channel_id) FROM belfry.messages WHERE job_id = 1`).Scan(&text))
+	require.Equal(t, "PENDING PENDING SENT DEAD CANCELLED", text)
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT string_agg(j.id || CASE WHEN j.delivered_at IS NULL THEN ' open'
+			WHEN j.delivered_at = j.finished_at THEN ' delivered' WHEN j.delivered_at > now() + interval '50 minutes' THEN ' delivered later' END, ', ' ORDER BY j.id) FROM belfry.jobs j`).Scan(&text))
+	require.Equal(t, "1 open, 2 delivered later, 3 delivered, 4 open, 5 open", text)
 }

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -12,6 +14,15 @@ import (
 type Position struct {
 	DueAt     time.Time
 	ChannelID int64
+}
+
+// newLeaseID is one that no other lease has or had: 63 random bits. A sequence in the
+// database would not do: a claim is not durable by itself, so that a crash of the server
+// may forget it and give its number to another relay's.
+func newLeaseID() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return max(1, int64(binary.BigEndian.Uint64(b[:])>>1))
 }
 
 // ClaimJob takes up to limit due messages of one job that come after a position, in
@@ -52,7 +63,7 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, a
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed are 1 to %d", what, limit, MaxBatch)
 	}
-	args["relay"], args["seconds"], args["keys"] = l.relay, l.leaseTime.Seconds(), limit
+	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
 	return take(ctx, l, what, statement, args, func(row pgx.CollectableRow) (c Claimed, err error) {
 		var dueAt time.Time
 		err = row.Scan(&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt)

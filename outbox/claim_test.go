@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -232,8 +234,8 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 	activity := b.activitiesFor(t, 1)[0]
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
 	leases := make(map[string]int64)
-	for name, left := range map[string]string{"live": "1 hour", "expired": "-1 second"} {
-		leases[name] = one[int64](t, b, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids) VALUES ('r1', now() + $1::interval, '{1}', '{1}') RETURNING id`, left)
+	for i, left := range []string{"1 hour", "-1 second"} {
+		leases[[]string{"live", "expired"}[i]] = one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($2, 'r1', now() + $1::interval, '{1}', '{1}') RETURNING id`, left, i+1)
 	}
 	leases["deleted"] = 77
 	var ask []outbox.Claimed
@@ -302,4 +304,35 @@ func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
 // expire lets a lease expire.
 func (b *bundle) expire(t require.TestingT, leases ...int64) {
 	b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp() WHERE id = ANY ($1)`, leases)
+}
+
+// I8: a crash of the server forgets a claim, and what was claimed before it is lost to
+// the look for good, whoever claims the messages after it.
+func TestClaimJob_ForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
+	t.Parallel()
+	server := dbtest.NewServer(t, true)
+	b := setupOn(t, dbtest.NewOn(t, server), 0)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	b.exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
+	b.exec(t, `SELECT pg_reload_conf()`)
+	var before, after []outbox.Claimed
+	for round := 0; len(after) == 0 && round < 10; round++ {
+		id := b.rest(t, outbox.TypePush, 5, job.Processed)
+		b.exec(t, `CHECKPOINT`)
+		before = claim(t, b.ledger("before"), id, 5)
+		require.Len(t, before, 5)
+		require.NoError(t, server.Stop(ctx, pgserver.Immediate))
+		require.NoError(t, server.Start(ctx))
+		b.db.Pool.Reset()
+		after = claim(t, b.ledger("after"), id, 5)
+	}
+	require.Len(t, after, 5, "no crash has forgotten a claim")
+	require.NoError(t, b.ledger("before").HandOver(ctx, before))
+	require.NoError(t, b.ledger("after").HandOver(ctx, after))
+	for name, claimed := range map[string][]outbox.Claimed{"before": before, "after": after} {
+		verdicts, err := b.ledger(name).Look(ctx, claimed)
+		require.NoError(t, err)
+		require.Equal(t, all(5, map[string]outbox.Verdict{"before": outbox.VerdictLost, "after": outbox.VerdictSend}[name]), verdicts, name)
+	}
 }

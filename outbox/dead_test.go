@@ -506,3 +506,17 @@ func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
 		golden(t, "explain_dead.golden", out.String())
 	}
 }
+
+// I9: a redrive counts anew, but what may have been accepted stays so.
+func TestRedrive_KeepsWhatMayHaveBeenAccepted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.letters(t, 4, job.Processed)
+	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{Act: job.Act{Actor: "ann", Reason: "up again"}})
+	require.NoError(t, err)
+	require.EqualValues(t, 4, done.Changed)
+	for _, c := range claim(t, b.ledger("r1"), id, 10) {
+		require.Equal(t, c.ChannelID%2 == 0, c.Ambiguous, c.ChannelID)
+		require.Equal(t, outbox.Claimed{Key: c.Key, LeaseID: c.LeaseID, Reason: outbox.ReasonRedriven, Ambiguous: c.Ambiguous}, c)
+	}
+}

@@ -50,15 +50,18 @@
 //   - A claim is one transaction of one job: messages and a lease, which names them.
 //     It goes on from a position, so that it costs the same at the end of a job, and
 //     while vacuum is held back. It is durable with the handover that follows at the
-//     latest; a claim that a crash of the server has lost is lost to the look too.
-//   - A handover, durable, says which messages are about to be called for. The look
-//     comes after it and right before the call, as the owner: no VerdictSend, no call. A
-//     message whose look has been read counts as handed to the provider.
+//     latest; a claim that a crash of the server has lost is lost to the look too: the
+//     id of its lease is random, and nobody else gets it.
+//   - A handover, durable, says which messages are about to be called for, and by which
+//     step of their routes. The look comes after it and right before the call, as the
+//     owner: no VerdictSend, no call. A message whose look has been read counts as
+//     handed to the provider.
 //   - A settlement is a conditional UPDATE by the owner. What was recalled meanwhile
 //     becomes CANCELLED where it would be tried again; the constraint
 //     messages_recalled_check refuses PENDING and QUEUED.
 //   - Of an expired lease, what was handed over has an unknown outcome and is
-//     recorded as crashed; the rest comes back as it was.
+//     recorded as crashed; the rest comes back as it was. Nothing is taken from a lease
+//     that lives: an orphan is ended first, in a commit of its own.
 //   - A message whose receipt is awaited has no lease: the receipt is its owner's proof.
 //
 // # Invariants

@@ -21,16 +21,20 @@ const (
 
 // HandOver records that messages are about to be handed to providers. When it has
 // returned without an error the record is durable: of the messages that a dead relay
-// had in its hands these have an unknown outcome, and no others. It may be made
-// again.
+// had in its hands these have an unknown outcome, and no others. Step of each is the one
+// that the call is for, also when steps before it were passed over. It may be made again.
 func (l *Ledger) HandOver(ctx context.Context, messages []Claimed) error {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
 		return err
 	}
 	k := keysOf(messages)
+	steps := make([]int16, len(messages))
+	for i, m := range messages {
+		steps[i] = small(m.Step)
+	}
 	var b pgx.Batch
 	b.Queue(queries.SQL("HandoverRecord"), pgx.StrictNamedArgs{
-		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "leases": different(k.leases),
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "steps": steps, "leases": different(k.leases),
 	})
 	if err := l.atOnce(ctx, true, &b); err != nil {
 		return fmt.Errorf("hand over %d messages: %w", len(messages), err)

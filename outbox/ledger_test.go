@@ -157,3 +157,23 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 		})
 	}
 }
+
+// Without prepared statements times come as text: in the form that a client reads,
+// whatever the role's DateStyle.
+func TestLedger_ReadsTimesOfAnyDateStyle(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	pool, err := pgxpool.New(t.Context(), b.db.DSN+"&default_query_exec_mode=simple_protocol&datestyle=German,DMY")
+	require.NoError(t, err)
+	defer pool.Close()
+	l := outbox.NewLedger(pool, "r1", time.Minute)
+	id := b.rest(t, outbox.TypePush, 4, job.Processed)
+	b.activitiesFor(t, 2)
+	first, position, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 3)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2, 3}, channelsOf(first))
+	second, _, err := l.ClaimJob(t.Context(), id, position, 3)
+	require.NoError(t, err)
+	require.Equal(t, []int64{4}, channelsOf(second))
+	require.Len(t, claimActivities(t, l, 10), 2)
+}

@@ -60,7 +60,7 @@ func (b *bundle) fill(t *testing.T) int64 {
 	b.exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING' AND channel_id % 3 = 0`, ids[2])
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
 	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
-	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) SELECT l.id, l.job_ids, l.channel_ids FROM belfry.leases l`)
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
 	b.activitiesFor(t, 300)
 	return ids[3]
 }
@@ -86,7 +86,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 		}
 		return args
 	}
-	claim := pgx.StrictNamedArgs{"relay": "r1", "seconds": 30.0, "keys": 500}
+	claim := pgx.StrictNamedArgs{"lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "keys": 500}
 	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range claim {
 			more[k] = v
@@ -107,7 +107,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 	explainIn(t, tx, &out, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
 	explainIn(t, tx, &out, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
 	explainIn(t, tx, &out, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0})
-	explainIn(t, tx, &out, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}}))
+	explainIn(t, tx, &out, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
 	explainIn(t, tx, &out, "MessageLook", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "jobs": []int64{id}}))
 	explainIn(t, tx, &out, "MessagesSent", keys(pgx.StrictNamedArgs{"attempts": small, "receipts": texts}))
 	explainIn(t, tx, &out, "MessagesSettle", keys(pgx.StrictNamedArgs{
@@ -119,6 +119,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 	}))
 	explainIn(t, tx, &out, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
 	explainIn(t, tx, &out, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
+	explainIn(t, tx, &out, "JobUnsent", pgx.StrictNamedArgs{"id": id})
 	explainIn(t, tx, &out, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
 	return out.String()
 }
@@ -142,7 +143,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 		defer func() { require.NoError(t, tx.Rollback(ctx)) }()
 		var text []byte
 		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "relay": "r1", "seconds": 30.0,
+			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0,
 		}).Scan(&text))
 		var plan []struct {
 			Plan struct {

@@ -30,6 +30,7 @@ type letter struct {
 
 // holding is what the model knows of a lease.
 type holding struct {
+	number  int // in the order of the claims: ids are drawn at random
 	handed  map[int64]bool
 	expired bool
 }
@@ -49,6 +50,7 @@ type postOffice struct {
 	aborted bool
 	letters map[int64]*letter
 	leases  map[int64]*holding
+	claims  int
 	relays  []*outbox.Ledger
 	hands   [][]inHand
 	sent    map[int64]bool
@@ -109,7 +111,8 @@ func (p *postOffice) claim(t *rapid.T) {
 		require.Equal(t, m.attempts, c.Attempts)
 		require.Equal(t, m.crashes, c.Crashes)
 		if p.leases[c.LeaseID] == nil {
-			p.leases[c.LeaseID] = &holding{handed: map[int64]bool{}}
+			p.claims++
+			p.leases[c.LeaseID] = &holding{number: p.claims, handed: map[int64]bool{}}
 		}
 		m.status, m.lease = "PROCESSING", c.LeaseID
 		p.hands[r] = append(p.hands[r], inHand{Claimed: c})
@@ -300,7 +303,7 @@ func (p *postOffice) expireSome(t *rapid.T, every bool) {
 	for id := range p.leases {
 		ids = append(ids, id)
 	}
-	slices.Sort(ids)
+	slices.SortFunc(ids, func(a, b int64) int { return p.leases[a].number - p.leases[b].number })
 	for _, id := range ids {
 		if every || rapid.Bool().Draw(t, "expires") {
 			p.leases[id].expired = true

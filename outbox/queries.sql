@@ -472,11 +472,16 @@ UPDATE belfry.events e
 -- name: LedgerBegin :exec
 -- Opens a transaction of the ledger that is sent in one piece: its deadline on the
 -- server; durability whatever the role's defaults, or with @durable false none of its
--- own, which is for claims: a handover that is durable makes them so; and no plan that
--- reads or sorts more than it needs for a few keys, however old the statistics are.
+-- own, which is for claims: a handover that is durable makes them so; times that a
+-- client without prepared statements can read, whatever the role's DateStyle; and no
+-- plan that reads or sorts more than it needs for a few keys, however old the
+-- statistics are.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
+       set_config('datestyle', 'ISO', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true),
        set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);
 
@@ -486,7 +491,8 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 
 -- name: MessageClaim :many
 -- Takes up to @keys due messages of one job into @relay's hands, in the order of
--- messages_due_idx after (@after_at, @after_channel), under one new lease of @seconds.
+-- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
+-- @seconds.
 -- Locked ones are passed over. No row: nothing is due there, or the job is ABORTED or
 -- gone. The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
@@ -502,8 +508,8 @@ WITH due AS MATERIALIZED (
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 ), lease AS (
-    INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
-    SELECT @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
       FROM due d HAVING count(*) > 0
     RETURNING id
 ), claimed AS (
@@ -513,7 +519,7 @@ WITH due AS MATERIALIZED (
     RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
-       CASE WHEN c.step + c.attempts + c.crashes > 0
+       CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
             ELSE false END,
        c.next_attempt_at
@@ -532,8 +538,8 @@ WITH due AS MATERIALIZED (
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
 ), lease AS (
-    INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
-    SELECT @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
       FROM due d HAVING count(*) > 0
     RETURNING id
 ), claimed AS (
@@ -543,7 +549,7 @@ WITH due AS MATERIALIZED (
     RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
-       CASE WHEN c.step + c.attempts + c.crashes > 0
+       CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
             ELSE false END,
        c.next_attempt_at
@@ -551,11 +557,12 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
  ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
 
 -- name: HandoverRecord :exec
--- Writes what is about to be handed to providers, one row per lease that lives. A
--- lease that has expired gets none: the look that follows says so.
-INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids)
-SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id)
-  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[]) k(lease_id, job_id, channel_id)
+-- Writes what is about to be handed to providers, and by which step of its route, one
+-- row per lease that lives. A lease that has expired gets none: the look that follows
+-- says so.
+INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps)
+SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step)
+  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[]) k(lease_id, job_id, channel_id, step)
  WHERE k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))
  GROUP BY k.lease_id;
 
@@ -578,36 +585,28 @@ SELECT array_agg(v.verdict ORDER BY v.n)
 
 -- name: MessagesSent :one
 -- Settles plain successes: PROCESSING → SENT, by their owner (messages_pkey). Returns
--- the numbers of the keys and the status each has now: those changed, those that
--- a call before had changed, and '' for those that somebody has just changed otherwise:
--- try these again. Keys that are not returned have another owner.
-WITH looked AS MATERIALIZED (
-    SELECT k.n, k.lease_id, k.attempts, k.receipt, m.tid, m.status
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, n)
-     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status FROM belfry.messages m
-                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
-                            AND m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL) LIMIT 1) m
-), changed AS (
+-- the numbers of the keys that it changed. Of the others MessagesSettle says what became
+-- of them.
+WITH changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
-      FROM looked k
-     WHERE m.ctid = k.tid AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, n)
+     WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+       AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
     RETURNING k.n
 )
-SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
-  FROM (SELECT c.n, 'SENT' AS status FROM changed c
-        UNION ALL
-        SELECT k.n, CASE WHEN k.status = 'PROCESSING' THEN '' ELSE k.status END
-          FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
+SELECT coalesce(array_agg(c.n), '{}') FROM changed c;
 
 -- name: MessagesSettle :one
 -- Settles any outcomes of messages in PROCESSING: by their owner, or where lease_id is
 -- 0 by the receipt that is awaited (messages_pkey). What was recalled meanwhile
 -- becomes CANCELLED where it would be PENDING or DEAD. The records are appended to
 -- the attempts, and the addresses to the invalid ones, of those keys only that were
--- changed. With @take the owner changes: its lease is taken from it. Returns as
--- MessagesSent.
+-- changed. With @take the owner changes: its lease is taken from it. Returns the numbers
+-- of the keys and the status each has now: those changed, those that a call before had
+-- changed, and '' for those that somebody has just changed otherwise: try these again.
+-- Keys that are not returned have another owner.
 WITH looked AS MATERIALIZED (
     SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.n,
            m.tid, m.status AS was, m.receipt AS had
@@ -690,34 +689,45 @@ SELECT l.id, l.relay FROM belfry.leases l
 -- Leases of @relay that are not among @known and were claimed longer than @seconds ago.
 SELECT l.id, l.relay FROM belfry.leases l
  WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
- ORDER BY l.id LIMIT @n;
+ ORDER BY l.claimed_at, l.id LIMIT @n;
 
 -- name: LeaseMessages :many
 -- What is PROCESSING under some leases, and whether it was handed to a provider
--- (leases_pkey, handovers_lease_idx, messages_pkey).
+-- (leases_pkey, handovers_lease_idx, messages_pkey). One that was is at the step that it
+-- was called by: those before were passed over, and their attempts do not count.
 WITH handed AS MATERIALIZED (
-    SELECT h.lease_id, u.job_id, u.channel_id
+    SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step
       FROM belfry.handovers h
-     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) u(job_id, channel_id)
+     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps) u(job_id, channel_id, step)
      WHERE h.lease_id = ANY (@ids::bigint[])
+     GROUP BY h.lease_id, u.job_id, u.channel_id
 )
-SELECT m.job_id, m.channel_id, l.id, m.step, m.attempts, m.crashes, coalesce(m.reason, ''),
+SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step > m.step THEN 0 ELSE m.attempts END, m.crashes, coalesce(m.reason, ''),
        EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed')),
        coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
                      ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
-       (l.id, m.job_id, m.channel_id) IN (SELECT h.lease_id, h.job_id, h.channel_id FROM handed h)
+       h.lease_id IS NOT NULL
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
  CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m
                       WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) m
+  LEFT JOIN handed h ON h.lease_id = l.id AND h.job_id = m.job_id AND h.channel_id = m.channel_id
  WHERE l.id = ANY (@ids::bigint[])
  ORDER BY l.id, m.job_id, m.channel_id;
 
+-- name: LeaseExpire :exec
+-- Ends a living lease of @relay now, in a transaction of its own (leases_pkey): a look
+-- that comes later finds it expired, and what was handed over for an earlier one is
+-- seen by the recovery that follows.
+UPDATE belfry.leases l
+   SET expires_at = clock_timestamp()
+ WHERE l.id = @id AND l.relay = @relay AND l.expires_at > clock_timestamp();
+
 -- name: LeaseLock :one
--- Locks a lease that has expired, or with @orphan one of @relay (leases_pkey). No row:
--- it is gone, it lives, or somebody else is at it.
+-- Locks a lease that has expired (leases_pkey). No row: it is gone, it lives, or
+-- somebody else is at it.
 SELECT l.id FROM belfry.leases l
- WHERE l.id = @id AND (l.expires_at <= clock_timestamp() OR @orphan AND l.relay = @relay)
+ WHERE l.id = @id AND l.expires_at <= clock_timestamp()
    FOR UPDATE SKIP LOCKED;
 
 -- name: LeaseMessagesLock :many
@@ -746,10 +756,10 @@ SELECT count(*)
  WHERE l.id = @id;
 
 -- name: HandoversSweep :exec
--- Deletes handovers of leases that are gone, up to @id: a relay that had lost its lease
--- wrote them (handovers_lease_idx).
+-- Deletes handovers of leases that are gone: a relay that was just losing its lease
+-- wrote them. A handover is never seen before its lease (leases_pkey).
 DELETE FROM belfry.handovers h
- WHERE h.lease_id <= @id AND NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
+ WHERE NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
 
 -- name: ReceiptsDue :many
 -- Takes up to @keys messages whose receipt is to be looked for (messages_receipt_idx),
@@ -779,6 +789,12 @@ SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reas
                       ORDER BY a.id DESC LIMIT 1) a ON true
  ORDER BY t.job_id, t.channel_id;
 
+-- name: JobUnsent :one
+-- Whether a job has a message that no relay has in its hands and that is to be sent
+-- (messages_due_idx, messages_queued_idx).
+SELECT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
+    OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED');
+
 -- name: JobLockUndelivered :exec
 -- Locks a job at rest that is not known to be delivered, so that a redrive of its
 -- messages, which writes its row too, is before or after (jobs_pkey).
@@ -788,12 +804,13 @@ SELECT j.id FROM belfry.jobs j
 
 -- name: JobMarkDelivered :exec
 -- Marks a job at rest delivered that has nothing left to send: no message due or later
--- (messages_due_idx), none in a relay's hands (every lease), no receipt awaited
+-- (messages_due_idx) or in a carrier's (messages_queued_idx), none in a relay's hands (every lease), no receipt awaited
 -- (messages_receipt_idx). Zero rows: there is something left.
 UPDATE belfry.jobs j
    SET delivered_at = clock_timestamp()
  WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
    AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED')
    AND NOT EXISTS (SELECT FROM belfry.leases l WHERE @id = ANY (l.job_ids))
    AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.job_id = @id);
 

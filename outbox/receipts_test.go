@@ -241,3 +241,31 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 	require.Equal(t, first, second)
 	require.NotZero(t, first)
 }
+
+// Of a job with messages to send it waits for nobody and writes nothing.
+func TestMarkDelivered_OnlyReadsWhileMessagesAreLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 2, job.Processed)
+	locked, err := b.db.Pool.Begin(bg)
+	require.NoError(t, err)
+	_, err = locked.Exec(bg, `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	for _, statuses := range [][]string{{"PENDING", "SENT"}, {"SENT", "QUEUED"}} {
+		b.states(t, id, statuses...)
+		b.exec(t, `DELETE FROM belfry.leases`)
+		yes, err := l.MarkDelivered(bg, id)
+		require.NoError(t, err)
+		require.False(t, yes, statuses)
+	}
+	require.NoError(t, locked.Rollback(bg))
+	yes, err := l.MarkDelivered(bg, id)
+	require.NoError(t, err)
+	require.False(t, yes, "a carrier has one")
+	b.states(t, id, "SENT")
+	b.exec(t, `DELETE FROM belfry.leases`)
+	yes, err = l.MarkDelivered(bg, id)
+	require.NoError(t, err)
+	require.True(t, yes)
+}

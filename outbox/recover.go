@@ -20,7 +20,8 @@ type Lost struct {
 	orphan bool
 }
 
-// Handed is a message that was handed to a provider by a relay that is gone.
+// Handed is a message that was handed to a provider by a relay that is gone. Step is
+// the one that the call was for, Attempts its calls before that.
 type Handed struct {
 	Claimed
 	Route []string // of its job or activity, empty when that is gone
@@ -59,7 +60,8 @@ func (l *Ledger) Expired(ctx context.Context, limit int) ([]Lost, error) {
 
 // Orphans lists up to limit leases that bear this relay's name and are not among
 // known: those of a claim whose answer was lost, or of a process before this one. A
-// lease younger than fifteen seconds is none: its claim may still be on its way.
+// lease younger than fifteen seconds is none: its claim may still be on its way. Recover
+// ends an orphan that has not expired before it takes anything back.
 func (l *Ledger) Orphans(ctx context.Context, known []int64, limit int) ([]Lost, error) {
 	if known == nil {
 		known = []int64{}
@@ -117,12 +119,18 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 		}
 		decided[s.Key] = s
 	}
+	if lost.orphan {
+		err = l.expire(ctx, lost.LeaseID)
+	}
+	if err != nil {
+		return r, fmt.Errorf("recover lease %d of relay %s: %w", lost.LeaseID, lost.Relay, err)
+	}
 	err = inTx(ctx, l.pool, func(ctx context.Context, tx pgx.Tx) error {
 		r = Recovered{}
 		if _, err := tx.Exec(ctx, queries.SQL("LedgerBegin"), beginArgs(true)); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("LeaseLock"), pgx.StrictNamedArgs{"id": lost.LeaseID, "orphan": lost.orphan, "relay": l.relay})
+		tag, err := tx.Exec(ctx, queries.SQL("LeaseLock"), pgx.StrictNamedArgs{"id": lost.LeaseID})
 		if err != nil || tag.RowsAffected() == 0 {
 			r.Gone = err == nil
 			return err
@@ -160,6 +168,14 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 	return r, nil
 }
 
+// expire ends a lease of this relay's name. Committed before anything is taken back:
+// whoever still has it, a process before this one that lives, passes no look from now on.
+func (l *Ledger) expire(ctx context.Context, lease int64) error {
+	var b pgx.Batch
+	b.Queue(queries.SQL("LeaseExpire"), pgx.StrictNamedArgs{"id": lease, "relay": l.relay})
+	return l.atOnce(ctx, true, &b)
+}
+
 // takeBack writes the settlements of a recovery and ends the lease.
 func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Settlement, r *Recovered) error {
 	var b pgx.Batch
@@ -174,7 +190,7 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 		}
 	})
 	b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": []int64{lease}})
-	b.Queue(queries.SQL("HandoversSweep"), pgx.StrictNamedArgs{"id": lease})
+	b.Queue(queries.SQL("HandoversSweep"))
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -153,7 +154,7 @@ func TestOrphans_AreLeasesThatNobodyKnows(t *testing.T) {
 	r, err = l.Recover(ctx, lost[0], decide(lost[0]))
 	require.NoError(t, err)
 	require.Equal(t, outbox.Recovered{Settled: 2}, r)
-	require.Equal(t, []int64{known[0].LeaseID, foreign[0].LeaseID, young[0].LeaseID}, one[[]int64](t, b, `SELECT array_agg(id ORDER BY id) FROM belfry.leases`))
+	require.ElementsMatch(t, []int64{known[0].LeaseID, foreign[0].LeaseID, young[0].LeaseID}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases`))
 	lost, err = l.Orphans(ctx, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1, "without anything known")
@@ -172,7 +173,7 @@ func TestRecover_LeavesWhatItCannotHave(t *testing.T) {
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := l.Expired(ctx, 1)
 	require.NoError(t, err)
-	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) VALUES ($1, ARRAY[$2::bigint], '{3}')`, claimed[0].LeaseID, id)
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES ($1, ARRAY[$2::bigint], '{3}', '{0}')`, claimed[0].LeaseID, id)
 	other, err := b.db.Pool.Begin(ctx)
 	require.NoError(t, err)
 	_, err = other.Exec(ctx, `SELECT FROM belfry.messages WHERE channel_id = 5 FOR UPDATE`)
@@ -198,11 +199,69 @@ func TestRecover_SweepsWhatIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) VALUES (0, '{1}', '{1}'), (100, '{1}', '{1}')`)
-	b.exec(t, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids) VALUES ('dead', now(), '{7,7}', '{1,2}')`)
+	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES (0, '{1}', '{1}', '{0}'), (8, '{1}', '{1}', '{0}'), (100, '{1}', '{1}', '{0}')`)
+	b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'dead', now(), '{7,7}', '{1,2}'), (8, 'alive', now() + interval '1 hour', '{8}', '{1}')`)
 	require.NoError(t, recoverAll(l))
-	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
-	require.Equal(t, []int64{100}, one[[]int64](t, b, `SELECT array_agg(lease_id) FROM belfry.handovers`))
+	require.Equal(t, []int64{8}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases`))
+	require.Equal(t, []int64{8}, one[[]int64](t, b, `SELECT array_agg(lease_id) FROM belfry.handovers`))
 	_, err := l.Recover(bg, outbox.Lost{}, []outbox.Settlement{{To: outbox.Queued}})
 	require.ErrorContains(t, err, "To QUEUED is not allowed")
+}
+
+// I6, I8: a process that was thought gone, and is just about to look, does not pass the
+// look while another of its name takes back what it has.
+func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	id := b.rest(t, outbox.TypePush, 5, job.Processed)
+	lives, again := b.ledger("same"), b.ledger("same")
+	claimed := claim(t, lives, id, 5)
+	b.exec(t, `UPDATE belfry.leases SET claimed_at = claimed_at - interval '20 seconds'`)
+	lost, err := again.Orphans(ctx, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	gate, err := b.db.Pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = gate.Exec(ctx, `LOCK TABLE belfry.attempts IN SHARE MODE`)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() {
+		_, err := again.Recover(bg, lost[0], nil)
+		done <- err
+	}()
+	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'belfry.attempts'::regclass)`)
+	require.NoError(t, lives.HandOver(ctx, claimed))
+	verdicts, err := lives.Look(ctx, claimed)
+	require.NoError(t, err)
+	require.NoError(t, gate.Rollback(ctx))
+	require.NoError(t, <-done)
+	require.Equal(t, all(5, outbox.VerdictLost), verdicts)
+	require.Equal(t, map[string]int{"PENDING": 5}, b.statuses(t, id))
+}
+
+// A message that was called for after a step was passed over comes back at the step that
+// was called, however often the handover was made.
+func TestExpired_TellsTheStepThatWasCalled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	b.exec(t, `UPDATE belfry.messages SET attempts = 2, reason = 'retry'`)
+	dead := b.ledger("dead")
+	claimed := claim(t, dead, id, 3)
+	calls := slices.Clone(claimed[:2])
+	calls[0].Step = 1
+	for range 2 {
+		require.NoError(t, dead.HandOver(ctx, calls))
+	}
+	b.expire(t, claimed[0].LeaseID)
+	lost, err := b.ledger("alive").Expired(ctx, 10)
+	require.NoError(t, err)
+	require.Len(t, lost, 1)
+	require.Equal(t, 1, lost[0].Unhanded)
+	require.Len(t, lost[0].Handed, 2)
+	calls[0].Attempts = 0
+	require.Equal(t, calls[0], lost[0].Handed[0].Claimed)
+	require.Equal(t, claimed[1], lost[0].Handed[1].Claimed)
 }

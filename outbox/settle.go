@@ -139,11 +139,18 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 		}
 		var b pgx.Batch
 		var again []int
-		queueSettlements(&b, settlements, todo, 0, func(i int, s Status) {
+		settled := func(i int, s Status) {
 			if statuses[i] = s; s == "" {
 				again = append(again, i)
 			}
-		})
+		}
+		if round == 0 {
+			sent, other := parted(settlements)
+			queueSent(&b, settlements, sent, settled)
+			queueSettlements(&b, settlements, other, 0, settled)
+		} else {
+			queueSettlements(&b, settlements, todo, 0, settled)
+		}
 		if len(doneLeases) > 0 {
 			b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": doneLeases})
 		}
@@ -155,37 +162,62 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 	return statuses, nil
 }
 
-// queueSettlements adds the statements for those of all that todo says. settled gets
-// what they return, "" for one that is to be tried again. crashed is 1 when they are
-// taken from a relay that died.
-func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, settled func(i int, s Status)) {
-	var sent, other []int
-	for _, i := range todo {
-		if all[i].plain() && crashed == 0 {
+// parted tells plain successes from the rest.
+func parted(all []Settlement) (sent, other []int) {
+	for i := range all {
+		if all[i].plain() {
 			sent = append(sent, i)
 		} else {
 			other = append(other, i)
 		}
 	}
-	read := func(of []int) func(pgx.Row) error {
-		return func(row pgx.Row) error {
-			var numbers []int64 // from 1
-			var statuses []Status
-			if err := row.Scan(&numbers, &statuses); err != nil {
-				return err
-			}
-			for k, n := range numbers {
-				settled(of[n-1], statuses[k])
-			}
-			return nil
+	return sent, other
+}
+
+// queueSent adds the statement for plain successes. settled gets "" for those that it
+// did not change: why not is for the general statement to tell.
+func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s Status)) {
+	if len(of) == 0 {
+		return
+	}
+	b.Queue(queries.SQL("MessagesSent"), sentArgs(all, of)).QueryRow(func(row pgx.Row) error {
+		var numbers []int64 // from 1
+		if err := row.Scan(&numbers); err != nil {
+			return err
 		}
+		changed := make([]bool, len(of))
+		for _, n := range numbers {
+			changed[n-1] = true
+		}
+		for k, i := range of {
+			if changed[k] {
+				settled(i, Sent)
+			} else {
+				settled(i, "")
+			}
+		}
+		return nil
+	})
+}
+
+// queueSettlements adds the statement for any of all that todo says. settled gets what
+// it returns, "" for one that is to be tried again. crashed is 1 when they are taken
+// from a relay that died.
+func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, settled func(i int, s Status)) {
+	if len(todo) == 0 {
+		return
 	}
-	if len(sent) > 0 {
-		b.Queue(queries.SQL("MessagesSent"), sentArgs(all, sent)).QueryRow(read(sent))
-	}
-	if len(other) > 0 {
-		b.Queue(queries.SQL("MessagesSettle"), settleArgs(all, other, crashed)).QueryRow(read(other))
-	}
+	b.Queue(queries.SQL("MessagesSettle"), settleArgs(all, todo, crashed)).QueryRow(func(row pgx.Row) error {
+		var numbers []int64 // from 1
+		var statuses []Status
+		if err := row.Scan(&numbers, &statuses); err != nil {
+			return err
+		}
+		for k, n := range numbers {
+			settled(todo[n-1], statuses[k])
+		}
+		return nil
+	})
 }
 
 func sentArgs(all []Settlement, of []int) pgx.StrictNamedArgs {

@@ -140,7 +140,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 	statuses := []outbox.Status{outbox.Pending, outbox.Queued, outbox.Processing, outbox.Sent, outbox.Dead, outbox.Cancelled}
 	id := b.rest(t, outbox.TypePush, 1, job.Processed)
 	key := outbox.Key{JobID: id, ChannelID: 1}
-	lease := one[int64](t, b, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids) VALUES ('r1', now() + interval '1 hour', ARRAY[$1::bigint], '{1}') RETURNING id`, id)
+	lease := one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, 'r1', now() + interval '1 hour', ARRAY[$1::bigint], '{1}') RETURNING id`, id)
 	owner := outbox.Claimed{Key: key, LeaseID: lease}
 	acts := map[string]func() error{
 		"claim": func() error {
@@ -153,7 +153,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 		},
 		"recover, never sent": func() error { return recoverAll(l) },
 		"recover, handed over": func() error {
-			b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids) VALUES ($1, ARRAY[$2::bigint], '{1}')`, lease, id)
+			b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES ($1, ARRAY[$2::bigint], '{1}', '{0}')`, lease, id)
 			return recoverAll(l)
 		},
 	}
@@ -166,7 +166,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 	edges := make(map[[2]outbox.Status]bool)
 	for name, act := range acts {
 		for _, from := range statuses {
-			b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) OVERRIDING SYSTEM VALUE VALUES ($1, 'r1', now(), ARRAY[$2::bigint], '{1}')
+			b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($1, 'r1', now(), ARRAY[$2::bigint], '{1}')
 				ON CONFLICT (id) DO UPDATE SET expires_at = now()`, lease, id)
 			b.exec(t, `DELETE FROM belfry.handovers`)
 			b.exec(t, `UPDATE belfry.messages SET status = $2, lease_id = $3, reason = 'x', receipt = NULL, recalled_at = NULL, sent_at = NULL, next_attempt_at = now() WHERE job_id = $1`, id, string(from), lease)

@@ -45,9 +45,13 @@ type bundle struct {
 // setup makes n channels with the ids 1 to n, made and changed a day ago.
 func setup(t *testing.T, n int) *bundle {
 	t.Helper()
+	return setupOn(t, dbtest.New(t), n)
+}
+
+func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
+	t.Helper()
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
-	db := dbtest.New(t)
 	b := &bundle{db: db, jobs: job.NewStore(db.Pool), who: who}
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
 		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
@@ -86,8 +90,8 @@ func textOf(n int) string { return strconv.Itoa(n) }
 
 // states sets the statuses of the messages 1, 2, 3 … of a job, in turn.
 func (b *bundle) states(t require.TestingT, id int64, statuses ...string) {
-	lease := one[int64](t, b, `INSERT INTO belfry.leases (relay, expires_at, job_ids, channel_ids)
-		SELECT 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 RETURNING id`, id)
+	lease := one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+		SELECT (SELECT coalesce(max(id), 0) + 1 FROM belfry.leases), 'relay', now() + interval '1 hour', array_agg(job_id), array_agg(channel_id) FROM belfry.messages WHERE job_id = $1 RETURNING id`, id)
 	b.exec(t, `UPDATE belfry.messages m SET status = s.next, lease_id = CASE s.next WHEN 'PROCESSING' THEN $3::bigint END,
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
 		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s

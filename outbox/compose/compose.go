@@ -120,20 +120,20 @@ type batch struct {
 // route decides which medium a message goes by, or that none is left. Media in targeted
 // need no address.
 func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
-	out := Composed{Claimed: m, Action: Refuse, Step: m.Step, Attempts: m.Attempts, Status: outbox.Dead}
+	out := Composed{Claimed: m, Action: Refuse, Step: m.Step, Attempts: m.Attempts}
 	content, known := b.contents[m.JobID]
 	if !known {
-		out.Reason = outbox.ReasonBadContent
+		out.refuse(outbox.Dead, outbox.ReasonBadContent)
 		return out
 	}
 	out.Category, out.Route = content.category, content.route
 	p, known := b.people[m.ChannelID]
 	switch {
 	case !known:
-		out.Reason = outbox.ReasonNoAddress
+		out.refuse(outbox.Dead, outbox.ReasonNoAddress)
 		return out
 	case !p.Active:
-		out.Status, out.Reason = outbox.Cancelled, outbox.ReasonOptedOut
+		out.refuse(outbox.Cancelled, outbox.ReasonOptedOut)
 		return out
 	}
 	chosen := choose(p, content.category, content.route, targeted, m.Step)
@@ -193,8 +193,12 @@ func (b *batch) write(out *Composed) {
 	out.Delivery.Title, out.Delivery.Body = words.title.Title(values), words.body.Body(values)
 }
 
-// refuse ends a message that was to be sent, as it was claimed.
+// refuse ends a message, as it was claimed. One that a provider may have accepted is
+// never called anything but unknown.
 func (out *Composed) refuse(status outbox.Status, reason outbox.Reason) {
+	if out.Claimed.Ambiguous {
+		status, reason = outbox.Dead, outbox.ReasonUnknown
+	}
 	*out = Composed{
 		Claimed: out.Claimed, Action: Refuse, Status: status, Reason: reason, Category: out.Category, Route: out.Route,
 		Step: out.Claimed.Step, Attempts: out.Claimed.Attempts, Record: telling(out.Record, reason),

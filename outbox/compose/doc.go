@@ -28,14 +28,20 @@
 //     of two relays that compose at once, each after its claim was committed, at least
 //     one sees the other's message, so that never both pass. Within one batch the first
 //     ones pass.
-//  4. A route without a medium left says the truth about why: CANCELLED opted_out when an
-//     opt-out is what leaves nothing; else, when calls were made, what the last real
-//     failure says, and unknown when any attempt may have been accepted; else DEAD
-//     invalid_address or no_address.
+//  4. A message is refused for what is true: DEAD unknown when any attempt may have been
+//     accepted, whatever else holds now. Of others, a route without a medium left is
+//     CANCELLED opted_out when an opt-out is what leaves nothing; else, when calls were
+//     made, what the last real failure says; else DEAD invalid_address or no_address.
 //  5. The idempotency key is a function of installation, job, channel and medium: every
 //     attempt of a message by a medium has the same one, whichever relay makes it (I9).
 //  6. A batch costs at most seven statements, none of them one per message, and memory
-//     in proportion to the batch and its contents.
+//     in proportion to the batch and its contents. Counting for a cap looks at each job of
+//     the category that may have sent something in the window: once when it has few
+//     messages, otherwise once for each stretch of channel ids of the batch that lie less
+//     than 17 apart; and reads no more than 16 messages of a job for each one of the
+//     batch. Counting that does not end within half of the time that ctx leaves goes on
+//     in parts, by statements of their own, while there is time: messages it does not
+//     come to wait, as for others in hand.
 //
 // # Content
 //

@@ -37,7 +37,10 @@ func TestPlans_OfBatchStatements(t *testing.T) {
 		categories := []string{"operator_notice", "activity", "activity", "x", "y", "z"}
 		return b.explain(t, "Contents", pgx.StrictNamedArgs{"ids": ids}) +
 			b.explain(t, "LastFailures", pgx.StrictNamedArgs{"job_ids": ids, "channel_ids": ids}) +
-			b.explain(t, "CapCounts", pgx.StrictNamedArgs{"channel_ids": ids, "categories": categories, "windows": []float64{86400, 60, 60, 60, 60, 60}})
+			b.explain(t, "CapCounts", pgx.StrictNamedArgs{
+				"channel_ids": ids, "categories": categories, "windows": []float64{86400, 60, 60, 60, 60, 60},
+				"span_categories": categories, "lows": ids, "highs": ids,
+			})
 	}
 	stale := plans()
 	b.exec(t, `ANALYZE`)

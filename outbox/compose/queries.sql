@@ -38,32 +38,55 @@ SELECT k.n::integer, a.outcome
 -- For each channel with a category and a window in seconds, of arrays that stand side by
 -- side: how many messages count against the cap, and the jobs of those that are in a
 -- relay's hands and may come to count. A message awaiting its receipt was taken by the
--- provider. Looks at the jobs of the category that may have sent something in the window
--- (jobs_category_idx, messages_pkey), and at the channel's activities (messages_channel_idx,
--- activities_pkey). One row per pair.
-SELECT k.n::integer, count(m.job_id) FILTER (WHERE m.counts),
-       coalesce(array_agg(m.job_id) FILTER (WHERE NOT m.counts), '{}')
-  FROM unnest(@channel_ids::bigint[], @categories::text[], @windows::float8[]) WITH ORDINALITY k (channel_id, category, seconds, n)
-  LEFT JOIN LATERAL (
-        SELECT m.job_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
-          FROM belfry.jobs j
-         CROSS JOIN LATERAL (SELECT o.job_id, o.status, o.receipt, o.sent_at
-                               FROM belfry.messages o
-                              WHERE o.job_id = j.id AND o.channel_id = k.channel_id
-                              LIMIT 1) m
-         WHERE j.category = k.category AND j.started_at IS NOT NULL
-           AND coalesce(j.delivered_at, 'infinity'::timestamptz) >= statement_timestamp() - make_interval(secs => k.seconds)
-           AND (m.status = 'PROCESSING' OR m.status = 'SENT' AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds))
+-- provider. A pair without any has no row. @span_categories, @lows and @highs are spans of
+-- ids that hold the channels of a category. Looks at each job of the category that may
+-- have sent something in the window (jobs_category_idx): once, when it has few messages,
+-- and otherwise once per span (messages_pkey); and at each channel's activities
+-- (messages_channel_idx, activities_pkey).
+  WITH k AS MATERIALIZED (
+        SELECT k.n::integer, k.channel_id, k.category, k.seconds
+          FROM unnest(@channel_ids::bigint[], @categories::text[], @windows::float8[]) WITH ORDINALITY k (channel_id, category, seconds, n)),
+       s AS MATERIALIZED (
+        SELECT s.category, s.low, s.high FROM unnest(@span_categories::text[], @lows::bigint[], @highs::bigint[]) s (category, low, high)),
+       c AS MATERIALIZED (
+        SELECT s.category, min(s.low) AS low, max(s.high) AS high, count(*) AS spans,
+               statement_timestamp() - make_interval(secs => (SELECT max(k.seconds) FROM k WHERE k.category = s.category)) AS since
+          FROM s GROUP BY s.category)
+SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTER (WHERE NOT f.counts), '{}')
+  FROM (SELECT k.n, m.job_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
+          FROM c
+         CROSS JOIN LATERAL (
+                SELECT j.id, j.rows_written
+                  FROM belfry.jobs j
+                 WHERE j.category = c.category AND j.started_at IS NOT NULL
+                   AND coalesce(j.delivered_at, 'infinity'::timestamptz) >= c.since
+                OFFSET 0) j
+         CROSS JOIN LATERAL (
+                SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                  FROM belfry.messages o
+                 WHERE j.rows_written <= 16 * c.spans
+                   AND o.job_id = j.id AND o.channel_id BETWEEN c.low AND c.high
+                   AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
+                UNION ALL
+                SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                  FROM s
+                 CROSS JOIN LATERAL (SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                                       FROM belfry.messages o
+                                      WHERE o.job_id = j.id AND o.channel_id BETWEEN s.low AND s.high
+                                        AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
+                                     OFFSET 0) o
+                 WHERE j.rows_written > 16 * c.spans AND s.category = c.category
+                OFFSET 0) m
+          JOIN k ON k.channel_id = m.channel_id AND k.category = c.category
         UNION ALL
-        SELECT m.job_id, m.receipt IS NOT NULL
-          FROM belfry.messages m
-         WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
-           AND (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
+        SELECT k.n, m.job_id, m.receipt IS NOT NULL
+          FROM k
+          JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
+         WHERE (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
         UNION ALL
-        SELECT m.job_id, true
-          FROM belfry.messages m
-         WHERE m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
-           AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
-           AND (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
-       ) m ON true
- GROUP BY k.n;
+        SELECT k.n, m.job_id, true
+          FROM k
+          JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
+                                AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)
+         WHERE (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category) f
+ GROUP BY f.n;

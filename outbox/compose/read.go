@@ -2,7 +2,6 @@ package compose
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -129,88 +128,4 @@ func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
 		}
 	}
 	return nil
-}
-
-// The wait of a message that others in hand may leave no room for under a cap.
-const (
-	capWait   = time.Second
-	capSpread = 9 * time.Second
-)
-
-// pair is a channel and a category with a cap.
-type pair struct {
-	channel  int64
-	category string
-}
-
-// capped refuses and puts off what a cap leaves no room for: first come, first served
-// within the batch.
-func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error {
-	var pairs []pair
-	var ids []int64
-	var categories []string
-	var windows []float64
-	room := make(map[pair]int)
-	for _, out := range list {
-		limit := b.limit(out)
-		p := pair{out.Claimed.ChannelID, out.Category}
-		if _, seen := room[p]; limit == nil || seen {
-			continue
-		}
-		room[p] = limit.Max
-		pairs = append(pairs, p)
-		ids, categories, windows = append(ids, p.channel), append(categories, p.category), append(windows, limit.Window.Seconds())
-	}
-	if len(pairs) == 0 {
-		return nil
-	}
-	here := make(map[outbox.Key]bool, len(list))
-	for _, out := range list {
-		here[out.Claimed.Key] = true
-	}
-	rows, err := c.pool.Query(ctx, queries.SQL("CapCounts"), pgx.StrictNamedArgs{"channel_ids": ids, "categories": categories, "windows": windows})
-	if err != nil {
-		return err
-	}
-	var n, counted int
-	var inHand []int64
-	full := make(map[pair]bool)
-	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand}, func() error {
-		p := pairs[n-1]
-		room[p] -= counted
-		full[p] = room[p] <= 0
-		for _, id := range inHand {
-			if !here[outbox.Key{JobID: id, ChannelID: p.channel}] {
-				room[p]--
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		out := &list[i]
-		if b.limit(*out) == nil {
-			continue
-		}
-		p := pair{out.Claimed.ChannelID, out.Category}
-		switch {
-		case full[p]:
-			out.refuse(outbox.Cancelled, outbox.ReasonCapped)
-		case room[p] <= 0:
-			out.putOff(outbox.ReasonCapped, capWait+time.Duration(c.random()*float64(capSpread)))
-		default:
-			room[p]--
-		}
-	}
-	return nil
-}
-
-// limit is the cap that holds for a message that is to be sent; nil: none.
-func (b *batch) limit(out Composed) *channels.Cap {
-	if out.Action != Send {
-		return nil
-	}
-	return b.contents[out.Claimed.JobID].cap
 }

@@ -92,7 +92,8 @@ func choose(p *person, category string, route, targeted []string, from int) choi
 	return c
 }
 
-// verdict says how a message ends that has no medium left. failure is the outcome of its
+// verdict says how a message ends that has no medium left and that no provider accepted.
+// failure is the outcome of its
 // last call; "": no call was made, or none is recorded.
 func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) (outbox.Status, outbox.Reason) {
 	has := func(reason outbox.Reason) bool {
@@ -106,8 +107,6 @@ func verdict(m outbox.Claimed, passed []outbox.Attempt, failure outbox.Outcome) 
 	switch {
 	case has(outbox.ReasonOptedOut):
 		return outbox.Cancelled, outbox.ReasonOptedOut
-	case m.Ambiguous:
-		return outbox.Dead, outbox.ReasonUnknown
 	case called(m) && failure == outbox.OutcomePermanent:
 		return outbox.Dead, outbox.ReasonPermanent
 	case called(m) && failure == outbox.OutcomeInvalidAddress:

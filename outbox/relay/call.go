@@ -17,37 +17,38 @@ func (l *line) deliver(hard context.Context, calls []call) {
 	claimed := make([]outbox.Claimed, 0, len(calls))
 	for _, c := range calls {
 		for _, it := range c.items {
-			claimed = append(claimed, it.Claimed)
+			m := it.Claimed
+			m.Step = it.Step // that the call is for
+			claimed = append(claimed, m)
 		}
 	}
 	verdicts, err := r.handOver(hard, claimed)
 	l.handed()
 	ctx, cancel := context.WithTimeoutCause(hard, l.settings().Timeout, errTimeout)
 	ended := make(chan struct{}, len(calls))
-	n := 0
+	called := 0
 	for _, c := range calls {
-		mine := claimed[:len(c.items)]
-		claimed = claimed[len(c.items):]
 		if err != nil {
-			for _, m := range mine {
-				r.books.add(outbox.Release(m)) // as no call was made
+			for _, it := range c.items {
+				r.books.add(outbox.Release(it.Claimed)) // as no call was made
 			}
 			l.end(c, nil, 0)
 			continue
 		}
-		c.items = r.admitted(c.items, verdicts[:len(mine)])
-		verdicts = verdicts[len(mine):]
+		n := len(c.items)
+		c.items = r.admitted(c.items, verdicts[:n])
+		verdicts = verdicts[n:]
 		if len(c.items) == 0 {
 			l.end(c, nil, 0)
 			continue
 		}
-		n++
+		called++
 		go func() {
 			defer func() { ended <- struct{}{} }()
 			l.call(ctx, c)
 		}()
 	}
-	for range n {
+	for range called {
 		<-ended
 	}
 	cancel()

@@ -16,8 +16,9 @@ import (
 // zero values are not defaults and Validate refuses them where they make no sense.
 type Config struct {
 	// Name tells this relay from others in belfry.relays and belfry.leases. It must be
-	// unique among live relays: a relay that starts returns at once what leases of its
-	// own name still hold. Empty: host name, process id and a random suffix.
+	// unique among live relays: a relay takes back leases of its own name that it does not
+	// know, once they are fifteen seconds old. Empty: host name, process id and a random
+	// suffix; then what a process before this one held waits until its leases run out.
 	Name string `mapstructure:"name"`
 	// Batch is how many messages one claim takes, and one hand-over, at most.
 	Batch int `mapstructure:"batch"`

@@ -99,7 +99,6 @@ const longestRetryAfter = 24 * time.Hour
 // again is for an attempt that may be repeated: later, or never when it was the last.
 func (f failure) again(tried outbox.Attempt, outcome outbox.Outcome, retry RetryConfig, after time.Duration, random float64) outbox.Settlement {
 	tried.Outcome = outcome
-	f.ambiguous = f.ambiguous || outcome != outbox.OutcomeRetryable
 	if tried.Attempt >= retry.Attempts || after > longestRetryAfter {
 		return f.next(tried, outbox.ReasonExhausted)
 	}

@@ -47,25 +47,32 @@
 //   - I13: max_in_hand bounds the messages in memory. Of what activities leave, no lane
 //     gets more than its part, and one part is always free for a lane that comes. A
 //     sender's line holds what the sender takes in five seconds, but no more than two
-//     thirds of a lane's part or two rounds of its calls, whichever is more. Jobs without a
-//     due message cost two hundred claims a second together, however many there are.
+//     thirds of a lane's part or two rounds of its calls, whichever is more. Receipts are
+//     looked for while fewer outcomes than that wait to be recorded. Jobs without a due
+//     message cost two hundred claims a second together, however many there are.
 //
 // # Limits
 //
 // A sender's rate is divided by the number of live relays that have it. Activities go
-// before bulk, and a share of the calls is kept for them. The breaker opens after a
-// number of failures in a row: outcomes that are unknown, retryable answers but 429,
-// and 401, which tells of the credentials. Answers about one address or message are a
-// sign of life. As many 429 in a row hold the sender for the Retry-After of the last,
-// a minute at most. What a sender cannot take is not attempted: its job is left alone
-// until there is room, and what is claimed already becomes PENDING, each due at its turn
-// at the sender's pace, so that the end of an outage or pause is no stampede.
+// before bulk, and a share of the calls is kept for them; while both wait, every fifth
+// call is bulk's, and a claim of bulk follows each claim that activities fill. In a lane,
+// a job that has messages and those that had run out take turns, of these the one that
+// has waited longest. The breaker opens after a number of failures in a row: outcomes
+// that are unknown, retryable answers but 429, and those that tell of the credentials,
+// by 401 or the provider's word. Answers about one address or message are a sign of
+// life. As many 429 in a row hold the sender for the Retry-After of the last, a minute
+// at most. What a sender cannot take is not attempted: its job is left alone until there
+// is room, and what is claimed already becomes PENDING, each due at its turn at the
+// sender's pace, activities and bulk apart, so that the end of an outage or pause is no
+// stampede. A turn is at most twenty seconds away: the pace may be another by then.
 //
 // # Failure behaviour
 //
 // While the database does not answer, nothing new is handed over, calls in flight end,
 // and everything is tried again; leases that run out meanwhile are recovered by
-// whichever relay comes first, this one included. A sender that panics, or does not
+// whichever relay comes first, this one included; one that cannot be recovered holds up
+// none of the others. A receipt whose sender a relay does not have is left, for two more
+// looks than the limit, to those that do. A sender that panics, or does not
 // answer for a message, leaves its outcome unknown. A message whose data makes
 // PostgreSQL refuse its whole batch, when it is composed or settled, is searched for by
 // halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was handed
@@ -79,7 +86,5 @@
 // jobs. Exactly one call: a reply that is lost is a call that is made again, and only
 // the provider can tell by the key. That a limit holds to the message while relays come
 // and go: each learns of it with its next heartbeat. An address that only a receipt calls
-// invalid is not recorded as such, since it may have changed since. A crash while a
-// message was handed over by a later medium than its recorded one, because recipients'
-// wishes passed it over, is recorded under the recorded one.
+// invalid is not recorded as such, since it may have changed since.
 package relay

@@ -41,14 +41,16 @@ type feed struct {
 	lanes      []string
 	turn       int // index into lanes of the next one
 	refreshed  time.Time
-	idle       bool // nothing was in hand when the present round began
-	more       bool // the present round did not get to all jobs
-	epoch      int  // grows with every claim that finds something
+	idle       bool            // nothing was in hand when the present round began
+	more       bool            // the present round did not get to all jobs
+	epoch      int             // grows with every claim that finds something
+	probed     map[string]bool // lanes whose last turn went to a job that had run out
 	activities struct {
 		since     time.Time // claims go on from here
 		rescanned time.Time
 		took      time.Duration
 		next      time.Time // not claimed before
+		full      bool      // as many may be due again
 	}
 }
 
@@ -61,7 +63,7 @@ type claims struct {
 
 func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 	r := f.relay
-	f.jobs, f.epoch = make(map[int64]*work), 1
+	f.jobs, f.probed, f.epoch = make(map[int64]*work), make(map[string]bool), 1
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failures := 0
@@ -74,7 +76,7 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 			return
 		case err != nil:
 			if failures++; failures == 1 {
-				r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg("messages are not claimed")
+				r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg("messages are not claimed")
 			}
 			pause = min(50*time.Millisecond<<min(failures, 5), time.Second)
 		case len(batch.messages) > 0:
@@ -102,14 +104,26 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 // claim makes one claim that finds something, if any does. A stop does not cut it short:
 // whether it was committed would not be known.
 func (f *feed) claim(ctx, hard context.Context) (claims, error) {
-	f.more = false
 	if err := f.relay.at(hard, pointClaim); err != nil {
 		return claims{}, err
+	}
+	if f.activities.full { // bulk has a claim in between, however many there are
+		f.activities.full = false
+		if c, err := f.claimBulk(ctx, hard); err != nil || len(c.messages) > 0 {
+			return c, err
+		}
 	}
 	found, err := f.claimActivities(hard)
 	if err != nil || len(found) > 0 {
 		return claims{messages: found}, err
 	}
+	return f.claimBulk(ctx, hard)
+}
+
+// claimBulk makes one claim that finds something, if any does in the time that
+// activities can wait.
+func (f *feed) claimBulk(ctx, hard context.Context) (claims, error) {
+	f.more = false
 	if err := f.refresh(hard); err != nil {
 		return claims{}, err
 	}
@@ -159,7 +173,7 @@ func (f *feed) claimActivities(ctx context.Context) (found []outbox.Claimed, err
 		a.since = next
 		r.took(found, "", began)
 	}
-	if len(found) < limit {
+	if a.full = len(found) == limit; !a.full {
 		a.next = time.Now().Add(config.PollInterval / 4)
 	}
 	return found, nil
@@ -200,8 +214,10 @@ func (f *feed) refresh(ctx context.Context) error {
 // second find nothing, however many jobs there are.
 func (f *feed) atLeast() time.Duration { return time.Duration(len(f.order)) * 5 * time.Millisecond }
 
-// next is the job to claim from, and how much: the most urgent one that is ready in the
-// next lane that has one. Zero rows of a claim move on to the next lane, too.
+// next is the job to claim from, and how much, in the next lane that has a ready one.
+// Zero rows of a claim move on to the next lane, too. In a lane, the most urgent of the
+// jobs that have more to claim and the one that has waited longest of those that had run
+// out take turns: neither kind starves the other, however many there are.
 func (f *feed) next(now time.Time) (*work, int) {
 	config := f.relay.settings()
 	for range f.lanes {
@@ -211,16 +227,38 @@ func (f *feed) next(now time.Time) (*work, int) {
 		if room < min(config.Batch, max(1, config.MaxInHand/4/(len(f.lanes)+1))) {
 			continue // claims in crumbs would cost as much each as whole ones
 		}
-		for _, w := range f.order {
-			if w.Lane != lane || now.Before(w.ready) {
-				continue
-			}
-			if n := w.limit(now, min(room, f.relay.hand.portion(config)), config.Batch); n > 0 {
-				return w, n
-			}
+		if w, n := f.inLane(lane, now, min(room, f.relay.hand.portion(config)), config.Batch); w != nil {
+			return w, n
 		}
 	}
 	return nil, 0
+}
+
+func (f *feed) inLane(lane string, now time.Time, room, batch int) (*work, int) {
+	var flowing, waiting *work
+	var most, some int
+	for _, w := range f.order {
+		switch {
+		case w.Lane != lane || now.Before(w.ready):
+			continue
+		case w.empty == 0 && flowing != nil, w.empty > 0 && waiting != nil && !w.ready.Before(waiting.ready):
+			continue
+		}
+		n := w.limit(now, room, batch)
+		switch {
+		case n <= 0:
+		case w.empty == 0:
+			flowing, most = w, n
+		default:
+			waiting, some = w, n
+		}
+	}
+	if waiting != nil && (flowing == nil || !f.probed[lane]) {
+		f.probed[lane] = true
+		return waiting, some
+	}
+	f.probed[lane] = false
+	return flowing, most
 }
 
 // limit is how many messages of the job to claim: none while the line that the last ones

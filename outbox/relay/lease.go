@@ -113,7 +113,7 @@ func (h *hand) room(c Config, lane string, lanes int, activity bool) int {
 		return min(c.MaxInHand-h.total, max(kept-h.acts, c.MaxInHand-kept-h.bulk()))
 	}
 	h.parts = max(lanes, 1) + 1
-	return min(h.part(c)-h.lanes[lane], c.MaxInHand-kept-h.bulk())
+	return min(h.part(c)-h.lanes[lane], c.MaxInHand-kept-h.bulk(), c.MaxInHand-h.total)
 }
 
 // part is how many messages one lane may have in hand.

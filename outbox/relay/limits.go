@@ -31,14 +31,19 @@ type limits struct {
 	breaker  *breaker
 	calls    int // in flight
 	bulk     int // of them without activities
+	passed   int // calls of activities in a row while bulk messages were waiting
 
 	throttled int       // answers 429 in a row
 	heldUntil time.Time // by a provider that answers nothing but 429
 
-	took time.Duration // by a call, smoothed; 0: not known yet
-	turn time.Time     // when the last message that was put off is due
-	log  zerolog.Logger
+	took  time.Duration // by a call, smoothed; 0: not known yet
+	turns turns
+	log   zerolog.Logger
 }
+
+// turns say when the last message that was put off is due: activities do not wait
+// behind what is left of a bulk job.
+type turns struct{ activities, bulk time.Time }
 
 func newLimits(c SenderConfig, perCall int, reserve float64, log zerolog.Logger) *limits {
 	l := &limits{relays: 1, perCall: max(1, perCall), bucket: rate.NewLimiter(rate.Inf, 1), log: log}
@@ -65,7 +70,7 @@ func (l *limits) operate(o outbox.SenderOverride, relays int, now time.Time) (ch
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if changed = l.override.Paused != o.Paused; changed {
-		l.turn = time.Time{}
+		l.turns = turns{}
 	}
 	l.override = o
 	if relays >= 1 {
@@ -87,7 +92,7 @@ func (l *limits) adjust(now time.Time) {
 	}
 	if l.bucket.Limit() != limit {
 		l.bucket.SetLimitAt(now, limit)
-		l.turn = time.Time{} // the pace is another
+		l.turns = turns{} // the pace is another
 	}
 }
 
@@ -114,8 +119,12 @@ type permit struct {
 	done func(error)
 }
 
-// admit gives leave for calls, activities before bulk, for as many messages of both as
-// are waiting and at most limit. None: look again after wait, or when a permit ends.
+// bulkTurn is how many calls of activities may go before one of bulk messages that wait.
+const bulkTurn = 4
+
+// admit gives leave for calls, activities before bulk but for bulk's turns, for as many
+// messages of both as are waiting and at most limit. None: look again after pause, or
+// when a permit ends.
 func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []permit, pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,10 +142,10 @@ func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []pe
 	}
 	for free > 0 && tokens > 0 {
 		p := permit{n: min(l.perCall, activities, tokens)}
-		if activities == 0 {
+		if bulk > 0 && spare > 0 && (activities == 0 || l.passed >= bulkTurn) {
 			p = permit{n: min(l.perCall, bulk, tokens), bulk: true}
 		}
-		if p.n == 0 || p.bulk && spare <= 0 {
+		if p.n == 0 {
 			break
 		}
 		var err error
@@ -147,8 +156,12 @@ func (l *limits) admit(activities, bulk, limit int, now time.Time) (permits []pe
 			bulk -= p.n
 			spare--
 			l.bulk++
+			l.passed = 0
 		} else {
 			activities -= p.n
+			if bulk > 0 {
+				l.passed++
+			}
 		}
 		l.calls++
 		free, tokens = free-1, tokens-p.n
@@ -208,14 +221,15 @@ var (
 	errNoCall    = errors.New("no call was made")
 )
 
-// throttling are the codes, or their beginnings, by which providers ask for fewer calls.
-var throttling = []string{
-	"429", "QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED", "TooManyRequests",
-}
+// throttling are the words by which providers ask for fewer calls, besides the status 429.
+var throttling = []string{"QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED", "TooManyRequests"}
 
-// credentials are those by which they refuse all calls and not just one message.
+// credentials are those by which they refuse all calls and not just one message, besides
+// the status 401. Apple's come with the status 403.
 var credentials = []string{
-	"401", "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR", "InvalidProviderToken", "MissingProviderToken",
+	"UNAUTHENTICATED", "PERMISSION_DENIED", "THIRD_PARTY_AUTH_ERROR",
+	"BadCertificate", "BadCertificateEnvironment", "BadEnvironmentKeyIdInToken", "ExpiredProviderToken", "Forbidden",
+	"InvalidProviderToken", "MissingProviderToken", "UnrelatedKeyIdInToken",
 }
 
 // judge says what one call's results tell about the provider. An answer about a single
@@ -230,12 +244,12 @@ func judge(results []sender.Result) error {
 		case sender.Accepted, sender.Pending, sender.InvalidAddress:
 			return nil
 		case sender.Permanent:
-			if !begins(r.Code, credentials) {
+			if !says(r.Code, "401", credentials) {
 				return nil
 			}
 			verdict = errFailing
 		case sender.Retryable:
-			if !begins(r.Code, throttling) {
+			if !says(r.Code, "429", throttling) {
 				verdict = errFailing
 			}
 		case sender.Unknown:
@@ -247,8 +261,11 @@ func judge(results []sender.Result) error {
 	return verdict
 }
 
-func begins(code string, with []string) bool {
-	return slices.ContainsFunc(with, func(prefix string) bool { return strings.HasPrefix(code, prefix) })
+// says reports that a code is the status, by itself or before a provider's own word, or
+// that the word is one of those given, by itself or after a status.
+func says(code, status string, words []string) bool {
+	first, second, _ := strings.Cut(code, " ")
+	return first == status || slices.Contains(words, first) || slices.Contains(words, second)
 }
 
 // blocked says why the sender takes nothing for now, and for how long at least; an empty
@@ -295,21 +312,28 @@ func (l *limits) pace() float64 {
 	return pace
 }
 
-// longestPutOff bounds how long a message is put off because of its sender: what was
-// known about the sender then may be wrong by now.
-const longestPutOff = 5 * time.Minute
+const (
+	// longestBlocked bounds how long a message is put off because its sender takes
+	// nothing: an operator may resume it before.
+	longestBlocked = 5 * time.Minute
+	// longestTurn bounds how long it waits for its turn after that: the pace was learnt
+	// when the sender was slow, and a sender that is fast again would stand idle.
+	longestTurn = 20 * time.Second
+)
 
-// queueUp gives n messages that cannot go now their turns after all that were put off
-// before them, at the sender's pace: from start, evenly over span.
-func (l *limits) queueUp(n int, after time.Duration, now time.Time) (start, span time.Duration) {
+// queueUp gives n messages that cannot go now their turns after all of their kind that
+// were put off before them, at the sender's pace: from start, evenly over span.
+func (l *limits) queueUp(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.turn.Before(now.Add(after)) {
-		l.turn = now.Add(after)
+	turn := &l.turns.activities
+	if bulk {
+		turn = &l.turns.bulk
 	}
-	start = min(l.turn.Sub(now), longestPutOff)
-	span = min(time.Duration(float64(n)/l.pace()*float64(time.Second)), longestPutOff)
-	l.turn = now.Add(start + span)
+	after = min(after, longestBlocked)
+	span = min(time.Duration(float64(n)/l.pace()*float64(time.Second)), longestTurn)
+	start = min(max(turn.Sub(now), after), after+longestTurn-span)
+	*turn = now.Add(start + span)
 	return start, max(span, time.Second)
 }
 

@@ -39,8 +39,8 @@ func total(permits []relay.Permit) (activities, bulk int) {
 	return activities, bulk
 }
 
-// Calls at once: bulk leaves activities their share, which they get first; a call takes
-// what the client takes.
+// Calls at once: bulk leaves activities their share, which they get first but for every
+// fifth call; a call takes what the client takes.
 func TestLimits_SlotsAndReserve(t *testing.T) {
 	t.Parallel()
 	c := settings("s", "push")
@@ -51,7 +51,9 @@ func TestLimits_SlotsAndReserve(t *testing.T) {
 		wantActivities, wantBulk  int
 	}{
 		{1, 0, 100, 0.2, 0, 8},
-		{1, 100, 100, 0.2, 10, 0},
+		{1, 100, 100, 0.2, 8, 2},
+		{1, 100, 100, 0.9, 9, 1},
+		{100, 100_000, 100_000, 0.2, 800, 200},
 		{1, 5, 100, 0.2, 5, 5},
 		{1, 1, 100, 0.2, 1, 8},
 		{1, 0, 3, 0.2, 0, 3},
@@ -109,6 +111,31 @@ func TestLimits_RateHolds(t *testing.T) {
 	})
 }
 
+// Activities that never end leave bulk messages that wait one message in five, or one
+// call in five, of one sender.
+func TestLimits_ActivityFloodStarvesBulk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, perCall := range []int{1, 10} {
+			c := settings("s", "push")
+			c.Concurrency, c.RatePerSecond, c.Burst = 4, 100, 10
+			l := limits(c, perCall, 0.9)
+			activities, bulk := 0, 0
+			for began := time.Now(); time.Since(began) < 10*time.Second; {
+				permits, pause := relay.Admit(l, 1000, 1000, 500, time.Now())
+				a, b := total(permits)
+				activities, bulk = activities+a, bulk+b
+				answered(l, permits, sender.Result{Class: sender.Accepted})
+				if len(permits) == 0 {
+					pass(pause)
+				}
+			}
+			require.InDelta(t, 1000, activities+bulk, 20)
+			require.InDelta(t, 200, bulk, 20, "%d per call", perCall)
+		}
+	})
+}
+
 // What opens the breaker and what does not: 429, and answers about one message, do not.
 func TestLimits_WhatOpensTheBreaker(t *testing.T) {
 	t.Parallel()
@@ -121,6 +148,16 @@ func TestLimits_WhatOpensTheBreaker(t *testing.T) {
 		{sender.Result{Class: sender.Unknown, Code: "502"}, true},
 		{sender.Result{}, true},
 		{sender.Result{Class: sender.Permanent, Code: "401"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "401 invalid_key"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "403 InvalidProviderToken"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "403 MissingProviderToken"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "400 BadCertificate"}, true},
+		{sender.Result{Class: sender.Retryable, Code: "403 ExpiredProviderToken"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "PERMISSION_DENIED"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "THIRD_PARTY_AUTH_ERROR"}, true},
+		{sender.Result{Class: sender.Permanent, Code: "400 4010"}, false},
+		{sender.Result{Class: sender.Permanent, Code: "SENDER_ID_MISMATCH"}, false},
+		{sender.Result{Class: sender.Retryable, Code: "429 too_many_requests"}, false},
 		{sender.Result{Class: sender.Retryable, Code: "429"}, false},
 		{sender.Result{Class: sender.Retryable, Code: "TooManyRequests"}, false},
 		{sender.Result{Class: sender.Permanent, Code: "400"}, false},
@@ -200,11 +237,49 @@ func TestLimits_PutOffInTurn(t *testing.T) {
 	c.RatePerSecond = 100
 	l := limits(c, 1, 0)
 	now := time.Now()
-	start, span := relay.QueueUp(l, 500, 0, now)
+	start, span := relay.QueueUp(l, 500, true, 0, now)
 	require.Equal(t, []time.Duration{0, 5 * time.Second}, []time.Duration{start, span})
-	start, span = relay.QueueUp(l, 1000, 2*time.Second, now)
+	start, span = relay.QueueUp(l, 1000, true, 2*time.Second, now)
 	require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second}, []time.Duration{start, span})
-	relay.QueueUp(l, 1_000_000, 0, now)
-	start, span = relay.QueueUp(l, 1_000_000, 0, now)
-	require.LessOrEqual(t, start+span, 10*time.Minute)
+	start, span = relay.QueueUp(l, 10, true, time.Hour, now)
+	require.Equal(t, 5*time.Minute, start, "longer is a guess")
+	require.Equal(t, time.Second, span)
+}
+
+// A sender that was slow and is fast again stands idle for as long as what it could not
+// take was put off.
+func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.Concurrency = 4
+	l := limits(c, 1, 0)
+	now := time.Now()
+	permits, _ := relay.Admit(l, 0, 1, 1, now)
+	relay.End(l, permits[0], []sender.Result{{Class: sender.Accepted}}, 5*time.Second, now)
+	for range 5 { // at a pace of 0.8 a second
+		start, span := relay.QueueUp(l, 300, true, 0, now)
+		require.GreaterOrEqual(t, start, time.Duration(0))
+		require.LessOrEqual(t, start+span, 21*time.Second)
+		require.Equal(t, 20*time.Second, span, "evenly, and not at once")
+	}
+	for range 100 {
+		start, span := relay.QueueUp(l, 1, true, 0, now)
+		require.LessOrEqual(t, start+span, 21*time.Second)
+	}
+}
+
+// Activities that are put off are due at the sender's pace, not after a bulk job's.
+func TestLimits_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.RatePerSecond = 100
+	l := limits(c, 1, 0)
+	now := time.Now()
+	relay.QueueUp(l, 1000, true, 0, now)
+	start, _ := relay.QueueUp(l, 100, false, 0, now)
+	require.Zero(t, start)
+	start, _ = relay.QueueUp(l, 100, false, 0, now)
+	require.Equal(t, time.Second, start, "after the activities before them")
+	start, _ = relay.QueueUp(l, 100, true, 0, now)
+	require.Equal(t, 10*time.Second, start)
 }

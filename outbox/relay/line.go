@@ -118,12 +118,26 @@ func (l *line) join(items []*compose.Composed, now time.Time) (putOff int) {
 	return len(excess)
 }
 
-// putOff settles messages PENDING as they were, due in turn at the sender's pace.
+// putOff settles messages PENDING as they were, due in turn at the sender's pace:
+// activities in turns of their own.
 func (l *line) putOff(items []*compose.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
-	start, span := l.limits.queueUp(len(items), after, now)
-	settlements := make([]outbox.Settlement, len(items))
-	for i, c := range items {
-		settlements[i] = deferred(c.Claimed, reason, start+time.Duration(l.relay.random()*float64(span)))
+	var kinds [2][]*compose.Composed // activities, bulk
+	for _, c := range items {
+		kind := 0
+		if c.Claimed.JobID > 0 {
+			kind = 1
+		}
+		kinds[kind] = append(kinds[kind], c)
+	}
+	settlements := make([]outbox.Settlement, 0, len(items))
+	for kind, list := range kinds {
+		if len(list) == 0 {
+			continue
+		}
+		start, span := l.limits.queueUp(len(list), kind == 1, after, now)
+		for _, c := range list {
+			settlements = append(settlements, deferred(c.Claimed, reason, start+time.Duration(l.relay.random()*float64(span))))
+		}
 	}
 	l.relay.books.add(settlements...)
 }

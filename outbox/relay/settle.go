@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,6 +135,12 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		r.settle(ctx, batch[half:], leases)
 		return
 	default:
+		if len(batch) == 1 {
+			if plain, had := withoutTexts(batch[0]); had {
+				r.settle(ctx, []outbox.Settlement{plain}, leases)
+				return
+			}
+		}
 		ev := r.log.Error().Err(err)
 		if len(batch) == 1 {
 			ev = ev.Int64("job_id", batch[0].JobID).Int64("channel_id", batch[0].ChannelID)
@@ -143,6 +150,24 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	r.tally.settled(batch, statuses)
 	r.books.over(without(r.hand.drop(counts), leases))
+}
+
+// withoutTexts returns the outcome without what the provider said of it, which is what a
+// database may be unable to keep, and whether it had said anything. A receipt that is
+// awaited stays: it is how the message is settled.
+func withoutTexts(s outbox.Settlement) (plain outbox.Settlement, had bool) {
+	had = s.Error != ""
+	s.Error = ""
+	if s.Receipt != "" && s.LeaseID != 0 && s.To != outbox.Processing {
+		s.Receipt, had = "", true
+	}
+	s.Record = slices.Clone(s.Record)
+	for i := range s.Record {
+		a := &s.Record[i]
+		had = had || a.Code+a.Error != ""
+		a.Code, a.Error = "", ""
+	}
+	return s, had
 }
 
 func byLease(batch []outbox.Settlement) map[int64]int {
@@ -176,7 +201,7 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 			return err
 		}
 		if failures == 0 || failures%50 == 0 {
-			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(what)
+			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(what)
 		}
 		pause := min(20*time.Millisecond<<min(failures, 6), time.Second)
 		if !rest(ctx, time.Duration((0.5+0.5*r.random())*float64(pause))) {

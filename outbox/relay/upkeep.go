@@ -2,8 +2,14 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -26,11 +32,21 @@ func (r *Relay) every(ctx context.Context, d time.Duration, problem string, f fu
 			err = f(ctx)
 		}
 		if err != nil && !failing && ctx.Err() == nil {
-			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(problem)
+			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(problem)
 		}
 		failing = err != nil
 		timer.Reset(d)
 	}
+}
+
+// levelOf is the level at which an error is logged that is met by trying again. That
+// transactions could not be serialized is everyday where that is the default isolation.
+func levelOf(err error) zerolog.Level {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "40001" {
+		return zerolog.DebugLevel
+	}
+	return zerolog.WarnLevel
 }
 
 // renew prolongs what is in hand. A lease that is lost stays in hand until its messages
@@ -98,33 +114,43 @@ func (r *Relay) beat(ctx context.Context) error {
 const leasesAtOnce = 10
 
 // recover takes back what relays that died have left, and claims of its own name that
-// it does not know.
+// it does not know. One that cannot be taken back holds up none of the others.
 func (r *Relay) recover(ctx context.Context) error {
-	for {
-		var lost []outbox.Lost
-		err := r.within(ctx, func(ctx context.Context) (err error) {
-			if lost, err = r.ledger.Orphans(ctx, r.hand.ids(), leasesAtOnce); err != nil {
-				return err
-			}
-			expired, err := r.ledger.Expired(ctx, leasesAtOnce)
-			lost = append(lost, expired...)
-			return err
-		})
+	var problems []error
+	var stay []int64 // the leases of which nothing could be moved
+	for ctx.Err() == nil {
+		lost, err := r.lost(ctx, stay)
 		if err != nil {
-			return err
+			return errors.Join(append(problems, err)...)
 		}
-		moved := 0
 		for _, l := range lost {
 			n, err := r.takeBack(ctx, l)
-			if err != nil {
-				return err
+			if n == 0 {
+				stay = append(stay, l.LeaseID)
 			}
-			moved += n
+			if err != nil {
+				problems = append(problems, fmt.Errorf("recover lease %d: %w", l.LeaseID, err))
+			}
 		}
-		if moved == 0 || len(lost) < leasesAtOnce {
-			return nil
+		if len(lost) < leasesAtOnce {
+			break
 		}
 	}
+	return errors.Join(problems...)
+}
+
+// lost reads the next lost leases, without those that are known to stay.
+func (r *Relay) lost(ctx context.Context, stay []int64) (lost []outbox.Lost, err error) {
+	known := append(r.hand.ids(), stay...)
+	err = r.within(ctx, func(ctx context.Context) error {
+		if lost, err = r.ledger.Orphans(ctx, known, leasesAtOnce); err != nil {
+			return err
+		}
+		expired, err := r.ledger.Expired(ctx, leasesAtOnce+len(stay))
+		lost = append(lost, expired...)
+		return err
+	})
+	return slices.DeleteFunc(lost, func(l outbox.Lost) bool { return slices.Contains(stay, l.LeaseID) }), err
 }
 
 // takeBack recovers one lease and says how many messages it moved.
@@ -161,14 +187,19 @@ func (r *Relay) retryOf(medium string) RetryConfig {
 // receiptsAtOnce is how many receipts are taken for a look at once.
 const receiptsAtOnce = 500
 
-// lookForReceipts asks the providers for results that are due. A message whose limit is
-// over is SENT, unconfirmed, also when nobody can be asked.
+// lookForReceipts asks the providers for results that are due, while there is room for
+// what they say (I13). A message whose limit is over is SENT, unconfirmed, also when
+// nobody can be asked.
 func (r *Relay) lookForReceipts(ctx context.Context) error {
 	for ctx.Err() == nil {
 		config := r.settings()
+		limit := min(receiptsAtOnce, config.MaxInHand-r.books.waiting())
+		if limit <= 0 {
+			return nil // the next round is soon
+		}
 		var due []outbox.Awaited
 		err := r.within(ctx, func(ctx context.Context) (err error) {
-			due, err = r.ledger.ReceiptsDue(ctx, receiptsAtOnce, config.Receipts.Interval)
+			due, err = r.ledger.ReceiptsDue(ctx, limit, config.Receipts.Interval)
 			return err
 		})
 		if err != nil {
@@ -180,25 +211,35 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 		}
 		var asking sync.WaitGroup
 		for name, list := range bySender {
-			asking.Go(func() { r.askFor(ctx, r.lineNamed(name), list, config.Receipts.Limit) })
+			asking.Go(func() { r.askFor(ctx, r.lineNamed(name), list, config.Receipts) })
 		}
 		asking.Wait()
-		if len(due) < receiptsAtOnce {
+		if len(due) < limit {
 			return nil
 		}
 	}
 	return nil
 }
 
+// waiting counts the outcomes that nobody is recording yet.
+func (b *books) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.open)
+}
+
 // askFor looks for the results of messages that one sender has accepted; no line: it is
-// not known here.
-func (r *Relay) askFor(ctx context.Context, l *line, list []outbox.Awaited, limit time.Duration) {
+// not known here, and a relay that has it gets the time for two more looks.
+func (r *Relay) askFor(ctx context.Context, l *line, list []outbox.Awaited, config ReceiptConfig) {
 	results := make([]sender.Result, len(list))
 	for i := range results {
 		results[i] = sender.Result{Class: sender.Pending}
 	}
+	limit := config.Limit
 	if l != nil {
 		l.receipts(ctx, list, results)
+	} else {
+		limit += 2 * config.Interval
 	}
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {

@@ -73,7 +73,7 @@ func (r reader) read(answer httpcall.Answer) sender.Result {
 	byStatus := answer.Result()
 	result := answer.As(r.classOf(answer.Status, code), byStatus.Code, byStatus.Detail)
 	if kept := httpcall.Code(code); kept != "" {
-		result.Code = kept
+		result.Code += " " + kept // after the status, which tells a 401 and a 429
 	}
 	if result.Class == sender.Accepted {
 		result.Receipt = receipt(at(doc, r.messageID))

@@ -46,7 +46,8 @@
 //	everything else ───────────────────────► as httpcall.ClassOf has it
 //
 // A code outranks the status beside it: many gateways answer 200 and say the rest in the
-// body. A body that is no JSON, or was cut, has no code.
+// body. A body that is no JSON, or was cut, has no code. A result's code is the status,
+// and the gateway's code after it, as in "429 too_many_requests".
 //
 // By GET every call has a connection of its own: net/http repeats a GET by itself when a
 // connection that was kept open breaks, and the message would be sent twice.

@@ -165,18 +165,18 @@ func TestSend_Classes(t *testing.T) {
 		timeout time.Duration
 		want    sender.Result
 	}{
-		{"accepted", answers(), coded(201, `0`), long, sender.Result{Class: sender.Accepted, Code: "0", Detail: "Created", Receipt: "m-1"}},
-		{"a good code, a bad status", answers(), coded(400, `"0"`), long, sender.Result{Class: sender.Permanent, Code: "0", Detail: "Bad Request"}},
-		{"200 and a bad number", answers(), coded(200, `"bad_number"`), long, sender.Result{Class: sender.InvalidAddress, Code: "bad_number", Detail: "OK"}},
-		{"a number as code", answers(), coded(400, `21211`), long, sender.Result{Class: sender.InvalidAddress, Code: "21211", Detail: "Bad Request"}},
-		{"200 and blocked", answers(), coded(200, `"blocked"`), long, sender.Result{Class: sender.Permanent, Code: "blocked", Detail: "OK"}},
+		{"accepted", answers(), coded(201, `0`), long, sender.Result{Class: sender.Accepted, Code: "201 0", Detail: "Created", Receipt: "m-1"}},
+		{"a good code, a bad status", answers(), coded(400, `"0"`), long, sender.Result{Class: sender.Permanent, Code: "400 0", Detail: "Bad Request"}},
+		{"200 and a bad number", answers(), coded(200, `"bad_number"`), long, sender.Result{Class: sender.InvalidAddress, Code: "200 bad_number", Detail: "OK"}},
+		{"a number as code", answers(), coded(400, `21211`), long, sender.Result{Class: sender.InvalidAddress, Code: "400 21211", Detail: "Bad Request"}},
+		{"200 and blocked", answers(), coded(200, `"blocked"`), long, sender.Result{Class: sender.Permanent, Code: "200 blocked", Detail: "OK"}},
 		{"200 and busy", answers(), func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "9")
 			coded(200, `"busy"`)(w, r)
-		}, long, sender.Result{Class: sender.Retryable, Code: "busy", Detail: "OK", RetryAfter: 9 * time.Second}},
-		{"200 and a truth value", answers(), coded(200, `true`), long, sender.Result{Class: sender.Retryable, Code: "true", Detail: "OK"}},
-		{"200 and who knows", answers(), coded(200, `"pending"`), long, sender.Result{Class: sender.Unknown, Code: "pending", Detail: "OK"}},
-		{"200 and a new code", answers(), coded(200, `"new"`), long, sender.Result{Class: sender.Unknown, Code: "new", Detail: "OK"}},
+		}, long, sender.Result{Class: sender.Retryable, Code: "200 busy", Detail: "OK", RetryAfter: 9 * time.Second}},
+		{"200 and a truth value", answers(), coded(200, `true`), long, sender.Result{Class: sender.Retryable, Code: "200 true", Detail: "OK"}},
+		{"200 and who knows", answers(), coded(200, `"pending"`), long, sender.Result{Class: sender.Unknown, Code: "200 pending", Detail: "OK"}},
+		{"200 and a new code", answers(), coded(200, `"new"`), long, sender.Result{Class: sender.Unknown, Code: "200 new", Detail: "OK"}},
 		{"a code that may be a number", answers(), coded(200, `"+821012345678"`), long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 		{"200 without a code", answers(), say(200, `{}`), long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 		{"garbage", answers(), say(200, `{"messages":[{`), long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
@@ -193,6 +193,9 @@ func TestSend_Classes(t *testing.T) {
 				}
 			}
 		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
+
+		{"throttled, in the gateway's words", answers(), coded(429, `"too_many_requests"`), long, sender.Result{Class: sender.Retryable, Code: "429 too_many_requests", Detail: "Too Many Requests"}},
+		{"refused credentials, in the gateway's words", answers(), coded(401, `"invalid_key"`), long, sender.Result{Class: sender.Permanent, Code: "401 invalid_key", Detail: "Unauthorized"}},
 
 		{"nothing configured, accepted", plain, say(202, `garbage`), long, sender.Result{Class: sender.Accepted, Code: "202", Detail: "Accepted"}},
 		{"400", plain, say(400, ``), long, sender.Result{Class: sender.Permanent, Code: "400", Detail: "Bad Request"}},

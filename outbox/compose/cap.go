@@ -1,0 +1,186 @@
+package compose
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The wait of a message that others in hand may leave no room for under a cap, or that
+// there was no time to count for.
+const (
+	capWait   = time.Second
+	capSpread = 9 * time.Second
+)
+
+// pair is a channel and a category with a cap.
+type pair struct {
+	channel  int64
+	category string
+}
+
+// capped refuses and puts off what a cap leaves no room for: first come, first served
+// within the batch.
+func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error {
+	var pairs []pair
+	limits := make(map[pair]channels.Cap)
+	for _, out := range list {
+		limit := b.limit(out)
+		if limit == nil {
+			continue
+		}
+		p := pair{out.Claimed.ChannelID, out.Category}
+		if _, seen := limits[p]; !seen {
+			limits[p] = *limit
+			pairs = append(pairs, p)
+		}
+	}
+	if len(pairs) == 0 {
+		return nil
+	}
+	here := make(map[outbox.Key]bool, len(list))
+	for _, out := range list {
+		here[out.Claimed.Key] = true
+	}
+	room, err := c.roomInTime(ctx, pairs, limits, here)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		out := &list[i]
+		if b.limit(*out) == nil {
+			continue
+		}
+		r, counted := room[pair{out.Claimed.ChannelID, out.Category}]
+		switch {
+		case counted && r.full:
+			out.refuse(outbox.Cancelled, outbox.ReasonCapped)
+		case !counted || r.left <= 0:
+			out.putOff(outbox.ReasonCapped, capWait+time.Duration(c.random()*float64(capSpread)))
+		default:
+			r.left--
+		}
+	}
+	return nil
+}
+
+// limit is the cap that holds for a message that is to be sent; nil: none.
+func (b *batch) limit(out Composed) *channels.Cap {
+	if out.Action != Send {
+		return nil
+	}
+	return b.contents[out.Claimed.JobID].cap
+}
+
+// room is what a cap leaves for one pair.
+type room struct {
+	left int
+	full bool // by what was sent: no message in hand can make a difference
+}
+
+// roomInTime counts for all pairs in half of the time that ctx leaves. When that is too
+// much work it goes on by an eighth of them, in half of what is left then, and so on, for
+// as long as there is time: of any batch some get on. The pairs there was no time for are
+// not in the result.
+func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here map[outbox.Key]bool) (map[pair]*room, error) {
+	counted := make(map[pair]*room, len(pairs))
+	deadline, limited := ctx.Deadline()
+	for size := len(pairs); len(pairs) > 0; {
+		part := pairs[:min(size, len(pairs))]
+		began := time.Now()
+		try, cancel := ctx, context.CancelFunc(func() {})
+		if limited && (len(part) > 1 || len(counted) > 0) {
+			try, cancel = context.WithTimeout(ctx, deadline.Sub(began)/2)
+		}
+		found, err := c.room(try, part, limits, here)
+		late := errors.Is(try.Err(), context.DeadlineExceeded) && ctx.Err() == nil
+		cancel()
+		switch {
+		case err == nil:
+			maps.Copy(counted, found)
+			pairs = pairs[len(part):]
+			if limited && time.Until(deadline) < 2*time.Since(began) {
+				return counted, nil
+			}
+		case late && len(counted) > 0:
+			return counted, nil
+		case late && len(part) > 1:
+			size = (len(part) + 7) / 8
+		default:
+			return nil, err
+		}
+	}
+	return counted, nil
+}
+
+// room counts for all pairs what is sent and what is in the hands of others.
+func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here map[outbox.Key]bool) (map[pair]*room, error) {
+	var ids, lows, highs []int64
+	var categories, spanned []string
+	var windows []float64
+	found := make(map[pair]*room, len(pairs))
+	for _, p := range pairs {
+		found[p] = &room{left: limits[p].Max}
+		ids, categories, windows = append(ids, p.channel), append(categories, p.category), append(windows, limits[p].Window.Seconds())
+	}
+	for _, s := range spans(pairs) {
+		spanned, lows, highs = append(spanned, s.category), append(lows, s.low), append(highs, s.high)
+	}
+	rows, err := c.pool.Query(ctx, queries.SQL("CapCounts"), pgx.StrictNamedArgs{
+		"channel_ids": ids, "categories": categories, "windows": windows, "span_categories": spanned, "lows": lows, "highs": highs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var n, counted int
+	var inHand []int64
+	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand}, func() error {
+		p := pairs[n-1]
+		r := found[p]
+		r.left -= counted
+		r.full = r.left <= 0
+		for _, id := range inHand {
+			if !here[outbox.Key{JobID: id, ChannelID: p.channel}] {
+				r.left--
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// span is a stretch of ids with channels of pairs in it.
+type span struct {
+	category  string
+	low, high int64
+}
+
+// spanGap is up to how far apart two ids may lie in one span: reading as many messages of
+// a job on the way costs about what another look at the index costs.
+const spanGap = 16
+
+// spans returns few spans that hold every pair.
+func spans(pairs []pair) []span {
+	sorted := slices.Clone(pairs)
+	slices.SortFunc(sorted, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.category, b.category), cmp.Compare(a.channel, b.channel))
+	})
+	var list []span
+	for _, p := range sorted {
+		// Ids may lie further apart than an int64 counts.
+		if n := len(list); n > 0 && list[n-1].category == p.category && uint64(p.channel)-uint64(list[n-1].high) <= spanGap { //nolint:gosec // wraps as it should
+			list[n-1].high = p.channel
+			continue
+		}
+		list = append(list, span{category: p.category, low: p.channel, high: p.channel})
+	}
+	return list
+}

@@ -1,0 +1,143 @@
+package compose_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// manyJobs makes delivered jobs of a category, each with a SENT message to the first so
+// many of the channels 100,001 on.
+func (b *bundle) manyJobs(t require.TestingT, n, messages int) {
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, route, started_at, delivered_at, rows_written)
+		SELECT 'push', 'operator_notice', 'x', '{sms}', now(), now(), $2 FROM generate_series(1, $1::int)`, n, messages)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+		SELECT j.id, 100000 + g, now(), 'SENT', now() FROM belfry.jobs j, generate_series(1, $1::int) g WHERE j.rows_written = $1::int`, messages)
+}
+
+// batchOf makes a job with messages to channels first, first + step … that are in hand.
+func (b *bundle) batchOf(t require.TestingT, first, step, n int64) (list []outbox.Claimed) {
+	id := b.job(t, pgx.NamedArgs{"route": []string{"sms"}})
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, addresses)
+		SELECT g, 'u-' || g, 'web', '{"sms": "+82"}' FROM generate_series($1::bigint, $1 + ($3 - 1) * $2, $2::bigint) g ON CONFLICT DO NOTHING`, first, step, n)
+	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, lease_id)
+		SELECT $4, g, now(), 'PROCESSING', 1 FROM generate_series($1::bigint, $1 + ($3 - 1) * $2, $2::bigint) g`, first, step, n, id)
+	for channel := first; channel < first+step*n; channel += step {
+		list = append(list, outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: channel}, LeaseID: 1})
+	}
+	return list
+}
+
+// A batch of 500 under a cap does not look 500 times at each job of the window
+// (invariant 6): once at those that have few messages, or whose recipients lie together.
+func TestCap_ManyJobsInTheWindowAreNotReadOncePerChannel(t *testing.T) {
+	t.Parallel()
+	const jobs = 400
+	for name, c := range map[string]struct {
+		messages    int
+		first, step int64
+	}{
+		"small jobs, channels far apart":    {20, 1000, 1000},
+		"large jobs, channels side by side": {9000, 1000, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.capTo(t, "operator_notice", 3)
+			b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate`)
+			b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate_content`)
+			b.manyJobs(t, jobs, 20)
+			b.exec(t, `UPDATE belfry.jobs SET rows_written = $1 WHERE delivered_at IS NOT NULL`, c.messages)
+			list := b.batchOf(t, c.first, c.step, 500)
+			b.exec(t, `ANALYZE`)
+			before := b.blocks(t)
+			for _, got := range b.composed(t, list...) {
+				require.Equal(t, "send", what(got))
+			}
+			require.Less(t, b.blocks(t)-before, int64(jobs*20), "one look at a job is three to five blocks, one per channel 1,500")
+		})
+	}
+}
+
+// blocks is how many blocks of tables and indexes the database has looked at.
+func (b *bundle) blocks(t require.TestingT) int64 {
+	conn, err := b.db.Pool.Acquire(context.Background())
+	require.NoError(t, err)
+	conn.Release()
+	b.db.Pool.Reset() // sessions report when they end
+	require.Eventually(t, func() bool {
+		return one[int](t, b, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`) == 0
+	}, time.Minute, time.Millisecond)
+	return one[int64](t, b, `SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
+		FROM pg_statio_user_tables WHERE relname IN ('jobs', 'messages')`)
+}
+
+// Whatever way the jobs of the window are read, each channel's messages are counted, and
+// no others (invariant 3).
+func TestCap_CountsTheSameByAnyWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate`)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate_content`)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.exec(rt, `DELETE FROM belfry.messages`)
+		b.exec(rt, `DELETE FROM belfry.jobs WHERE status <> 'RUNNING'`)
+		limit := rapid.IntRange(1, 3).Draw(rt, "cap")
+		b.capTo(rt, "operator_notice", limit)
+		list := b.batchOf(rt, 1000, 1, 60)
+		at := rapid.SliceOfNDistinct(rapid.IntRange(0, 59), 1, 12, rapid.ID[int]).Draw(rt, "channels")
+		slices.Sort(at)
+		var some []outbox.Claimed
+		for _, i := range at {
+			some = append(some, list[i])
+		}
+		for range rapid.IntRange(0, 5).Draw(rt, "jobs") {
+			b.exec(rt, `INSERT INTO belfry.jobs (type, category, title, route, started_at, delivered_at, rows_written) VALUES ('push', $1, 'x', '{sms}', now(), now(), $2)`,
+				rapid.SampledFrom([]string{"operator_notice", "popular_content"}).Draw(rt, "category"), rapid.SampledFrom([]int{1, 50, 100000}).Draw(rt, "rows"))
+			b.exec(rt, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
+				SELECT (SELECT max(id) FROM belfry.jobs), g, now(), 'SENT', now() - CASE g % 5 WHEN 0 THEN interval '2 hours' ELSE interval '1 minute' END FROM unnest($1::bigint[]) g`,
+				rapid.SliceOfNDistinct(rapid.Int64Range(998, 1061), 0, 40, rapid.ID[int64]).Draw(rt, "to"))
+		}
+		for _, got := range b.composed(rt, some...) {
+			counted := one[int](rt, b, `SELECT count(*) FROM belfry.messages m JOIN belfry.jobs j ON j.id = m.job_id
+				WHERE m.channel_id = $1 AND m.status = 'SENT' AND m.sent_at > now() - interval '1 hour' AND j.category = 'operator_notice'`, got.Claimed.ChannelID)
+			want := "send"
+			if counted >= limit {
+				want = "CANCELLED capped"
+			}
+			require.Equal(rt, want, what(got), "channel %d, %d sent", got.Claimed.ChannelID, counted)
+		}
+	})
+}
+
+// A batch whose counting does not end before the deadline goes on in parts: the first
+// messages are composed and the others wait. One relay asking for too much would ask for
+// the same again for ever.
+func TestCap_WhatTakesTooLongGoesOnInParts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.capTo(t, "operator_notice", 3)
+	list := b.batchOf(t, 1001, 1, 16)
+	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
+	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1004 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	got, err := b.composer.Compose(ctx, list)
+	require.NoError(t, err)
+	said := make(map[string]int)
+	for i, c := range got {
+		said[fmt.Sprint(what(c), " ", i < 4)]++
+	}
+	require.Equal(t, map[string]int{"send true": 4, "wait capped false": 12}, said)
+	require.Equal(t, compose.Defer, got[15].Action)
+	require.GreaterOrEqual(t, got[15].Wait, time.Second)
+}

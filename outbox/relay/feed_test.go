@@ -1,0 +1,92 @@
+package relay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Claims that take longer than their share of the time: of thousands of jobs without a
+// due message, those of high ids are looked at as often as the others, and a job that
+// has messages goes on beside them, whatever its id.
+func TestFeed_HighIDsOfThousandsOfIdleJobsStarve(t *testing.T) {
+	t.Parallel()
+	const jobs = 1000
+	list := make([]outbox.Candidate, jobs)
+	for i := range list {
+		list[i] = outbox.Candidate{JobID: int64(i + 1), Lane: "default"}
+	}
+	r, err := relay.New(nil, nil, config("r"), nil)
+	require.NoError(t, err)
+	for _, busy := range []int64{1, jobs} {
+		turns := make(map[int64]int)
+		for _, id := range relay.Turns(r, list, map[int64]bool{busy: true}, 8*time.Millisecond, 6*jobs) {
+			turns[id]++
+		}
+		require.InDelta(t, 3*jobs, turns[busy], jobs, "half the turns")
+		for id := range int64(jobs) {
+			require.GreaterOrEqual(t, turns[id+1], 2, "job %d beside job %d", id+1, busy)
+		}
+	}
+}
+
+// Of the jobs of a lane that have messages, one goes on until it has no more: the first.
+func TestFeed_JobsOfALaneGoInOrder(t *testing.T) {
+	t.Parallel()
+	r, err := relay.New(nil, nil, config("r"), nil)
+	require.NoError(t, err)
+	list := []outbox.Candidate{{JobID: 7, Lane: "a", Priority: 5}, {JobID: 2, Lane: "a"}, {JobID: 3, Lane: "a"}}
+	require.Equal(t, []int64{7, 7, 7, 7}, relay.Turns(r, list, map[int64]bool{7: true, 2: true, 3: true}, time.Millisecond, 4))
+	require.Equal(t, []int64{7, 2, 2, 2}, relay.Turns(r, list, map[int64]bool{2: true, 3: true}, time.Millisecond, 4))
+}
+
+// Activities that never end leave bulk its part of the claims and of the sender.
+func TestRelay_ActivityFloodStarvesBulk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 200)
+	b.job(t, "default", 1, 200)
+	b.exec(t, `INSERT INTO belfry.activities (channel_id, title) SELECT 1 + g % 200, 'a like' FROM generate_series(1, 10000) g`)
+	provider := &script{}
+	s := push(provider)
+	s.RatePerSecond = 400
+	c := config("r")
+	c.Batch = 10
+	run := b.start(t, c, []relay.Sender{s})
+	var calls []called
+	bulk := func() (n int) {
+		calls = provider.all()
+		for _, c := range calls {
+			if c.JobID > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); bulk() < 20; <-tick.C {
+		require.Less(t, time.Since(began), patience)
+	}
+	require.Less(t, len(calls), 400, "calls, of which 20 were for bulk messages")
+	run.end(t)
+}
+
+// Activities that are put off do not wait for the turns of a bulk job that is.
+func TestRelay_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1000)
+	b.exec(t, `INSERT INTO belfry.senders (name, paused_at, paused_by) VALUES ('fcm', now(), 'somebody')`)
+	b.job(t, "default", 1, 1000)
+	s := push(&script{})
+	s.RatePerSecond = 10
+	b.start(t, config("r"), []relay.Sender{s})
+	b.eventually(t, `SELECT count(*) >= 200 FROM belfry.messages WHERE status = 'PENDING' AND reason = 'sender_paused'`)
+	require.True(t, one[bool](t, b, `SELECT max(next_attempt_at) > now() + interval '12 s' FROM belfry.messages WHERE reason = 'sender_paused'`))
+	id := b.activity(t, 7)
+	b.eventually(t, `SELECT coalesce(reason, '') = 'sender_paused' FROM belfry.messages WHERE job_id = $1`, id)
+	require.True(t, one[bool](t, b, `SELECT next_attempt_at < now() + interval '6500 ms' FROM belfry.messages WHERE job_id = $1`, id))
+}

@@ -1,0 +1,130 @@
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// A dozen leases that the database will not let go of, and that expired first, hold up
+// none of the others.
+func TestRelay_LeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 14)
+	id := b.job(t, "default", 1, 14)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - channel_id * interval '1 second'`)
+	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
+	for range 14 { // those of high channels first
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 1)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+	}
+	b.exec(t, `UPDATE belfry.leases l SET expires_at = now() - (100 - m.channel_id) * interval '1 second' FROM belfry.messages m WHERE m.lease_id = l.id`)
+	b.exec(t, `CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '22000'; END$$`)
+	b.exec(t, `CREATE TRIGGER refuse BEFORE UPDATE ON belfry.messages FOR EACH ROW WHEN (OLD.channel_id <= 12 AND NEW.status = 'PENDING') EXECUTE FUNCTION public.refuse()`)
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 2 FROM belfry.messages WHERE channel_id > 12 AND status = 'SENT'`)
+	b.exec(t, `DROP TRIGGER refuse ON belfry.messages`)
+	run.end(t)
+	b.drain(t, config("r2"), push(&script{}))
+}
+
+// awaiting makes messages that one sender has accepted so long ago and whose receipts are
+// due.
+func (b *bundle) awaiting(t *testing.T, n int, sender, age string) {
+	t.Helper()
+	id := b.job(t, "default", 1, n)
+	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1, attempts = 1 WHERE job_id = $1`, id)
+	b.exec(t, `UPDATE belfry.messages SET lease_id = NULL, receipt = 'r-' || channel_id, next_attempt_at = now() WHERE job_id = $1`, id)
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at)
+		SELECT job_id, channel_id, 0, 1, 'push', $2, 'accepted', now() - $3::interval FROM belfry.messages WHERE job_id = $1`, id, sender, age)
+}
+
+// I13: while outcomes cannot be recorded, no more receipts are asked for than there is
+// room for.
+func TestRelay_ReceiptsFillTheMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	b.awaiting(t, 300, "fcm", "1 second")
+	var asked, rounds atomic.Int64
+	opened := make(chan struct{})
+	provider := &patient{results: func(string) sender.Result {
+		asked.Add(1)
+		return sender.Result{Class: sender.Accepted}
+	}}
+	c := config("r")
+	c.Batch, c.MaxInHand = 10, 20
+	run := b.start(t, c, []relay.Sender{{SenderConfig: settings("fcm", "push"), Client: provider}}, relay.WithFailpoint(func(ctx context.Context, point string) error {
+		switch point {
+		case relay.PointUpkeep:
+			rounds.Add(1)
+		case relay.PointSettle:
+			select {
+			case <-opened:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}))
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); rounds.Load() < 12 || asked.Load() == 0; <-tick.C {
+		require.Less(t, time.Since(began), patience)
+	}
+	require.LessOrEqual(t, asked.Load(), int64(3*20), "in the books, and with each of two that record them")
+	close(opened)
+	b.eventually(t, `SELECT count(*) = 300 FROM belfry.messages WHERE status = 'SENT'`)
+	run.end(t)
+}
+
+// A relay without the sender leaves a message that awaits its receipt to those that can
+// ask, for two more looks than they have.
+func TestRelay_ForeignReceiptIsCalledUnconfirmed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	b.awaiting(t, 3, "kakao", "5 seconds")
+	c := config("r")
+	c.Receipts = relay.ReceiptConfig{Interval: time.Hour, Limit: time.Second}
+	run := b.start(t, c, []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT bool_and(next_attempt_at > now() + interval '30 minutes') FROM belfry.messages`)
+	run.end(t)
+	require.Equal(t, map[string]int{"PROCESSING": 3}, b.statuses(t))
+	b.exec(t, `UPDATE belfry.attempts SET at = now() - interval '3 hours'`)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now()`)
+	c.Name = "r2"
+	b.start(t, c, []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE status = 'SENT'`)
+}
+
+// Where transactions are serializable by default, those that must be tried again are no
+// cause for a warning.
+func TestRelay_SerializationFailuresFillTheLog(t *testing.T) {
+	t.Parallel()
+	for code, quiet := range map[string]bool{"40001": true, "57P01": false} {
+		b := setup(t, 1)
+		var out bytes.Buffer
+		var hits atomic.Int64
+		log := zerolog.New(zerolog.SyncWriter(&out)).Level(zerolog.WarnLevel)
+		run := b.start(t, config("r"), nil, relay.WithLogger(log), relay.WithFailpoint(func(_ context.Context, point string) error {
+			if point != relay.PointClaim && point != relay.PointUpkeep {
+				return nil
+			}
+			hits.Add(1)
+			return &pgconn.PgError{Code: code}
+		}))
+		require.Eventually(t, func() bool { return hits.Load() > 8 }, patience, time.Millisecond)
+		run.end(t)
+		require.Equal(t, quiet, out.Len() == 0, out.String())
+	}
+}
