@@ -97,8 +97,11 @@ func startFake(t *testing.T, args ...string) (*process, string) {
 	args = append([]string{"fake", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--smtp", "127.0.0.1:0", "--keys", filepath.Join(t.TempDir(), "keys")}, args...)
 	p := start(t, nil, args...)
 	p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
-	url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`).FindString(p.stdout.String() + p.stderr.String())
-	require.NotEmpty(t, url)
+	address, url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`), ""
+	require.Eventually(t, func() bool { // the two streams arrive by themselves
+		url = address.FindString(p.stdout.String() + p.stderr.String())
+		return url != ""
+	}, patience, 5*time.Millisecond)
 	return p, url
 }
 
