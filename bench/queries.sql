@@ -58,4 +58,4 @@ INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items);
 
 -- name: ActivityInsert :exec
 -- Its message.
-INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your order is on its way', 'Thank you, {{attributes.name | default "friend"}}');
+INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your order is on its way', 'Thank you');

@@ -111,13 +111,17 @@ DECLARE
     variant jsonb;
     key     text;
 BEGIN
-    problem := belfry.template_problem(title);
-    IF problem IS NOT NULL THEN
-        PERFORM belfry.reject(tab, 'title', problem);
+    IF position('{{' IN title) > 0 THEN -- the parser costs a tenth of a millisecond
+        problem := belfry.template_problem(title);
+        IF problem IS NOT NULL THEN
+            PERFORM belfry.reject(tab, 'title', problem);
+        END IF;
     END IF;
-    problem := belfry.template_problem(body);
-    IF problem IS NOT NULL THEN
-        PERFORM belfry.reject(tab, 'body', problem);
+    IF position('{{' IN body) > 0 THEN
+        problem := belfry.template_problem(body);
+        IF problem IS NOT NULL THEN
+            PERFORM belfry.reject(tab, 'body', problem);
+        END IF;
     END IF;
     IF variants = '{}' THEN
         RETURN;
