@@ -77,8 +77,10 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			{"Standings", segment.page, window(standing)},
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
 			{"Recipients", recipients, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
-			{"OptOuts", queries.SQL("OptOuts"), pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
-			{"InvalidAddresses", queries.SQL("InvalidAddresses"), pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
+			{"OptOuts", queries.SQL("OptOuts"), ofChannels([]int64{1, 2, 3, 500, 20000})},
+			{"OptOutsDense", queries.SQL("OptOuts"), ofChannels([]int64{1, 2, 3})},
+			{"InvalidAddresses", queries.SQL("InvalidAddresses"), ofChannels([]int64{1, 2, 3, 500, 20000})},
+			{"InvalidAddressesDense", queries.SQL("InvalidAddresses"), ofChannels([]int64{1, 2, 3})},
 			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
 		} {
 			plan := b.explain(t, statement.sql, statement.args)

@@ -1,8 +1,10 @@
 package channels
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,15 +34,48 @@ type InvalidAddress struct {
 	SHA256    []byte `json:"sha256" db:"sha256"`
 }
 
+// ofChannels are the arguments of a statement about channels, whose ids are close
+// together when they are a batch of a job's.
+func ofChannels(ids []int64) pgx.StrictNamedArgs {
+	args := pgx.StrictNamedArgs{"ids": ids, "dense": false, "low": int64(0), "high": int64(0)}
+	if len(ids) > 0 {
+		low, high := slices.Min(ids), slices.Max(ids)
+		args["low"], args["high"] = low, high
+		args["dense"] = uint64(high)-uint64(low) < uint64(denseSpan*len(ids)) //nolint:gosec // wraps as it should
+	}
+	return args
+}
+
+// among returns those of list that belong to one of the channels.
+func among[T any](list []T, ids []int64, channel func(T) int64) []T {
+	if len(list) == 0 {
+		return list
+	}
+	asked := make(map[int64]bool, len(ids))
+	for _, id := range ids {
+		asked[id] = true
+	}
+	return slices.DeleteFunc(list, func(one T) bool { return !asked[channel(one)] })
+}
+
+// denseSpan is how many keys, for each id that is asked for, may lie between the lowest
+// and the highest for one range to cost less than a descent for each.
+const denseSpan = 8
+
 // OptOuts reads the opt-outs of the channels, by channel, category and medium. It does
 // not ask whether the channels exist.
 func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
-	return readOptOuts(ctx, q, "read opt-outs", queries.SQL("OptOuts"), pgx.StrictNamedArgs{"ids": ids})
+	list, err := readOptOuts(ctx, q, "read opt-outs", queries.SQL("OptOuts"), ofChannels(ids))
+	list = among(list, ids, func(o OptOut) int64 { return o.ChannelID })
+	slices.SortFunc(list, func(a, b OptOut) int {
+		return cmp.Or(cmp.Compare(a.ChannelID, b.ChannelID), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Medium, b.Medium))
+	})
+	return list, err
 }
 
 // InvalidAddresses reads the addresses of the channels that are not to be used again.
 func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAddress, error) {
-	rows, err := q.Query(ctx, queries.SQL("InvalidAddresses"), pgx.StrictNamedArgs{"ids": ids})
+	rows, err := q.Query(ctx, queries.SQL("InvalidAddresses"), ofChannels(ids))
 	if err != nil {
 		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
 	}
@@ -48,7 +83,7 @@ func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAdd
 	if err != nil {
 		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
 	}
-	return list, nil
+	return among(list, ids, func(i InvalidAddress) int64 { return i.ChannelID }), nil
 }
 
 // OptOutChannel records an opt-out and returns it. An empty Category or Medium is Any;

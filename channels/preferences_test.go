@@ -30,7 +30,10 @@ func TestOptOuts_AreTheChannels(t *testing.T) {
 
 	list, err := OptOuts(b.ctx, b.pool, []int64{7, 9})
 	require.NoError(t, err)
-	require.Equal(t, []OptOut{all, first}, list)
+	require.Equal(t, []OptOut{all, first}, list, "8 lies between")
+	list, err = OptOuts(b.ctx, b.pool, []int64{9000, 8, 7})
+	require.NoError(t, err)
+	require.Equal(t, []OptOut{all, first, other}, list, "far apart")
 	removed, err := OptInChannel(b.ctx, b.pool, 7, "", "")
 	require.NoError(t, err)
 	require.Equal(t, []OptOut{all}, removed)
@@ -77,9 +80,15 @@ func TestInvalidAddresses_AreTheChannels(t *testing.T) {
 	b := setup(t)
 	hash := strings.Repeat("\x07", 32)
 	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) VALUES (7, 'push', $1), (7, 'sms', $1), (8, 'push', $1)`, []byte(hash))
-	list, err := InvalidAddresses(b.ctx, b.pool, []int64{7})
+	want := []InvalidAddress{{7, "push", []byte(hash)}, {7, "sms", []byte(hash)}}
+	for _, ids := range [][]int64{{7}, {7, 9}, {9000, 7}} { // one range, with 8 between, and one by one
+		list, err := InvalidAddresses(b.ctx, b.pool, ids)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, list)
+	}
+	list, err := InvalidAddresses(b.ctx, b.pool, nil)
 	require.NoError(t, err)
-	require.ElementsMatch(t, []InvalidAddress{{7, "push", []byte(hash)}, {7, "sms", []byte(hash)}}, list)
+	require.Empty(t, list)
 }
 
 // An operator's change of a category is recorded with what differs, before and after.

@@ -441,7 +441,7 @@ FROM (
 -- name: Recipients :many
 -- Those of @ids that exist, with what sending needs. The LIMIT keeps the planner to one
 -- index look-up per id, whatever it believes about the relation's size.
-SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes, m.addresses
+SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
     SELECT c.id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
@@ -452,21 +452,30 @@ CROSS JOIN LATERAL (
 ) m;
 
 -- name: OptOuts :many
--- The opt-outs of channels (opt_outs_pkey, one descent a channel; the OFFSET keeps the
--- planner to that).
+-- The opt-outs of channels. @dense: ids that lie close together, from @low to @high, are
+-- one range of opt_outs_pkey, with whatever lies between them; otherwise it is one descent
+-- a channel, and the OFFSET keeps the planner to that.
+SELECT r.channel_id, r.category, r.medium, r.reason, r.opted_out_at
+FROM belfry.opt_outs r
+WHERE @dense::boolean AND r.channel_id BETWEEN @low::bigint AND @high::bigint
+UNION ALL
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
     SELECT p.channel_id, p.category, p.medium, p.reason, p.opted_out_at
     FROM belfry.opt_outs p
     WHERE p.channel_id = k.id
-    ORDER BY p.channel_id, p.category, p.medium
     OFFSET 0
-) o;
+) o
+WHERE NOT @dense::boolean;
 
 -- name: InvalidAddresses :many
--- The addresses of channels that are not to be used again (invalid_addresses_pkey, one
--- descent a channel; the OFFSET keeps the planner to that).
+-- The addresses of channels that are not to be used again (invalid_addresses_pkey), as
+-- OptOuts.
+SELECT r.channel_id, r.medium, r.sha256
+FROM belfry.invalid_addresses r
+WHERE @dense::boolean AND r.channel_id BETWEEN @low::bigint AND @high::bigint
+UNION ALL
 SELECT i.channel_id, i.medium, i.sha256
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
@@ -474,7 +483,8 @@ CROSS JOIN LATERAL (
     FROM belfry.invalid_addresses p
     WHERE p.channel_id = k.id
     OFFSET 0
-) i;
+) i
+WHERE NOT @dense::boolean;
 
 -- name: OptOutRecord :many
 -- Records an opt-out and returns it, or the one that was there. No row: it was removed

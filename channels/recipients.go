@@ -39,15 +39,16 @@ func (s *Store) Recipients(ctx context.Context, q Querier, ids []int64) ([]Recip
 		return nil, s.wrap("read recipients", err)
 	}
 	var (
-		r                                    Recipient
+		id                                   int64
 		active                               *bool
 		external, platform, locale, timeZone *string
+		attributes, addresses                *string // json.RawMessage would be parsed only to be copied
 	)
 	list := make([]Recipient, 0, len(ids))
-	_, err = pgx.ForEachRow(rows, []any{&r.ID, &active, &external, &platform, &locale, &timeZone, &r.Attributes, &r.Addresses}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
 		list = append(list, Recipient{
-			ID: r.ID, ExternalID: text(external), Platform: text(platform), Active: active != nil && *active,
-			Locale: text(locale), TimeZone: text(timeZone), Attributes: object(r.Attributes), Addresses: object(r.Addresses),
+			ID: id, ExternalID: text(external), Platform: text(platform), Active: active != nil && *active,
+			Locale: text(locale), TimeZone: text(timeZone), Attributes: objectText(attributes), Addresses: objectText(addresses),
 		})
 		return nil
 	})
@@ -55,4 +56,12 @@ func (s *Store) Recipients(ctx context.Context, q Querier, ids []int64) ([]Recip
 		return nil, s.wrap("read recipients", err)
 	}
 	return list, nil
+}
+
+// objectText is the JSON of an object; of none it is an empty one.
+func objectText(s *string) json.RawMessage {
+	if s == nil || *s == "" {
+		return json.RawMessage("{}")
+	}
+	return json.RawMessage(*s)
 }
