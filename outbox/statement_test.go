@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Statement is a statement of queries.sql, for tests that EXPLAIN it.
+// Statement is a statement of the package's, for tests that EXPLAIN it.
 func Statement(name string) string { return queries.Get(name).SQL }
 
 // DeliveriesUntil is Deliveries with a limit of the test's.

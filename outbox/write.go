@@ -2,7 +2,7 @@ package outbox
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,10 +11,10 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-//go:embed queries.sql
-var queriesSQL string
+//go:embed *.sql
+var sqlFiles embed.FS
 
-var queries = sqlfile.MustParse(queriesSQL)
+var queries = sqlfile.MustLoad(sqlFiles)
 
 // Inbox writes one notification per channel. It is safe for concurrent use.
 type Inbox struct{}

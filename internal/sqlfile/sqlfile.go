@@ -29,6 +29,14 @@
 //
 //	rows, err := tx.Query(ctx, queries.SQL("JobFinish"), pgx.StrictNamedArgs{…})
 //
+// A package with more statements than one file should hold has several, by concept,
+// which are one set of names:
+//
+//	//go:embed *.sql
+//	var files embed.FS
+//
+//	var queries = sqlfile.MustLoad(files)
+//
 // CheckUse, called from one test of the package, proves that every name used
 // exists, that every statement is used, and that no other SQL is hidden in the
 // Go files.
@@ -60,8 +68,10 @@ const (
 
 // Query is one annotated statement.
 type Query struct {
-	// Name is unique in its file.
+	// Name is unique in its package's files.
 	Name string
+	// File is the one that it stands in.
+	File string
 	// Mode says what the caller reads.
 	Mode Mode
 	// Doc is the comment under the header, without the comment marks.
@@ -70,8 +80,8 @@ type Query struct {
 	SQL string
 }
 
-// Queries is a parsed file. It is not to be changed after Parse, and is then
-// safe for concurrent use.
+// Queries are the statements of one package. They are not to be changed after Parse, and
+// are then safe for concurrent use.
 type Queries map[string]Query
 
 // ErrSyntax marks a file that does not follow the format of the package comment.
@@ -84,21 +94,12 @@ var (
 	headerLike = regexp.MustCompile(`(?i)^\s*--+\s*name\s*:`)
 )
 
-// Parse reads an annotated file. The name of the file appears in errors only.
-// Errors are ErrSyntax, joined, each with its line.
+// Parse reads an annotated file of that name. Errors are ErrSyntax, joined, each
+// with its line.
 func Parse(name, text string) (Queries, error) {
-	p := scanner{file: name, queries: make(Queries)}
-	for i, line := range strings.Split(text, "\n") {
-		p.line(i+1, strings.TrimRight(line, " \t\r"))
-	}
-	p.finish()
-	if len(p.queries) == 0 && len(p.problems) == 0 {
-		p.problem(1, "no statement")
-	}
-	if err := errors.Join(p.problems...); err != nil {
-		return nil, err
-	}
-	return p.queries, nil
+	p := scanner{queries: make(Queries)}
+	p.read(name, text)
+	return p.result()
 }
 
 // MustParse is Parse for an embedded queries.sql; it panics on an error.
@@ -106,14 +107,28 @@ func MustParse(text string) Queries {
 	return must(Parse("queries.sql", text))
 }
 
-// MustLoad is Parse for a file of an embedded file system; it panics on an
-// error.
-func MustLoad(fsys fs.FS, path string) Queries {
-	text, err := fs.ReadFile(fsys, path)
-	if err != nil {
-		panic(fmt.Errorf("sqlfile: %w", err))
+// MustLoad is Parse for every .sql file at the root of an embedded file system; it
+// panics on an error.
+func MustLoad(fsys fs.FS) Queries { return must(load(fsys)) }
+
+// load parses every .sql file at the root of a file system.
+func load(fsys fs.FS) (Queries, error) {
+	names, err := fs.Glob(fsys, "*.sql")
+	if err == nil && len(names) == 0 {
+		err = fs.ErrNotExist
 	}
-	return must(Parse(path, string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("sqlfile: open *.sql: %w", err)
+	}
+	p := scanner{queries: make(Queries)}
+	for _, name := range names {
+		text, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return nil, fmt.Errorf("sqlfile: %w", err)
+		}
+		p.read(name, string(text))
+	}
+	return p.result()
 }
 
 func must(q Queries, err error) Queries {
@@ -152,10 +167,31 @@ type scanner struct {
 	body    []string
 }
 
+// read adds the statements of one file.
+func (p *scanner) read(name, text string) {
+	p.file = name
+	known, faults := len(p.queries), len(p.problems)
+	for i, line := range strings.Split(text, "\n") {
+		p.line(i+1, strings.TrimRight(line, " \t\r"))
+	}
+	p.finish()
+	if len(p.queries) == known && len(p.problems) == faults {
+		p.problem(1, "no statement")
+	}
+}
+
+// result returns the statements of all files, or what is wrong with them.
+func (p *scanner) result() (Queries, error) {
+	if err := errors.Join(p.problems...); err != nil {
+		return nil, err
+	}
+	return p.queries, nil
+}
+
 func (p *scanner) line(n int, line string) {
 	if m := headerLine.FindStringSubmatch(line); m != nil {
 		p.finish()
-		p.current = Query{Name: m[1], Mode: Mode(m[2])}
+		p.current = Query{Name: m[1], File: p.file, Mode: Mode(m[2])}
 		p.header = n
 		return
 	}

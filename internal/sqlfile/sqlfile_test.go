@@ -51,15 +51,16 @@ func TestParse_ReadsEachPart(t *testing.T) {
 	want := sqlfile.Queries{
 		"JobClaim": {
 			Name: "JobClaim",
+			File: "queries.sql",
 			Mode: sqlfile.One,
 			Doc:  "Claims a due job.\n  @lane  the lane\nNo row: none is due.",
 			SQL: "UPDATE belfry.jobs\nSET status = 'RUNNING' -- the edge PENDING to RUNNING\n-- inside a statement\n\n" +
 				"WHERE lane = @lane\nRETURNING id",
 		},
-		"JobList":  {Name: "JobList", Mode: sqlfile.Many, Doc: "Lists jobs.", SQL: "SELECT id FROM belfry.jobs"},
-		"JobTouch": {Name: "JobTouch", Mode: sqlfile.Exec, Doc: "Renews the heartbeat.", SQL: "UPDATE belfry.jobs SET heartbeat_at = now()"},
+		"JobList":  {Name: "JobList", File: "queries.sql", Mode: sqlfile.Many, Doc: "Lists jobs.", SQL: "SELECT id FROM belfry.jobs"},
+		"JobTouch": {Name: "JobTouch", File: "queries.sql", Mode: sqlfile.Exec, Doc: "Renews the heartbeat.", SQL: "UPDATE belfry.jobs SET heartbeat_at = now()"},
 		"SessionSetup": {
-			Name: "SessionSetup", Mode: sqlfile.Script, Doc: "Prepares a session.",
+			Name: "SessionSetup", File: "queries.sql", Mode: sqlfile.Script, Doc: "Prepares a session.",
 			SQL: "SET LOCAL lock_timeout = '1s';\nSET LOCAL work_mem = '8MB';",
 		},
 	}
@@ -128,15 +129,20 @@ func TestQueries_AnswerByName(t *testing.T) {
 	require.PanicsWithValue(t, `sqlfile: no statement is named ""`, func() { q.Get("") })
 }
 
-func TestMustLoad_ReadsAFileOfAFileSystem(t *testing.T) {
+func TestMustLoad_ReadsTheFilesOfAFileSystem(t *testing.T) {
 	t.Parallel()
-	files := fstest.MapFS{
-		"sql/good.sql": {Data: []byte(good)},
-		"sql/bad.sql":  {Data: []byte("-- name: A :one\n-- doc\n")},
-	}
-	require.Equal(t, sqlfile.MustParse(good), sqlfile.MustLoad(files, "sql/good.sql"))
-	require.PanicsWithError(t, "sqlfile: malformed file: sql/bad.sql:1: A has no statement", func() { sqlfile.MustLoad(files, "sql/bad.sql") })
-	require.PanicsWithError(t, "sqlfile: open sql/none.sql: file does not exist", func() { sqlfile.MustLoad(files, "sql/none.sql") })
+	const lane = "-- name: LaneList :many\n-- Lists.\nSELECT 3;\n"
+	all := sqlfile.MustLoad(fstest.MapFS{
+		"queries.sql": {Data: []byte(good)}, "lane.sql": {Data: []byte(lane)},
+		"README.md": {Data: []byte("no SQL")}, "old/lane.sql": {Data: []byte(lane)},
+	})
+	want := sqlfile.MustParse(good)
+	want["LaneList"] = sqlfile.Query{Name: "LaneList", File: "lane.sql", Mode: sqlfile.Many, Doc: "Lists.", SQL: "SELECT 3"}
+	require.Equal(t, want, all)
+	require.PanicsWithError(t, "sqlfile: malformed file: b.sql:1: LaneList is defined twice\nsqlfile: malformed file: c.sql:1: no statement", func() {
+		sqlfile.MustLoad(fstest.MapFS{"a.sql": {Data: []byte(lane)}, "b.sql": {Data: []byte(lane)}, "c.sql": {}})
+	})
+	require.PanicsWithError(t, "sqlfile: open *.sql: file does not exist", func() { sqlfile.MustLoad(fstest.MapFS{}) })
 	require.PanicsWithError(t, "sqlfile: malformed file: queries.sql:1: no statement", func() { sqlfile.MustParse("") })
 }
 

@@ -22,7 +22,7 @@ type Reporter interface {
 }
 
 // CheckUse fails the test unless the Go files of the directory and its
-// queries.sql agree:
+// .sql files agree:
 //
 //   - every name given to SQL or Get of a package variable made by MustParse,
 //     MustLoad or Parse is a literal, and a statement of that name exists. It
@@ -32,6 +32,7 @@ type Reporter interface {
 //     a literal or parameter, so the name has to be the function's alone in the
 //     package;
 //   - every statement is named by a Go file that is not a test;
+//   - where there are several .sql files, such a variable is made by MustLoad;
 //   - such a variable is used in no other way, which could not be checked;
 //   - no string literal outside tests begins like a statement, that is with
 //     SELECT, INSERT, UPDATE, DELETE, WITH or COPY and white space. A literal
@@ -68,12 +69,7 @@ type checker struct {
 }
 
 func checkUse(directory string) ([]string, error) {
-	sqlPath := filepath.Join(directory, "queries.sql")
-	text, err := os.ReadFile(sqlPath)
-	if err != nil {
-		return nil, err
-	}
-	queries, err := Parse("queries.sql", string(text))
+	queries, err := load(os.DirFS(directory))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +88,7 @@ func checkUse(directory string) ([]string, error) {
 		c.findVariables(f)
 	}
 	if len(c.variables) == 0 {
-		c.problems = append(c.problems, "queries.sql: no package variable is made from it with sqlfile.MustParse, MustLoad or Parse")
+		c.problems = append(c.problems, "no package variable is made with sqlfile.MustParse, MustLoad or Parse")
 	}
 	for c.findAccessors(files) { // until a round finds no function that calls those of the last
 	}
@@ -105,7 +101,7 @@ func checkUse(directory string) ([]string, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(queries)) {
 		if !c.used[name] {
-			c.problems = append(c.problems, fmt.Sprintf("queries.sql: statement %s is used by no Go file outside tests", name))
+			c.problems = append(c.problems, fmt.Sprintf("%s: statement %s is used by no Go file outside tests", queries[name].File, name))
 		}
 	}
 	return c.problems, nil
@@ -137,25 +133,46 @@ func (c *checker) findVariables(f *ast.File) {
 		}
 		for _, s := range decl.Specs {
 			spec, ok := s.(*ast.ValueSpec)
-			if !ok || len(spec.Values) != 1 || !isConstructor(spec.Values[0]) {
+			if !ok || len(spec.Values) != 1 {
+				continue
+			}
+			made := constructor(spec.Values[0])
+			if made == "" {
 				continue
 			}
 			c.variables[spec.Names[0].Name] = true
+			if made != "MustLoad" && c.several() {
+				c.problem(spec, "%s is made from one of several .sql files: make it with sqlfile.MustLoad", spec.Names[0].Name)
+			}
 		}
 	}
 }
 
-func isConstructor(e ast.Expr) bool {
+// several reports whether the statements stand in more than one file.
+func (c *checker) several() bool {
+	files := make(map[string]bool)
+	for _, q := range c.queries {
+		files[q.File] = true
+	}
+	return len(files) > 1
+}
+
+// constructor returns which of this package's constructors an expression calls, "" when
+// none.
+func constructor(e ast.Expr) string {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
-		return false
+		return ""
 	}
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
-		return false
+		return ""
 	}
 	pkg, ok := function.X.(*ast.Ident)
-	return ok && pkg.Name == "sqlfile" && slices.Contains([]string{"MustParse", "MustLoad", "Parse"}, function.Sel.Name)
+	if !ok || pkg.Name != "sqlfile" || !slices.Contains([]string{"MustParse", "MustLoad", "Parse"}, function.Sel.Name) {
+		return ""
+	}
+	return function.Sel.Name
 }
 
 // findAccessors notes the functions that pass a parameter of theirs on as a
@@ -283,7 +300,7 @@ func (c *checker) checkName(argument ast.Expr, isTest bool) {
 		return
 	}
 	if _, ok := c.queries[name]; !ok {
-		c.problem(argument, "no statement in queries.sql is named %q", name)
+		c.problem(argument, "no statement is named %q", name)
 	}
 	if !isTest {
 		c.used[name] = true

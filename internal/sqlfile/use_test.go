@@ -63,11 +63,11 @@ var uses = map[string]struct {
 	"nothing wrong": {},
 	"a missing statement": {
 		files: map[string]string{"more.go": "package job\n\nvar x = queries.SQL(\"JobLost\")\n"},
-		want:  []string{`more.go:3: no statement in queries.sql is named "JobLost"`},
+		want:  []string{`more.go:3: no statement is named "JobLost"`},
 	},
 	"a missing statement in a test": {
 		files: map[string]string{"more_test.go": "package job\n\nvar x = queries.Get(\"JobLost\")\n"},
-		want:  []string{`more_test.go:3: no statement in queries.sql is named "JobLost"`},
+		want:  []string{`more_test.go:3: no statement is named "JobLost"`},
 	},
 	"an unused statement": {
 		files: map[string]string{"queries.sql": fixtureSQL + "-- name: JobOld :one\n-- Old.\nSELECT 3;\n"},
@@ -108,7 +108,7 @@ var x = list("JobList")
 func computed(s string) string { return list(s + "x") }
 `},
 		want: []string{
-			`use.go:5: no statement in queries.sql is named "JobLost"`,
+			`use.go:5: no statement is named "JobLost"`,
 			"use.go:13: the name of the statement is neither a string literal nor a parameter of the function",
 		},
 	},
@@ -160,15 +160,30 @@ var p = page{queries: 1}
 			"embed.go":    "", "use.go": "package job\n\nfunc f() { queries := sqlfile.MustParse(\"\"); _ = queries.SQL(\"JobClaim\") }\n",
 		},
 		want: []string{
-			"queries.sql: no package variable is made from it with sqlfile.MustParse, MustLoad or Parse",
+			"no package variable is made with sqlfile.MustParse, MustLoad or Parse",
 			"queries.sql: statement JobClaim is used by no Go file outside tests",
 		},
 	},
 	"another name and constructor": {
 		files: map[string]string{
-			"embed.go": "package job\n\nvar statements = sqlfile.MustLoad(files, \"queries.sql\")\n",
+			"embed.go": "package job\n\nvar statements = sqlfile.MustLoad(files)\n",
 			"use.go":   "package job\n\nvar a, b = statements.SQL(\"JobClaim\"), statements.SQL(`JobList`)\n",
 		},
+	},
+	"several files": {
+		files: map[string]string{
+			"lane.sql": "-- name: LaneList :many\n-- Lists.\nSELECT 3;\n\n-- name: LaneOld :many\n-- Old.\nSELECT 4;\n",
+			"embed.go": "package job\n\nvar queries = sqlfile.MustLoad(files)\n",
+			"more.go":  "package job\n\nvar x = queries.SQL(\"LaneList\")\n",
+		},
+		want: []string{"lane.sql: statement LaneOld is used by no Go file outside tests"},
+	},
+	"several files of which one is parsed": {
+		files: map[string]string{
+			"lane.sql": "-- name: LaneList :many\n-- Lists.\nSELECT 3;\n",
+			"more.go":  "package job\n\nvar x = queries.SQL(\"LaneList\")\n",
+		},
+		want: []string{"embed.go:12: queries is made from one of several .sql files: make it with sqlfile.MustLoad"},
 	},
 	"a malformed file": {
 		files: map[string]string{"queries.sql": "-- name: JobClaim :one\nSELECT 1"},
@@ -177,7 +192,7 @@ var p = page{queries: 1}
 	},
 	"no file": {
 		files: map[string]string{"queries.sql": ""},
-		want:  []string{"checking the use of SQL in DIR: open DIR/queries.sql: no such file or directory"},
+		want:  []string{"checking the use of SQL in DIR: sqlfile: open *.sql: file does not exist"},
 	},
 }
 

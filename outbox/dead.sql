@@ -1,0 +1,154 @@
+-- Dead letters: operators' acts on messages that gave up.
+
+-- name: DeadList :many
+-- A page of dead letters, highest keys first: of the @keys below (@before_job_id,
+-- @before_channel_id) and above (@low_job_id, @low_channel_id) those that match
+-- (messages_dead_idx). A NULL filter matches everything. Every row begins with the
+-- lowest key looked at; where none matched there is one row, its rest NULL. No row:
+-- there is nothing left.
+WITH looked AS MATERIALIZED (
+    SELECT m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.status = 'DEAD'
+       AND (m.job_id, m.channel_id) < (@before_job_id::bigint, @before_channel_id::bigint)
+       AND (m.job_id, m.channel_id) > (@low_job_id::bigint, @low_channel_id::bigint)
+     ORDER BY m.job_id DESC, m.channel_id DESC
+     LIMIT @keys
+), matched AS MATERIALIZED (
+    SELECT d.*
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.step, v.medium, v.reason, v.attempts, v.crashes, v.error, v.dead_at, v.held, v.kept
+                           FROM belfry.dead_letters v
+                          WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+     WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
+       AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+)
+SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.medium, d.reason, d.attempts, d.crashes, d.error, d.dead_at, d.held, coalesce(d.kept, '')
+  FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id, l.channel_id LIMIT 1) e
+  LEFT JOIN matched d ON true
+ ORDER BY d.job_id DESC, d.channel_id DESC
+ LIMIT @limit;
+
+-- name: DeadStep :many
+-- One step through the dead letters: of the @keys after (@after_job_id,
+-- @after_channel_id), up to and including (@high_job_id, @high_channel_id), those that
+-- match, in key order (messages_dead_idx). Filters as in DeadList. Every row begins
+-- with the highest key looked at; where none matched there is one row, its rest NULL.
+-- No row: there is nothing left.
+WITH looked AS MATERIALIZED (
+    SELECT m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.status = 'DEAD'
+       AND (m.job_id, m.channel_id) > (@after_job_id::bigint, @after_channel_id::bigint)
+       AND (m.job_id, m.channel_id) <= (@high_job_id::bigint, @high_channel_id::bigint)
+     ORDER BY m.job_id, m.channel_id
+     LIMIT @keys
+), matched AS MATERIALIZED (
+    SELECT d.*
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.medium, v.reason, v.dead_at, v.held, v.kept
+                           FROM belfry.dead_letters v
+                          WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
+     WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
+       AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+)
+SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.held, coalesce(d.kept, ''),
+       (SELECT j.recalled_at FROM belfry.jobs j WHERE j.id = d.job_id)
+  FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id DESC, l.channel_id DESC LIMIT 1) e
+  LEFT JOIN matched d ON true
+ ORDER BY d.job_id, d.channel_id;
+
+-- name: DeadRedrive :many
+-- Returns dead letters to the queue: those of @job_ids and @channel_ids, which are in
+-- the order of their keys, that are still DEAD become PENDING and due now
+-- (messages_pkey), at the step they died at with @same_step, else at the first.
+-- Returns the keys of those it changed.
+WITH locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
+                            FOR UPDATE) k
+)
+UPDATE belfry.messages m
+   SET status = 'PENDING', reason = 'redriven', step = CASE WHEN @same_step::boolean THEN m.step ELSE 0 END,
+       attempts = 0, crashes = 0, lease_id = NULL, receipt = NULL, next_attempt_at = statement_timestamp()
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
+RETURNING m.job_id, m.channel_id;
+
+-- name: DeadDiscard :many
+-- Discards dead letters: as DeadRedrive, but they become CANCELLED.
+WITH locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) c (job_id, channel_id)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id AND m.status = 'DEAD'
+                            FOR UPDATE) k
+)
+UPDATE belfry.messages m
+   SET status = 'CANCELLED', reason = 'discarded'
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
+RETURNING m.job_id, m.channel_id;
+
+-- name: DeadUndeliver :exec
+-- Says that jobs have messages to send again, as the last thing about them in the step
+-- of a redrive: their rows are locked in id order, and always written, so that a relay
+-- that is just about to call one delivered looks again. Fewer rows than @ids: one was
+-- recalled, or is deleted by retention, since the step looked; take the step again.
+WITH locked AS MATERIALIZED (
+    SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (@ids::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
+)
+UPDATE belfry.jobs j
+   SET delivered_at = NULL
+  FROM locked l
+  JOIN unnest(@ids::bigint[], @recalls::timestamptz[]) s (id, recalled_at) ON s.id = l.id
+ WHERE j.id = l.id AND j.retention_at IS NULL AND j.recalled_at IS NOT DISTINCT FROM s.recalled_at;
+
+-- name: DeadRecord :one
+-- The event of a redrive or a discard, in the transaction of the first step that
+-- changes something. @name is the one job that the filter names, or ''.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+VALUES ('dead_letter', @name, @kind, coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'filter', @filter::jsonb, 'before', @before::jsonb, 'after', @after::jsonb))
+RETURNING id;
+
+-- name: DeadRecordMore :exec
+-- Adds a later step of the same act to its event, in the step's transaction. Zero
+-- rows: retention has deleted the event, begin another.
+UPDATE belfry.events e
+   SET detail = e.detail || jsonb_build_object('before', @before::jsonb, 'after', @after::jsonb)
+ WHERE e.id = @id;
+
+-- name: MessageShow :one
+-- One message in whatever status, with what its job or activity says of it
+-- (messages_pkey). No row: no such message.
+SELECT m.job_id, m.channel_id, m.status, m.step, coalesce(j.route, t.route, '{}') AS route,
+       coalesce(j.category, t.category, '') AS category, coalesce(j.title, t.title, '') AS title,
+       m.attempts, m.crashes, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, coalesce(m.receipt, '') AS receipt,
+       m.next_attempt_at, m.sent_at, m.recalled_at, d.dead_at,
+       coalesce(j.status = 'ABORTED', false) AND m.status IN ('PENDING', 'QUEUED', 'DEAD') AS held, coalesce(d.kept, '') AS kept
+  FROM belfry.messages m
+  LEFT JOIN belfry.jobs j ON j.id = m.job_id
+  LEFT JOIN belfry.activities t ON t.id = m.job_id
+  LEFT JOIN LATERAL (SELECT v.dead_at, v.kept FROM belfry.dead_letters v
+                      WHERE v.job_id = @job_id AND v.channel_id = @channel_id LIMIT 1) d ON true
+ WHERE m.job_id = @job_id AND m.channel_id = @channel_id;
+
+-- name: AttemptList :many
+-- The newest @limit entries of a message's record, oldest first (attempts_message_idx).
+SELECT k.step, k.attempt, k.medium, k.sender, k.outcome, k.reason, k.code, k.error, k.at
+  FROM (SELECT a.id, a.step, a.attempt, a.medium, a.sender, a.outcome, a.reason, a.code, a.error, a.at
+          FROM belfry.attempts a
+         WHERE a.job_id = @job_id AND a.channel_id = @channel_id
+         ORDER BY a.id DESC
+         LIMIT @limit) k
+ ORDER BY k.id;
+
+-- name: DeadSubjectExists :one
+-- Whether a filter's job or activity and its medium exist, and the media there are. A
+-- NULL filter exists.
+SELECT @job_id::bigint IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id) OR EXISTS (SELECT FROM belfry.activities t WHERE t.id = @job_id),
+       @medium::text IS NULL OR EXISTS (SELECT FROM belfry.media k WHERE k.name = @medium),
+       (SELECT coalesce(string_agg(k.name, ', ' ORDER BY k.name), 'none') FROM belfry.media k);

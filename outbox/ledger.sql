@@ -1,0 +1,376 @@
+-- The ledger: claims, handovers, looks, settlements, receipts.
+
+-- name: LedgerBegin :exec
+-- Opens a transaction of the ledger that is sent in one piece: its deadline on the
+-- server; durability whatever the role's defaults, or with @durable false none of its
+-- own, which is for claims: a handover that is durable makes them so; times that a
+-- client without prepared statements can read, whatever the role's DateStyle; and no
+-- plan that reads or sorts more than it needs for a few keys, however old the
+-- statistics are.
+SELECT set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('lock_timeout', @timeout_ms::text, true),
+       set_config('datestyle', 'ISO', true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+       set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true),
+       set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true);
+
+-- name: CandidateList :many
+-- The jobs that may have messages to send, most urgent first (jobs_undelivered_idx).
+SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
+
+-- name: MessageClaim :many
+-- Takes up to @keys due messages of one job into @relay's hands, in the order of
+-- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
+-- @seconds. Locked ones are passed over. No row: nothing is due there, or the job is
+-- ABORTED or gone. The lease may name more keys than were taken: they count for nothing.
+-- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
+-- one that an index could serve would let a plan walk that index, dead entries and all.
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
+       AND m.next_attempt_at <= statement_timestamp()
+       AND (SELECT j.status <> 'ABORTED' FROM belfry.jobs j WHERE j.id = @job_id)
+     ORDER BY m.next_attempt_at, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), lease AS (
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+      FROM due d HAVING count(*) > 0
+    RETURNING id
+), claimed AS (
+    UPDATE belfry.messages m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+)
+SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+       CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            ELSE false END,
+       c.next_attempt_at
+  FROM claimed c
+ ORDER BY c.next_attempt_at, c.channel_id;
+
+-- name: ActivityClaim :many
+-- As MessageClaim, of the messages of all activities that are due at @since or later
+-- (messages_activity_idx).
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid, m.job_id, m.channel_id
+      FROM belfry.messages m
+     WHERE m.job_id < 0 AND m.status = 'PENDING'
+       AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), lease AS (
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(d.job_id), array_agg(d.channel_id)
+      FROM due d HAVING count(*) > 0
+    RETURNING id
+), claimed AS (
+    UPDATE belfry.messages m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+)
+SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
+       CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            ELSE false END,
+       c.next_attempt_at
+  FROM claimed c
+ ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
+
+-- name: HandoverRecord :exec
+-- Writes what is about to be handed to providers, and by which step of its route, one
+-- row per lease that lives. A lease that has expired gets none: the look that follows
+-- says so.
+INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps)
+SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step)
+  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[]) k(lease_id, job_id, channel_id, step)
+ WHERE k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))
+ GROUP BY k.lease_id;
+
+-- name: MessageLook :one
+-- The look right before the call: one verdict per key, in their order (messages_pkey,
+-- leases_pkey, jobs_pkey). @leases and @jobs are the different ones among the keys. It
+-- repeats the rule of the view sendable_messages, lease included.
+SELECT array_agg(v.verdict ORDER BY v.n)
+  FROM (SELECT k.n,
+               CASE WHEN m.job_id IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
+                             WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
+                    WHEN m.recalled_at IS NOT NULL THEN 'recalled'
+                    WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
+                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED')) THEN 'held'
+                    ELSE 'send' END AS verdict
+          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(lease_id, job_id, channel_id, n)
+          LEFT JOIN LATERAL (SELECT m.job_id, m.recalled_at FROM belfry.messages m
+                              WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                                AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL LIMIT 1) m ON true) v;
+
+-- name: MessagesSent :one
+-- Settles plain successes: PROCESSING → SENT, by their owner (messages_pkey). Returns
+-- the numbers of the keys that it changed. Of the others MessagesSettle says what became
+-- of them.
+WITH changed AS (
+    UPDATE belfry.messages m
+       SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, n)
+     WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+       AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
+    RETURNING k.n
+)
+SELECT coalesce(array_agg(c.n), '{}') FROM changed c;
+
+-- name: MessagesSettle :one
+-- Settles any outcomes of messages in PROCESSING: by their owner, or where lease_id is
+-- 0 by the receipt that is awaited (messages_pkey). What was recalled meanwhile
+-- becomes CANCELLED where it would be PENDING or DEAD. The records are appended to
+-- the attempts, and the addresses to the invalid ones, of those keys only that were
+-- changed. With @take the owner changes: its lease is taken from it. Returns the numbers
+-- of the keys and the status each has now: those changed, those that a call before had
+-- changed, and '' for those that somebody has just changed otherwise: try these again.
+-- Keys that are not returned have another owner.
+WITH looked AS MATERIALIZED (
+    SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.n,
+           m.tid, m.status AS was, m.receipt AS had
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @statuses::text[], @reasons::text[], @untouched::boolean[],
+                  @steps::smallint[], @attempts::smallint[], @crashed::smallint[], @waits::double precision[], @receipts::text[], @errors::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, status, reason, untouched, step, attempts, crashed, wait, receipt, error, n)
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.receipt FROM belfry.messages m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                            AND (m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL)
+                                 OR (k.lease_id = 0 OR k.status = 'PROCESSING') AND m.receipt = k.receipt) LIMIT 1) m
+), changed AS (
+    UPDATE belfry.messages m
+       SET status = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'CANCELLED' ELSE k.status END,
+           reason = CASE WHEN m.recalled_at IS NOT NULL AND k.status IN ('PENDING', 'DEAD') THEN 'recalled' WHEN k.untouched THEN m.reason ELSE nullif(k.reason, '') END,
+           step = CASE WHEN k.untouched THEN m.step ELSE k.step END,
+           attempts = CASE WHEN k.untouched THEN m.attempts ELSE k.attempts END,
+           crashes = m.crashes + k.crashed,
+           next_attempt_at = CASE WHEN k.untouched OR k.status IN ('SENT', 'CANCELLED') THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => k.wait) END,
+           lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
+           receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
+           sent_at = CASE WHEN k.status = 'SENT' THEN statement_timestamp() END,
+           last_error = CASE WHEN k.untouched THEN m.last_error ELSE nullif(k.error, '') END
+      FROM looked k
+     WHERE m.ctid = k.tid AND m.status = 'PROCESSING'
+       AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)
+    RETURNING k.n, m.job_id, m.channel_id, m.status
+), recorded AS (
+    INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, reason, code, error)
+    SELECT c.job_id, c.channel_id, r.step, r.attempt, r.medium, r.sender, r.outcome, r.reason, r.code, r.error
+      FROM unnest(@record_of::bigint[], @record_steps::smallint[], @record_attempts::smallint[], @record_media::text[], @record_senders::text[],
+                  @record_outcomes::text[], @record_reasons::text[], @record_codes::text[], @record_errors::text[])
+           WITH ORDINALITY r(n, step, attempt, medium, sender, outcome, reason, code, error, i)
+      JOIN changed c ON c.n = r.n
+     ORDER BY r.i
+), invalid AS (
+    INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256, sender, error, job_id)
+    SELECT c.channel_id, i.medium, i.sha256, i.sender, i.error, c.job_id
+      FROM unnest(@invalid_of::bigint[], @invalid_media::text[], @invalid_sha256::bytea[], @invalid_senders::text[], @invalid_errors::text[])
+           i(n, medium, sha256, sender, error)
+      JOIN changed c ON c.n = i.n
+     ORDER BY c.channel_id, i.medium, i.sha256
+        ON CONFLICT DO NOTHING
+)
+SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
+  FROM (SELECT c.n, c.status FROM changed c
+        UNION ALL
+        SELECT k.n, CASE WHEN k.was = 'PROCESSING' AND (k.had IS NULL OR k.lease_id = 0) THEN '' ELSE k.was END
+          FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
+
+-- name: LeasesEnd :exec
+-- Deletes those of @ids, with their handovers, of which nothing is left in PROCESSING
+-- (leases_pkey, messages_pkey, handovers_lease_idx). A lease that another session has
+-- locked stays, and goes when it expires.
+WITH gone AS (
+    DELETE FROM belfry.leases l
+     WHERE l.id = ANY (ARRAY(SELECT k.id FROM belfry.leases k WHERE k.id = ANY (@ids::bigint[]) ORDER BY k.id FOR UPDATE SKIP LOCKED))
+       AND NOT EXISTS (SELECT FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+                        CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                                             WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
+                                               AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x)
+    RETURNING l.id
+)
+DELETE FROM belfry.handovers h
+ WHERE h.lease_id = ANY (ARRAY(SELECT g.id FROM gone g));
+
+-- name: LeaseRenew :many
+-- Prolongs leases of @relay that have not expired (leases_pkey). Returns their ids.
+UPDATE belfry.leases l
+   SET expires_at = clock_timestamp() + make_interval(secs => @seconds)
+ WHERE l.id = ANY (@ids::bigint[]) AND l.relay = @relay AND l.expires_at > clock_timestamp()
+RETURNING l.id;
+
+-- name: LeasesExpired :many
+-- The leases that expired first (leases_expiry_idx).
+SELECT l.id, l.relay FROM belfry.leases l
+ WHERE l.expires_at <= clock_timestamp()
+ ORDER BY l.expires_at LIMIT @n;
+
+-- name: LeasesOrphaned :many
+-- Leases of @relay that are not among @known and were claimed longer than @seconds ago.
+SELECT l.id, l.relay FROM belfry.leases l
+ WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
+ ORDER BY l.claimed_at, l.id LIMIT @n;
+
+-- name: LeaseMessages :many
+-- What is PROCESSING under some leases, and whether it was handed to a provider
+-- (leases_pkey, handovers_lease_idx, messages_pkey). One that was is at the step that it
+-- was called by: those before were passed over, and their attempts do not count.
+WITH handed AS MATERIALIZED (
+    SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step
+      FROM belfry.handovers h
+     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps) u(job_id, channel_id, step)
+     WHERE h.lease_id = ANY (@ids::bigint[])
+     GROUP BY h.lease_id, u.job_id, u.channel_id
+)
+SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step > m.step THEN 0 ELSE m.attempts END, m.crashes, coalesce(m.reason, ''),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
+                     ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
+       h.lease_id IS NOT NULL
+  FROM belfry.leases l
+ CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) m
+  LEFT JOIN handed h ON h.lease_id = l.id AND h.job_id = m.job_id AND h.channel_id = m.channel_id
+ WHERE l.id = ANY (@ids::bigint[])
+ ORDER BY l.id, m.job_id, m.channel_id;
+
+-- name: LeaseExpire :exec
+-- Ends a living lease of @relay now, in a transaction of its own (leases_pkey): a look
+-- that comes later finds it expired, and what was handed over for an earlier one is
+-- seen by the recovery that follows.
+UPDATE belfry.leases l
+   SET expires_at = clock_timestamp()
+ WHERE l.id = @id AND l.relay = @relay AND l.expires_at > clock_timestamp();
+
+-- name: LeaseLock :one
+-- Locks a lease that has expired (leases_pkey). No row: it is gone, it lives, or
+-- somebody else is at it.
+SELECT l.id FROM belfry.leases l
+ WHERE l.id = @id AND l.expires_at <= clock_timestamp()
+   FOR UPDATE SKIP LOCKED;
+
+-- name: LeaseMessagesLock :many
+-- Locks what is PROCESSING under a lease, in key order, and says of each whether it was
+-- handed to a provider. Locked ones are passed over.
+SELECT m.job_id, m.channel_id,
+       (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
+                                     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)
+                                     WHERE h.lease_id = @id)
+  FROM (SELECT u.job_id, u.channel_id
+          FROM belfry.leases l
+         CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+         WHERE l.id = @id
+         ORDER BY u.job_id, u.channel_id) k
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id FROM belfry.messages m
+                      WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.lease_id = @id AND m.status = 'PROCESSING'
+                        FOR UPDATE SKIP LOCKED) m;
+
+-- name: LeaseLeft :one
+-- How many messages are still PROCESSING under a lease; 0 when it has ended.
+SELECT count(*)
+  FROM belfry.leases l
+ CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
+ CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                      WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x
+ WHERE l.id = @id;
+
+-- name: HandoversSweep :exec
+-- Deletes handovers of leases that are gone: a relay that was just losing its lease
+-- wrote them. A handover is never seen before its lease (leases_pkey).
+DELETE FROM belfry.handovers h
+ WHERE NOT EXISTS (SELECT FROM belfry.leases l WHERE l.id = h.lease_id);
+
+-- name: ReceiptsDue :many
+-- Takes up to @keys messages whose receipt is to be looked for (messages_receipt_idx),
+-- so that nobody else does for @seconds, with what is recorded of their acceptance
+-- (attempts_message_idx). By ctid as MessageClaim.
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE belfry.messages m
+       SET next_attempt_at = statement_timestamp() + make_interval(secs => @seconds)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
+    RETURNING m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason, m.receipt
+)
+SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reason, ''),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       coalesce(CASE WHEN t.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = t.job_id)
+                     ELSE (SELECT v.route FROM belfry.activities v WHERE v.id = t.job_id) END, '{}'),
+       t.receipt, coalesce(a.medium, ''), coalesce(a.sender, ''), coalesce(extract(epoch FROM clock_timestamp() - a.at), 0)::double precision
+  FROM taken t
+  LEFT JOIN LATERAL (SELECT a.medium, a.sender, a.at FROM belfry.attempts a
+                      WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome = 'accepted'
+                      ORDER BY a.id DESC LIMIT 1) a ON true
+ ORDER BY t.job_id, t.channel_id;
+
+-- name: JobUnsent :one
+-- Whether a job has a message that no relay has in its hands and that is to be sent
+-- (messages_due_idx, messages_queued_idx).
+SELECT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
+    OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED');
+
+-- name: JobLockUndelivered :exec
+-- Locks a job at rest that is not known to be delivered, so that a redrive of its
+-- messages, which writes its row too, is before or after (jobs_pkey).
+SELECT j.id FROM belfry.jobs j
+ WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+   FOR NO KEY UPDATE;
+
+-- name: JobMarkDelivered :exec
+-- Marks a job at rest delivered that has nothing left to send: no message due or later
+-- (messages_due_idx) or in a carrier's (messages_queued_idx), none in a relay's hands
+-- (every lease), no receipt awaited (messages_receipt_idx). Zero rows: there is something
+-- left.
+UPDATE belfry.jobs j
+   SET delivered_at = clock_timestamp()
+ WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED')
+   AND NOT EXISTS (SELECT FROM belfry.leases l WHERE @id = ANY (l.job_ids))
+   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.job_id = @id);
+
+-- name: RelayBeat :many
+-- Renews a relay's heartbeat and tells for each of its senders how many relays with it
+-- beat within @seconds, itself included. Relays not heard of for an hour are forgotten.
+WITH beat AS (
+    INSERT INTO belfry.relays (name, senders, in_hand) VALUES (@relay, @senders, @in_hand)
+        ON CONFLICT (name) DO UPDATE SET heartbeat_at = clock_timestamp(), senders = excluded.senders, in_hand = excluded.in_hand
+), gone AS (
+    DELETE FROM belfry.relays r
+     WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
+                                WHERE k.heartbeat_at < clock_timestamp() - interval '1 hour' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
+)
+SELECT s.name, 1 + (SELECT count(*) FROM belfry.relays r
+                     WHERE r.name <> @relay AND s.name = ANY (r.senders)
+                       AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds))
+  FROM unnest(@senders::text[]) s(name);
+
+-- name: RelayLeave :exec
+-- Forgets a relay that ends.
+DELETE FROM belfry.relays r WHERE r.name = @relay;
+
+-- name: SenderOverrides :many
+-- What operators set about senders.
+SELECT s.name, s.rate_per_second, s.concurrency, s.paused_at IS NOT NULL, s.pause_reason
+  FROM belfry.senders s
+ ORDER BY s.name;
+
+-- name: InstallationID :one
+-- The name of this database among others that use the same providers.
+SELECT i.id FROM belfry.installation i;

@@ -1,0 +1,294 @@
+-- Retention: what is old enough is deleted, rows first and their job last.
+
+-- name: RetentionWalk :one
+-- The walk of retention through the notifications, locked for one step, and how many
+-- rows a channel has at most between its lowest and its highest job. No row: there is
+-- none, or another node is at it.
+SELECT w.job_ids, w.channel_id,
+       (SELECT count(*) FROM belfry.jobs j
+         WHERE j.id BETWEEN w.job_ids[1] AND w.job_ids[cardinality(w.job_ids)] AND j.rows_written > 0 AND j.type <> 'push')
+  FROM belfry.retention_walks w
+ WHERE w.name = 'notifications'
+   FOR UPDATE SKIP LOCKED;
+
+-- name: RetentionWalkExists :one
+-- Whether a walk is on, locked or not.
+SELECT EXISTS (SELECT FROM belfry.retention_walks w WHERE w.name = 'notifications');
+
+-- name: RetentionWalkBegin :one
+-- Begins a walk over the notifications of up to @jobs jobs that are at rest for
+-- @seconds (jobs_unpruned_idx): from now on they cannot go on. A job of a type of the
+-- user's own waits until none of its messages is left. Returns how many jobs it is
+-- about; 0: nothing is old enough, or another node has just begun one.
+WITH old AS (
+    SELECT j.id
+      FROM belfry.jobs j
+     WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+       AND j.rows_written > 0 AND j.type <> 'push'
+       AND (j.type = 'inbox'
+            OR (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL)
+     ORDER BY j.finished_at, j.id
+     LIMIT @jobs
+       FOR UPDATE SKIP LOCKED
+), marked AS (
+    UPDATE belfry.jobs j
+       SET retention_at = coalesce(j.retention_at, clock_timestamp())
+      FROM old
+     WHERE j.id = old.id AND j.finished_at IS NOT NULL
+    RETURNING j.id
+), begun AS (
+    INSERT INTO belfry.retention_walks (name, job_ids, channel_id)
+    SELECT 'notifications', array_agg(k.id ORDER BY k.id), -9223372036854775808 FROM marked k HAVING count(*) > 0
+        ON CONFLICT DO NOTHING
+    RETURNING job_ids
+)
+SELECT coalesce((SELECT cardinality(job_ids) FROM begun), 0);
+
+-- name: NotificationPrune :one
+-- One step of the walk: the next @keys channels with any notification after @after,
+-- and of each the rows of @job_ids, ascending (notifications_pkey: one descent a
+-- channel and one range of its rows). Locked ones are skipped. Returns the last channel
+-- (NULL: none was left), how many rows it deleted and how many it left because they were
+-- locked.
+WITH RECURSIVE walk (channel_id, n) AS (
+    (SELECT f.channel_id, 1 FROM belfry.notifications f
+      WHERE f.channel_id > @after::bigint ORDER BY f.channel_id LIMIT 1)
+    UNION ALL
+    SELECT x.channel_id, w.n + 1
+      FROM walk w
+     CROSS JOIN LATERAL (SELECT f.channel_id FROM belfry.notifications f
+                          WHERE f.channel_id > w.channel_id ORDER BY f.channel_id LIMIT 1) x
+     WHERE w.n < @keys
+), looked AS MATERIALIZED (
+    SELECT m.channel_id, m.job_id
+      FROM walk w
+     CROSS JOIN LATERAL (SELECT f.channel_id, f.job_id FROM belfry.notifications f
+                          WHERE f.channel_id = w.channel_id
+                            AND f.job_id BETWEEN (@job_ids::bigint[])[1] AND (@job_ids::bigint[])[cardinality(@job_ids::bigint[])]
+                          ORDER BY f.job_id OFFSET 0) m
+     WHERE m.job_id = ANY (@job_ids::bigint[])
+), locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.notifications m
+                          WHERE m.channel_id = l.channel_id AND m.job_id = l.job_id
+                            FOR UPDATE SKIP LOCKED) k
+), gone AS (
+    DELETE FROM belfry.notifications m
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = ANY (@job_ids::bigint[])
+    RETURNING m.channel_id
+)
+SELECT (SELECT max(channel_id) FROM walk), (SELECT count(*) FROM gone),
+       (SELECT count(*) FROM looked) - (SELECT count(*) FROM gone);
+
+-- name: RetentionWalkMove :exec
+-- Moves the walk as the last statement of its step.
+UPDATE belfry.retention_walks SET channel_id = @after WHERE name = 'notifications';
+
+-- name: RetentionWalkEnd :exec
+-- Ends the walk: its jobs have no notification left.
+DELETE FROM belfry.retention_walks WHERE name = 'notifications';
+
+-- name: JobsMarkPruned :exec
+-- Marks jobs at rest that have no row left (jobs_pkey, messages_pkey).
+UPDATE belfry.jobs j
+   SET retention_at = coalesce(j.retention_at, clock_timestamp()), pruned_at = clock_timestamp()
+ WHERE j.id = ANY (@ids::bigint[]) AND j.finished_at IS NOT NULL AND j.pruned_at IS NULL
+   AND (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL;
+
+-- name: JobsWithOldMessages :many
+-- Up to @jobs jobs at rest for @seconds that have written rows which are not known to
+-- be deleted, after a key, in the order of their end (jobs_unpruned_idx).
+SELECT j.id, j.finished_at, j.type
+  FROM belfry.jobs j
+ WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+   AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
+   AND j.rows_written > 0 AND j.type <> 'inbox'
+ ORDER BY j.finished_at, j.id
+ LIMIT @jobs;
+
+-- name: JobMarkRetention :exec
+-- Says that a job's rows are being deleted: it cannot go on from now on. Zero rows: it
+-- went on, or is not old enough any more.
+UPDATE belfry.jobs j
+   SET retention_at = coalesce(j.retention_at, clock_timestamp())
+ WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds);
+
+-- name: MessagePrune :one
+-- One step through an old job's messages: at most @keys after @after (messages_pkey).
+-- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones; held
+-- ones of an ABORTED job, which cannot be resumed now; and of an ABORTED job, or
+-- recalled, those whose relay died with them in its hands. Others stay: they are still
+-- to be sent, or their receipt is awaited. What was recorded of their attempts goes with
+-- them (attempts_message_idx). Returns the last key (NULL: none was left) and how many it
+-- deleted.
+WITH looked AS MATERIALIZED (
+    SELECT m.channel_id, m.ctid AS tid
+      FROM belfry.messages m
+     WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
+     ORDER BY m.channel_id
+     LIMIT @keys
+), locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
+                            AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
+                                 OR m.status IN ('PENDING', 'QUEUED')
+                                    AND EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')
+                                 OR m.status = 'PROCESSING' AND m.receipt IS NULL
+                                    AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
+                                    AND (m.recalled_at IS NOT NULL
+                                         OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')))
+                            FOR UPDATE SKIP LOCKED) k
+), gone AS (
+    DELETE FROM belfry.messages m
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.job_id = @job_id
+    RETURNING m.channel_id
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT k.id FROM belfry.attempts k
+                              WHERE k.job_id = @job_id AND k.channel_id > @after::bigint AND k.channel_id <= (SELECT max(l.channel_id) FROM looked l)
+                                AND k.channel_id IN (SELECT g.channel_id FROM gone g)))
+)
+SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
+
+-- name: MessagesPrunable :one
+-- What MessagePrune would delete, counted: one step of a dry run. Columns as there,
+-- and how many it looked at.
+SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED')
+         OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
+         OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
+  FROM (SELECT m.channel_id, m.status, m.recalled_at,
+               m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless,
+               EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED') AS aborted
+          FROM belfry.messages m
+         WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
+         ORDER BY m.channel_id
+         LIMIT @keys) k;
+
+-- name: ActivityPrune :one
+-- One step through the activities, oldest first: at most @keys below @after
+-- (activities_pkey; their ids descend). Those that are older than @seconds go, with
+-- their message and its attempts, when nobody will send it any more and that has been
+-- so for @seconds (messages_pkey, attempts_message_idx). Returns the last id (NULL: those
+-- that follow are younger, or none was left) and how many it deleted.
+WITH looked AS MATERIALIZED (
+    SELECT t.id, t.channel_id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old
+      FROM belfry.activities t
+     WHERE t.id < @after::bigint
+     ORDER BY t.id DESC
+     LIMIT @keys
+), locked AS MATERIALIZED (
+    SELECT k.tid
+      FROM (SELECT l.id, l.channel_id FROM looked l WHERE l.old ORDER BY l.id DESC) o
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
+                          WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
+                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                            FOR UPDATE SKIP LOCKED) k
+), gone AS (
+    DELETE FROM belfry.messages m
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l))
+    RETURNING m.job_id
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT k.id FROM gone g
+                              CROSS JOIN LATERAL (SELECT k.id FROM belfry.attempts k WHERE k.job_id = g.job_id OFFSET 0) k))
+), ended AS (
+    DELETE FROM belfry.activities t
+     WHERE t.id = ANY (ARRAY(SELECT g.job_id FROM gone g))
+)
+SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*) FROM gone);
+
+-- name: ActivitiesPrunable :one
+-- What ActivityPrune would delete, counted: one step of a dry run. Columns as there.
+SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
+  FROM (SELECT t.id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
+               coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
+                                AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                           FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), false) AS final
+          FROM belfry.activities t
+         WHERE t.id < @after::bigint
+         ORDER BY t.id DESC
+         LIMIT @keys) k;
+
+-- name: NotificationsPrunable :one
+-- How many notifications retention would delete, by the sums of the inbox jobs that
+-- are old enough (jobs_unpruned_idx), and how many of those jobs are at rest for
+-- @jobs_seconds too.
+SELECT coalesce(sum(j.rows_written), 0)::bigint,
+       count(*) FILTER (WHERE j.finished_at < statement_timestamp() - make_interval(secs => @jobs_seconds))
+  FROM belfry.jobs j
+ WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+   AND j.type = 'inbox' AND j.rows_written > 0;
+
+-- name: JobsPrunable :many
+-- Up to @jobs jobs at rest for @seconds that have no row left, or never had one, after
+-- a key, in the order of their end (jobs_pruned_idx, jobs_unpruned_idx).
+SELECT k.id, k.finished_at, ''
+  FROM ((SELECT j.id, j.finished_at
+           FROM belfry.jobs j
+          WHERE j.pruned_at IS NOT NULL AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+            AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
+          ORDER BY j.finished_at, j.id
+          LIMIT @jobs)
+        UNION ALL
+        (SELECT j.id, j.finished_at
+           FROM belfry.jobs j
+          WHERE j.finished_at IS NOT NULL AND j.pruned_at IS NULL AND j.rows_written = 0
+            AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+            AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
+          ORDER BY j.finished_at, j.id
+          LIMIT @jobs)) k
+ ORDER BY k.finished_at, k.id
+ LIMIT @jobs;
+
+-- name: JobSkipsPrune :exec
+-- Deletes up to @keys skips of a job that is about to be deleted (job_skips_pkey).
+DELETE FROM belfry.job_skips s
+ WHERE s.job_id = @id
+   AND s.key = ANY (ARRAY(SELECT k.key FROM belfry.job_skips k WHERE k.job_id = @id ORDER BY k.key LIMIT @keys));
+
+-- name: JobEventsPrune :exec
+-- Deletes up to @keys events of a job that is about to be deleted (job_events_job_idx).
+DELETE FROM belfry.job_events e
+ WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.job_events k WHERE k.job_id = @id ORDER BY k.id LIMIT @keys));
+
+-- name: JobPrune :exec
+-- Deletes one job that is at rest for @seconds and has no row, with its revisions.
+-- Zero rows: it went on, or another node was first.
+DELETE FROM belfry.jobs j
+ WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+   AND (j.pruned_at IS NOT NULL OR j.rows_written = 0);
+
+-- name: EventsPrune :one
+-- Deletes, of the @keys oldest events (events_pkey), those older than @seconds; all of
+-- them older: there may be more.
+WITH looked AS MATERIALIZED (
+    SELECT e.id, e.at < statement_timestamp() - make_interval(secs => @seconds) AS old
+      FROM belfry.events e
+     ORDER BY e.id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM belfry.events e WHERE e.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.old)) RETURNING e.id
+)
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(old) FROM looked);
+
+-- name: EventsPrunable :one
+-- What EventsPrune would delete, counted: one step of a dry run, after @after.
+SELECT max(k.id), count(*) FILTER (WHERE k.at < statement_timestamp() - make_interval(secs => @seconds))
+  FROM (SELECT e.id, e.at FROM belfry.events e WHERE e.id > @after::bigint ORDER BY e.id LIMIT @keys) k;
+
+-- name: RetentionRecord :one
+-- The event of a prune, in the transaction of the first step that deletes something.
+INSERT INTO belfry.events (subject, kind, actor, reason, detail)
+VALUES ('retention', 'pruned', coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'deleted', @deleted::jsonb))
+RETURNING id;
+
+-- name: RetentionRecordMore :exec
+-- Adds a later step of the same prune to its event, in the step's transaction.
+UPDATE belfry.events e
+   SET detail = jsonb_set(e.detail, '{deleted}', @deleted::jsonb)
+ WHERE e.id = @id;

@@ -1,0 +1,48 @@
+-- Operators' acts on senders.
+
+-- name: SenderStates :many
+-- The senders of relays that beat within @seconds, and those that an operator has said
+-- something about, by name; @name narrows to one, which is told of whether known or not.
+SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
+       (SELECT count(*) FROM belfry.relays r
+         WHERE n.name = ANY (r.senders) AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)) AS relays
+  FROM (SELECT k.name FROM belfry.senders k
+         WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
+        UNION
+        SELECT u.name FROM belfry.relays r CROSS JOIN LATERAL unnest(r.senders) u(name)
+         WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+        UNION
+        SELECT @name::text WHERE @name <> '') n
+  LEFT JOIN belfry.senders s ON s.name = n.name
+ WHERE @name = '' OR n.name = @name
+ ORDER BY n.name;
+
+-- name: RelayStates :many
+-- The relays that have a heartbeat, by name, and which of them live: beat within
+-- @seconds.
+SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.in_hand,
+       r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) AS live
+  FROM belfry.relays r
+ ORDER BY r.name;
+
+-- name: SenderSet :exec
+-- What an operator says of a sender instead of the configuration: of the rate with
+-- @rate, of the concurrency with @slots; NULL takes it back to the configuration's.
+-- senders_validate checks, senders_record writes the event.
+INSERT INTO belfry.senders AS s (name, rate_per_second, concurrency)
+VALUES (@name, @rate_per_second, @concurrency)
+    ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
+       SET rate_per_second = CASE WHEN @rate::boolean THEN excluded.rate_per_second ELSE s.rate_per_second END,
+           concurrency = CASE WHEN @slots::boolean THEN excluded.concurrency ELSE s.concurrency END;
+
+-- name: SenderPause :exec
+-- Pauses a sender. Zero rows: it is paused already, and stays as it is.
+INSERT INTO belfry.senders AS s (name, paused_at, paused_by, pause_reason)
+VALUES (@name, clock_timestamp(), coalesce(nullif(@actor, ''), session_user), @reason)
+    ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
+       SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+     WHERE s.paused_at IS NULL;
+
+-- name: SenderResume :exec
+-- Opens a paused sender. Zero rows: it is open.
+UPDATE belfry.senders s SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE s.name = @name AND s.paused_at IS NOT NULL;
