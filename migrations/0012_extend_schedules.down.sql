@@ -1,5 +1,5 @@
 -- Back to schedules whose templates have neither route nor variants: those they have
--- are dropped.
+-- are dropped, and two braces are written as such again.
 CREATE OR REPLACE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -85,4 +85,12 @@ END $$;
 -- What else a template says was checked when it was written.
 ALTER TABLE belfry.schedules DISABLE TRIGGER schedules_validate;
 UPDATE belfry.schedules SET template = template - '{route,variants}'::text[] WHERE template ?| '{route,variants}';
-ALTER TABLE belfry.schedules ENABLE TRIGGER schedules_validate;
+ALTER TABLE belfry.schedules DISABLE TRIGGER schedules_derive, DISABLE TRIGGER schedules_record;
+UPDATE belfry.schedules s SET template = s.template || e.texts
+  FROM (SELECT b.name, jsonb_object_agg(k, replace(b.template ->> k, '{{"{{"}}', '{{')) AS texts
+          FROM belfry.schedules b, unnest('{title,body}'::text[]) k
+         WHERE b.template ->> k LIKE '%{{"{{"}}%'
+           AND coalesce(b.template -> 'types', jsonb_build_array(b.template -> 'type')) <> '["inbox"]'
+         GROUP BY b.name) e
+ WHERE s.name = e.name;
+ALTER TABLE belfry.schedules ENABLE TRIGGER schedules_validate, ENABLE TRIGGER schedules_derive, ENABLE TRIGGER schedules_record;

@@ -91,7 +91,8 @@ var (
 
 // Validate returns every problem at once, each with its key under prefix, such as
 // schedules[0], or nil. What only the database knows (job types, categories, media,
-// platforms, segments), and the texts that refer to the channel, is checked when the definition is stored.
+// platforms, segments) and texts that refer to the channel are checked when the
+// definition is stored.
 func (d Definition) Validate(prefix string) error {
 	c := checker{prefix: prefix}
 	c.that(schedName.MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
