@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // Turns lists from which of a lane's jobs a feed claims in n turns that take so long
@@ -30,4 +31,18 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 		}
 	}
 	return ids
+}
+
+// Waited lists what a relay's first line puts off that n bulk messages joined so long ago.
+func Waited(r *Relay, n int, d time.Duration) []outbox.Settlement {
+	l, now := r.lines[0], time.Now()
+	list := make([]*compose.Composed, n)
+	for i := range list {
+		list[i] = &compose.Composed{Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: int64(i + 1)}}}
+	}
+	l.join(list, now)
+	l.clear(now.Add(d))
+	put, _, _ := r.books.next()
+	l.activities, l.bulk = nil, nil
+	return put
 }

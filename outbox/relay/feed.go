@@ -20,7 +20,7 @@ type work struct {
 
 	mark  time.Time     // when to ask next whether nothing is left
 	pause time.Duration // after that
-	quiet int           // the feed's epoch when a whole scan found nothing, with nothing in hand
+	quiet int           // the feed's epoch when that was asked last, with nothing in hand
 
 	mu       sync.Mutex
 	underway int           // claimed, and not in a line yet
@@ -68,7 +68,7 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 	defer timer.Stop()
 	failures := 0
 	for ctx.Err() == nil {
-		f.idle = r.hand.size() == 0
+		f.idle = r.hand.empty()
 		batch, err := f.claim(ctx, hard)
 		pause := r.settings().PollInterval / 2
 		switch {
@@ -346,10 +346,10 @@ func (f *feed) claimJob(ctx context.Context, w *work, limit int) (found []outbox
 	poll := r.settings().PollInterval
 	w.ready = time.Now().Add(max(f.atLeast(), min(poll<<min(w.empty-1, 4), 10*poll, max(poll, time.Second))))
 	if len(found) == 0 && whole {
-		if f.idle {
-			w.quiet = f.epoch
-		}
 		if !began.Before(w.mark) {
+			if f.idle {
+				w.quiet = f.epoch
+			}
 			err = f.delivered(ctx, w, began)
 		}
 		w.ready = time.Now().Add(max(time.Second, 20*w.took, f.atLeast()))

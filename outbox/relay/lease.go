@@ -58,7 +58,7 @@ func (h *hand) finishing(n map[int64]int) (done []int64) {
 }
 
 // drop takes settled or lost messages out of the hand and returns the leases of which
-// nothing is left.
+// nothing is left. They stay in hand until they have ended.
 func (h *hand) drop(n map[int64]int) (done []int64) {
 	h.mu.Lock()
 	for id, count := range n {
@@ -74,16 +74,39 @@ func (h *hand) drop(n map[int64]int) (done []int64) {
 			delete(h.lanes, l.lane)
 		}
 		if l.open <= 0 {
-			delete(h.leases, id)
 			done = append(done, id)
 		}
 	}
 	h.mu.Unlock()
+	h.rouse()
+	return done
+}
+
+// ended takes leases out of the hand that are deleted.
+func (h *hand) ended(leases []int64) {
+	if len(leases) == 0 {
+		return
+	}
+	h.mu.Lock()
+	for _, id := range leases {
+		delete(h.leases, id)
+	}
+	h.mu.Unlock()
+	h.rouse()
+}
+
+func (h *hand) rouse() {
 	select {
 	case h.freed <- struct{}{}:
 	default:
 	}
-	return done
+}
+
+// empty reports whether nothing is in hand, and no lease is left to be deleted.
+func (h *hand) empty() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.leases) == 0
 }
 
 // ids are the leases in hand.

@@ -28,7 +28,7 @@ const (
 	// settlers is how many COMMITs of outcomes may be under way at once.
 	settlers = 2
 	// mostSettled is how many outcomes one transaction takes.
-	mostSettled = 1000
+	mostSettled = outbox.MaxBatch
 )
 
 func newBooks() *books { return &books{wake: make(chan struct{}, settlers)} }
@@ -150,6 +150,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	r.tally.settled(batch, statuses)
 	r.books.over(without(r.hand.drop(counts), leases))
+	r.hand.ended(leases)
 }
 
 // withoutTexts returns the outcome without what the provider said of it, which is what a
