@@ -176,19 +176,30 @@ func flaggedProblem(err error) error {
 // keep the others from it, and returns those it acted on; a group is all or none.
 func (o operatorAct) apply(ctx context.Context, store *job.Store, ids []int64, group *uuid.UUID, who job.Act) ([]job.Job, error) {
 	if group != nil {
-		return o.group(store, ctx, *group, who)
+		jobs, err := o.group(store, ctx, *group, who)
+		return jobs, recallInstead(err, "--group "+group.String())
 	}
 	var jobs []job.Job
 	var errs []error
 	for _, id := range ids {
 		j, err := o.one(store, ctx, id, who)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, recallInstead(err, itoa(id)))
 			continue
 		}
 		jobs = append(jobs, j)
 	}
 	return jobs, errors.Join(errs...)
+}
+
+// recallInstead says what is left to do where an abort comes too late: the job's rows
+// are written, and relays go on with its messages.
+func recallInstead(err error, of string) error {
+	var wrong *job.WrongStatusError
+	if !errors.As(err, &wrong) || wrong.Act != "abort" || wrong.Status != job.Processed {
+		return err
+	}
+	return withAdvice(err, "`belfry recall "+of+"` takes back what is not sent or read yet")
 }
 
 // standing is one line about where a job is.

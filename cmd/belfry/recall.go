@@ -17,7 +17,7 @@ import (
 type recallReport struct {
 	Messages      int64 `json:"messages"`      // cancelled before they were sent
 	Notifications int64 `json:"notifications"` // withdrawn before they were read
-	TooLate       int64 `json:"too_late"`      // messages sent, dead or in a sender's hands
+	TooLate       int64 `json:"too_late"`      // messages sent, dead or in a relay's hands
 	Read          int64 `json:"read"`          // notifications read already
 }
 
@@ -27,7 +27,9 @@ func newRecallCommand(a *app) *cobra.Command {
 		Short: "Take back what a job wrote and nobody has seen yet",
 		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
 are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
-was sent or read stays, and is counted. With --group every such job of the group.
+was sent or read stays, and is counted. Messages that a relay has in hand are counted
+with those, but are sent no more, or not tried again: ` + "`belfry jobs show`" + ` says a little
+later how many became CANCELLED. With --group every such job of the group.
 
 Interrupted, it leaves what it took back taken back; repeating it goes on.`,
 		Example: `  belfry recall 17 --reason "wrong link"
@@ -135,6 +137,10 @@ func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id 
 // recalled is one line about what a recall did.
 func recalled(one actedJob) string {
 	r := one.Recall
-	return fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s too late",
+	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, dead or in a relay's hands",
 		label(one.Job), counted(r.Notifications, "notification"), grouped(r.Read), counted(r.Messages, "message"), grouped(r.TooLate))
+	if r.TooLate > 0 {
+		text += fmt.Sprintf("; `belfry jobs show %d` counts each", one.ID)
+	}
+	return text
 }

@@ -253,8 +253,7 @@ func TestProcess_RetryAfterIsNeverEarly(t *testing.T) {
 	require.Zero(t, sum.Duplicates)
 }
 
-// A daemon delivers beside its jobs, unless it is told not to, and takes a sender's new
-// limits at SIGHUP.
+// A daemon delivers beside its jobs, unless it is told not to.
 func TestProcess_DaemonDelivers(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, dbtest.New(t), 50)
@@ -281,10 +280,21 @@ func TestProcess_DaemonDelivers(t *testing.T) {
 	require.Zero(t, count(t, d.db, "belfry.relays"))
 }
 
-// SIGHUP brings a sender's new limits into force in a relay that runs; what cannot
-// change while it runs is said, and a file with a problem changes nothing.
+// SIGHUP brings a sender's new limits into force in a relay that runs, alone or in a
+// daemon; what cannot change while it runs is said, and a file with a problem changes
+// nothing.
 func TestProcess_HangupReloadsARelay(t *testing.T) {
 	t.Parallel()
+	for _, name := range []string{"relay", "daemon"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testHangup(t, name)
+		})
+	}
+}
+
+func testHangup(t *testing.T, name string) {
+	t.Helper()
 	d := deliverable(t, dbtest.New(t), 400)
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	file := func(rate int, timeZone, more string) string {
@@ -292,7 +302,7 @@ func TestProcess_HangupReloadsARelay(t *testing.T) {
 		return fmt.Sprintf("log: {format: json}\ndelivery: {poll_interval: 10ms, time_zone: %s}\nsenders: %s\n%s", timeZone, d.senders(), more)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(file(2, "UTC", "")), 0o600))
-	p := start(t, []string{"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_CONFIG=" + path}, "relay")
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_CONFIG=" + path}, name)
 	waitUntil(t, d.db.Pool, "SELECT count(*) >= 2 FROM belfry.messages WHERE status = 'SENT'")
 
 	p.reloaded(t, path, file(100_000, "UTC", "delivry: {}\n"), "configuration refused; nothing changed")

@@ -72,8 +72,11 @@ func asSection(data any) (map[string]any, bool) {
 	return nil, false
 }
 
-// errNotText does not repeat what was given: it may be a secret.
-var errNotText = errors.New("is not text; put it in quotes")
+// errNotText and errNotTexts do not repeat what was given: it may be a secret.
+var (
+	errNotText  = errors.New("is not text; put it in quotes")
+	errNotTexts = errors.New("is not a list of texts; write it as [a, b], numbers in quotes")
+)
 
 // decodeValue puts one value into a field. A key without a value keeps the default.
 func decodeValue(path string, data any, into reflect.Value) error {
@@ -102,6 +105,9 @@ func decodeValue(path string, data any, into reflect.Value) error {
 		return decodeList(path, data, into)
 	}
 	value, err := convert(data, into.Type())
+	if err != nil && into.Kind() == reflect.Slice {
+		err = errNotTexts
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

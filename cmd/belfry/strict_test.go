@@ -76,4 +76,8 @@ func TestDecodeStrict_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, got.Words)
 	require.EqualError(t, decodeStrict("senders[1]", []any{}, &got), "senders[1]: must be a section of keys")
 	require.NoError(t, decodeStrict("senders[1]", nil, &got))
+	for _, words := range []any{map[string]any{"a": "whsec_x"}, []any{[]any{"whsec_x"}}, []any{"a", 123456}} {
+		err := decodeStrict("senders[1]", map[string]any{"words": words}, &got)
+		require.EqualError(t, err, "senders[1].words: is not a list of texts; write it as [a, b], numbers in quotes")
+	}
 }
