@@ -321,7 +321,7 @@ func TestSend_WithoutAnAnswer(t *testing.T) {
 	defer close(released)
 	batch := deliveries(2)
 	batch[1].Data = []byte(`{"template_code":"ZZZ"}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	got := s.Send(ctx, batch)
 	require.Equal(t, sender.Unknown, got[0].Class, got[0])

@@ -18,6 +18,7 @@ func ExampleClient_Do() {
 		w.Header().Set("Retry-After", "20")
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
+	defer provider.Close()
 	client, err := httpcall.New(httpcall.Config{}, httpcall.Options{})
 	if err != nil {
 		fmt.Println(err)
@@ -25,10 +26,10 @@ func ExampleClient_Do() {
 	}
 	defer func() { _ = client.Close() }()
 
-	call := func() sender.Result {
+	call := func(url string) sender.Result {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.URL, strings.NewReader(`{}`))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{}`))
 		if err != nil {
 			return sender.Result{Class: sender.Permanent}
 		}
@@ -38,9 +39,8 @@ func ExampleClient_Do() {
 		}
 		return answer.Result()
 	}
-	fmt.Printf("%+v\n", call())
-	provider.Close()
-	fmt.Printf("%+v\n", call())
+	fmt.Printf("%+v\n", call(provider.URL))
+	fmt.Printf("%+v\n", call("http://127.0.0.1:1")) // where nobody listens
 	// Output:
 	// {Class:retryable Code:429 Detail:Too Many Requests RetryAfter:20s Receipt:}
 	// {Class:retryable Code:dial Detail:connection refused RetryAfter:0s Receipt:}

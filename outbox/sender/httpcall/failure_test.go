@@ -44,12 +44,6 @@ func TestDo_WithoutAnAnswer(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(secure.Close)
 	closed := listen(t, func(net.Conn) {})
-	refused := func() string { // a port that nobody listens on
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { require.NoError(t, l.Close()) }()
-		return l.Addr().String()
-	}()
 	const short = 2 * time.Second // enough to connect and be heard on a busy machine
 	for _, test := range []struct {
 		name, url string
@@ -57,7 +51,7 @@ func TestDo_WithoutAnAnswer(t *testing.T) {
 		class     sender.Class
 		code      string
 	}{
-		{"refused", "http://" + refused, 5 * time.Second, sender.Retryable, "dial"},
+		{"refused", "http://127.0.0.1:1", 5 * time.Second, sender.Retryable, "dial"},
 		{"no such host", "http://nobody.invalid", 5 * time.Second, sender.Retryable, "dns"},
 		{"certificate of nobody", secure.URL, 5 * time.Second, sender.Retryable, "tls"},
 		{"handshake with no TLS", "https://" + listen(t, func(c net.Conn) { _, _ = c.Write([]byte("220 smtp ready\r\n")); hang(c) }), 5 * time.Second, sender.Retryable, "tls"},
@@ -68,14 +62,9 @@ func TestDo_WithoutAnAnswer(t *testing.T) {
 		{"closed after the request", "http://" + listen(t, readRequest), 5 * time.Second, sender.Unknown, "connection"},
 		{"half an answer", "http://" + listen(t, func(c net.Conn) { readRequest(c); _, _ = c.Write([]byte("HTTP/1.1 20")) }), 5 * time.Second, sender.Unknown, "connection"},
 		{"no HTTP", "http://" + listen(t, func(c net.Conn) { readRequest(c); _, _ = c.Write([]byte("SSH-2.0-x\r\n")) }), 5 * time.Second, sender.Unknown, "connection"},
-		{"headers without end", "http://" + listen(t, func(c net.Conn) {
+		{"headers of 128 KiB", "http://" + listen(t, func(c net.Conn) { // invariant 4
 			readRequest(c)
-			_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\n"))
-			for { // until the client has enough
-				if _, err := c.Write([]byte("X-Long: " + strings.Repeat("x", 1000) + "\r\n")); err != nil {
-					return
-				}
-			}
+			_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Long: "+strings.Repeat("x", 1014)+"\r\n", 128) + "Content-Length: 0\r\n\r\n"))
 		}), 5 * time.Second, sender.Unknown, "connection"},
 		{"no URL of HTTP", "gopher://127.0.0.1", 5 * time.Second, sender.Permanent, "request"},
 	} {
