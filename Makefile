@@ -32,7 +32,7 @@ GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
 .PHONY: help build lint test test-race test-fault chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without cgo the binary is static: it runs on any Linux and needs no C compiler.
 build: ## build bin/belfry

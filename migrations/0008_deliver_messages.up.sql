@@ -65,7 +65,7 @@ ALTER TABLE belfry.handovers
 CREATE INDEX handovers_lease_idx ON belfry.handovers (lease_id);
 
 -- Every attempt that was not accepted at once, and every step that was passed over:
--- who failed, how, and when the next one is due. A message that is SENT without a row
+-- who failed, how, and when. A message that is SENT without a row
 -- here went out with its first call.
 CREATE TABLE belfry.attempts (
     id         bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT attempts_pkey PRIMARY KEY,
@@ -137,8 +137,9 @@ CREATE TRIGGER jobs_undeliver BEFORE UPDATE OF status, abort_requested ON belfry
     EXECUTE FUNCTION belfry.jobs_undeliver();
 
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, and
--- its job is not ABORTED (I6). A relay claims from here, and looks here again right
--- before it calls a provider. Locking its rows locks messages only.
+-- its job is not ABORTED (I6). What a relay claims, and looks at again right before it
+-- calls a provider, is of these (MessageClaim and MessageLook in outbox/ledger.sql repeat
+-- the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
   FROM belfry.messages m

@@ -19,7 +19,7 @@ import (
 const (
 	// deadKeys is how many dead letters one transaction looks at.
 	deadKeys = 5000
-	// deadPage is how many letters List returns unless it is told.
+	// deadPage is how many letters DeadLetters returns unless it is told.
 	deadPage = 100
 	// maxAttemptsShown bounds the record that ShowMessage returns: its newest entries.
 	maxAttemptsShown = 1000

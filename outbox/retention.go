@@ -17,7 +17,8 @@ type Retention struct {
 	// after it is at rest, and as long as any of its rows. An idempotency key is
 	// forgotten with its job.
 	Jobs time.Duration `mapstructure:"jobs"`
-	// Events is how long the events of lanes, schedules and retention are kept.
+	// Events is how long the events of what is no job are kept: lanes, schedules,
+	// senders, categories, channels, dead letters and retention.
 	Events time.Duration `mapstructure:"events"`
 	// Interval is the pause between two prunes of a daemon.
 	Interval time.Duration `mapstructure:"interval"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -156,7 +157,7 @@ func (c *checker) count(key string, n, low, high int) {
 func (c Config) Validate(path string) error {
 	v := &checker{path: path}
 	v.check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
-	v.count("batch", c.Batch, 1, 1000)
+	v.count("batch", c.Batch, 1, outbox.MaxBatch)
 	v.check(c.MaxInHand >= 2*c.Batch && c.MaxInHand <= 100_000, "max_in_hand", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInHand, 2*c.Batch)
 	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)
 	v.between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)

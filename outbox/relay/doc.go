@@ -43,7 +43,8 @@
 //     asks for more than a day has its last attempt.
 //   - I12: the next medium is due only in the transaction that records the permanent
 //     failure or the last attempt of the one before. A dead letter one of whose
-//     attempts may have been accepted has the reason unknown, whatever came last.
+//     attempts may have been accepted has the reason unknown or crashed, whatever came
+//     last.
 //   - I13: max_in_hand bounds the messages in memory. Of what activities leave, no lane
 //     gets more than its part, and one part is always free for a lane that comes. A
 //     sender's line holds what the sender takes in five seconds, but no more than two
@@ -75,8 +76,8 @@
 // looks than the limit, to those that do. A sender that panics, or does not
 // answer for a message, leaves its outcome unknown. A message whose data makes
 // PostgreSQL refuse its whole batch, when it is composed or settled, is searched for by
-// halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was handed
-// over and returns the rest; a hard stop cuts the calls short, which leaves them
+// halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was
+// handed over and returns the rest; a hard stop cuts the calls short, which leaves them
 // unknown.
 //
 // # What it does not promise

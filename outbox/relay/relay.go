@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// Connections is how many connections of the pool a Relay uses at once, at most. With
-	// fewer it waits for them.
+	// Connections is how many connections of the pool a Relay keeps busy: one that claims,
+	// those that compose, hand over and settle, and two for upkeep, whose four acts are
+	// short and seldom meet. With fewer it waits for them.
 	Connections = 1 + composers + handovers + settlers + 2
 	// handovers is how many groups are handed over at once.
 	handovers = 2
