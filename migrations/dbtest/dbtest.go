@@ -97,7 +97,7 @@ func NewServer(t testing.TB, durable bool) *pgserver.Server {
 	t.Helper()
 	// Not t.TempDir: its path is long for a socket, and closed to the account
 	// that runs the server for root.
-	dir, err := os.MkdirTemp(tempRoot(), "belfry-pg-")
+	dir, err := os.MkdirTemp(serverRoot(durable), "belfry-pg-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	if os.Geteuid() == 0 { // the server's account has to pass through

@@ -326,7 +326,7 @@ func TestMain_ReportsLeaks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, "-test.run=^TestHelper_Leaks$", "-test.v")
-	cmd.Env = append(os.Environ(), helperEnv+"=1", "XDG_CACHE_HOME="+cache, databaseURLEnv+"=")
+	cmd.Env = append(os.Environ(), helperEnv+"=1", dirEnv+"="+cache, databaseURLEnv+"=")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: TestHelper_Leaks")

@@ -12,9 +12,11 @@
 //
 // The databases are on the server that BELFRY_TEST_DATABASE_URL names, whose user
 // must be allowed to create databases and which must not be behind a pooler.
-// Without that variable they are on a private server in the user's cache
-// directory, started by the first test that needs it and stopped by the last
-// test process to end (package pgserver). That server runs without fsync.
+// Without that variable they are on a private server, started by the first test
+// that needs it and stopped by the last test process to end (package pgserver).
+// That server runs without fsync. Its files are in BELFRY_TEST_DIR if that is set,
+// else in /dev/shm/belfry-test-UID where that is in memory and has 4 GiB free, else
+// in the user's cache directory. They stay for the next run.
 //
 // New clones a template that has all migrations applied, which takes some tens
 // of milliseconds. The template is named after a hash of the migrations: it is

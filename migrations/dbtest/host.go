@@ -145,6 +145,7 @@ func (h *host) close(ctx context.Context) error {
 // serverConfig describes a server for tests in dir.
 func serverConfig(ctx context.Context, dir string) (pgserver.Config, error) {
 	config := pgserver.Config{DataDir: dir, Settings: map[string]string{
+		"max_wal_size": "256MB", // the directory may be in memory, and stays
 		// Every package and every test runs beside others, each with some connections.
 		"max_connections": strconv.Itoa(max(300, 60*runtime.NumCPU())),
 	}}
@@ -156,26 +157,6 @@ func serverConfig(ctx context.Context, dir string) (pgserver.Config, error) {
 		config.Install = &in
 	}
 	return config, nil
-}
-
-// privateDir is where the private server's data is: a cache, since it can be
-// made anew.
-func privateDir() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		dir := filepath.Join(tempRoot(), "belfry-test-"+strconv.Itoa(os.Geteuid()))
-		return dir, nil //nolint:nilerr // without a home directory there is still a temporary one
-	}
-	return pgserver.ReachableDir(filepath.Join(cache, "belfry", "test"))
-}
-
-// tempRoot is the temporary directory, unless that of root is closed to others.
-func tempRoot() string {
-	dir, err := pgserver.ReachableDir(os.TempDir())
-	if err != nil || dir != os.TempDir() {
-		return "/tmp"
-	}
-	return dir
 }
 
 // dsn is the connection string for one database of the server.

@@ -1,0 +1,21 @@
+package dbtest
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// tmpfsMagic is TMPFS_MAGIC of linux/magic.h: what statfs(2) says of a file system in memory.
+const tmpfsMagic = 0x01021994
+
+// roomInMemory reports whether a directory that this user may write in is in memory, with
+// so many bytes free.
+func roomInMemory(dir string, free uint64) bool {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Type != tmpfsMagic || fs.Bavail*uint64(fs.Bsize) < free { //nolint:gosec // a block's size is positive
+		return false
+	}
+	probe, err := os.MkdirTemp(dir, "belfry-probe-")
+	return err == nil && os.Remove(filepath.Clean(probe)) == nil
+}
