@@ -41,7 +41,7 @@ type feed struct {
 	lanes      []string
 	turn       int // index into lanes of the next one
 	refreshed  time.Time
-	idle       bool            // nothing was in hand when the present round began
+	idle       bool            // a drain had nothing to wait for when the present round began
 	more       bool            // the present round did not get to all jobs
 	epoch      int             // grows with every claim that finds something
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
@@ -68,7 +68,7 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 	defer timer.Stop()
 	failures := 0
 	for ctx.Err() == nil {
-		f.idle = r.hand.empty()
+		f.idle = r.idle()
 		batch, err := f.claim(ctx, hard)
 		pause := r.settings().PollInterval / 2
 		switch {

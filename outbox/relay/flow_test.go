@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -212,4 +213,39 @@ func TestDrain_FollowsFailover(t *testing.T) {
 	b.job(t, "a", 1, 700, "push", "sms")
 	b.drain(t, config("r"), push(&script{answer: always(sender.Result{Class: sender.Permanent})}), sms(&script{}))
 	require.Equal(t, map[string]int{"SENT": 700}, b.statuses(t))
+}
+
+// A drain takes back what a relay that died has left, however soon it would end: where
+// delivery runs from cron only, nobody else does (I8).
+func TestDrain_TakesBackWhatADeadRelayLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 500)
+	id := b.job(t, "a", 1, 500)
+	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
+	for range 25 {
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 20)
+		require.NoError(t, err)
+		require.Len(t, claimed, 20)
+	}
+	b.expire(t)
+	stats := b.drain(t, config("r"), push(&script{}))
+	require.EqualValues(t, 500, stats.Sent)
+	require.Equal(t, map[string]int{"SENT": 500}, b.statuses(t))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+}
+
+// A drain looks for the receipts that are due, and sends by the next medium what they say
+// has failed.
+func TestDrain_LooksForReceipts(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	b.awaiting(t, 300, "fcm", "1 second", "push", "sms")
+	provider := &patient{results: func(receipt string) sender.Result {
+		return sender.Result{Class: map[bool]sender.Class{true: sender.Permanent, false: sender.Accepted}[receipt == "r-7"]}
+	}}
+	other := &script{}
+	stats := b.drain(t, config("r"), relay.Sender{SenderConfig: settings("fcm", "push"), Client: provider}, sms(other))
+	require.EqualValues(t, 300, stats.Sent)
+	require.Equal(t, map[string]int{"SENT": 300}, b.statuses(t))
+	require.Len(t, other.all(), 1)
 }

@@ -64,6 +64,7 @@ type Relay struct {
 	inFlight sync.WaitGroup // groups that are handed over or called
 	running  atomic.Bool
 	draining atomic.Bool
+	searches atomic.Int32 // that have not been made once
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -177,9 +178,10 @@ func (r *Relay) StopNow(cause error) {
 // means that the database did not answer at the start; what fails later is tried again.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
-// Drain delivers what is due, also what becomes due while it does, waits for nothing
-// that is due later, and returns what it did. What no sender takes now, because of an
-// open breaker or a pause, is put off and left. Stops are those of Run.
+// Drain delivers what is due, also what becomes due while it does and what relays that
+// died have left, looks once for receipts, waits for nothing that is due later, and
+// returns what it did. What no sender takes now, because of an open breaker or a pause,
+// is put off and left. Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
 	return r.Stats(), err
@@ -259,15 +261,36 @@ func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	wait.Go(func() { r.every(records, min(time.Second, lease/9), "the relay's heartbeat fails", r.beat) })
 }
 
-// look starts the search for lost leases and for receipts, until the stop.
+// look starts the search for lost leases and for receipts, until the stop. A drain does
+// not end before it has searched once.
 func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
 	c := r.settings()
-	wait.Go(func() { r.every(ctx, min(c.Lease/4, 5*time.Second), "lost leases are not looked for", r.recover) })
+	r.searches.Store(2)
 	wait.Go(func() {
-		r.every(ctx, min(time.Second, c.Receipts.Interval/4), "receipts are not looked for", func(context.Context) error {
-			return r.lookForReceipts(hard) // what was taken for a look is looked at
-		})
+		r.every(ctx, min(c.Lease/4, 5*time.Second), "lost leases are not looked for", r.first(r.recover))
 	})
+	wait.Go(func() {
+		r.every(ctx, min(time.Second, c.Receipts.Interval/4), "receipts are not looked for", r.first(func(context.Context) error {
+			return r.lookForReceipts(hard) // what was taken for a look is looked at
+		}))
+	})
+}
+
+// first counts the first call of a search, found or failed.
+func (r *Relay) first(search func(context.Context) error) func(context.Context) error {
+	var once sync.Once
+	return func(ctx context.Context) error {
+		defer once.Do(func() {
+			r.searches.Add(-1)
+			r.hand.rouse()
+		})
+		return search(ctx)
+	}
+}
+
+// idle reports whether nothing that a drain waits for is under way.
+func (r *Relay) idle() bool {
+	return r.searches.Load() == 0 && r.books.quiet() && r.hand.empty()
 }
 
 // farewell ends the relay's row, so that the others share its rate at once.

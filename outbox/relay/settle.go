@@ -19,6 +19,7 @@ import (
 type books struct {
 	mu     sync.Mutex
 	open   []outbox.Settlement
+	taken  int     // outcomes that are being committed
 	leases []int64 // of which nothing is left, to be deleted
 	closed bool
 	wake   chan struct{} // size settlers
@@ -83,7 +84,22 @@ func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) 
 		b.rouse()
 	}
 	leases, b.leases = b.leases, nil
+	b.taken += len(batch)
 	return batch, leases, b.closed
+}
+
+// settled counts outcomes that were taken and are done with.
+func (b *books) settled(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken -= n
+}
+
+// quiet reports whether no outcome is to be recorded.
+func (b *books) quiet() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.open)+b.taken == 0
 }
 
 // settleAll settles until the books are closed and empty, or ctx ends.
@@ -149,6 +165,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
 	r.tally.settled(batch, statuses)
+	r.books.settled(len(batch))
 	r.books.over(without(r.hand.drop(counts), leases))
 	r.hand.ended(leases)
 }

@@ -41,9 +41,9 @@ func TestRelay_LeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 
 // awaiting makes messages that one sender has accepted so long ago and whose receipts are
 // due.
-func (b *bundle) awaiting(t *testing.T, n int, sender, age string) {
+func (b *bundle) awaiting(t *testing.T, n int, sender, age string, route ...string) {
 	t.Helper()
-	id := b.job(t, "default", 1, n)
+	id := b.job(t, "default", 1, n, route...)
 	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1, attempts = 1 WHERE job_id = $1`, id)
 	b.exec(t, `UPDATE belfry.messages SET lease_id = NULL, receipt = 'r-' || channel_id, next_attempt_at = now() WHERE job_id = $1`, id)
 	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at)
