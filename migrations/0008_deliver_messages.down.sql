@@ -23,9 +23,12 @@ DROP TABLE belfry.leases;
 
 DROP INDEX belfry.messages_queued_idx, belfry.messages_dead_idx, belfry.messages_receipt_idx, belfry.messages_activity_idx, belfry.messages_due_idx;
 ALTER TABLE belfry.messages
-    DROP CONSTRAINT messages_receipt_check,
+    DROP CONSTRAINT messages_reason_check,
     DROP CONSTRAINT messages_owner_check,
-    DROP CONSTRAINT messages_reason_check;
+    DROP CONSTRAINT messages_waiting_check,
+    DROP CONSTRAINT messages_status_check,
+    ADD CONSTRAINT messages_status_check CHECK (status IN ('PENDING', 'QUEUED', 'PROCESSING', 'SENT', 'DEAD', 'CANCELLED')),
+    ADD CONSTRAINT messages_recalled_check CHECK (recalled_at IS NULL OR status NOT IN ('PENDING', 'QUEUED'));
 -- The messages of activities have nothing left to say.
 DELETE FROM belfry.messages WHERE job_id < 0;
 UPDATE belfry.messages SET status = CASE WHEN recalled_at IS NULL THEN 'PENDING' ELSE 'CANCELLED' END WHERE status = 'PROCESSING';

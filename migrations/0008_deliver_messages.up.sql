@@ -19,10 +19,15 @@ ALTER TABLE belfry.messages
 UPDATE belfry.messages SET status = CASE WHEN recalled_at IS NULL THEN 'PENDING' ELSE 'CANCELLED' END WHERE status IN ('PROCESSING', 'QUEUED');
 UPDATE belfry.messages SET reason = 'unknown' WHERE status = 'DEAD';
 UPDATE belfry.messages SET reason = 'recalled' WHERE status = 'CANCELLED';
+-- Every statement that writes a message reads these conditions first, and takes the longer
+-- the longer they are: array literals, and one that says what waiting messages have not.
 ALTER TABLE belfry.messages
-    ADD CONSTRAINT messages_reason_check CHECK (status NOT IN ('DEAD', 'CANCELLED') OR reason IS NOT NULL),
+    DROP CONSTRAINT messages_status_check,
+    DROP CONSTRAINT messages_recalled_check,
+    ADD CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
+    ADD CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
     ADD CONSTRAINT messages_owner_check CHECK (status <> 'PROCESSING' OR lease_id IS NOT NULL OR receipt IS NOT NULL),
-    ADD CONSTRAINT messages_receipt_check CHECK (receipt IS NULL OR status NOT IN ('PENDING', 'QUEUED'));
+    ADD CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL);
 
 -- Claims walk one job in this order and go on where the last one ended, so that they
 -- never step over the same dead entries twice. The messages of activities, whose

@@ -58,7 +58,7 @@
 //     handed to the provider.
 //   - A settlement is a conditional UPDATE by the owner. What was recalled meanwhile
 //     becomes CANCELLED where it would be tried again; the constraint
-//     messages_recalled_check refuses PENDING and QUEUED.
+//     messages_waiting_check refuses PENDING and QUEUED.
 //   - Of an expired lease, what was handed over has an unknown outcome and is
 //     recorded as crashed; the rest comes back as it was. Nothing is taken from a lease
 //     that lives: an orphan is ended first, in a commit of its own.

@@ -166,7 +166,7 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	_, err = b.db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg, "a recalled message never becomes due again")
-	require.Equal(t, "messages_recalled_check", pg.ConstraintName)
+	require.Equal(t, "messages_waiting_check", pg.ConstraintName)
 	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
 	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
 }

@@ -135,10 +135,12 @@ var badSQL = []struct{ name, sql string }{
 	{"deliver_at at the end of time", `SELECT belfry.send(1, 'activity', 'x', deliver_at => 'infinity')`},
 	{"idempotency key empty", `SELECT belfry.send(1, 'activity', 'x', idempotency_key => '')`},
 	{"requested by nobody", `SELECT belfry.send(1, 'activity', 'x', requested_by => ' ')`},
+	{"requested by too many", `SELECT belfry.send(1, 'activity', 'x', requested_by => repeat('x', 201))`},
 	{"created before", `INSERT INTO belfry.activities (channel_id, title, created_at) VALUES (1, 'x', now() - interval '1 day')`},
 	{"an id of its own", `INSERT INTO belfry.activities (id, channel_id, title) OVERRIDING SYSTEM VALUE VALUES (5, 1, 'x')`},
 	{"external id unknown", `SELECT belfry.send_external('u-99', 'activity', 'x')`},
 	{"changed afterwards", `INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'x'); UPDATE belfry.activities SET title = 'y'`},
+	{"changed at once, like a new one", `INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'x'); UPDATE belfry.activities SET title = 'y', route = NULL`},
 }
 
 // What the database says to bad input, word for word; nothing is half-written.
