@@ -122,14 +122,6 @@ type CategoryChange struct {
 	ClearCap   bool // no cap; Cap is not looked at
 }
 
-// Media returns the names of the media that a route may have, sorted.
-func Media(ctx context.Context, q Querier) (names []string, err error) {
-	if err := q.QueryRow(ctx, queries.SQL("MediumNames")).Scan(&names); err != nil {
-		return nil, fmt.Errorf("channels: read the media: %w", mapError(err))
-	}
-	return names, nil
-}
-
 // Categories returns every category by name.
 func Categories(ctx context.Context, q Querier) ([]Category, error) {
 	rows, err := q.Query(ctx, queries.SQL("CategoryList"))

@@ -37,13 +37,18 @@ type InvalidAddress struct {
 // ofChannels are the arguments of a statement about channels, whose ids are close
 // together when they are a batch of a job's.
 func ofChannels(ids []int64) pgx.StrictNamedArgs {
-	args := pgx.StrictNamedArgs{"ids": ids, "dense": false, "low": int64(0), "high": int64(0)}
-	if len(ids) > 0 {
-		low, high := slices.Min(ids), slices.Max(ids)
-		args["low"], args["high"] = low, high
-		args["dense"] = uint64(high)-uint64(low) < uint64(denseSpan*len(ids)) //nolint:gosec // wraps as it should
+	low, high, dense := denseIn(ids, denseSpan)
+	return pgx.StrictNamedArgs{"ids": ids, "dense": dense, "low": low, "high": high}
+}
+
+// denseIn returns the lowest and the highest of ids, and whether no more keys than span
+// for each of them lie from the one to the other.
+func denseIn(ids []int64, span int) (low, high int64, dense bool) {
+	if len(ids) == 0 {
+		return 0, 0, false
 	}
-	return args
+	low, high = slices.Min(ids), slices.Max(ids)
+	return low, high, uint64(high)-uint64(low) < uint64(span*len(ids)) //nolint:gosec // wraps as it should
 }
 
 // among returns those of list that belong to one of the channels.

@@ -118,9 +118,6 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	encoded, err := json.Marshal(Category{Name: "x", Route: []string{"sms"}, Quiet: &quiet, Cap: &most})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name": "x", "description": "", "route": ["sms"], "quiet_hours": "21:00-08:30", "cap": "3/24h"}`, string(encoded))
-	media, err := Media(b.ctx, b.pool)
-	require.NoError(t, err)
-	require.Equal(t, []string{"alimtalk", "email", "push", "sms", "webhook"}, media)
 
 	rows, err := b.pool.Query(b.ctx, `SELECT concat_ws(' | ', kind, CASE WHEN actor = session_user THEN 'me' ELSE actor END, reason, detail -> 'before', detail -> 'after')
 		FROM belfry.events WHERE subject = 'category' AND name = 'operator_notice' ORDER BY id`)

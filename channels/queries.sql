@@ -439,17 +439,25 @@ FROM (
 ) p;
 
 -- name: Recipients :many
--- Those of @ids that exist, with what sending needs. The LIMIT keeps the planner to one
--- index look-up per id, whatever it believes about the relation's size.
+-- Those of @ids that exist, with what sending needs; their attributes only if @attributes.
+-- The LIMIT keeps the planner to one index look-up per id, whatever it believes about the
+-- relation's size.
 SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
     SELECT c.id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
-           {{attributes}} AS attributes, {{addresses}} AS addresses
+           CASE WHEN @attributes::boolean THEN {{attributes}} END AS attributes, {{addresses}} AS addresses
     FROM {{relation}} c
     WHERE c.id = k.id
     LIMIT 1
 ) m;
+
+-- name: RecipientsRange :many
+-- As Recipients, of all ids from @low to @high.
+SELECT c.id, c.active, c.external_id, c.platform, {{locale}}, {{time_zone}},
+       CASE WHEN @attributes::boolean THEN ({{attributes}})::text END, ({{addresses}})::text
+FROM {{relation}} c
+WHERE c.id BETWEEN @low::bigint AND @high::bigint;
 
 -- name: OptOuts :many
 -- The opt-outs of channels. @dense: ids that lie close together, from @low to @high, are
@@ -496,10 +504,6 @@ FROM belfry.opt_out(@channel_id, @category, @medium, @reason) o;
 -- Removes one opt-out and returns it. No row: there was none.
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
 FROM belfry.opt_in(@channel_id, @category, @medium) o;
-
--- name: MediumNames :one
--- The media that routes may name, sorted.
-SELECT coalesce(array_agg(m.name ORDER BY m.name), '{}') FROM belfry.media m;
 
 -- name: CategoryList :many
 -- Every category by name; quiet hours and the cap's window in seconds.

@@ -1,10 +1,12 @@
 package channels
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Recipient is what sending a message to a channel needs to know of it.
@@ -13,17 +15,32 @@ type Recipient struct {
 	ExternalID string // the service's own user id
 	Platform   string
 	Active     bool
-	Locale     string // "": unknown
-	TimeZone   string // "": unknown
-	Attributes json.RawMessage
+	Locale     string          // "": unknown
+	TimeZone   string          // "": unknown
+	Attributes json.RawMessage // "{}": none, or not read
 	Addresses  json.RawMessage // where each medium reaches the channel
 }
 
 // Recipients reads those of ids that exist, active or not, in no order: by one look at
-// the index each, whatever the size of the relation. It reads what is there now, so
-// that a new address counts up to the last moment.
+// the index each, or one range of it when they lie close together, whatever the size of
+// the relation. It reads what is there now, so that a new address counts up to the last
+// moment.
 func (s *Store) Recipients(ctx context.Context, q Querier, ids []int64) ([]Recipient, error) {
-	sql := s.sql.recipients
+	return s.readRecipients(ctx, q, ids, true)
+}
+
+// RecipientsBare is Recipients without their attributes, for content that refers to none.
+func (s *Store) RecipientsBare(ctx context.Context, q Querier, ids []int64) ([]Recipient, error) {
+	return s.readRecipients(ctx, q, ids, false)
+}
+
+// denseRecipients is up to how many keys, for each id that is asked for, may lie between
+// the lowest and the highest for one range to cost less than a look-up for each: what lies
+// between them is read and dropped.
+const denseRecipients = 2
+
+func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, withAttributes bool) ([]Recipient, error) {
+	each, span := s.sql.recipients, s.sql.recipientsRange
 	if s.name != DefaultRelation { // belfry's own has every column
 		have, err := s.columns(ctx, q)
 		if err != nil {
@@ -32,36 +49,60 @@ func (s *Store) Recipients(ctx context.Context, q Querier, ids []int64) ([]Recip
 		if err := s.requireColumns(have, Everyone()); err != nil {
 			return nil, err
 		}
-		sql = s.renderOptional(queries.SQL("Recipients"), have)
+		each, span = s.renderOptional(queries.SQL("Recipients"), have), s.renderOptional(queries.SQL("RecipientsRange"), have)
 	}
-	rows, err := q.Query(ctx, sql, pgx.StrictNamedArgs{"ids": ids})
+	sql, args := each, pgx.StrictNamedArgs{"ids": ids, "attributes": withAttributes}
+	low, high, dense := denseIn(ids, denseRecipients)
+	if dense {
+		sql, args = span, pgx.StrictNamedArgs{"low": low, "high": high, "attributes": withAttributes}
+	}
+	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
 		return nil, s.wrap("read recipients", err)
 	}
-	var (
-		id                                   int64
-		active                               *bool
-		external, platform, locale, timeZone *string
-		attributes, addresses                *string // json.RawMessage would be parsed only to be copied
-	)
-	list := make([]Recipient, 0, len(ids))
-	_, err = pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
-		list = append(list, Recipient{
-			ID: id, ExternalID: text(external), Platform: text(platform), Active: active != nil && *active,
-			Locale: text(locale), TimeZone: text(timeZone), Attributes: objectText(attributes), Addresses: objectText(addresses),
-		})
-		return nil
-	})
+	list, err := collectRecipients(rows, len(ids))
 	if err != nil {
 		return nil, s.wrap("read recipients", err)
+	}
+	if dense {
+		list = among(list, ids, func(r Recipient) int64 { return r.ID })
 	}
 	return list, nil
 }
 
+// collectRecipients reads rows that may be many: what the recipients have in common is
+// kept once.
+func collectRecipients(rows pgx.Rows, expected int) ([]Recipient, error) {
+	list := make([]Recipient, 0, expected)
+	known := make(map[string]string)
+	common := func(b []byte) string {
+		s, ok := known[string(b)]
+		if !ok {
+			s = string(b)
+			known[s] = s
+		}
+		return s
+	}
+	var (
+		id     int64
+		active pgtype.Bool
+		// What the driver read, until the next row.
+		external, platform, locale, timeZone, attributes, addresses pgtype.DriverBytes
+	)
+	_, err := pgx.ForEachRow(rows, []any{&id, &active, &external, &platform, &locale, &timeZone, &attributes, &addresses}, func() error {
+		list = append(list, Recipient{
+			ID: id, ExternalID: string(external), Platform: common(platform), Active: active.Bool,
+			Locale: common(locale), TimeZone: common(timeZone), Attributes: objectText(attributes), Addresses: objectText(addresses),
+		})
+		return nil
+	})
+	return list, err
+}
+
 // objectText is the JSON of an object; of none it is an empty one.
-func objectText(s *string) json.RawMessage {
-	if s == nil || *s == "" {
+func objectText(b []byte) json.RawMessage {
+	if len(b) == 0 || string(b) == "{}" {
 		return json.RawMessage("{}")
 	}
-	return json.RawMessage(*s)
+	return bytes.Clone(b)
 }

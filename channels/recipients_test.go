@@ -1,6 +1,7 @@
 package channels
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -25,6 +26,30 @@ func TestRecipients_AreThoseThatExist(t *testing.T) {
 	list, err = b.store.Recipients(b.ctx, b.pool, nil)
 	require.NoError(t, err)
 	require.Empty(t, list)
+}
+
+// Ids that lie close together are one range, of which only those that were asked for count.
+func TestRecipients_OfARange(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, active, attributes, addresses)
+		SELECT g, 'u-' || g, 'ios', true, '{"a": 1}', '{"push": "t"}' FROM generate_series(1, 100) g WHERE g <> 13`)
+	for name, ids := range map[string][]int64{"close": {20, 11, 13, 14, 15, 12}, "apart": {99, 11, 13, 14}} {
+		_, _, dense := denseIn(ids, denseRecipients)
+		require.Equal(t, name == "close", dense)
+		for _, bare := range []bool{false, true} {
+			read := map[bool]func(context.Context, Querier, []int64) ([]Recipient, error){false: b.store.Recipients, true: b.store.RecipientsBare}[bare]
+			list, err := read(b.ctx, b.pool, ids)
+			require.NoError(t, err)
+			var found []int64
+			for _, r := range list {
+				found = append(found, r.ID)
+				require.JSONEq(t, map[bool]string{false: `{"a": 1}`, true: "{}"}[bare], string(r.Attributes))
+				require.JSONEq(t, `{"push": "t"}`, string(r.Addresses))
+			}
+			require.ElementsMatch(t, slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return id == 13 }), found)
+		}
+	}
 }
 
 // A user's own relation may lack the optional columns, and hold NULLs.

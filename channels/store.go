@@ -77,7 +77,7 @@ type statements struct {
 	pageEveryone, pagePlatforms, pageRadius, segmentIDs    string
 	radiusCandidates, resolveExternalIDs                   string
 	countEveryone, countRadius, countIDs, countExternalIDs string
-	countSegment, recipients                               string
+	countSegment, recipients, recipientsRange              string
 }
 
 // New returns a Store on the configured relation. It does not look at the
@@ -107,6 +107,7 @@ func New(cfg Config) (*Store, error) {
 		countExternalIDs:   s.render(queries.SQL("CountExternalIDs")),
 		countSegment:       s.render(queries.SQL("CountSegment")),
 		recipients:         s.renderOptional(queries.SQL("Recipients"), everyColumn()),
+		recipientsRange:    s.renderOptional(queries.SQL("RecipientsRange"), everyColumn()),
 	}
 	return s, nil
 }

@@ -32,7 +32,8 @@ type pair struct {
 func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error {
 	var pairs []pair
 	limits := make(map[pair]channels.Cap)
-	for _, out := range list {
+	for i := range list {
+		out := &list[i]
 		limit := b.limit(out)
 		if limit == nil {
 			continue
@@ -47,8 +48,8 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error 
 		return nil
 	}
 	here := make(map[outbox.Key]bool, len(list))
-	for _, out := range list {
-		here[out.Claimed.Key] = true
+	for i := range list {
+		here[list[i].Claimed.Key] = true
 	}
 	room, err := c.roomInTime(ctx, pairs, limits, here)
 	if err != nil {
@@ -56,7 +57,7 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error 
 	}
 	for i := range list {
 		out := &list[i]
-		if b.limit(*out) == nil {
+		if b.limit(out) == nil {
 			continue
 		}
 		r, counted := room[pair{out.Claimed.ChannelID, out.Category}]
@@ -73,7 +74,7 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error 
 }
 
 // limit is the cap that holds for a message that is to be sent; nil: none.
-func (b *batch) limit(out Composed) *channels.Cap {
+func (b *batch) limit(out *Composed) *channels.Cap {
 	if out.Action != Send {
 		return nil
 	}

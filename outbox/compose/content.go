@@ -102,5 +102,15 @@ func (c *content) parse() error {
 	return nil
 }
 
+// needsAttributes reports whether any words of any locale may refer to an attribute.
+func (c *content) needsAttributes() bool {
+	for _, words := range []string{c.title, c.body, string(c.variants)} {
+		if strings.Contains(words, "attributes.") {
+			return true
+		}
+	}
+	return false
+}
+
 // seconds makes a duration of whole seconds.
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

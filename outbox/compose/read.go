@@ -13,7 +13,7 @@ import (
 // read asks for everything that does not depend on an answer, one statement a kind.
 func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, error) {
 	b := &batch{contents: make(map[int64]*content), people: make(map[int64]*person, len(claimed))}
-	var jobs, ids []int64
+	jobs, ids := []int64(nil), make([]int64, 0, len(claimed))
 	for _, m := range claimed {
 		if _, seen := b.contents[m.JobID]; !seen {
 			b.contents[m.JobID] = nil
@@ -68,7 +68,14 @@ func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int6
 }
 
 func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channels.Store, ids []int64) error {
-	people, err := who.Recipients(ctx, q, ids)
+	read := who.RecipientsBare
+	for _, t := range b.contents {
+		if t.needsAttributes() {
+			read = who.Recipients
+			break
+		}
+	}
+	people, err := read(ctx, q, ids)
 	if err != nil {
 		return err
 	}
@@ -80,8 +87,10 @@ func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channel
 	if err != nil {
 		return err
 	}
-	for _, r := range people {
-		b.people[r.ID] = &person{Recipient: r, addresses: members(r.Addresses)}
+	persons := make([]person, len(people))
+	for i := range people {
+		persons[i].Recipient = people[i]
+		b.people[people[i].ID] = &persons[i]
 	}
 	for _, o := range optOuts {
 		if p := b.people[o.ChannelID]; p != nil {
@@ -101,8 +110,8 @@ func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channel
 func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
 	var jobs, ids []int64
 	var asked []int
-	for i, out := range list {
-		if out.Action == Refuse && out.Reason == undecided && called(out.Claimed) && !out.Claimed.Ambiguous {
+	for i := range list {
+		if out := &list[i]; out.Action == Refuse && out.Reason == undecided && called(out.Claimed) && !out.Claimed.Ambiguous {
 			jobs, ids, asked = append(jobs, out.Claimed.JobID), append(ids, out.Claimed.ChannelID), append(asked, i)
 		}
 	}

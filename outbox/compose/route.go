@@ -13,9 +13,8 @@ import (
 // person is a recipient with what he does not want and what does not reach him.
 type person struct {
 	channels.Recipient
-	addresses map[string]json.RawMessage
-	optOuts   []channels.OptOut
-	invalid   []channels.InvalidAddress
+	optOuts []channels.OptOut
+	invalid []channels.InvalidAddress
 }
 
 // optedOut reports whether the channel wants nothing of the category by the medium.
@@ -30,7 +29,7 @@ func (p *person) optedOut(category, medium string) bool {
 
 // address returns the channel's address for a medium, and otherwise why there is none.
 func (p *person) address(medium string) (string, outbox.Reason) {
-	address := addressText(p.addresses[medium])
+	address := addressText(member(p.Addresses, medium))
 	if address == "" {
 		return "", outbox.ReasonNoAddress
 	}
@@ -49,6 +48,50 @@ func (p *person) address(medium string) (string, outbox.Reason) {
 	return address, ""
 }
 
+// member returns the value of one member of a JSON object as PostgreSQL writes jsonb: valid,
+// a key once, ": " after it, ", " between two. nil: there is none. A message needs one of
+// them, and decoding all would take longer than the rest of its composing.
+func member(object json.RawMessage, key string) json.RawMessage {
+	if len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	for at := 1; at < len(object) && object[at] == '"'; {
+		end := valueEnd(object, at)
+		from := min(end+2, len(object))
+		found := string(object[at+1:max(at+1, end-1)]) == key
+		if end = valueEnd(object, from); found {
+			return object[from:end]
+		}
+		at = end + 2
+	}
+	return nil
+}
+
+// valueEnd returns where the JSON value ends that begins at from.
+func valueEnd(text []byte, from int) int {
+	depth, quoted := 0, false
+	for i := from; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			if quoted = !quoted; !quoted && depth == 0 {
+				return i + 1
+			}
+		case quoted:
+		case c == '{', c == '[':
+			depth++
+		case depth > 0 && (c == '}' || c == ']'):
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case depth == 0 && (c == ',' || c == '}' || c == ']'):
+			return i
+		}
+	}
+	return len(text)
+}
+
 // addressText is the text of an address: a string's own, a number's digits, an object's
 // JSON; nothing of whatever else.
 func addressText(raw json.RawMessage) string {
@@ -57,6 +100,9 @@ func addressText(raw json.RawMessage) string {
 	}
 	switch c := raw[0]; {
 	case c == '"':
+		if bytes.IndexByte(raw, '\\') < 0 {
+			return strings.TrimSpace(strings.Trim(string(raw), `"`))
+		}
 		var s string
 		if json.Unmarshal(raw, &s) != nil {
 			return ""
