@@ -112,7 +112,7 @@ func TestDo_Redirects(t *testing.T) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(http.StatusPermanentRedirect)
 		default:
-			_, _ = fmt.Fprintf(w, "%s %s %s%s", r.Method, body, r.Header.Get("Authorization"), r.Header.Get("Referer"))
+			_, _ = fmt.Fprintf(w, "%s %s %s%s", r.Method, body, r.Header.Get("Authorization"), r.Header.Get("Referer")+r.Header.Get("Cookie"))
 		}
 	})
 	for _, test := range []struct {
@@ -121,9 +121,9 @@ func TestDo_Redirects(t *testing.T) {
 		status int
 		body   string
 	}{
-		{"/307/0", 3, 200, `POST {"hello":"world"} secret`},
-		{"/307/3", 3, 200, `POST {"hello":"world"} secret`},
-		{"/308/3", 3, 200, `POST {"hello":"world"} secret`},
+		{"/307/0", 3, 200, `POST {"hello":"world"} secret; a=b`},
+		{"/307/3", 3, 200, `POST {"hello":"world"} secret; a=b`},
+		{"/308/3", 3, 200, `POST {"hello":"world"} secret; a=b`},
 		{"/307/4", 3, 307, ""},
 		{"/307/1", 0, 307, ""},
 		{"/301/1", 3, 301, ""},
@@ -139,6 +139,7 @@ func TestDo_Redirects(t *testing.T) {
 			t.Parallel()
 			req := post(t, within(t, 5*time.Second), server.URL+test.path)
 			req.Header.Set("Authorization", "secret")
+			req.Header.Set("Cookie", "; a=b")
 			answer, err := client(t, httpcall.Config{}, httpcall.Options{Redirects: test.limit}).Do(req)
 			require.NoError(t, err)
 			require.Equal(t, test.status, answer.Status)
