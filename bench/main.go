@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ import (
 
 func main() {
 	pgserver.Watchdog() // never returns in the private server's watchdog
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // as cmd/belfry does for a relay; River gets the same
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

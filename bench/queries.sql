@@ -59,3 +59,9 @@ INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items);
 -- name: ActivityInsert :exec
 -- Its message.
 INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your order is on its way', 'Thank you');
+
+-- name: OrderAndActivityInsert :exec
+-- Both in one statement.
+WITH o AS (INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items) RETURNING id, customer)
+INSERT INTO belfry.activities (channel_id, title, body, data)
+SELECT o.customer, 'Your order is on its way', 'Thank you', jsonb_build_object('order', o.id) FROM o;
