@@ -96,6 +96,7 @@ CREATE TABLE belfry.relays (
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     senders      text[]      NOT NULL DEFAULT '{}',
+    media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
     in_hand      integer     NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
 

@@ -15,9 +15,13 @@ func (l *Ledger) Beat(ctx context.Context, senders []string, inHand int) (map[st
 	if senders == nil {
 		senders = []string{}
 	}
+	media := l.media
+	if media == nil {
+		media = []string{}
+	}
 	live := make(map[string]int, len(senders))
 	_, err := list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": senders, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": senders, "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
 		err = row.Scan(&sender, &n)

@@ -25,9 +25,9 @@ func newLeaseID() int64 {
 	return max(1, int64(binary.BigEndian.Uint64(b[:])>>1))
 }
 
-// ClaimJob takes up to limit due messages of one job that come after a position, in
-// the order of their due time and channel, under one new lease. next is the position
-// of the last one, or after when there is none.
+// ClaimJob takes up to limit due messages of one job that this relay serves and that come
+// after a position, in the order of their due time and channel, under one new lease. next
+// is the position of the last one, or after when there is none.
 //
 // A claim costs by what it takes, not by what was taken before it. What becomes due
 // behind a position, because it was returned as it was or written by a transaction
@@ -44,7 +44,7 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 	return claimed, next, nil
 }
 
-// ClaimActivities takes up to limit due messages of activities, in the order of their
+// ClaimActivities takes up to limit due messages of activities that this relay serves, in the order of their
 // due time, under one new lease: those due at since or later, all when it is zero.
 // next is the due time of the last one, or since when there is none. An activity may
 // become visible later than it is due, so that since is to lag behind next by as long
@@ -63,13 +63,24 @@ func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, a
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed are 1 to %d", what, limit, MaxBatch)
 	}
-	args["lease"], args["relay"], args["seconds"], args["keys"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit
-	return take(ctx, l, what, statement, args, func(row pgx.CollectableRow) (c Claimed, err error) {
+	args["lease"], args["relay"], args["seconds"], args["keys"], args["media"] = newLeaseID(), l.relay, l.leaseTime.Seconds(), limit, l.media
+	var claimed []Claimed
+	var b pgx.Batch
+	b.Queue(statement, args).Query(func(rows pgx.Rows) error {
+		var c Claimed
 		var dueAt time.Time
-		err = row.Scan(&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt)
-		if err == nil {
+		_, err := pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &c.LeaseID, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &dueAt, &c.tid}, func() error {
+			if claimed == nil {
+				claimed = make([]Claimed, 0, limit) // what there is one of, there is mostly more of
+			}
+			claimed = append(claimed, c)
 			each(dueAt, c)
-		}
-		return c, err
+			return nil
+		})
+		return err
 	})
+	if err := l.atOnce(ctx, false, &b); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return claimed, nil
 }

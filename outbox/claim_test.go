@@ -3,10 +3,12 @@ package outbox_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -46,7 +48,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 		{Key: key(1), LeaseID: lease},
 		{Key: key(13), LeaseID: lease, Step: 1, Attempts: 2, Crashes: 1, Reason: outbox.ReasonRetry, Ambiguous: true},
 		{Key: key(25), LeaseID: lease, Step: 1, Reason: outbox.ReasonFailover},
-	}, claimed)
+	}, outbox.Anywhere(claimed))
 	require.Equal(t, map[string]int{"PENDING": 1, "QUEUED": 5, "PROCESSING": 9, "SENT": 5, "DEAD": 5, "CANCELLED": 5}, b.statuses(t, done))
 	require.True(t, one[bool](t, b, `SELECT relay = 'r1' AND expires_at > now() + interval '50 seconds' AND channel_ids @> '{1,13,19,25}' FROM belfry.leases WHERE id = $1`, lease))
 	require.Equal(t, map[string]int{"PENDING": 3}, b.statuses(t, other))
@@ -335,4 +337,52 @@ func TestClaimJob_ForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, all(5, map[string]outbox.Verdict{"before": outbox.VerdictLost, "after": outbox.VerdictSend}[name]), verdicts, name)
 	}
+}
+
+// serving is the ledger of a relay that has senders for these media.
+func (b *bundle) serving(media ...string) *outbox.Ledger {
+	l := b.ledger("serving " + strings.Join(media, " "))
+	media = append([]string{}, media...) // nil is all
+	l.Serve(media, media)
+	return l
+}
+
+// What another relay has the sender for is left to it: a relay that took it could only
+// put it off. A job by other media costs a claim one look at the job, however many
+// messages of it are due.
+func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	push, sms, none := b.serving("push", "email"), b.serving("sms"), b.serving()
+	id, other := b.rest(t, outbox.TypePush, 30, job.Processed), b.rest(t, outbox.TypePush, 2000, job.Processed)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
+	b.exec(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
+	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
+	b.exec(t, `UPDATE belfry.messages SET step = 2 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
+	b.activitiesFor(t, 4)
+	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
+	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
+
+	require.Empty(t, claim(t, none, id, 100))
+	require.Empty(t, claimActivities(t, none, 100))
+	require.Equal(t, []int64{1, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30}, channelsOf(claim(t, sms, id, 100)))
+	require.Equal(t, []int64{2}, channelsOf(claimActivities(t, sms, 100)))
+	require.Len(t, claim(t, push, id, 100), 19)
+	require.ElementsMatch(t, []int64{1, 3, 4}, channelsOf(claimActivities(t, push, 100)))
+
+	b.exec(t, `VACUUM (ANALYZE) belfry.messages`)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
+	require.NoError(t, err)
+	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS off, TIMING off) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
+		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"},
+	})
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Regexp(t, `messages_due_idx on messages m \(never executed\)`, strings.Join(lines, "\n"))
 }

@@ -53,7 +53,7 @@ func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error
 	var verdicts []Verdict
 	var b pgx.Batch
 	b.Queue(queries.SQL("MessageLook"), pgx.StrictNamedArgs{
-		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "leases": different(k.leases), "jobs": different(k.jobs),
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "leases": different(k.leases), "jobs": different(k.jobs),
 	}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts) })
 	if err := l.atOnce(ctx, false, &b); err != nil {
 		return nil, fmt.Errorf("look at %d messages: %w", len(messages), err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -40,6 +41,8 @@ type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string
 	leaseTime time.Duration
+	media     []string // nil: all
+	senders   []string // nil: all
 }
 
 // NewLedger returns the ledger of the relay with that name, which must be different
@@ -47,6 +50,11 @@ type Ledger struct {
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
 	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime}
 }
+
+// Serve leaves to other relays what this one has no sender for: claims take messages
+// that are to be sent by one of the media, and receipts those that one of the senders has
+// accepted. Before the first use; without it the ledger takes them all.
+func (l *Ledger) Serve(media, senders []string) { l.media, l.senders = media, senders }
 
 // Candidate is a job that may have messages to send.
 type Candidate struct {
@@ -147,12 +155,22 @@ func beginArgs(durable bool) pgx.StrictNamedArgs {
 // keys are messages in columns, as statements take them.
 type keys struct {
 	leases, jobs, channels []int64
+	tids                   []pgtype.TID
+}
+
+func newKeys(n int) keys {
+	ids := make([]int64, 3*n)
+	return keys{ids[:n:n], ids[n : 2*n : 2*n], ids[2*n:], make([]pgtype.TID, n)}
+}
+
+func (k keys) set(i int, c *Claimed) {
+	k.leases[i], k.jobs[i], k.channels[i], k.tids[i] = c.LeaseID, c.JobID, c.ChannelID, c.tid
 }
 
 func keysOf(messages []Claimed) keys {
-	k := keys{make([]int64, len(messages)), make([]int64, len(messages)), make([]int64, len(messages))}
-	for i, m := range messages {
-		k.leases[i], k.jobs[i], k.channels[i] = m.LeaseID, m.JobID, m.ChannelID
+	k := newKeys(len(messages))
+	for i := range messages {
+		k.set(i, &messages[i])
 	}
 	return k
 }

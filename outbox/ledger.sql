@@ -4,15 +4,16 @@
 -- Opens a transaction of the ledger that is sent in one piece: its deadline on the
 -- server; durability whatever the role's defaults, or with @durable false none of its
 -- own, which is for claims: a handover that is durable makes them so; times that a
--- client without prepared statements can read, whatever the role's DateStyle; and no
--- plan that reads or sorts more than it needs for a few keys, however old the
--- statistics are.
+-- client without prepared statements can read, whatever the role's DateStyle; no plan
+-- that reads or sorts more than it needs for a few keys, however old the statistics are;
+-- and no planning of what is planned already, which takes longer than some statements.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
        set_config('datestyle', 'ISO', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);
 
@@ -23,17 +24,21 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- name: MessageClaim :many
 -- Takes up to @keys due messages of one job into @relay's hands, in the order of
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
--- @seconds. Locked ones are passed over. No row: nothing is due there, or the job is
--- ABORTED or gone. The lease may name more keys than were taken: they count for nothing.
+-- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are passed
+-- over. No row: nothing is due there, or the job is ABORTED, gone, or by other media.
+-- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
 -- one that an index could serve would let a plan walk that index, dead entries and all.
+-- The ctids that it returns are where the messages are now.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
      WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
-       AND (SELECT j.status <> 'ABORTED' FROM belfry.jobs j WHERE j.id = @job_id)
+       AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true) FROM belfry.jobs j WHERE j.id = @job_id)
+       AND m.step <> ALL (ARRAY(SELECT r.step - 1 FROM belfry.jobs j CROSS JOIN unnest(j.route) WITH ORDINALITY r(medium, step)
+                                 WHERE j.id = @job_id AND r.medium <> ALL (@media::text[])))
      ORDER BY m.next_attempt_at, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
@@ -46,24 +51,25 @@ WITH due AS MATERIALIZED (
     UPDATE belfry.messages m
        SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
-    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+    RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
             ELSE false END,
-       c.next_attempt_at
+       c.next_attempt_at, c.tid
   FROM claimed c
  ORDER BY c.next_attempt_at, c.channel_id;
 
 -- name: ActivityClaim :many
 -- As MessageClaim, of the messages of all activities that are due at @since or later
--- (messages_activity_idx).
+-- (messages_activity_idx, activities_pkey).
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
      WHERE m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+       AND coalesce((SELECT v.route[m.step + 1] = ANY (@media::text[]) FROM belfry.activities v WHERE v.id = m.job_id), true)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
@@ -76,13 +82,13 @@ WITH due AS MATERIALIZED (
     UPDATE belfry.messages m
        SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
      WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d))
-    RETURNING m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
+    RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.lease_id, m.step, m.attempts, m.crashes, m.reason, m.next_attempt_at
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
             ELSE false END,
-       c.next_attempt_at
+       c.next_attempt_at, c.tid
   FROM claimed c
  ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
 
@@ -97,9 +103,10 @@ SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.ste
  GROUP BY k.lease_id;
 
 -- name: MessageLook :one
--- The look right before the call: one verdict per key, in their order (messages_pkey,
--- leases_pkey, jobs_pkey). @leases and @jobs are the different ones among the keys. It
--- repeats the rule of the view sendable_messages, lease included.
+-- The look right before the call: one verdict per key, in their order (leases_pkey,
+-- jobs_pkey). A message is looked for where its claim left it, @tids, which may be NULL,
+-- and if it is not there by its key (messages_pkey). @leases and @jobs are the different
+-- ones among the keys. It repeats the rule of the view sendable_messages, lease included.
 SELECT array_agg(v.verdict ORDER BY v.n)
   FROM (SELECT k.n,
                CASE WHEN m.job_id IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
@@ -108,21 +115,26 @@ SELECT array_agg(v.verdict ORDER BY v.n)
                     WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
                              WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED')) THEN 'held'
                     ELSE 'send' END AS verdict
-          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(lease_id, job_id, channel_id, n)
+          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[]) WITH ORDINALITY k(lease_id, job_id, channel_id, tid, n)
           LEFT JOIN LATERAL (SELECT m.job_id, m.recalled_at FROM belfry.messages m
+                              WHERE m.ctid = k.tid AND m.job_id = k.job_id AND m.channel_id = k.channel_id
+                                AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
+                             UNION ALL
+                             SELECT m.job_id, m.recalled_at FROM belfry.messages m
                               WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
                                 AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL LIMIT 1) m ON true) v;
 
 -- name: MessagesSent :one
--- Settles plain successes: PROCESSING → SENT, by their owner (messages_pkey). Returns
--- the numbers of the keys that it changed. Of the others MessagesSettle says what became
--- of them.
+-- Settles plain successes: PROCESSING → SENT, by their owner, those that are where their
+-- claim left them: by ctid, and the + 0 keeps the planner from looking for them by their
+-- key. Returns the numbers of the keys that it changed. Of the others MessagesSettle says
+-- what became of them.
 WITH changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, n)
-     WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @attempts::smallint[], @receipts::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, tid, attempts, receipt, n)
+     WHERE m.ctid = k.tid AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
        AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
     RETURNING k.n
 )
@@ -188,15 +200,30 @@ SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
 
 -- name: LeasesEnd :exec
 -- Deletes those of @ids, with their handovers, of which nothing is left in PROCESSING
--- (leases_pkey, messages_pkey, handovers_lease_idx). A lease that another session has
--- locked stays, and goes when it expires.
-WITH gone AS (
+-- (leases_pkey, handovers_lease_idx). Keys of one job that lie close together, as those of
+-- a claim do, are one range of messages_pkey with whatever lies between them; otherwise it
+-- is one descent a key. A lease that another session has locked stays, and goes when it
+-- expires.
+WITH locked AS MATERIALIZED (
+    SELECT l.id, l.job_ids, l.channel_ids FROM belfry.leases l WHERE l.id = ANY (@ids::bigint[]) ORDER BY l.id FOR UPDATE SKIP LOCKED
+), spans AS MATERIALIZED (
+    SELECT l.id, l.job_ids, l.channel_ids, s.job_id, s.low, s.high,
+           s.job_id = s.last_job AND s.high::double precision - s.low < 8 * cardinality(l.channel_ids) AS dense
+      FROM locked l
+     CROSS JOIN LATERAL (SELECT min(u.job_id) AS job_id, max(u.job_id) AS last_job, min(u.channel_id) AS low, max(u.channel_id) AS high
+                           FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)) s
+), gone AS (
     DELETE FROM belfry.leases l
-     WHERE l.id = ANY (ARRAY(SELECT k.id FROM belfry.leases k WHERE k.id = ANY (@ids::bigint[]) ORDER BY k.id FOR UPDATE SKIP LOCKED))
-       AND NOT EXISTS (SELECT FROM unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
-                        CROSS JOIN LATERAL (SELECT FROM belfry.messages m
-                                             WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
-                                               AND m.lease_id = l.id AND m.status = 'PROCESSING' LIMIT 1) x)
+     WHERE l.id = ANY (ARRAY(
+           SELECT s.id FROM spans s
+            WHERE NOT EXISTS (SELECT FROM belfry.messages m
+                               WHERE s.dense AND m.job_id = s.job_id AND m.channel_id BETWEEN s.low AND s.high
+                                 AND m.lease_id = s.id AND m.status = 'PROCESSING' OFFSET 0)
+              AND NOT EXISTS (SELECT FROM unnest(s.job_ids, s.channel_ids) u(job_id, channel_id)
+                               CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                                                    WHERE m.job_id = u.job_id AND m.channel_id = u.channel_id
+                                                      AND m.lease_id = s.id AND m.status = 'PROCESSING' LIMIT 1) x
+                               WHERE NOT s.dense)))
     RETURNING l.id
 )
 DELETE FROM belfry.handovers h
@@ -294,11 +321,16 @@ DELETE FROM belfry.handovers h
 -- name: ReceiptsDue :many
 -- Takes up to @keys messages whose receipt is to be looked for (messages_receipt_idx),
 -- so that nobody else does for @seconds, with what is recorded of their acceptance
--- (attempts_message_idx). By ctid as MessageClaim.
+-- (attempts_message_idx): those that one of @senders has accepted, NULL: any, and those
+-- that whoever has the sender has not come to twice. By ctid as MessageClaim.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
      WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.next_attempt_at <= statement_timestamp()
+       AND (@senders::text[] IS NULL OR m.next_attempt_at <= statement_timestamp() - make_interval(secs => 2 * @seconds)
+            OR (SELECT a.sender FROM belfry.attempts a
+                 WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome = 'accepted'
+                 ORDER BY a.id DESC LIMIT 1) = ANY (@senders))
      ORDER BY m.next_attempt_at
      LIMIT @keys
        FOR UPDATE SKIP LOCKED
@@ -349,8 +381,9 @@ UPDATE belfry.jobs j
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it
 -- beat within @seconds, itself included. Relays not heard of for an hour are forgotten.
 WITH beat AS (
-    INSERT INTO belfry.relays (name, senders, in_hand) VALUES (@relay, @senders, @in_hand)
-        ON CONFLICT (name) DO UPDATE SET heartbeat_at = clock_timestamp(), senders = excluded.senders, in_hand = excluded.in_hand
+    INSERT INTO belfry.relays (name, senders, media, in_hand) VALUES (@relay, @senders, @media, @in_hand)
+        ON CONFLICT (name) DO UPDATE
+           SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_hand = excluded.in_hand
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k

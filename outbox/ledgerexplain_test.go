@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
@@ -78,7 +79,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 	for i := range n {
 		leases[i], jobs[i], channels[i] = 4, id, int64(i*5+4)
 	}
-	texts, small, flags := make([]string, n), make([]int16, n), make([]bool, n)
+	texts, small, flags, tids := make([]string, n), make([]int16, n), make([]bool, n), make([]pgtype.TID, n)
 	keys := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"lease_ids": leases, "job_ids": jobs, "channel_ids": channels}
 		for k, v := range more {
@@ -86,7 +87,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 		}
 		return args
 	}
-	claim := pgx.StrictNamedArgs{"lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "keys": 500}
+	claim := pgx.StrictNamedArgs{"lease": int64(1) << 60, "relay": "r1", "seconds": 30.0, "keys": 500, "media": []string{"push", "sms"}}
 	with := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range claim {
 			more[k] = v
@@ -106,10 +107,10 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 	require.NoError(t, err)
 	explainIn(t, tx, &out, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
 	explainIn(t, tx, &out, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
-	explainIn(t, tx, &out, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0})
+	explainIn(t, tx, &out, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainIn(t, tx, &out, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
-	explainIn(t, tx, &out, "MessageLook", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "jobs": []int64{id}}))
-	explainIn(t, tx, &out, "MessagesSent", keys(pgx.StrictNamedArgs{"attempts": small, "receipts": texts}))
+	explainIn(t, tx, &out, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
+	explainIn(t, tx, &out, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
 	explainIn(t, tx, &out, "MessagesSettle", keys(pgx.StrictNamedArgs{
 		"statuses": texts, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
 		"receipts": texts, "errors": texts, "take": false,
@@ -143,7 +144,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 		defer func() { require.NoError(t, tx.Rollback(ctx)) }()
 		var text []byte
 		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0,
+			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil,
 		}).Scan(&text))
 		var plan []struct {
 			Plan struct {

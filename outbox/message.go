@@ -1,5 +1,7 @@
 package outbox
 
+import "github.com/jackc/pgx/v5/pgtype"
+
 // Status is where a message stands.
 type Status string
 
@@ -80,7 +82,7 @@ const (
 	ReasonBreakerOpen  Reason = "breaker_open"  // the provider to recover
 	ReasonSenderBusy   Reason = "sender_busy"   // its turn within the sender's rate
 	ReasonSenderPaused Reason = "sender_paused" // an operator
-	ReasonNoSender     Reason = "no_sender"     // a relay that has a sender for the medium
+	ReasonNoSender     Reason = "no_sender"     // a relay that has a sender for the platform
 	ReasonRedriven     Reason = "redriven"      // its turn, after an operator returned it
 )
 
@@ -98,4 +100,6 @@ type Claimed struct {
 	// Ambiguous tells that an attempt by any medium is recorded as unknown or crashed:
 	// the message may have been accepted.
 	Ambiguous bool
+
+	tid pgtype.TID // where its row was when it was claimed; a hint that may be wrong or NULL
 }

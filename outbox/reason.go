@@ -76,7 +76,7 @@ var whys = []struct {
 	{ReasonWaiting, ReasonBreakerOpen, "it waits for the provider to recover"},
 	{ReasonWaiting, ReasonSenderBusy, "it waits for its turn within the sender's rate"},
 	{ReasonWaiting, ReasonSenderPaused, "an operator paused the sender"},
-	{ReasonWaiting, ReasonNoSender, "no relay has a sender for the medium"},
+	{ReasonWaiting, ReasonNoSender, "the relay that claimed it has no sender for the platform"},
 	{ReasonCancelled, ReasonRecalled, "it was recalled"},
 	{ReasonCancelled, ReasonOptedOut, "the channel does not want it, or is not active"},
 	{ReasonCancelled, ReasonCapped, "the category's cap was reached"},

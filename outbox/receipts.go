@@ -20,14 +20,15 @@ type Awaited struct {
 }
 
 // ReceiptsDue takes up to limit messages whose receipt is to be looked for now, of any
-// relay and of held jobs too. Nobody else gets them for hold, so that two relays do
-// not both ask; a relay that dies with them holds them up no longer.
+// relay's claims and of held jobs too. Nobody else gets them for hold, so that two relays
+// do not both ask; a relay that dies with them holds them up no longer. Those of senders
+// that are not served here come only when no relay has looked for twice that time.
 func (l *Ledger) ReceiptsDue(ctx context.Context, limit int, hold time.Duration) ([]Awaited, error) {
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("receipts due: %d messages are not allowed; allowed are 1 to %d", limit, MaxBatch)
 	}
 	return take(ctx, l, "find receipts that are due", queries.SQL("ReceiptsDue"), pgx.StrictNamedArgs{
-		"keys": limit, "seconds": hold.Seconds(),
+		"keys": limit, "seconds": hold.Seconds(), "senders": l.senders,
 	}, func(row pgx.CollectableRow) (a Awaited, err error) {
 		var seconds float64
 		err = row.Scan(&a.JobID, &a.ChannelID, &a.LeaseID, &a.Step, &a.Attempts, &a.Crashes, &a.Reason, &a.Ambiguous, &a.Route,

@@ -25,6 +25,26 @@ func (b *bundle) accept(t require.TestingT, l *outbox.Ledger, id int64, n int) {
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases WHERE id = $1`, claimed[0].LeaseID), "a receipt needs no lease")
 }
 
+// A receipt is looked for by a relay that has the sender; by another only when nobody has
+// come for twice the time.
+func TestReceipts_AreLeftToRelaysThatCanAsk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	other, sens := b.serving("fcm"), b.serving("sens")
+	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	b.accept(t, b.ledger("r1"), id, 3)
+	late := func(channel int, seconds int) {
+		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - make_interval(secs => $2) WHERE channel_id = $1`, channel, seconds)
+	}
+	late(1, 119)
+	late(2, 121)
+	list := due(t, other, 100)
+	require.Len(t, list, 1)
+	require.EqualValues(t, 2, list[0].ChannelID)
+	require.Len(t, due(t, sens, 100), 2)
+	require.Empty(t, due(t, sens, 100))
+}
+
 func due(t require.TestingT, l *outbox.Ledger, n int) []outbox.Awaited {
 	list, err := l.ReceiptsDue(bg, n, time.Minute)
 	require.NoError(t, err)

@@ -104,6 +104,9 @@ type Recovered struct {
 	// are those handed to providers, as the settlements said. Left were locked, or
 	// handed over since they were looked at, and keep the lease for another time.
 	Released, Settled, Left int
+	// Statuses are what the messages have become, in the order of the settlements; ""
+	// where one was not settled.
+	Statuses []Status
 }
 
 // Recover takes back what is left under a lost lease, in one transaction: those
@@ -112,12 +115,12 @@ type Recovered struct {
 // crashes are raised by one. Whatever was recalled becomes CANCELLED unless it is SENT.
 // The lease ends with the last of them.
 func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlement) (r Recovered, err error) {
-	decided := make(map[Key]Settlement, len(settlements))
-	for _, s := range settlements {
+	decided := make(map[Key]int, len(settlements))
+	for i, s := range settlements {
 		if err := s.problem(); err != nil {
 			return r, err
 		}
-		decided[s.Key] = s
+		decided[s.Key] = i
 	}
 	if lost.orphan {
 		err = l.expire(ctx, lost.LeaseID)
@@ -126,7 +129,7 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 		return r, fmt.Errorf("recover lease %d of relay %s: %w", lost.LeaseID, lost.Relay, err)
 	}
 	err = inTx(ctx, l.pool, func(ctx context.Context, tx pgx.Tx) error {
-		r = Recovered{}
+		r = Recovered{Statuses: make([]Status, len(settlements))}
 		if _, err := tx.Exec(ctx, queries.SQL("LedgerBegin"), beginArgs(true)); err != nil {
 			return err
 		}
@@ -136,6 +139,7 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 			return err
 		}
 		var all []Settlement
+		var of []*Status // where to say what becomes of each
 		rows, err := tx.Query(ctx, queries.SQL("LeaseMessagesLock"), pgx.StrictNamedArgs{"id": lost.LeaseID})
 		if err != nil {
 			return err
@@ -143,24 +147,25 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 		var c Claimed
 		var handed bool
 		_, err = pgx.ForEachRow(rows, []any{&c.JobID, &c.ChannelID, &handed}, func() error {
-			s, some := decided[c.Key]
+			s, status := Release(c), new(Status)
+			i, some := decided[c.Key]
 			switch {
 			case !handed:
-				s = Release(c)
 				r.Released++
 			case !some:
 				return nil
 			default:
+				s, status = settlements[i], &r.Statuses[i]
 				r.Settled++
 			}
 			s.LeaseID = lost.LeaseID
-			all = append(all, s)
+			all, of = append(all, s), append(of, status)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		return l.takeBack(ctx, tx, lost.LeaseID, all, &r)
+		return l.takeBack(ctx, tx, lost.LeaseID, all, of, &r.Left)
 	})
 	if err != nil {
 		return r, fmt.Errorf("recover lease %d of relay %s: %w", lost.LeaseID, lost.Relay, err)
@@ -176,16 +181,17 @@ func (l *Ledger) expire(ctx context.Context, lease int64) error {
 	return l.atOnce(ctx, true, &b)
 }
 
-// takeBack writes the settlements of a recovery and ends the lease.
-func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Settlement, r *Recovered) error {
+// takeBack writes the settlements of a recovery, says what becomes of each, ends the lease
+// and counts what keeps it.
+func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Settlement, of []*Status, left *int) error {
 	var b pgx.Batch
 	todo := make([]int, len(all))
 	for i := range todo {
 		todo[i] = i
 	}
 	changed := 0
-	queueSettlements(&b, all, todo, 1, func(_ int, s Status) {
-		if s != "" {
+	queueSettlements(&b, all, todo, 1, func(i int, s Status) {
+		if *of[i] = s; s != "" {
 			changed++
 		}
 	})
@@ -197,5 +203,5 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 	if changed != len(all) {
 		return fmt.Errorf("%d of %d locked messages were changed", changed, len(all))
 	}
-	return tx.QueryRow(ctx, queries.SQL("LeaseLeft"), pgx.StrictNamedArgs{"id": lease}).Scan(&r.Left)
+	return tx.QueryRow(ctx, queries.SQL("LeaseLeft"), pgx.StrictNamedArgs{"id": lease}).Scan(left)
 }

@@ -226,13 +226,13 @@ func sentArgs(all []Settlement, of []int) pgx.StrictNamedArgs {
 	for n, i := range of {
 		attempts[n], receipts[n] = small(all[i].NextAttempts), cut(all[i].Receipt, keptError)
 	}
-	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "attempts": attempts, "receipts": receipts}
+	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "attempts": attempts, "receipts": receipts}
 }
 
 func keysAt(all []Settlement, of []int) keys {
-	k := keys{make([]int64, len(of)), make([]int64, len(of)), make([]int64, len(of))}
+	k := newKeys(len(of))
 	for n, i := range of {
-		k.leases[n], k.jobs[n], k.channels[n] = all[i].LeaseID, all[i].JobID, all[i].ChannelID
+		k.set(n, &all[i].Claimed)
 	}
 	return k
 }

@@ -15,23 +15,26 @@ import (
 
 // checkDelivery looks at routes, senders, relays and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
-	d.checkRoutes(ctx, s, db)
 	relays := d.checkSenders(ctx, s, db)
+	d.checkRoutes(ctx, s, db, relays)
 	d.checkDue(ctx, db, relays)
 	d.checkLeases(ctx, db, relays)
 	d.checkDead(ctx, db)
 }
 
-// checkRoutes wants a sender for every medium that a route names. Where none is
-// configured relays run elsewhere, and it is theirs to know.
-func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database) {
-	if len(s.Senders) == 0 {
-		d.note("routes", healthOK, "", "not looked at: no senders are configured here")
-		return
-	}
+// checkRoutes wants a sender for every medium that a route names, of this configuration or
+// of a relay that lives.
+func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database, live []outbox.RelayState) {
 	var media []string
 	for _, entry := range s.Senders {
 		media = append(media, entry.Medium)
+	}
+	for _, r := range live {
+		media = append(media, r.Media...)
+	}
+	if len(media) == 0 {
+		d.note("routes", healthOK, "", "not looked at: no senders are configured here, and no relay lives")
+		return
 	}
 	type named struct{ Medium, Sources string }
 	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorRoutes"), pgx.StrictNamedArgs{"media": media})
@@ -45,7 +48,7 @@ func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database) {
 	}
 	for _, l := range lacking {
 		d.note("routes", healthWarning, "add a sender with medium: "+l.Medium+", or change the route with `belfry categories set`",
-			"no sender here has medium %s, which is in the route of %s: what gets there waits", l.Medium, l.Sources)
+			"no sender here or of a live relay has medium %s, which is in the route of %s: what gets there waits", l.Medium, l.Sources)
 	}
 	if len(lacking) == 0 {
 		d.note("routes", healthOK, "", "every medium of a route has a sender")

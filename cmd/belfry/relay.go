@@ -14,6 +14,9 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
+// stoppingCalls is what a signal to a relay says.
+const stoppingCalls = "stopping after the calls in flight; a second signal stops at once"
+
 func newRelayCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
@@ -71,7 +74,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		wait()
 	}()
 
-	return a.serve(ctx, logger, "stopping after the calls in flight; a second signal stops at once", courier.Run)
+	return a.serve(ctx, logger, stoppingCalls, courier.Run)
 }
 
 // courier is a relay and the clients of its senders.
@@ -97,6 +100,7 @@ func newCourier(s settings, db *database, logger zerolog.Logger) (*courier, erro
 	if err != nil {
 		return nil, err
 	}
+	collect(gcRelay)
 	r, err := relay.New(db.Pool, composer, s.Delivery.Relay, senders, relay.WithLogger(logger))
 	if err != nil {
 		return nil, errors.Join(err, done())
@@ -137,6 +141,7 @@ func delivered(st relay.Stats) string {
 		{st.Dead, "dead"},
 		{st.Lost, "lost to another relay"},
 		{st.Returned, "handed back"},
+		{st.Recovered, "taken back from relays that died"},
 	} {
 		if part.n > 0 {
 			parts = append(parts, grouped(part.n)+" "+part.what)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -100,14 +101,20 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
+	var delivering atomic.Bool
 	told := make(chan struct{})
 	tell := context.AfterFunc(ctx, func() {
 		defer close(told)
+		if delivering.Load() {
+			fmt.Fprintln(show, stoppingCalls)
+			return
+		}
 		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
 	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet}
 	err = r.do(ctx, o.wait)
 	if err == nil && o.deliver {
+		delivering.Store(true)
 		err = r.deliver(ctx, logger)
 	}
 	if !tell() {

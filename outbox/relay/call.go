@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -25,32 +26,25 @@ func (l *line) deliver(hard context.Context, calls []call) {
 	verdicts, err := r.handOver(hard, claimed)
 	l.handed()
 	ctx, cancel := context.WithTimeoutCause(hard, l.settings().Timeout, errTimeout)
-	ended := make(chan struct{}, len(calls))
-	called := 0
+	var called sync.WaitGroup
 	for _, c := range calls {
 		if err != nil {
 			for _, it := range c.items {
 				r.books.add(outbox.Release(it.Claimed)) // as no call was made
 			}
-			l.end(c, nil, 0)
+			l.end(c, nil, time.Time{})
 			continue
 		}
 		n := len(c.items)
 		c.items = r.admitted(c.items, verdicts[:n])
 		verdicts = verdicts[n:]
 		if len(c.items) == 0 {
-			l.end(c, nil, 0)
+			l.end(c, nil, time.Time{})
 			continue
 		}
-		called++
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			l.call(ctx, c)
-		}()
+		called.Go(func() { l.call(ctx, c) })
 	}
-	for range called {
-		<-ended
-	}
+	called.Wait()
 	cancel()
 }
 
@@ -124,14 +118,12 @@ func (l *line) call(ctx context.Context, c call) {
 	}
 	began := time.Now()
 	results := l.send(ctx, batch)
-	l.end(c, results, time.Since(began))
+	l.end(c, results, began)
 	r, config := l.relay, l.settings()
 	look := r.settings().Receipts.Interval
-	settlements := make([]outbox.Settlement, len(c.items))
 	for i, it := range c.items {
-		settlements[i] = decide(it.Composed, config.Name, config.Retry, look, results[i], r.random())
+		r.books.add(decide(it.Composed, config.Name, config.Retry, look, results[i], r.random()))
 	}
-	r.books.add(settlements...)
 }
 
 // send is Send with its promises kept.

@@ -19,12 +19,13 @@ import (
 //	                                        medium; after the last medium ► DEAD
 func decide(c *compose.Composed, name string, retry RetryConfig, look time.Duration, r sender.Result, random float64) outbox.Settlement {
 	s := outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1, Record: c.Record}
+	if r.Class == sender.Accepted {
+		s.To, s.Receipt = outbox.Sent, r.Receipt
+		return s
+	}
 	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: c.Delivery.Medium, Sender: name, Code: r.Code, Error: r.Detail}
 	failed := failure{settlement: s, ambiguous: c.Claimed.Ambiguous, last: c.Step+1 >= len(c.Route)}
 	switch r.Class {
-	case sender.Accepted:
-		s.To, s.Receipt = outbox.Sent, r.Receipt
-		return s
 	case sender.Pending:
 		if r.Receipt == "" {
 			tried.Code, tried.Error = "no_receipt", "the sender said pending without a receipt"
@@ -40,7 +41,7 @@ func decide(c *compose.Composed, name string, retry RetryConfig, look time.Durat
 		return failed.forGood(tried, outbox.OutcomeInvalidAddress, outbox.ReasonInvalidAddress)
 	case sender.Retryable:
 		return failed.again(tried, outbox.OutcomeRetryable, retry, r.RetryAfter, random)
-	case sender.Unknown:
+	case sender.Accepted, sender.Unknown:
 	}
 	return failed.again(tried, outbox.OutcomeUnknown, retry, r.RetryAfter, random)
 }

@@ -42,9 +42,9 @@
 //     length, after the outcome was recorded, in the database's clock. A provider that
 //     asks for more than a day has its last attempt.
 //   - I12: the next medium is due only in the transaction that records the permanent
-//     failure or the last attempt of the one before. A dead letter one of whose
-//     attempts may have been accepted has the reason unknown or crashed, whatever came
-//     last.
+//     failure or the last attempt of the one before, or why that was passed over. A dead
+//     letter one of whose attempts may have been accepted has the reason unknown or
+//     crashed, whatever came last.
 //   - I13: max_in_hand bounds the messages in memory. Of what activities leave, no lane
 //     gets more than its part, and one part is always free for a lane that comes. A
 //     sender's line holds what the sender takes in five seconds, but no more than two
@@ -53,6 +53,10 @@
 //     message cost two hundred claims a second together, however many there are.
 //
 // # Limits
+//
+// A relay claims what is to be sent by the media of its senders, and leaves the rest to
+// relays that have others. Messages for a platform that none of its senders takes it puts
+// off, for ten seconds or until their turn among five hundred a second.
 //
 // A sender's rate is divided by the number of live relays that have it. Activities go
 // before bulk, and a share of the calls is kept for them; while both wait, every fifth
@@ -72,8 +76,9 @@
 // While the database does not answer, nothing new is handed over, calls in flight end,
 // and everything is tried again; leases that run out meanwhile are recovered by
 // whichever relay comes first, this one included; one that cannot be recovered holds up
-// none of the others. A receipt whose sender a relay does not have is left, for two more
-// looks than the limit, to those that do. A sender that panics, or does not
+// none of the others. A receipt whose sender a relay does not have is left to those that
+// do, until they have not come to it twice; it then waits for two more looks than the
+// limit. A sender that panics, or does not
 // answer for a message, leaves its outcome unknown. A message whose data makes
 // PostgreSQL refuse its whole batch, when it is composed or settled, is searched for by
 // halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was

@@ -33,8 +33,20 @@ func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.
 	return ids
 }
 
-// Waited lists what a relay's first line puts off that n bulk messages joined so long ago.
-func Waited(r *Relay, n int, d time.Duration) []outbox.Settlement {
+// Absences says how long the last of n messages waits for a sender that is not there, and
+// one that comes later, and an activity.
+func Absences(n int, later time.Duration) (last, next, activity time.Duration) {
+	var a absent
+	now := time.Now()
+	for range n {
+		last = a.pause(false, now)
+	}
+	return last, a.pause(false, now.Add(later)), a.pause(true, now)
+}
+
+// Waited lists what a relay's first line lets go that n bulk messages joined so long ago.
+func Waited(r *Relay, n int, d time.Duration, draining bool) []outbox.Settlement {
+	r.draining.Store(draining)
 	l, now := r.lines[0], time.Now()
 	list := make([]*compose.Composed, n)
 	for i := range list {

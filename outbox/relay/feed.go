@@ -331,6 +331,7 @@ func (f *feed) claimJob(ctx context.Context, w *work, limit int) (found []outbox
 		w.took += time.Since(began) // it has stepped over what is dead
 	}
 	if err != nil {
+		w.ready = time.Now().Add(time.Second) // the others are to have their turn
 		return nil, err
 	}
 	w.after = next

@@ -151,14 +151,13 @@ func deferred(c outbox.Claimed, reason outbox.Reason, pause time.Duration) outbo
 // wishes and address were read when it joined.
 const longestQueued = 15 * time.Second
 
-// clear puts off what a blocked sender's line holds, and what has waited too long.
+// clear puts off what a blocked sender's line holds, and what has waited too long. A
+// drain gives the latter back instead, to claim and compose it anew.
 func (l *line) clear(now time.Time) {
-	reason, after := l.limits.blocked(now)
+	blocked, after := l.limits.blocked(now)
 	limit := longestQueued
-	if reason != "" {
+	if blocked != "" {
 		limit = 0
-	} else {
-		reason = outbox.ReasonSenderBusy
 	}
 	var out []*compose.Composed
 	old := func(queue []item) []item {
@@ -172,8 +171,16 @@ func (l *line) clear(now time.Time) {
 	l.mu.Lock()
 	l.activities, l.bulk = old(l.activities), old(l.bulk)
 	l.mu.Unlock()
-	if len(out) > 0 {
-		l.putOff(out, reason, after, now)
+	switch {
+	case len(out) == 0:
+	case blocked != "":
+		l.putOff(out, blocked, after, now)
+	case l.relay.draining.Load():
+		for _, c := range out {
+			l.relay.books.add(outbox.Release(c.Claimed))
+		}
+	default:
+		l.putOff(out, outbox.ReasonSenderBusy, 0, now)
 	}
 }
 
@@ -229,13 +236,17 @@ func (l *line) handed() {
 	l.rouse()
 }
 
-// end returns a call's permit. No results: it was not made.
-func (l *line) end(c call, results []sender.Result, took time.Duration) {
-	l.limits.end(c.permit, results, took, time.Now())
+// end returns the permit of a call that began then. No results: it was not made.
+func (l *line) end(c call, results []sender.Result, began time.Time) {
+	now := time.Now()
+	l.limits.end(c.permit, results, now.Sub(began), now)
 	l.mu.Lock()
 	l.calling--
+	wanted := len(l.activities)+len(l.bulk) > 0
 	l.mu.Unlock()
-	l.rouse()
+	if wanted {
+		l.rouse()
+	}
 }
 
 // run hands over what the limits allow until ctx is cancelled and nothing joins any
@@ -261,11 +272,7 @@ func (l *line) run(ctx, hard context.Context, joined <-chan struct{}) {
 // to look again.
 func (l *line) serve(ctx, hard context.Context) time.Duration {
 	for ctx.Err() == nil {
-		if !l.relay.draining.Load() {
-			l.clear(time.Now())
-		} else if reason, _ := l.limits.blocked(time.Now()); reason != "" {
-			l.clear(time.Now())
-		}
+		l.clear(time.Now())
 		if a, b := l.waiting(); a+b == 0 {
 			return time.Second
 		}

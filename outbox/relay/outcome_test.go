@@ -274,3 +274,31 @@ func TestRelay_ManyJobsWithoutDueMessages(t *testing.T) {
 	run.end(t)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`))
 }
+
+// Two relays that have different senders share a job: each message is sent by the one
+// that can, wherever its route or its channel's wishes take it, and neither gets in the
+// other's way.
+func TestRelay_TwoWithDifferentSenders(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT g, 'push' FROM generate_series(1, 20) g`)
+	id := b.job(t, "default", 1, 300, "push", "sms")
+	b.job(t, "other", 1, 300, "sms")
+	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'a like', '{sms}' FROM generate_series(21, 30) g`)
+	pushes, texts := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		return sender.Result{Class: map[bool]sender.Class{true: sender.Permanent, false: sender.Accepted}[d.ChannelID > 290]}
+	}}, &script{}
+	a := b.start(t, config("a"), []relay.Sender{push(pushes)})
+	b.eventually(t, `SELECT count(*) = 30 FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND step = 1`, id)
+	require.Len(t, pushes.all(), 280)
+	require.Empty(t, texts.all())
+	z := b.start(t, config("z"), []relay.Sender{sms(texts)})
+	b.eventually(t, `SELECT bool_and(status = 'SENT') FROM belfry.messages`)
+	first, second := a.Stats(), z.Stats()
+	a.end(t)
+	z.end(t)
+	require.Len(t, texts.all(), 340)
+	require.EqualValues(t, 300, first.Claimed)
+	require.EqualValues(t, 340, second.Claimed)
+	require.Equal(t, 20, one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE job_id = $1 AND medium = 'push' AND outcome = 'refused' AND reason = 'opted_out'`, id))
+}

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -86,7 +88,7 @@ func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
 			l := r.lineFor(m.Delivery.Medium, m.Delivery.Platform)
 			if l == nil {
 				putOff++
-				settlements = append(settlements, deferred(m.Claimed, outbox.ReasonNoSender, time.Duration((1+r.random())*float64(noSender))))
+				settlements = append(settlements, r.unserved(m, now))
 				continue
 			}
 			joining[l] = append(joining[l], m)
@@ -104,8 +106,49 @@ func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
 	c.told(main, most, putOff, now)
 }
 
-// noSender is how long a message waits for a relay that has a sender for it, at least.
-const noSender = 10 * time.Second
+// unserved leaves a message that nobody here can send. At a medium of other relays it is
+// theirs at once: they do not claim it before it has come to their step. A platform that
+// no sender takes is waited for.
+func (r *Relay) unserved(m *compose.Composed, now time.Time) outbox.Settlement {
+	medium := m.Delivery.Medium
+	if !slices.ContainsFunc(r.lines, func(l *line) bool { return l.settings().Medium == medium }) && m.Step != m.Claimed.Step {
+		return outbox.Settlement{
+			Claimed: m.Claimed, To: outbox.Pending, Reason: outbox.ReasonFailover,
+			NextStep: m.Step, NextAttempts: m.Attempts, Record: m.Record,
+		}
+	}
+	pause := r.absent.pause(m.Claimed.JobID < 0, now) + time.Duration(r.random()*float64(absentLeast))
+	return deferred(m.Claimed, outbox.ReasonNoSender, pause)
+}
+
+const (
+	// absentLeast is how long a message waits for a sender for its platform, at least.
+	absentLeast = 10 * time.Second
+	// absentRate is how many of them come again a second: it may be a tenth of all channels.
+	absentRate = 500
+)
+
+// absent has the messages for which there is no sender come again one after the other,
+// activities apart.
+type absent struct {
+	mu               sync.Mutex
+	activities, bulk time.Time // when the next one does
+}
+
+func (a *absent) pause(activity bool, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := &a.bulk
+	if activity {
+		next = &a.activities
+	}
+	at := now.Add(absentLeast)
+	if at.Before(*next) {
+		at = *next
+	}
+	*next = at.Add(time.Second / absentRate)
+	return at.Sub(now)
+}
 
 // lineFor is the line of the first sender that takes a medium and platform.
 func (r *Relay) lineFor(medium, platform string) *line {

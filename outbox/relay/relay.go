@@ -65,6 +65,7 @@ type Relay struct {
 	running  atomic.Bool
 	draining atomic.Bool
 	searches atomic.Int32 // that have not been made once
+	absent   absent
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -107,9 +108,12 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	for _, option := range options {
 		option(r)
 	}
+	media, names := []string{}, []string{}
 	for _, s := range senders {
 		r.lines = append(r.lines, newLine(r, s, config.ActivityShare))
+		media, names = append(media, s.Medium), append(names, s.Name)
 	}
+	r.ledger.Serve(media, names)
 	return r, nil
 }
 

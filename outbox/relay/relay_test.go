@@ -103,17 +103,32 @@ func TestRelay_SilentProviderHoldsAMessageForItsTimeout(t *testing.T) {
 }
 
 // I10: a message that its sender does not come to leaves the line after 15 seconds, and
-// not before.
-func TestLine_PutsOffWhatHasWaitedTooLong(t *testing.T) {
+// not before: put off, or in a drain as it was.
+func TestLine_LetsGoOfWhatHasWaitedTooLong(t *testing.T) {
 	t.Parallel()
 	r, err := relay.New(nil, nil, config("r"), []relay.Sender{push(&script{})})
 	require.NoError(t, err)
-	waited := func(d time.Duration) []outbox.Settlement { return relay.Waited(r, 3, d) }
-	require.Empty(t, waited(15*time.Second-1))
-	put := waited(15 * time.Second)
-	require.Len(t, put, 3)
-	for _, s := range put {
-		require.Equal(t, outbox.Pending, s.To)
-		require.Equal(t, outbox.ReasonSenderBusy, s.Reason)
+	for _, draining := range []bool{false, true} {
+		require.Empty(t, relay.Waited(r, 3, 15*time.Second-1, draining))
+		gone := relay.Waited(r, 3, 15*time.Second, draining)
+		require.Len(t, gone, 3)
+		for _, s := range gone {
+			if draining {
+				require.Equal(t, outbox.Release(s.Claimed), s)
+				continue
+			}
+			require.Equal(t, outbox.Pending, s.To)
+			require.Equal(t, outbox.ReasonSenderBusy, s.Reason)
+		}
 	}
+}
+
+// Messages for which there is no sender come again after ten seconds, but no more than
+// five hundred a second, and activities wait behind none of them.
+func TestRelay_MessagesWithoutASenderComeInTurn(t *testing.T) {
+	t.Parallel()
+	last, next, activity := relay.Absences(10_001, time.Second)
+	require.Equal(t, []time.Duration{30 * time.Second, 29*time.Second + 2*time.Millisecond, 10 * time.Second}, []time.Duration{last, next, activity})
+	_, next, _ = relay.Absences(10_001, time.Hour)
+	require.Equal(t, 10*time.Second, next)
 }

@@ -19,8 +19,9 @@ import (
 type books struct {
 	mu     sync.Mutex
 	open   []outbox.Settlement
-	taken  int     // outcomes that are being committed
-	leases []int64 // of which nothing is left, to be deleted
+	taken  int                 // outcomes that are being committed
+	spare  []outbox.Settlement // empty, what open is next
+	leases []int64             // of which nothing is left, to be deleted
 	closed bool
 	wake   chan struct{} // size settlers
 }
@@ -77,9 +78,11 @@ func (b *books) rouse() {
 func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := len(b.open); n <= mostSettled {
-		batch, b.open = b.open, make([]outbox.Settlement, 0, n)
-	} else {
+	switch n := len(b.open); {
+	case n == 0:
+	case n <= mostSettled:
+		batch, b.open, b.spare = b.open, b.spare, nil
+	default:
 		batch, b.open = b.open[:mostSettled:mostSettled], b.open[mostSettled:]
 		b.rouse()
 	}
@@ -102,6 +105,16 @@ func (b *books) quiet() bool {
 	return len(b.open)+b.taken == 0
 }
 
+// recycle takes a batch back that nobody reads any more.
+func (b *books) recycle(batch []outbox.Settlement) {
+	clear(batch)
+	b.mu.Lock()
+	if cap(batch) > cap(b.spare) {
+		b.spare = batch[:0]
+	}
+	b.mu.Unlock()
+}
+
 // settleAll settles until the books are closed and empty, or ctx ends.
 func (r *Relay) settleAll(ctx context.Context) {
 	for {
@@ -109,6 +122,7 @@ func (r *Relay) settleAll(ctx context.Context) {
 		switch {
 		case len(batch)+len(leases) > 0:
 			r.settle(ctx, batch, leases)
+			r.books.recycle(batch)
 		case closed:
 			return
 		default:

@@ -169,7 +169,11 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 		return 0, err
 	}
 	r.tally.recovered.Add(int64(done.Released + done.Settled))
-	r.tally.ambiguous.Add(int64(done.Settled))
+	for i, status := range done.Statuses {
+		if status != "" {
+			r.tally.settledOne(&settlements[i], status)
+		}
+	}
 	r.log.Warn().Str("worker_id", lost.Relay).Int("rows", done.Released+done.Settled).Str("transport", transport).Msg("messages of a lost lease recovered")
 	return done.Released + done.Settled, nil
 }

@@ -88,20 +88,38 @@ func TestRelay_ReceiptsFillTheMemory(t *testing.T) {
 	run.end(t)
 }
 
+// A receipt goes to the relay that has the sender, though one that looks in the same rhythm
+// was there before.
+func TestRelay_ReceiptIsTakenByARelayThatCannotAsk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 20)
+	b.awaiting(t, 20, "kakao", "1 second")
+	c := config("a")
+	c.Receipts = relay.ReceiptConfig{Interval: time.Hour, Limit: 2 * time.Hour}
+	b.drain(t, c, push(&script{})) // looks once
+	require.True(t, one[bool](t, b, `SELECT bool_and(next_attempt_at <= now()) FROM belfry.messages`))
+	c.Name = "b"
+	b.drain(t, c, relay.Sender{SenderConfig: settings("kakao", "push"), Client: &patient{results: func(string) sender.Result {
+		return sender.Result{Class: sender.Accepted}
+	}}})
+	require.Equal(t, map[string]int{"SENT": 20}, b.statuses(t))
+}
+
 // A relay without the sender leaves a message that awaits its receipt to those that can
-// ask, for two more looks than they have.
+// ask, until they have not come to it twice, and for two more looks than they have.
 func TestRelay_ForeignReceiptIsCalledUnconfirmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
 	b.awaiting(t, 3, "kakao", "5 seconds")
 	c := config("r")
 	c.Receipts = relay.ReceiptConfig{Interval: time.Hour, Limit: time.Second}
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours'`)
 	run := b.start(t, c, []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT bool_and(next_attempt_at > now() + interval '30 minutes') FROM belfry.messages`)
 	run.end(t)
 	require.Equal(t, map[string]int{"PROCESSING": 3}, b.statuses(t))
 	b.exec(t, `UPDATE belfry.attempts SET at = now() - interval '3 hours'`)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now()`)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours'`)
 	c.Name = "r2"
 	b.start(t, c, []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE status = 'SENT'`)

@@ -1,0 +1,62 @@
+package outbox_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// I6, I8: where a claim left a message is a hint. A row that has moved since is found by
+// its key, and one that has taken its place is left alone.
+func TestLedger_FindsMessagesThatMoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	l := b.ledger("r1")
+	id := b.rest(t, outbox.TypePush, 8, job.Processed)
+	claimed := claim(t, l, id, 8)
+	b.exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id IN (2, 3)`)
+	b.exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE channel_id = 4`)
+	b.exec(t, `UPDATE belfry.messages SET lease_id = 99 WHERE channel_id = 5`)
+	claimed[5] = outbox.Misplaced(claimed[5], claimed[6]) // channels 6 and 7
+	claimed[7] = outbox.Anywhere(claimed)[7]
+	require.NoError(t, l.HandOver(ctx, claimed))
+	verdicts, err := l.Look(ctx, claimed)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Verdict{"send", "send", "send", "recalled", "lost", "send", "send", "send"}, verdicts)
+
+	statuses, err := l.Settle(ctx, each(claimed[:6], sent), nil)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Status{outbox.Sent, outbox.Sent, outbox.Sent, outbox.Sent, "", outbox.Sent}, statuses)
+	require.Equal(t, []int64{5, 7, 8}, stored(t, b.db, `SELECT channel_id FROM belfry.messages WHERE status = 'PROCESSING' ORDER BY channel_id`))
+	statuses, err = l.Settle(ctx, each(claimed[6:], sent), []int64{claimed[0].LeaseID})
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Status{outbox.Sent, outbox.Sent}, statuses)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "of which the other owner's message is none")
+}
+
+// I10: a lease does not end before the last of its messages has, wherever their keys lie.
+func TestSettle_EndsALeaseWithItsLastMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	for name, channels := range map[string][]int64{
+		"close": {1, 2, 3, 4}, "with gaps": {1, 9, 20, 31}, "apart": {1, 2, 3, 1_000_000}, "at the ends": {math.MinInt64, -1, 0, math.MaxInt64}, "alone": {7},
+	} {
+		id := b.rest(t, outbox.TypePush, 0, job.Processed)
+		b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
+		claimed := claim(t, l, id, 10)
+		require.NoError(t, l.HandOver(t.Context(), claimed))
+		require.Len(t, claimed, len(channels))
+		for i := range claimed {
+			require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.leases WHERE id = $1`, claimed[0].LeaseID), "%s: %d", name, i)
+			_, err := l.Settle(t.Context(), each(claimed[i:i+1], sent), []int64{claimed[0].LeaseID})
+			require.NoError(t, err)
+		}
+		require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`)+one[int](t, b, `SELECT count(*) FROM belfry.handovers`), name)
+	}
+}
