@@ -3,7 +3,8 @@
 #
 # demo, run and bench use BELFRY_DATABASE_URL, and test, test-race, test-fault and
 # cover use BELFRY_TEST_DATABASE_URL, if it is set; otherwise each starts a private
-# PostgreSQL and stops it again.
+# PostgreSQL and stops it again. That of the tests is in memory where there is room,
+# else on the disk, or where BELFRY_TEST_DIR says.
 
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
