@@ -228,6 +228,10 @@ func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 	require.InDelta(t, 10, pause.Seconds(), 1)
 	permits, _ = relay.Admit(l, 0, 3, 3, now.Add(11*time.Second))
 	require.Len(t, permits, 3)
+	throttled.RetryAfter = 30 * time.Second
+	answered(l, permits[:2], throttled)
+	permits, _ = relay.Admit(l, 0, 2, 2, now.Add(12*time.Second))
+	require.Empty(t, permits, "half as many are enough when it is no better")
 }
 
 // What is put off is due in turn, at the sender's pace, and not for too long.
