@@ -39,17 +39,20 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: `Bring the schedules of the configuration into the database, fire those that are
 due, claim and run the jobs that are due, one after the other, resume what another
 runner left behind, and exit when nothing is left. cron alone is enough to run
-belfry. With --deliver it then sends the messages that are due, once: what has to be
-tried again, or waits for something, is left to the next run.
+belfry. With --deliver it then takes back what relays that died had in hand, looks
+once for receipts and sends the messages that are due: what has to be tried again, or
+waits for something, is left to the next run.
 
 SIGINT or SIGTERM: the chunk in progress is finished, its job handed back with
 its cursor, and the exit code is 1 because work is left; the next run goes on
-from there. A second signal rolls the chunk in progress back instead.
+from there. A second signal rolls the chunk in progress back instead. While messages
+are sent, the calls in flight are finished and the rest is handed back; a second signal
+cuts the calls short.
 
 Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
-is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was aborted; 69 the database is unreachable; 75 another
-runner holds the lane and nothing was run. Messages that ended as dead letters are
-said and no failure.`,
+is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was
+aborted; 69 the database is unreachable; 75 another runner holds the lane and nothing
+was run. Messages that ended as dead letters are said and no failure.`,
 		Example: `  belfry run
   belfry run --deliver
   belfry run --lane default --wait 5m
