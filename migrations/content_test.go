@@ -18,16 +18,7 @@ func TestMigrations_BracesOfBeforeAreSentAsTheyWere(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := context.Background()
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		_, err := db.Pool.Exec(ctx, sql, args...)
-		require.NoError(t, err, sql)
-	}
-	one := func(sql string) (text string) {
-		t.Helper()
-		require.NoError(t, db.Pool.QueryRow(ctx, sql).Scan(&text), sql)
-		return text
-	}
+	exec, one := asker(t, db)
 	_, err := migrations.Down(ctx, db.DSN, 7)
 	require.NoError(t, err)
 	long := "{{" + strings.Repeat("x", 198)

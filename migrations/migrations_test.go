@@ -150,11 +150,7 @@ func TestMigrations_JobsLiveThroughControl(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := context.Background()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := db.Pool.Exec(ctx, sql)
-		require.NoError(t, err, sql)
-	}
+	exec, _ := asker(t, db)
 	statuses := func() (list []string) {
 		t.Helper()
 		require.NoError(t, db.Pool.QueryRow(ctx, `SELECT array_agg(status ORDER BY id) FROM belfry.jobs`).Scan(&list))
@@ -195,16 +191,7 @@ func TestMigrations_JobsLiveThroughDelivery(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := context.Background()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := db.Pool.Exec(ctx, sql)
-		require.NoError(t, err, sql)
-	}
-	one := func(sql string) (text string) {
-		t.Helper()
-		require.NoError(t, db.Pool.QueryRow(ctx, sql).Scan(&text), sql)
-		return text
-	}
+	exec, one := asker(t, db)
 	_, err := migrations.Down(ctx, db.DSN, 7)
 	require.NoError(t, err)
 	exec(`SELECT belfry.enqueue('push', 'operator_notice', 'before')`)
@@ -235,11 +222,7 @@ func TestUp_FromBeforeDeliveryLeavesNoMessageBehind(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := context.Background()
-	exec := func(sql string) {
-		t.Helper()
-		_, err := db.Pool.Exec(ctx, sql)
-		require.NoError(t, err, sql)
-	}
+	exec, _ := asker(t, db)
 	_, err := migrations.Down(ctx, db.DSN, 7)
 	require.NoError(t, err)
 	exec(`SELECT belfry.enqueue('push', 'operator_notice', 'before') FROM generate_series(1, 5)`)
@@ -259,4 +242,20 @@ func TestUp_FromBeforeDeliveryLeavesNoMessageBehind(t *testing.T) {
 	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT string_agg(j.id || CASE WHEN j.delivered_at IS NULL THEN ' open'
 			WHEN j.delivered_at = j.finished_at THEN ' delivered' WHEN j.delivered_at > now() + interval '50 minutes' THEN ' delivered later' END, ', ' ORDER BY j.id) FROM belfry.jobs j`).Scan(&text))
 	require.Equal(t, "1 open, 2 delivered later, 3 delivered, 4 open, 5 open", text)
+}
+
+// asker returns what executes a statement and what reads one text.
+func asker(t *testing.T, db *dbtest.DB) (exec func(sql string, args ...any), one func(sql string) string) {
+	t.Helper()
+	exec = func(sql string, args ...any) {
+		t.Helper()
+		_, err := db.Pool.Exec(t.Context(), sql, args...)
+		require.NoError(t, err, sql)
+	}
+	one = func(sql string) (text string) {
+		t.Helper()
+		require.NoError(t, db.Pool.QueryRow(t.Context(), sql).Scan(&text), sql)
+		return text
+	}
+	return exec, one
 }
