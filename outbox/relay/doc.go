@@ -78,12 +78,12 @@
 // whichever relay comes first, this one included; one that cannot be recovered holds up
 // none of the others. A receipt whose sender a relay does not have is left to those that
 // do, until they have not come to it twice; it then waits for two more looks than the
-// limit. A sender that panics, or does not
-// answer for a message, leaves its outcome unknown. A message whose data makes
-// PostgreSQL refuse its whole batch, when it is composed or settled, is searched for by
-// halves; one that cannot be composed is DEAD, bad_content. A soft stop finishes what was
-// handed over and returns the rest; a hard stop cuts the calls short, which leaves them
-// unknown.
+// limit. A drain waits for its first search of both; a provider of receipts that hangs
+// holds it up for its timeout a call. A sender that panics, or does not answer for a
+// message, leaves its outcome unknown. A message whose data makes PostgreSQL refuse its
+// whole batch, when it is composed or settled, is searched for by halves; one that cannot
+// be composed is DEAD, bad_content. A soft stop finishes what was handed over and returns
+// the rest; a hard stop cuts the calls short, which leaves them unknown.
 //
 // # What it does not promise
 //
