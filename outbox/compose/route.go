@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -48,48 +50,14 @@ func (p *person) address(medium string) (string, outbox.Reason) {
 	return address, ""
 }
 
-// member returns the value of one member of a JSON object as PostgreSQL writes jsonb: valid,
-// a key once, ": " after it, ", " between two. nil: there is none. A message needs one of
-// them, and decoding all would take longer than the rest of its composing.
+// member returns the value of one member of a JSON object, as it is written. nil: there is
+// none. A message needs one of them, and decoding all would take longer than the rest of
+// its composing. Keys are names of media, which have nothing that is special in a path.
 func member(object json.RawMessage, key string) json.RawMessage {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
 	}
-	for at := 1; at < len(object) && object[at] == '"'; {
-		end := valueEnd(object, at)
-		from := min(end+2, len(object))
-		found := string(object[at+1:max(at+1, end-1)]) == key
-		if end = valueEnd(object, from); found {
-			return object[from:end]
-		}
-		at = end + 2
-	}
-	return nil
-}
-
-// valueEnd returns where the JSON value ends that begins at from.
-func valueEnd(text []byte, from int) int {
-	depth, quoted := 0, false
-	for i := from; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			if quoted = !quoted; !quoted && depth == 0 {
-				return i + 1
-			}
-		case quoted:
-		case c == '{', c == '[':
-			depth++
-		case depth > 0 && (c == '}' || c == ']'):
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case depth == 0 && (c == ',' || c == '}' || c == ']'):
-			return i
-		}
-	}
-	return len(text)
+	return json.RawMessage(gjson.GetBytes(object, key).Raw)
 }
 
 // addressText is the text of an address: a string's own, a number's digits, an object's
