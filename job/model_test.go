@@ -58,7 +58,7 @@ type modelJob struct {
 	audience channels.Audience
 	lane     string
 	status   job.Status
-	stale    bool
+	dead     bool // stale, or its connection is gone: to be taken over at once
 	fence    int64
 	frozen   bool
 	bound    int64
@@ -211,7 +211,7 @@ func (m *model) fold(ctx context.Context) error {
 				return fmt.Errorf("I1: job %d is done at %d and has not read channel %d", j.id, c.Cursor, id)
 			}
 		}
-		j.stale = j.stale && c.Status == job.Running && c.Fence == j.fence
+		j.dead = j.dead && c.Status == job.Running && c.Fence == j.fence
 		j.cursor, j.fence, j.status = c.Cursor, c.Fence, c.Status
 	}
 	return nil
@@ -245,7 +245,7 @@ func (m *model) walkConfig(rows int) job.Config {
 func (m *model) runAll(t *rapid.T) {
 	held := map[string]bool{}
 	for _, j := range m.jobs {
-		held[j.lane] = held[j.lane] || j.status == job.Running && !j.stale
+		held[j.lane] = held[j.lane] || j.status == job.Running && !j.dead
 	}
 	rows := rapid.IntRange(1, 7).Draw(t, "chunk rows")
 	m.b.runDue(t, m.b.runnerWith(t, m.b.db.Pool, m.walkConfig(rows), outbox.Types(m.b.who)))
@@ -267,7 +267,8 @@ func (m *model) runAll(t *rapid.T) {
 const (
 	faultStop      = "soft stop"
 	faultHardStop  = "hard stop"
-	faultCrash     = "crash"
+	faultCrash     = "crash" // its connection goes with it
+	faultHang      = "hang"  // its connection stays, and nothing tells that it is dead
 	faultAbort     = "abort"
 	faultPermanent = "permanent error"
 	faultPassing   = "passing error"
@@ -280,7 +281,7 @@ func (m *model) runPart(t *rapid.T) {
 	f := faultyRun{
 		m:     m,
 		ready: make(chan struct{}),
-		fault: rapid.SampledFrom([]string{faultStop, faultHardStop, faultCrash, faultCrash, faultAbort, faultPermanent, faultPassing, faultBackend}).Draw(t, "fault"),
+		fault: rapid.SampledFrom([]string{faultStop, faultHardStop, faultCrash, faultHang, faultAbort, faultPermanent, faultPassing, faultBackend}).Draw(t, "fault"),
 		point: rapid.SampledFrom([]string{job.PointBegun, job.PointWritten, job.PointMoved, job.PointCommitLost, job.PointCommitted}).Draw(t, "point"),
 		nth:   rapid.IntRange(1, 6).Draw(t, "nth"),
 	}
@@ -291,15 +292,25 @@ func (m *model) runPart(t *rapid.T) {
 		f.changes = append(f.changes, drawChange(t, "insert", "delete", "toggle"))
 	}
 	rows := rapid.IntRange(1, 7).Draw(t, "chunk rows")
-	r := m.b.runnerWith(t, m.b.db.Pool, m.walkConfig(rows), outbox.Types(m.b.who),
+	pool, vanishes := m.b.db.Pool, f.fault == faultCrash || f.fault == faultHang
+	if vanishes {
+		pool = m.b.process(t)
+	}
+	r := m.b.runnerWith(t, pool, m.walkConfig(rows), outbox.Types(m.b.who),
 		job.WithObserver(func(p job.Progress) { f.running = p.Job.ID }), job.WithFailpoint(f.at))
 	f.run = m.b.start(t, r)
 	close(f.ready)
 	f.run.end(t)
 	require.NoError(t, f.err)
-	if f.fault != faultCrash || f.nth > 0 {
+	if !vanishes || f.nth > 0 {
 		require.True(t, f.run.whole)
 		require.NoError(t, f.run.err)
+	}
+	switch f.fault {
+	case faultCrash:
+		pool.Close()
+	case faultHang:
+		t.Cleanup(pool.Close)
 	}
 	require.NoError(t, m.fold(t.Context()))
 	if f.nth > 0 {
@@ -311,6 +322,10 @@ func (m *model) runPart(t *rapid.T) {
 		}
 		switch f.fault {
 		case faultCrash:
+			require.Equal(t, job.Running, j.status)
+			m.b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity a JOIN belfry.jobs j ON j.backend_pid = a.pid WHERE j.id = $1)`, j.id)
+			j.dead = true
+		case faultHang:
 			require.Equal(t, job.Running, j.status)
 		case faultAbort:
 			require.Equal(t, job.Aborted, j.status)
@@ -352,7 +367,7 @@ func (f *faultyRun) at(ctx context.Context, point string) error {
 		f.run.stop()
 	case faultHardStop:
 		f.run.runner.StopNow(errors.New("hard stop"))
-	case faultCrash:
+	case faultCrash, faultHang:
 		runtime.Goexit()
 	case faultAbort:
 		tag, err := f.m.b.db.Pool.Exec(ctx, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1 AND status = 'RUNNING'`, f.running)
@@ -377,7 +392,7 @@ func (m *model) stale(t *rapid.T) {
 	for _, j := range m.jobs {
 		if j.status == job.Running {
 			m.b.age(t, j.id)
-			j.stale = true
+			j.dead = true
 		}
 	}
 }
@@ -428,4 +443,22 @@ func (m *model) drain(t *rapid.T) {
 	for _, j := range m.jobs {
 		require.Equal(t, job.Processed, j.status)
 	}
+}
+
+// A run that hangs holds its lane for as long as its connection is open, whatever
+// other runners do to theirs. The model failed once because its runs shared a pool:
+// one that was stopped hard closed the connection that the row of another named.
+func TestModel_AHangingRunsConnectionIsNobodyElsesToClose(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 500)
+	id := b.enqueue(t, job.Spec{})
+	require.False(t, b.crash(t, "hangs", job.PointCommitted, 2))
+	for _, conn := range b.db.Pool.AcquireAllIdle(t.Context()) {
+		require.NoError(t, conn.Conn().Close(t.Context()))
+		conn.Release()
+	}
+	out := b.runDue(t, b.runner(t, "next"))
+	require.Empty(t, out.Jobs)
+	require.Len(t, out.Held, 1)
+	require.Equal(t, id, out.Held[0].ID)
 }

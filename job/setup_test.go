@@ -352,12 +352,24 @@ func (b *bundle) kinds(t tester, id int64) []string {
 	return kinds
 }
 
+// process returns a pool like that of a process of its own: nobody else uses, or
+// closes, its connections.
+func (b *bundle) process(t tester) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), b.db.Pool.Config())
+	require.NoError(t, err)
+	return pool
+}
+
 // crash runs a runner that vanishes at its nth arrival at a point: it acts no more,
-// its transaction is rolled back, its job stays RUNNING. It reports whether the
-// runner came to an ordinary end instead.
+// its transaction is rolled back, its job stays RUNNING, and its connection stays
+// open, as that of a process that hangs. It reports whether the runner came to an
+// ordinary end instead.
 func (b *bundle) crash(t tester, name, point string, nth int) (whole bool) {
 	t.Helper()
-	s := b.start(t, b.runner(t, name, job.WithFailpoint(func(_ context.Context, at string) error {
+	pool := b.process(t)
+	b.last = append(b.last, pool.Close)
+	s := b.start(t, b.runnerWith(t, pool, config(name), outbox.Types(b.who), job.WithFailpoint(func(_ context.Context, at string) error {
 		if at == point {
 			if nth--; nth == 0 {
 				runtime.Goexit() // runs what is deferred, and nothing else
