@@ -1,10 +1,5 @@
--- Removes the schedules; the jobs they enqueued stay.
-DROP FUNCTION belfry.resume_schedule(text, text, text);
-DROP FUNCTION belfry.pause_schedule(text, text, text);
-DROP FUNCTION belfry.schedule_definition(belfry.schedules);
+-- Removes the schedules.
+DROP FUNCTION belfry.resume_schedule, belfry.pause_schedule, belfry.schedule_definition;
 DROP TABLE belfry.schedules;
-DROP FUNCTION belfry.schedules_record();
-DROP FUNCTION belfry.schedules_derive();
-DROP FUNCTION belfry.schedules_validate();
-DROP FUNCTION belfry.check_schedule_template(jsonb, boolean);
-DELETE FROM belfry.events WHERE subject = 'schedule';
+DROP FUNCTION belfry.schedules_record, belfry.schedules_derive, belfry.schedules_validate,
+    belfry.check_schedule_template;

@@ -2,7 +2,6 @@
 -- API here as for jobs: the triggers make a bad definition fail with the column and
 -- the allowed values, derive what belfry keeps beside it, and record every act and
 -- every firing in belfry.events in the same transaction.
-
 CREATE TABLE belfry.schedules (
     name          text CONSTRAINT schedules_pkey PRIMARY KEY,
     source        text        NOT NULL DEFAULT 'database',
@@ -45,15 +44,19 @@ CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at,
 -- Checks one template. With a query, category and title may come from its rows.
 -- Keys: type or types, category, title, body, data, audience, lane, priority,
 -- deliver_after and expires_after (durations such as 15m, from the occurrence on).
+-- Texts may refer to the channel as those of jobs do; what is wrong with one as a template,
+-- with the route (a list of media; none: the category's) or with the variants is said when
+-- the schedule is written and not first when it fires.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    allowed constant text[] := '{type,types,category,title,body,data,audience,lane,priority,deliver_after,expires_after}';
+    allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after}';
     span    constant text := '^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$';
     bad     text;
     known   text;
     types   jsonb;
     message text;
+    tab     text := 'schedules';
 BEGIN
     IF t IS NULL OR jsonb_typeof(t) <> 'object' THEN
         PERFORM belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
@@ -116,16 +119,26 @@ BEGIN
     IF t ->> 'expires_after' ~ '^[0hms]*$' THEN
         PERFORM belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
     END IF;
-    IF t ? 'audience' THEN
-        BEGIN
-            PERFORM belfry.check_audience(t -> 'audience');
-        EXCEPTION WHEN check_violation THEN
-            GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, known = PG_EXCEPTION_HINT;
-            message := substr(message, length('belfry.jobs.') + 1); -- audience[.key]: problem
-            PERFORM belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
-                substr(message, length(split_part(message, ': ', 1)) + 3), nullif(known, ''));
-        END;
+    IF t ? 'route' AND (jsonb_typeof(t -> 'route') <> 'array' OR jsonb_path_exists(t -> 'route', 'strict $[*] ? (@.type() != "string")')) THEN
+        SELECT coalesce(string_agg(m.name, ', ' ORDER BY m.name), 'none') INTO known FROM belfry.media m;
+        PERFORM belfry.reject('schedules', 'template.route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+            left((t -> 'route')::text, 120), known));
     END IF;
+    BEGIN
+        PERFORM belfry.check_content(tab, coalesce(t ->> 'title', ''), coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}'));
+        IF t ? 'route' THEN
+            PERFORM belfry.check_route(tab, ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o));
+        END IF;
+        IF t ? 'audience' THEN
+            tab := 'jobs'; -- what check_audience says
+            PERFORM belfry.check_audience(t -> 'audience');
+        END IF;
+    EXCEPTION WHEN check_violation THEN
+        GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, known = PG_EXCEPTION_HINT;
+        message := substr(message, length('belfry.' || tab || '.') + 1); -- key[.key]: problem
+        PERFORM belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
+            substr(message, length(split_part(message, ': ', 1)) + 3), nullif(known, ''));
+    END;
 END $$;
 
 -- Validates what an operator sets and derives what follows from it.
@@ -196,6 +209,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
 CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
     name, source, cron, every, time_zone, template, query, missed, missed_after
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
@@ -230,6 +244,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
 CREATE TRIGGER schedules_derive BEFORE INSERT OR UPDATE OF
     source, cron, every, time_zone, template, query, missed, missed_after, paused_at, paused_by, pause_reason
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_derive();
@@ -296,10 +311,12 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER schedules_record AFTER INSERT OR UPDATE OR DELETE ON belfry.schedules
     FOR EACH ROW EXECUTE FUNCTION belfry.schedules_record();
 
--- These run with their owner's rights. Nobody may attach them to a table of his own.
+-- These run with their owner's rights, so that a role that may only INSERT can enqueue.
+-- Nobody may attach them to a table of his own.
 REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record() FROM PUBLIC;
 
 -- Holds a schedule: none of its occurrences fires until it is resumed. Pausing a

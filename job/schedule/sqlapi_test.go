@@ -14,7 +14,6 @@ import (
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -156,82 +155,6 @@ func TestSQL_PlainStatementsAreEnough(t *testing.T) {
 	b.exec(t, `DELETE FROM belfry.schedules`)
 	require.Equal(t, []string{"created", "paused", "resumed", "paused", "resumed", "changed", "removed"}, b.kinds(t, "a"))
 	require.Equal(t, 7, one[int](t, b, `SELECT count(*)::int FROM belfry.events WHERE detail ->> 'session_user' = session_user AND actor <> ''`))
-}
-
-// Undoing the migration drops what the schema of before cannot say, whatever became of the
-// rest of a template since it was written.
-func TestSQL_SchedulesLiveThroughTheUndoing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ctx := context.Background()
-	b.exec(t, `INSERT INTO belfry.categories (name) VALUES ('short_lived')`)
-	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', $1)`,
-		`{"type": "push", "category": "short_lived", "title": "x", "route": ["sms"], "variants": {"ko": {"title": "가"}}}`)
-	b.exec(t, `DELETE FROM belfry.categories WHERE name = 'short_lived'`)
-	_, err := migrations.Down(ctx, b.db.DSN, 11)
-	require.NoError(t, err)
-	require.JSONEq(t, `{"type": "push", "title": "x", "category": "short_lived"}`, one[string](t, b, `SELECT template::text FROM belfry.schedules`))
-	_, err = b.db.Pool.Exec(ctx, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('b', '@daily', '`+good+`'::jsonb || '{"route": ["sms"]}')`)
-	require.ErrorContains(t, err, "template.route: is not allowed; allowed keys: ")
-	_, err = migrations.Up(ctx, b.db.DSN)
-	require.NoError(t, err)
-	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('b', '@daily', '`+good+`'::jsonb || '{"route": ["sms"]}')`)
-}
-
-// Texts of before with two braces in them were no templates: schedules go on saying them
-// word for word, and going back restores them. Nobody edited them, and what became of the
-// rest of a template does not stand in the way. Of a schedule for the app alone, and of a
-// text that would be too long, the operator decides.
-func TestSQL_BracesOfBeforeAreSaidAsTheyWere(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	ctx := context.Background()
-	_, err := migrations.Down(ctx, b.db.DSN, 7)
-	require.NoError(t, err)
-	b.exec(t, `INSERT INTO belfry.categories (name) VALUES ('short_lived')`)
-	long := "{{" + strings.Repeat("x", 198)
-	for name, template := range map[string]string{
-		"both":  `{"type": "push", "category": "popular_content", "title": "a {{ b", "body": "{{locale}} {{name}}", "data": {"n": 1.10, "text": "{{"}}`,
-		"group": `{"types": ["inbox", "push"], "category": "short_lived", "title": "{{{\"{{\"}}}"}`,
-		"app":   `{"type": "inbox", "category": "popular_content", "title": "in {{ app"}`,
-		"apps":  `{"types": ["inbox"], "category": "popular_content", "title": "in {{ app"}`,
-		"none":  `{"type": "push", "category": "popular_content", "title": "none", "body": "{"}`,
-		"long":  `{"type": "push", "category": "popular_content", "title": "` + long + `", "body": "{{"}`,
-	} {
-		b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ($1, '0 9 * * *', $2)`, name, template)
-	}
-	b.exec(t, `UPDATE belfry.schedules SET armed_at = '2026-05-01 00:00Z', retry_at = '2026-05-01 00:00Z', next_at = '2026-05-01 09:00Z', failures = 1, last_error = 'x' WHERE name = 'both'`)
-	b.exec(t, `DELETE FROM belfry.categories WHERE name = 'short_lived'`)
-	const words = `SELECT array_agg(template::text ORDER BY name) FROM belfry.schedules WHERE name <> 'later'`
-	const rest = `SELECT array_agg((to_jsonb(s) - 'template')::text ORDER BY s.name) || (SELECT count(*)::text FROM belfry.events) FROM belfry.schedules s`
-	before, untouched := one[[]string](t, b, words), one[[]string](t, b, rest)
-
-	_, err = migrations.Up(ctx, b.db.DSN)
-	require.NoError(t, err)
-	said := func(name string) string {
-		t.Helper()
-		return one[string](t, b, `SELECT concat_ws('|', template ->> 'title', template ->> 'body') FROM belfry.schedules WHERE name = $1`, name)
-	}
-	require.Equal(t, `a {{"{{"}} b|{{"{{"}}locale}} {{"{{"}}name}}`, said("both"))
-	require.Equal(t, "1.10 {{", one[string](t, b, `SELECT concat_ws(' ', template #>> '{data,n}', template #>> '{data,text}') FROM belfry.schedules WHERE name = 'both'`))
-	require.Equal(t, `{{"{{"}}{"{{"{{"}}"}}}`, said("group"))
-	require.Equal(t, "in {{ app", said("app"))
-	require.Equal(t, "in {{ app", said("apps"))
-	require.Equal(t, "none|{", said("none"))
-	require.Equal(t, long+`|{{"{{"}}`, said("long"), "there is no room for it")
-	require.Equal(t, untouched, one[[]string](t, b, rest), "nobody edited")
-	b.exec(t, `SELECT belfry.pause_schedule(name) FROM belfry.schedules WHERE name <> 'both'`)
-	b.fire(t, "05-01 09:00:00")
-	require.Equal(t, said("both"), one[string](t, b, `SELECT title || '|' || body FROM belfry.jobs`))
-
-	later := `{"type": "inbox", "category": "popular_content", "title": "{{\"{{\"}} stands in the app"}`
-	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('later', '0 9 * * *', $1)`, later)
-	untouched = one[[]string](t, b, rest)
-	_, err = migrations.Down(ctx, b.db.DSN, 7)
-	require.NoError(t, err)
-	require.Equal(t, before, one[[]string](t, b, words))
-	require.JSONEq(t, later, one[string](t, b, `SELECT template::text FROM belfry.schedules WHERE name = 'later'`))
-	require.Equal(t, untouched, one[[]string](t, b, rest))
 }
 
 // A role that may only write schedules can: what is checked and recorded runs with the

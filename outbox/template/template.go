@@ -19,7 +19,7 @@ const (
 const allowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces`
 
 var (
-	// action is the expression of belfry.template_problem (0009_route_content), with
+	// action is the expression of belfry.template_problem (0001_create_vocabulary), with
 	// groups. An action has one end only, so that both engines find the same ones.
 	action = regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
 	// call is one function of an action's chain.

@@ -1,56 +1,186 @@
--- Control: what an operator and a runner need on a bad day. The runner's server
--- connection (take-over at once), settings of the load that change while a job
--- runs, late-start guard, skipped recipients and revisions of a job's content.
+-- Jobs: one row is one bulk-notification request. Plain SQL is an API here: an
+-- INSERT enqueues inside the caller's transaction, UPDATE … SET abort_requested
+-- stops. The triggers below make bad input fail with the column and the allowed
+-- values, keep the status machine legal whoever writes, and record every
+-- transition in job_events in the same transaction.
 
-ALTER TABLE belfry.jobs
-    ADD COLUMN expires_at          timestamptz, -- not started by then: EXPIRED
+-- Lanes with something to say about them; a lane needs no row to be used.
+CREATE TABLE belfry.lanes (
+    name         text CONSTRAINT lanes_pkey PRIMARY KEY,
+    paused_at    timestamptz, -- NULL: open
+    paused_by    text,
+    pause_reason text NOT NULL DEFAULT '',
+    CONSTRAINT lanes_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
+    CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
+);
+
+-- Pausing and opening a lane, by whoever writes: recorded, and the bell rings when
+-- a lane opens.
+CREATE FUNCTION belfry.lanes_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was timestamptz := CASE WHEN TG_OP <> 'INSERT' THEN OLD.paused_at END;
+    now timestamptz := CASE WHEN TG_OP <> 'DELETE' THEN NEW.paused_at END;
+BEGIN
+    IF (was IS NULL) <> (now IS NULL) THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('lane', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END, CASE WHEN now IS NULL THEN 'resumed' ELSE 'paused' END,
+            coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+            jsonb_build_object('session_user', session_user, 'before', jsonb_build_object('paused_at', was), 'after', jsonb_build_object('paused_at', now)));
+        IF now IS NULL THEN
+            PERFORM pg_notify('belfry_jobs', '');
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER lanes_record AFTER INSERT OR UPDATE OR DELETE ON belfry.lanes
+    FOR EACH ROW EXECUTE FUNCTION belfry.lanes_record();
+
+REVOKE EXECUTE ON FUNCTION belfry.lanes_record() FROM PUBLIC;
+
+-- Pauses a lane: no job of it is claimed, and the one that runs goes back to
+-- PENDING after its chunk. Pausing a paused lane changes nothing.
+CREATE FUNCTION belfry.pause_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF $1 IS NULL OR $1 !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
+        PERFORM belfry.reject('lanes', 'name', format('%L is not a lane name', left(coalesce($1, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+    END IF;
+    PERFORM belfry.act(actor, reason);
+    INSERT INTO belfry.lanes AS l (name, paused_at, paused_by, pause_reason)
+    VALUES ($1, clock_timestamp(), coalesce($2, session_user), coalesce($3, ''))
+        ON CONFLICT ON CONSTRAINT lanes_pkey DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+        WHERE l.paused_at IS NULL;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
+END $$;
+
+-- Opens a paused lane again. No row: the lane was never paused.
+CREATE FUNCTION belfry.resume_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.lanes l SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE l.name = $1 AND l.paused_at IS NOT NULL;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
+END $$;
+
+CREATE TABLE belfry.jobs (
+    id              bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT jobs_pkey PRIMARY KEY,
+    group_id        uuid,
+    -- What to send, to whom, when: set by whoever enqueues. route is the category's unless
+    -- the job has its own, and stands once the job has started. variants are titles and
+    -- bodies by locale: {"ko": {"title": "…", "body": "…"}}.
+    type            text        NOT NULL,
+    category        text        NOT NULL,
+    title           text        NOT NULL,
+    body            text        NOT NULL DEFAULT '',
+    data            jsonb       NOT NULL DEFAULT '{}',
+    variants        jsonb       NOT NULL DEFAULT '{}',
+    route           text[]      NOT NULL,
+    audience        jsonb       NOT NULL DEFAULT '{"kind": "everyone"}',
+    lane            text        NOT NULL DEFAULT 'default',
+    priority        integer     NOT NULL DEFAULT 0,
+    schedule_at     timestamptz NOT NULL DEFAULT now(),
+    deliver_at      timestamptz,
+    expires_at      timestamptz, -- not started by then: EXPIRED
+    idempotency_key text,
+    requested_by    text        NOT NULL DEFAULT session_user,
     -- Settings of the walk. NULL: the runner's own. They count from the next chunk on.
-    ADD COLUMN max_rows_per_second integer,
-    ADD COLUMN duty_cycle          double precision,
-    ADD COLUMN chunk_target_ms     integer,
-    ADD COLUMN max_chunk_rows      integer,
-    ADD COLUMN health_checks       boolean,
-    ADD COLUMN max_skips           integer,
+    max_rows_per_second integer,
+    duty_cycle          double precision,
+    chunk_target_ms     integer,
+    max_chunk_rows      integer,
+    health_checks       boolean,
+    max_skips           integer,
+    -- How it goes: set by belfry. abort_requested is the operator's switch.
+    status          text        NOT NULL DEFAULT 'PENDING',
+    abort_requested boolean     NOT NULL DEFAULT false,
+    "cursor"        text,
+    bound           text,
+    fence           bigint      NOT NULL DEFAULT 0,
+    runner          text,
+    heartbeat_at    timestamptz,
     -- The server connection that the run holds as long as it lives; NULL where that
     -- cannot be known (a pooler between), and then only the heartbeat tells.
-    ADD COLUMN backend_pid         integer,
-    ADD COLUMN backend_start       timestamptz,
-    ADD COLUMN takeovers           integer NOT NULL DEFAULT 0, -- since the last committed chunk
+    backend_pid     integer,
+    backend_start   timestamptz,
+    attempts        integer     NOT NULL DEFAULT 0,
+    takeovers       integer     NOT NULL DEFAULT 0, -- since the last committed chunk
+    last_error      text,
     -- The accounts: channels_read = out of audience + channels_matched, and
-    -- channels_matched = rows_written + declined + skipped.
-    ADD COLUMN channels_matched    bigint  NOT NULL DEFAULT 0,
-    ADD COLUMN declined            bigint  NOT NULL DEFAULT 0,
-    ADD COLUMN skipped             bigint  NOT NULL DEFAULT 0,
+    -- channels_matched = rows_written + declined + skipped. recalled counts rows that
+    -- were taken back after they were written.
+    chunks           bigint     NOT NULL DEFAULT 0,
+    channels_read    bigint     NOT NULL DEFAULT 0,
+    channels_total   bigint,
+    channels_matched bigint     NOT NULL DEFAULT 0,
+    rows_written     bigint     NOT NULL DEFAULT 0,
+    declined         bigint     NOT NULL DEFAULT 0,
+    skipped          bigint     NOT NULL DEFAULT 0,
+    recalled         bigint     NOT NULL DEFAULT 0,
+    recalled_at      timestamptz,
     -- Why the walk is not at full speed now, and how long it has been held in all.
-    ADD COLUMN throttle            text,
-    ADD COLUMN throttle_detail     text,
-    ADD COLUMN throttled_ms        bigint  NOT NULL DEFAULT 0,
-    -- Rows that were taken back after they were written.
-    ADD COLUMN recalled            bigint  NOT NULL DEFAULT 0,
-    ADD COLUMN recalled_at         timestamptz;
+    throttle        text,
+    throttle_detail text,
+    throttled_ms    bigint      NOT NULL DEFAULT 0,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    started_at      timestamptz,
+    finished_at     timestamptz,
+    -- delivered_at: the job is at rest and no message of it is left to send. Relays look
+    -- for work among the others.
+    delivered_at    timestamptz,
+    -- Retention: retention_at says that a job's rows are being deleted and is final, so
+    -- the job cannot go on; pruned_at that none of them is left.
+    retention_at    timestamptz,
+    pruned_at       timestamptz,
+    CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
+    CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
+    CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
+    CONSTRAINT jobs_running_check CHECK ((status = 'RUNNING') = (runner IS NOT NULL AND heartbeat_at IS NOT NULL)),
+    CONSTRAINT jobs_backend_check CHECK (backend_pid IS NULL OR status = 'RUNNING' AND backend_start IS NOT NULL),
+    CONSTRAINT jobs_throttle_check CHECK (throttle IS NULL OR status = 'RUNNING'),
+    CONSTRAINT jobs_finished_check CHECK ((status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')) = (finished_at IS NOT NULL)),
+    CONSTRAINT jobs_retention_check CHECK (retention_at IS NULL OR finished_at IS NOT NULL),
+    CONSTRAINT jobs_pruned_check CHECK (pruned_at IS NULL OR retention_at IS NOT NULL),
+    CONSTRAINT jobs_cursor_check CHECK ("cursor" IS NULL OR bound IS NOT NULL),
+    CONSTRAINT jobs_counts_check CHECK (fence >= 0 AND attempts >= 0 AND chunks >= 0 AND rows_written >= 0 AND channels_read >= 0),
+    CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0)
+) WITH (fillfactor = 70); -- room for HOT updates: every chunk moves the cursor
 
--- Jobs of before knew one number for what matched and what was written.
-UPDATE belfry.jobs SET channels_matched = rows_written WHERE rows_written > 0;
-
-ALTER TABLE belfry.jobs
-    DROP CONSTRAINT jobs_status_check,
-    DROP CONSTRAINT jobs_finished_check,
-    ADD CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
-    ADD CONSTRAINT jobs_finished_check CHECK ((status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')) = (finished_at IS NOT NULL)),
-    ADD CONSTRAINT jobs_backend_check CHECK (backend_pid IS NULL OR status = 'RUNNING' AND backend_start IS NOT NULL),
-    ADD CONSTRAINT jobs_throttle_check CHECK (throttle IS NULL OR status = 'RUNNING'),
-    ADD CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0);
-
+-- I4: at most one RUNNING job per lane, kept by the database.
+CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status = 'RUNNING';
+-- Serves the claim: due jobs by urgency.
+CREATE INDEX jobs_due_idx ON belfry.jobs (priority DESC, schedule_at, id) WHERE status = 'PENDING';
+-- Keeps the claim cheap while many jobs wait for a later time.
+CREATE INDEX jobs_schedule_idx ON belfry.jobs (schedule_at) WHERE status = 'PENDING';
 -- Serves the check for a more urgent job before each chunk.
 CREATE INDEX jobs_lane_due_idx ON belfry.jobs (lane, priority DESC) WHERE status = 'PENDING';
 -- Serves the late-start guard.
 CREATE INDEX jobs_expiry_idx ON belfry.jobs (expires_at) WHERE status = 'PENDING' AND expires_at IS NOT NULL;
+CREATE INDEX jobs_group_idx ON belfry.jobs (group_id) WHERE group_id IS NOT NULL;
+-- Serve retention's search for what is old.
+CREATE INDEX jobs_unpruned_idx ON belfry.jobs (finished_at, id) WHERE finished_at IS NOT NULL AND pruned_at IS NULL;
+CREATE INDEX jobs_pruned_idx ON belfry.jobs (finished_at, id) WHERE pruned_at IS NOT NULL;
+CREATE INDEX jobs_undelivered_idx ON belfry.jobs (id) WHERE delivered_at IS NULL AND started_at IS NOT NULL;
+-- Serves the frequency cap: the jobs of a category that may have sent something since.
+CREATE INDEX jobs_category_idx ON belfry.jobs (category, (coalesce(delivered_at, 'infinity'::timestamptz))) WHERE started_at IS NOT NULL;
 
-ALTER TABLE belfry.job_events
-    DROP CONSTRAINT job_events_kind_check,
-    ADD CONSTRAINT job_events_kind_check CHECK (kind IN ('enqueued', 'claimed', 'resumed', 'interrupted', 'preempted', 'lane_paused',
+-- The timeline of each job.
+CREATE TABLE belfry.job_events (
+    id     bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT job_events_pkey PRIMARY KEY,
+    job_id bigint      NOT NULL CONSTRAINT job_events_job_fkey REFERENCES belfry.jobs (id) ON DELETE CASCADE,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind   text        NOT NULL,
+    actor  text        NOT NULL,
+    reason text        NOT NULL DEFAULT '',
+    detail jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT job_events_kind_check CHECK (kind IN ('enqueued', 'claimed', 'resumed', 'interrupted', 'preempted', 'lane_paused',
         'aborted', 'finished', 'failed', 'expired', 'resume_requested', 'retry_requested', 'retry_skipped_requested',
-        'changed', 'throttled', 'released', 'recalled'));
+        'changed', 'throttled', 'released', 'recalled'))
+);
+CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 
 -- Recipients that a run passed over because their rows cannot be written, by the
 -- text of their key in the job's keyset (a channel's id). after is the key that the
@@ -69,6 +199,7 @@ CREATE TABLE belfry.job_skips (
     CONSTRAINT job_skips_pkey PRIMARY KEY (job_id, key),
     CONSTRAINT job_skips_attempts_check CHECK (attempts >= 1)
 );
+
 CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
 -- What a job said, and to whom, before it was corrected in mid-walk: the rows up
@@ -80,6 +211,7 @@ CREATE TABLE belfry.job_revisions (
     title     text        NOT NULL,
     body      text        NOT NULL,
     data      jsonb       NOT NULL,
+    variants  jsonb       NOT NULL DEFAULT '{}',
     audience  jsonb       NOT NULL,
     edited_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     edited_by text        NOT NULL,
@@ -88,8 +220,8 @@ CREATE TABLE belfry.job_revisions (
     CONSTRAINT job_revisions_cursor_key UNIQUE (job_id, "cursor")
 );
 
--- As in 0002, with the columns and statuses above.
-CREATE OR REPLACE FUNCTION belfry.jobs_validate() RETURNS trigger
+-- Validates what the requester sets, on INSERT and on later corrections.
+CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     earliest constant timestamptz := '0001-01-02 00:00:00+00';
@@ -220,13 +352,49 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-DROP TRIGGER jobs_validate ON belfry.jobs;
+
 CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
     type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
     max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
-CREATE OR REPLACE FUNCTION belfry.jobs_transition() RETURNS trigger
+-- A job without a route of its own takes its category's as it is when it is enqueued.
+CREATE FUNCTION belfry.jobs_validate_content() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.delivered_at IS NOT NULL THEN
+            PERFORM belfry.reject('jobs', 'delivered_at', 'belongs to belfry; allowed values for a new job: none, leave it out');
+        END IF;
+    ELSE
+        IF NEW.route IS DISTINCT FROM OLD.route AND (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') THEN
+            PERFORM belfry.reject('jobs', 'route', format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
+        END IF;
+        IF NEW.variants IS DISTINCT FROM OLD.variants AND OLD.status IN ('RUNNING', 'PROCESSED') THEN
+            PERFORM belfry.reject('jobs', 'variants', format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
+                CASE OLD.status WHEN 'RUNNING' THEN 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).' ELSE 'Recall it and enqueue another.' END);
+        END IF;
+    END IF;
+    IF TG_OP = 'INSERT' OR (NEW.title, NEW.body, NEW.variants) IS DISTINCT FROM (OLD.title, OLD.body, OLD.variants) THEN
+        PERFORM belfry.check_content('jobs', NEW.title, NEW.body, NEW.variants);
+    END IF;
+    IF TG_OP = 'INSERT' OR NEW.route IS DISTINCT FROM OLD.route THEN
+        PERFORM belfry.check_route('jobs', NEW.route);
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER jobs_validate_content BEFORE INSERT OR UPDATE OF title, body, variants, route ON belfry.jobs -- after jobs_validate, by name
+    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate_content();
+
+-- The status machine, for whoever writes. Derived columns follow the status.
+-- Setting abort_requested IS the abort: PENDING or RUNNING becomes ABORTED in the
+-- same statement, so no runner has to be alive to acknowledge it, and the guard
+-- of the chunk's last statement (job/queries.sql, ChunkCommit) does the rest (I6).
+-- Clearing it on an ABORTED job resumes. On any other job both are a NOTICE, not
+-- an error: aborting a whole group must not fail because one member is done.
+CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NEW.abort_requested AND NOT OLD.abort_requested THEN
@@ -284,7 +452,37 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE OR REPLACE FUNCTION belfry.jobs_record() RETURNS trigger
+CREATE TRIGGER jobs_transition BEFORE UPDATE OF status, abort_requested, fence
+    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
+
+CREATE FUNCTION belfry.jobs_stay_pruned() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM belfry.reject('jobs', 'status', format('job %s is %s and retention deletes its rows since %s; allowed changes: none',
+        OLD.id, OLD.status, OLD.retention_at), 'Enqueue another.');
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER jobs_unpruned BEFORE UPDATE OF status, abort_requested ON belfry.jobs -- after jobs_transition, by name
+    FOR EACH ROW WHEN (OLD.retention_at IS NOT NULL AND NEW.status IS DISTINCT FROM OLD.status)
+    EXECUTE FUNCTION belfry.jobs_stay_pruned();
+
+-- A job that goes on has messages to deliver again.
+CREATE FUNCTION belfry.jobs_undeliver() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.delivered_at := NULL;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER jobs_undeliver BEFORE UPDATE OF status, abort_requested ON belfry.jobs -- after jobs_transition, by name
+    FOR EACH ROW WHEN (OLD.delivered_at IS NOT NULL AND NEW.status IN ('PENDING', 'RUNNING'))
+    EXECUTE FUNCTION belfry.jobs_undeliver();
+
+-- Writes the timeline and rings the bell. The bell (NOTIFY belfry_jobs) is only a
+-- hint to poll now; the payload is the job's id. The actor is who is said to act;
+-- detail.session_user is who was logged in.
+CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     kind   text;
@@ -332,12 +530,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE TRIGGER jobs_record_enqueue AFTER INSERT ON belfry.jobs
+    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
+
+CREATE TRIGGER jobs_record_change AFTER UPDATE OF status, abort_requested, fence ON belfry.jobs
+    FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.fence IS DISTINCT FROM NEW.fence)
+    EXECUTE FUNCTION belfry.jobs_record();
+
 -- Records what an operator changed in a job, only what differs, before and after,
 -- and keeps the content that a job in mid-walk has already written.
 CREATE FUNCTION belfry.jobs_record_edit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    watched constant text[] := '{type,category,title,body,data,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
+    watched constant text[] := '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
     who     text := coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
     why     text := coalesce(current_setting('belfry.reason', true), '');
     was     jsonb;
@@ -350,9 +555,9 @@ BEGIN
     END IF;
     INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
     VALUES (NEW.id, 'changed', who, why, jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now, 'cursor', NEW."cursor"));
-    IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,audience}' THEN
-        INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by, reason)
-        SELECT OLD.id, 1 + count(*), OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.audience, who, why
+    IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,variants,audience}' THEN
+        INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, variants, audience, edited_by, reason)
+        SELECT OLD.id, 1 + count(*), OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, who, why
           FROM belfry.job_revisions r WHERE r.job_id = OLD.id
             ON CONFLICT ON CONSTRAINT job_revisions_cursor_key DO NOTHING; -- nothing was written since the last edit
     END IF;
@@ -361,8 +566,9 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER jobs_record_edit AFTER UPDATE OF
-    type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
+    type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
     max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record_edit();
 
@@ -377,185 +583,41 @@ BEGIN
             'after', jsonb_build_object('throttle', NEW.throttle), 'cursor', NEW."cursor", 'throttled_ms', NEW.throttled_ms));
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER jobs_record_throttle AFTER UPDATE OF throttle ON belfry.jobs
     FOR EACH ROW WHEN (OLD.throttle IS DISTINCT FROM NEW.throttle AND NEW.status = 'RUNNING')
     EXECUTE FUNCTION belfry.jobs_record_throttle();
 
--- Records a recall: each call adds what it took back.
+-- Records a recall. Its chunks add to recalled; recalled_at is set when a recall begins,
+-- and again when one that took something back ends. So before is what the event
+-- before said, and a recall that died in the middle is in the next one's numbers.
 CREATE FUNCTION belfry.jobs_record_recall() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
     VALUES (NEW.id, 'recalled', coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
-        jsonb_build_object('session_user', session_user, 'before', jsonb_build_object('recalled', OLD.recalled),
+        jsonb_build_object('session_user', session_user,
+            'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
+                WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
             'after', jsonb_build_object('recalled', NEW.recalled)));
     RETURN NULL;
 END $$;
+
 CREATE TRIGGER jobs_record_recall AFTER UPDATE OF recalled_at ON belfry.jobs
     FOR EACH ROW WHEN (OLD.recalled_at IS DISTINCT FROM NEW.recalled_at) EXECUTE FUNCTION belfry.jobs_record_recall();
 
-REVOKE EXECUTE ON FUNCTION belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;
-
--- enqueue and enqueue_group, as in 0002, with expires_at.
-DROP FUNCTION belfry.enqueue(text, text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, uuid, text);
-CREATE FUNCTION belfry.enqueue(
-    type text, category text, title text, body text DEFAULT '',
-    audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
-    schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
-    lane text DEFAULT 'default', priority integer DEFAULT 0,
-    idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL
-) RETURNS bigint
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    job_id bigint;
+-- A RUNNING job is not deleted under its runner; its timeline goes with a job.
+CREATE FUNCTION belfry.jobs_keep_running() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
-                             idempotency_key, group_id, requested_by, expires_at)
-    VALUES (enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.schedule_at,
-            enqueue.deliver_at, enqueue.lane, enqueue.priority, enqueue.idempotency_key, enqueue.group_id,
-            coalesce(enqueue.requested_by, session_user), enqueue.expires_at)
-    ON CONFLICT ON CONSTRAINT jobs_idempotency_key DO NOTHING
-    RETURNING id INTO job_id;
-    IF job_id IS NULL THEN
-        SELECT j.id INTO job_id FROM belfry.jobs j
-         WHERE j.idempotency_key = enqueue.idempotency_key AND j.type = enqueue.type;
-        IF job_id IS NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
-                MESSAGE = format('belfry.jobs.idempotency_key: %L was enqueued by a transaction this one cannot see', enqueue.idempotency_key),
-                HINT = 'Repeat the transaction.';
-        END IF;
-    END IF;
-    RETURN job_id;
+    PERFORM belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
+    RETURN NULL;
 END $$;
 
-DROP FUNCTION belfry.enqueue_group(text[], text, text, text, jsonb, jsonb, timestamptz, timestamptz, text, integer, text, text);
-CREATE FUNCTION belfry.enqueue_group(
-    types text[], category text, title text, body text DEFAULT '',
-    audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
-    schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
-    lane text DEFAULT 'default', priority integer DEFAULT 0,
-    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL
-) RETURNS TABLE (id bigint, type text, group_id uuid)
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    one uuid;
-    t   text;
-    ids bigint[] := '{}';
-BEGIN
-    IF coalesce(cardinality(types), 0) = 0 OR (SELECT count(DISTINCT u) <> count(*) FROM unnest(types) u) THEN
-        PERFORM belfry.reject('jobs', 'type', format('a group takes different job types; allowed values: %s',
-            (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.job_types)));
-    END IF;
-    SELECT j.group_id INTO one FROM belfry.jobs j
-     WHERE j.idempotency_key = enqueue_group.idempotency_key AND j.type = ANY (types) AND j.group_id IS NOT NULL
-     ORDER BY j.id LIMIT 1;
-    one := coalesce(one, gen_random_uuid());
-    -- In the order of their names: two callers with one key never deadlock.
-    FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
-        ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
-            enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
-            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at);
-    END LOOP;
-    RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
-        JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
-END $$;
+CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
+    FOR EACH ROW WHEN (OLD.status = 'RUNNING') EXECUTE FUNCTION belfry.jobs_keep_running();
 
--- An EXPIRED job is retried too, when its expires_at is lifted or lies ahead again.
-CREATE OR REPLACE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1 AND j.status IN ('FAILED', 'EXPIRED');
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
-END $$;
-
--- Changes what may change of one job: its place in the queue at any time, its load
--- while it runs, its content while it does not. NULL takes a setting back to the
--- runner's. Returns the job as it is now; no row means there is no such job.
-CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
-LANGUAGE plpgsql AS $$
-DECLARE
-    allowed constant text[] := '{category,title,body,data,audience,lane,priority,schedule_at,deliver_at,expires_at,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
-    bad     text;
-BEGIN
-    IF changes IS NULL OR jsonb_typeof(changes) <> 'object' THEN
-        PERFORM belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    SELECT k INTO bad FROM jsonb_object_keys(changes) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
-    IF FOUND THEN
-        PERFORM belfry.reject('jobs', left(bad, 60), 'cannot be set; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    FOR bad IN SELECT k FROM jsonb_object_keys(changes) k ORDER BY k LOOP
-        IF bad IN ('category', 'title', 'body', 'lane') AND jsonb_typeof(changes -> bad) NOT IN ('string', 'null') THEN
-            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: texts', left((changes -> bad)::text, 60)));
-        END IF;
-        BEGIN
-            PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(bad, changes -> bad));
-        EXCEPTION WHEN data_exception THEN
-            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: %s', left((changes -> bad)::text, 60),
-                CASE WHEN bad LIKE '%\_at' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
-                     WHEN bad = 'health_checks' THEN 'null, true, false'
-                     WHEN bad = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
-                     ELSE 'null, or whole numbers' END));
-        END;
-    END LOOP;
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j
-       SET (category, title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at,
-            max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips) =
-           (SELECT n.category, n.title, n.body, n.data, n.audience, n.lane, n.priority, n.schedule_at, n.deliver_at, n.expires_at,
-                   n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.health_checks, n.max_skips
-              FROM jsonb_populate_record(j, changes) n)
-     WHERE j.id = $1;
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
-END $$;
-
--- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
--- it go on from its cursor: one act. changes as for belfry.set.
-CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('ABORTED', 'FAILED') FOR UPDATE;
-    IF FOUND THEN
-        PERFORM FROM belfry.set($1, $2, $3, $4);
-        PERFORM belfry.act(actor, reason);
-        UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
-        PERFORM belfry.act(NULL, NULL);
-    END IF;
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
-END $$;
-
--- Marks every skipped recipient of a PROCESSED or FAILED job to be tried again and
--- makes the job PENDING. A job without any stays as it is.
-CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('PROCESSED', 'FAILED') FOR UPDATE;
-    IF FOUND THEN
-        UPDATE belfry.job_skips s SET retry = true WHERE s.job_id = $1;
-        IF FOUND THEN
-            PERFORM belfry.act(actor, reason);
-            UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
-            PERFORM belfry.act(NULL, NULL);
-        END IF;
-    END IF;
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
-END $$;
-
--- What a channel was told by a job of belfry's own types: the revision under which
--- its row was written, or the job's present content. Show a notification with it.
-CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
-      FROM belfry.jobs j
-      LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
-                          WHERE v.job_id = j.id AND v."cursor"::bigint >= $2
-                          ORDER BY v.revision LIMIT 1) r ON true
-     WHERE j.id = $1
-$$;
+-- These run with their owner's rights, so that a role that may only INSERT can enqueue.
+-- Nobody may attach them to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
+    belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;

@@ -1,0 +1,245 @@
+-- The words that everything else is written in: platforms, job types, media and
+-- categories, each a table that a service extends by a plain INSERT; the one form of
+-- error; what is recorded of operators' acts; and the checks that jobs, activities,
+-- schedules and categories share.
+
+-- Raises the one form of error that every validation below uses: the message
+-- itself names the column and what is allowed, for drivers that show no more.
+CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF hint IS NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
+            MESSAGE = format('belfry.%s.%s: %s', tab, col, problem);
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
+        MESSAGE = format('belfry.%s.%s: %s', tab, col, problem),
+        HINT = hint;
+END $$;
+
+-- Says who acts, and why, for the events of what follows in this transaction; the acts
+-- below call it before and, with nulls, after.
+CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
+LANGUAGE sql AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
+
+-- What happened to things other than jobs, for good: who did it, when, why, before and
+-- after. name is that thing's name, as subject says.
+CREATE TABLE belfry.events (
+    id      bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT events_pkey PRIMARY KEY,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    subject text        NOT NULL,
+    name    text        NOT NULL DEFAULT '',
+    kind    text        NOT NULL,
+    actor   text        NOT NULL,
+    reason  text        NOT NULL DEFAULT '',
+    detail  jsonb       NOT NULL DEFAULT '{}',
+    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel'))
+);
+
+CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
+
+-- An audience may only name platforms listed here.
+CREATE TABLE belfry.platforms (
+    name        text CONSTRAINT platforms_pkey PRIMARY KEY,
+    description text NOT NULL DEFAULT '',
+    CONSTRAINT platforms_name_check CHECK (name ~ '^[A-Za-z][A-Za-z0-9_-]{0,31}$')
+);
+
+INSERT INTO belfry.platforms (name, description) VALUES
+    ('ios', 'Apple phones and tablets'),
+    ('android', 'Android phones and tablets'),
+    ('web', 'browsers');
+
+-- Runners add the types they were built with.
+CREATE TABLE belfry.job_types (
+    name        text CONSTRAINT job_types_pkey PRIMARY KEY,
+    description text NOT NULL DEFAULT '',
+    CONSTRAINT job_types_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$')
+);
+
+INSERT INTO belfry.job_types (name, description) VALUES
+    ('inbox', 'a notification in each channel''s notification centre'),
+    ('push', 'a message to deliver to each channel');
+
+-- What a message says and by which media it goes: routes by category, variants by
+-- locale, templates that are checked when they are enqueued, and activities, the
+-- messages to one channel that wait behind no bulk job.
+
+-- The vocabulary of media. A service adds its own with a plain INSERT.
+CREATE TABLE belfry.media (
+    name        text CONSTRAINT media_pkey PRIMARY KEY,
+    description text NOT NULL DEFAULT '',
+    CONSTRAINT media_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,30}$')
+);
+
+INSERT INTO belfry.media (name, description) VALUES
+    ('push', 'to the app or the browser: FCM, APNs, Web Push'),
+    ('sms', 'a text message'),
+    ('alimtalk', 'a Kakao AlimTalk message'),
+    ('email', 'an email'),
+    ('webhook', 'a signed HTTP call');
+
+-- The grammar of templates, the same in outbox/template: {{value | function …}}, and
+-- {{"{{"}} for two braces. Texts without {{ are no templates. Returns what is wrong,
+-- NULL: nothing.
+CREATE FUNCTION belfry.template_problem(template text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (
+    SELECT format('%L is not allowed; allowed values: {{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces',
+               left(substring(rest FROM position('{{' IN rest)), 60))
+      FROM (SELECT regexp_replace(template, '\{\{[ \t]*("\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})([ \t]*\|[ \t]*(upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(200|1[0-9][0-9]|[1-9][0-9]?)))*)[ \t]*\}\}', ' ', 'g') AS rest) t
+     WHERE position('{{' IN rest) > 0);
+
+-- Raises through belfry.reject unless route is a list of different media.
+CREATE FUNCTION belfry.check_route(tab text, route text[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF coalesce(cardinality(route), 0) NOT BETWEEN 1 AND 10 OR array_ndims(route) <> 1
+       OR EXISTS (SELECT FROM unnest(route) m WHERE m IS NULL OR NOT EXISTS (SELECT FROM belfry.media k WHERE k.name = m))
+       OR (SELECT count(DISTINCT m) FROM unnest(route) m) <> cardinality(route) THEN
+        PERFORM belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+                coalesce(left(route::text, 120), 'null'), (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.media)),
+            'INSERT INTO belfry.media adds one.');
+    END IF;
+END $$;
+
+-- Checks the templates of what a job or an activity says: raises through belfry.reject.
+-- Locales are the same when they differ in case or in - and _ only.
+CREATE FUNCTION belfry.check_content(tab text, title text, body text, variants jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    problem text;
+    locale  text;
+    variant jsonb;
+    key     text;
+BEGIN
+    IF position('{{' IN title) > 0 THEN -- the parser costs a tenth of a millisecond
+        problem := belfry.template_problem(title);
+        IF problem IS NOT NULL THEN
+            PERFORM belfry.reject(tab, 'title', problem);
+        END IF;
+    END IF;
+    IF position('{{' IN body) > 0 THEN
+        problem := belfry.template_problem(body);
+        IF problem IS NOT NULL THEN
+            PERFORM belfry.reject(tab, 'body', problem);
+        END IF;
+    END IF;
+    IF variants = '{}' THEN
+        RETURN;
+    END IF;
+    IF variants IS NULL OR jsonb_typeof(variants) <> 'object' OR octet_length(variants::text) > 131072 THEN
+        PERFORM belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
+            || '; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}');
+    END IF;
+    FOR locale, variant IN SELECT k, v FROM jsonb_each(variants) e(k, v) ORDER BY k COLLATE "C" LOOP
+        IF locale !~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$' THEN
+            PERFORM belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
+        END IF;
+        SELECT k INTO key FROM jsonb_object_keys(variants) k WHERE k <> locale AND lower(replace(k, '_', '-')) = lower(replace(locale, '_', '-')) LIMIT 1;
+        IF FOUND THEN
+            PERFORM belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', key));
+        END IF;
+        IF jsonb_typeof(variant) <> 'object' OR variant = '{}' THEN
+            PERFORM belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
+        END IF;
+        SELECT k INTO key FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body') ORDER BY k LIMIT 1;
+        IF FOUND THEN
+            PERFORM belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
+        END IF;
+        FOR key IN SELECT k FROM jsonb_object_keys(variant) k ORDER BY k LOOP
+            IF jsonb_typeof(variant -> key) <> 'string' OR (key = 'title' AND (variant ->> key !~ '\S' OR length(variant ->> key) > 200)) OR length(variant ->> key) > 10000 THEN
+                PERFORM belfry.reject(tab, format('variants.%s.%s', locale, key),
+                    CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
+            END IF;
+            problem := belfry.template_problem(variant ->> key);
+            IF problem IS NOT NULL THEN
+                PERFORM belfry.reject(tab, format('variants.%s.%s', locale, key), problem);
+            END IF;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- What holds for every job and activity of a category. route: by which media its messages
+-- go, in order. quiet_start to quiet_end is a time of day in the channel's time zone, over
+-- midnight when it starts later than it ends, in which nothing is sent. At most cap
+-- messages are sent to a channel within cap_window.
+CREATE TABLE belfry.categories (
+    name        text CONSTRAINT categories_pkey PRIMARY KEY,
+    description text   NOT NULL DEFAULT '',
+    route       text[] NOT NULL DEFAULT '{push}',
+    quiet_start time,
+    quiet_end   time,
+    cap         integer,
+    cap_window  interval,
+    CONSTRAINT categories_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+    CONSTRAINT categories_quiet_check CHECK ((quiet_start IS NULL) = (quiet_end IS NULL) AND quiet_start <> quiet_end),
+    CONSTRAINT categories_cap_check CHECK ((cap IS NULL) = (cap_window IS NULL) AND cap > 0
+        AND cap_window BETWEEN interval '1 minute' AND interval '366 days')
+);
+INSERT INTO belfry.categories (name, description) VALUES
+    ('popular_content', 'popular content on a timetable'),
+    ('question_content', 'question content to everybody near a place'),
+    ('operator_notice', 'operator notices to all or some platforms'),
+    ('activity', 'a like, a comment, a follow: at once, to one channel');
+
+-- Checks what operators set about a category.
+CREATE FUNCTION belfry.categories_validate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.name IS NULL OR NEW.name !~ '^[a-z][a-z0-9_]{0,62}$' THEN
+        PERFORM belfry.reject('categories', 'name', format('%L is not a category''s name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter');
+    END IF;
+    IF TG_OP = 'INSERT' OR NEW.route IS DISTINCT FROM OLD.route THEN
+        PERFORM belfry.check_route('categories', NEW.route);
+    END IF;
+    -- 24:00 is midnight, and a time of its own to PostgreSQL.
+    NEW.quiet_start := CASE WHEN NEW.quiet_start = '24:00' THEN '00:00' ELSE NEW.quiet_start END;
+    NEW.quiet_end := CASE WHEN NEW.quiet_end = '24:00' THEN '00:00' ELSE NEW.quiet_end END;
+    IF (NEW.quiet_start IS NULL) <> (NEW.quiet_end IS NULL) OR NEW.quiet_start = NEW.quiet_end THEN
+        PERFORM belfry.reject('categories', CASE WHEN NEW.quiet_start IS NULL THEN 'quiet_start' ELSE 'quiet_end' END, CASE
+            WHEN NEW.quiet_start IS NULL THEN 'is null'
+            WHEN NEW.quiet_end IS NULL THEN 'is null'
+            ELSE format('%s is quiet_start too', NEW.quiet_end) END
+            || '; allowed values: two different times of day, quiet_start and quiet_end, or null for both');
+    END IF;
+    IF (NEW.cap IS NULL) <> (NEW.cap_window IS NULL) OR NOT (NEW.cap BETWEEN 1 AND 10000) THEN
+        PERFORM belfry.reject('categories', CASE WHEN NEW.cap IS NOT NULL AND NEW.cap_window IS NULL THEN 'cap_window' ELSE 'cap' END,
+            coalesce(CASE WHEN NEW.cap_window IS NULL THEN NULL ELSE NEW.cap::text END, 'null') || ' is not allowed; allowed values: cap 1 to 10000 with a cap_window, or null for both');
+    END IF;
+    IF NOT (NEW.cap_window BETWEEN interval '1 minute' AND interval '366 days') THEN
+        PERFORM belfry.reject('categories', 'cap_window', format('%s is not allowed; allowed values: null, or intervals from 1 minute to 366 days', NEW.cap_window));
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER categories_validate BEFORE INSERT OR UPDATE ON belfry.categories
+    FOR EACH ROW EXECUTE FUNCTION belfry.categories_validate();
+
+-- Records what changed in a category, only what differs, whoever writes.
+CREATE FUNCTION belfry.categories_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was    jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'name' ELSE '{}' END;
+    is_now jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'name' ELSE '{}' END;
+BEGIN
+    IF was IS DISTINCT FROM is_now THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        SELECT 'category', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END,
+               CASE TG_OP WHEN 'INSERT' THEN 'created' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
+               coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+               jsonb_build_object('session_user', session_user, 'before', jsonb_object_agg(k, was -> k), 'after', jsonb_object_agg(k, is_now -> k))
+          FROM (SELECT jsonb_object_keys(was || is_now) AS k) keys
+         WHERE was -> k IS DISTINCT FROM is_now -> k;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER categories_record AFTER INSERT OR UPDATE OR DELETE ON belfry.categories
+    FOR EACH ROW EXECUTE FUNCTION belfry.categories_record();
+
+-- These run with their owner's rights, so that a role that may only INSERT can enqueue.
+-- Nobody may attach them to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.categories_validate(), belfry.categories_record() FROM PUBLIC;

@@ -1,3 +1,0 @@
--- Removes every notification and message.
-DROP TABLE belfry.messages;
-DROP TABLE belfry.notifications;

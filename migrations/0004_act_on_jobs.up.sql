@@ -1,0 +1,208 @@
+-- What people and programs do with jobs by SQL: enqueue one or a group, abort, resume,
+-- retry and correct them, and ask what a job said to a channel.
+
+-- enqueue inserts one job in the caller's transaction and returns its id. With an
+-- idempotency key that this type has seen, it returns the first job's id instead.
+CREATE FUNCTION belfry.enqueue(
+    type text, category text, title text, body text DEFAULT '',
+    audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
+    schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
+    lane text DEFAULT 'default', priority integer DEFAULT 0,
+    idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    job_id bigint;
+BEGIN
+    INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
+                             idempotency_key, group_id, requested_by, expires_at, route, variants)
+    VALUES (enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.schedule_at,
+            enqueue.deliver_at, enqueue.lane, enqueue.priority, enqueue.idempotency_key, enqueue.group_id,
+            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants)
+    ON CONFLICT ON CONSTRAINT jobs_idempotency_key DO NOTHING
+    RETURNING id INTO job_id;
+    IF job_id IS NULL THEN
+        SELECT j.id INTO job_id FROM belfry.jobs j
+         WHERE j.idempotency_key = enqueue.idempotency_key AND j.type = enqueue.type;
+        IF job_id IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+                MESSAGE = format('belfry.jobs.idempotency_key: %L was enqueued by a transaction this one cannot see', enqueue.idempotency_key),
+                HINT = 'Repeat the transaction.';
+        END IF;
+    END IF;
+    RETURN job_id;
+END $$;
+
+-- enqueue_group inserts one job per type under one group_id: shown, aborted and
+-- resumed together. A repeated idempotency key returns the first group.
+CREATE FUNCTION belfry.enqueue_group(
+    types text[], category text, title text, body text DEFAULT '',
+    audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
+    schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
+    lane text DEFAULT 'default', priority integer DEFAULT 0,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}'
+) RETURNS TABLE (id bigint, type text, group_id uuid)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    one uuid;
+    t   text;
+    ids bigint[] := '{}';
+BEGIN
+    IF coalesce(cardinality(types), 0) = 0 OR (SELECT count(DISTINCT u) <> count(*) FROM unnest(types) u) THEN
+        PERFORM belfry.reject('jobs', 'type', format('a group takes different job types; allowed values: %s',
+            (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.job_types)));
+    END IF;
+    SELECT j.group_id INTO one FROM belfry.jobs j
+     WHERE j.idempotency_key = enqueue_group.idempotency_key AND j.type = ANY (types) AND j.group_id IS NOT NULL
+     ORDER BY j.id LIMIT 1;
+    one := coalesce(one, gen_random_uuid());
+    -- In the order of their names: two callers with one key never deadlock.
+    FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
+        ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
+            enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
+            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants);
+    END LOOP;
+    RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
+        JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
+END $$;
+
+-- The operator's acts, with actor and reason. Each returns the job as it is now;
+-- no row means there is no such job. On a job in another status nothing changes.
+CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = $1 AND j.status IN ('PENDING', 'RUNNING');
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+-- Aborts every PENDING or RUNNING job of a group, in id order.
+CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.abort(g.id, $2, $3) a;
+END $$;
+
+CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.jobs j SET abort_requested = false WHERE j.id = $1 AND j.status = 'ABORTED';
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.resume(g.id, $2, $3) a;
+END $$;
+
+-- An EXPIRED job is retried too, when its expires_at is lifted or lies ahead again.
+CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1 AND j.status IN ('FAILED', 'EXPIRED');
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.retry(g.id, $2, $3) a;
+END $$;
+
+-- Changes what may change of one job: its place in the queue at any time, its load
+-- while it runs, its content while it does not. NULL takes a setting back to the
+-- runner's. Returns the job as it is now; no row means there is no such job. A route of
+-- null takes the category's.
+CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+DECLARE
+    allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
+    bad     text;
+BEGIN
+    IF changes IS NULL OR jsonb_typeof(changes) <> 'object' THEN
+        PERFORM belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+    END IF;
+    SELECT k INTO bad FROM jsonb_object_keys(changes) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('jobs', left(bad, 60), 'cannot be set; allowed keys: ' || array_to_string(allowed, ', '));
+    END IF;
+    FOR bad IN SELECT k FROM jsonb_object_keys(changes) k ORDER BY k LOOP
+        IF bad IN ('category', 'title', 'body', 'lane') AND jsonb_typeof(changes -> bad) NOT IN ('string', 'null') THEN
+            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: texts', left((changes -> bad)::text, 60)));
+        END IF;
+        BEGIN
+            PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(bad, changes -> bad));
+        EXCEPTION WHEN data_exception THEN
+            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: %s', left((changes -> bad)::text, 60),
+                CASE WHEN bad LIKE '%\_at' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
+                     WHEN bad = 'health_checks' THEN 'null, true, false'
+                     WHEN bad = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
+                     WHEN bad = 'route' THEN 'null, or lists of media such as ["push", "sms"]'
+                     ELSE 'null, or whole numbers' END));
+        END;
+    END LOOP;
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.jobs j
+       SET (category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at,
+            max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips) =
+           (SELECT n.category, n.title, n.body, n.data, n.variants, n.route, n.audience, n.lane, n.priority, n.schedule_at, n.deliver_at, n.expires_at,
+                   n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.health_checks, n.max_skips
+              FROM jsonb_populate_record(j, changes) n)
+     WHERE j.id = $1;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+-- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
+-- it go on from its cursor: one act. changes as for belfry.set.
+CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('ABORTED', 'FAILED') FOR UPDATE;
+    IF FOUND THEN
+        PERFORM FROM belfry.set($1, $2, $3, $4);
+        PERFORM belfry.act(actor, reason);
+        UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
+        PERFORM belfry.act(NULL, NULL);
+    END IF;
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+-- Marks every skipped recipient of a PROCESSED or FAILED job to be tried again and
+-- makes the job PENDING. A job without any stays as it is.
+CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('PROCESSED', 'FAILED') FOR UPDATE;
+    IF FOUND THEN
+        UPDATE belfry.job_skips s SET retry = true WHERE s.job_id = $1;
+        IF FOUND THEN
+            PERFORM belfry.act(actor, reason);
+            UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
+            PERFORM belfry.act(NULL, NULL);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+END $$;
+
+-- What a channel was told by a job of belfry's own types: the revision under which
+-- its row was written, or the job's present content. Show a notification with it.
+CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
+      FROM belfry.jobs j
+      LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
+                          WHERE v.job_id = j.id AND v."cursor"::bigint >= $2
+                          ORDER BY v.revision LIMIT 1) r ON true
+     WHERE j.id = $1
+$$;

@@ -1,0 +1,385 @@
+-- The outbox: what chunks write, what single senders write, and what relays need to
+-- deliver it at least once. notifications and messages are hot (one row per job and
+-- channel), hence narrow rows, no foreign keys, no surrogate ids and nothing that needs
+-- ON CONFLICT: uniqueness comes from the key, integrity from the chunk's transaction.
+-- Title, body and data live once, in the job.
+
+-- One notification per (job, channel) (I2). The key starts with the channel so
+-- that one index carries both uniqueness and the inbox listing, newest job first.
+-- Withdrawn ones stay, marked, so that an audit can tell who had one: an inbox lists
+-- those whose withdrawn_at is NULL. A NULL costs no space.
+CREATE TABLE belfry.notifications (
+    channel_id   bigint NOT NULL,
+    job_id       bigint NOT NULL,
+    read_at      timestamptz,
+    withdrawn_at timestamptz,
+    CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, job_id)
+);
+
+-- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the
+-- job's deliver_at, or the time its chunk was written. step is the place in the route that
+-- it is at, attempts counts the calls of that step. reason says why a message is DEAD or
+-- CANCELLED, or what a PENDING one waits for. receipt is what the provider calls a
+-- message whose result comes later. recalled_at is set by a recall on a message that it
+-- found PROCESSING: the attempt in progress is the last; when it fails the message becomes
+-- CANCELLED, and the constraint keeps it from becoming due again.
+-- Every statement that writes a message reads these conditions first, and takes the longer
+-- the longer they are: array literals, and one that says what waiting messages have not.
+CREATE TABLE belfry.messages (
+    job_id           bigint      NOT NULL,
+    channel_id       bigint      NOT NULL,
+    next_attempt_at  timestamptz NOT NULL,
+    attempts         smallint    NOT NULL DEFAULT 0,
+    status           text        NOT NULL DEFAULT 'PENDING',
+    sent_at          timestamptz,
+    last_error       text,
+    recalled_at      timestamptz,
+    step             smallint    NOT NULL DEFAULT 0,
+    crashes          smallint    NOT NULL DEFAULT 0,
+    lease_id         bigint,
+    receipt          text,
+    reason           text,
+    CONSTRAINT messages_pkey PRIMARY KEY (job_id, channel_id),
+    CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
+    CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
+    CONSTRAINT messages_owner_check CHECK (status <> 'PROCESSING' OR lease_id IS NOT NULL OR receipt IS NOT NULL),
+    CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL)
+);
+
+-- Claims walk one job in this order and go on where the last one ended, so that they
+-- never step over the same dead entries twice. The messages of activities, whose
+-- job_id is negative, are few and each of another: they go by time.
+CREATE INDEX messages_due_idx ON belfry.messages (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0;
+CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
+CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
+CREATE INDEX messages_queued_idx ON belfry.messages (job_id) WHERE status = 'QUEUED';
+CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
+-- Serves the frequency cap: a channel's activities that were sent or are in a relay's hands.
+CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
+
+-- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
+-- comes by a trigger. Ids are negative, those of jobs positive: one number says what
+-- a message's content is.
+CREATE TABLE belfry.activities (
+    id              bigint GENERATED ALWAYS AS IDENTITY (START WITH -1 INCREMENT BY -1) CONSTRAINT activities_pkey PRIMARY KEY,
+    channel_id      bigint      NOT NULL,
+    category        text        NOT NULL DEFAULT 'activity',
+    title           text        NOT NULL,
+    body            text        NOT NULL DEFAULT '',
+    data            jsonb       NOT NULL DEFAULT '{}',
+    variants        jsonb       NOT NULL DEFAULT '{}',
+    route           text[]      NOT NULL, -- by default the category's
+    deliver_at      timestamptz,
+    idempotency_key text        CONSTRAINT activities_idempotency_key UNIQUE,
+    requested_by    text        NOT NULL DEFAULT session_user,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT activities_id_check CHECK (id < 0)
+);
+
+CREATE INDEX activities_channel_idx ON belfry.activities (channel_id, created_at);
+
+-- Validates an activity, and lets nobody change one: its message may be on its way.
+CREATE FUNCTION belfry.activities_validate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    usual text[];
+    known text;
+BEGIN
+    -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
+    -- every transaction: what follows costs three times as much, and says what is wrong.
+    SELECT c.route INTO usual FROM belfry.categories c
+     WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
+       AND NEW.id < 0 AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
+       AND NEW.title ~ '\S' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
+       AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
+       AND jsonb_typeof(NEW.data) = 'object' AND octet_length(NEW.data::text) <= 16384
+       AND (NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00')
+       AND (NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200)
+       AND NEW.requested_by ~ '\S' AND length(NEW.requested_by) <= 200;
+    IF usual IS NOT NULL THEN
+        NEW.route := usual; -- it was checked when it was set
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        PERFORM belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
+    END IF;
+    IF NEW.id >= 0 THEN
+        PERFORM belfry.reject('activities', 'id', format('%s belongs to a job; allowed values for a new activity: none, leave it out', NEW.id));
+    END IF;
+    IF NEW.created_at IS DISTINCT FROM now() THEN
+        PERFORM belfry.reject('activities', 'created_at', 'belongs to belfry; allowed values for a new activity: none, leave it out');
+    END IF;
+    IF NEW.channel_id IS NULL THEN
+        PERFORM belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
+    END IF;
+    IF NEW.category IS NULL OR NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
+        SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
+        PERFORM belfry.reject('activities', 'category', CASE WHEN NEW.category IS NULL THEN 'is null' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
+            'INSERT INTO belfry.categories adds one.');
+    END IF;
+    IF NEW.title IS NULL OR NEW.title !~ '\S' OR length(NEW.title) > 200 THEN
+        PERFORM belfry.reject('activities', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
+    END IF;
+    IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
+        PERFORM belfry.reject('activities', 'body', CASE WHEN NEW.body IS NULL THEN 'is null' ELSE format('has %s characters', length(NEW.body)) END || '; allowed values: texts of 0 to 10000 characters');
+    END IF;
+    IF NEW.data IS NULL OR jsonb_typeof(NEW.data) <> 'object' OR octet_length(NEW.data::text) > 16384 THEN
+        PERFORM belfry.reject('activities', 'data', CASE WHEN NEW.data IS NULL THEN 'is null' WHEN jsonb_typeof(NEW.data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(NEW.data) ELSE format('has %s bytes', octet_length(NEW.data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+    END IF;
+    IF NEW.deliver_at < '0001-01-02 00:00:00+00' OR NEW.deliver_at > '9999-12-30 00:00:00+00' THEN
+        PERFORM belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1 to 9999', NEW.deliver_at));
+    END IF;
+    IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
+        PERFORM belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
+    END IF;
+    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '\S' OR length(NEW.requested_by) > 200 THEN
+        PERFORM belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
+    END IF;
+    PERFORM belfry.check_content('activities', NEW.title, NEW.body, NEW.variants);
+    IF NEW.route IS NULL THEN
+        NEW.route := (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category);
+    ELSE
+        PERFORM belfry.check_route('activities', NEW.route);
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER activities_validate BEFORE INSERT OR UPDATE ON belfry.activities
+    FOR EACH ROW EXECUTE FUNCTION belfry.activities_validate();
+
+-- The message of an activity, in the same transaction, due when that commits.
+CREATE FUNCTION belfry.activities_enqueue() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
+    VALUES (NEW.id, NEW.channel_id, coalesce(NEW.deliver_at, NEW.created_at));
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER activities_enqueue AFTER INSERT ON belfry.activities
+    FOR EACH ROW EXECUTE FUNCTION belfry.activities_enqueue();
+
+-- These run with their owner's rights, so that a role that may only INSERT can enqueue.
+-- Nobody may attach them to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue() FROM PUBLIC;
+
+-- send inserts one activity in the caller's transaction and returns its id, which is
+-- negative. With an idempotency key that was seen, it returns the first one's id.
+CREATE FUNCTION belfry.send(
+    channel_id bigint, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
+    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    activity_id bigint;
+BEGIN
+    INSERT INTO belfry.activities (channel_id, category, title, body, data, variants, route, deliver_at, idempotency_key, requested_by)
+    VALUES (send.channel_id, send.category, send.title, send.body, send.data, send.variants, send.route, send.deliver_at,
+            send.idempotency_key, coalesce(send.requested_by, session_user))
+    ON CONFLICT ON CONSTRAINT activities_idempotency_key DO NOTHING
+    RETURNING id INTO activity_id;
+    IF activity_id IS NULL THEN
+        SELECT a.id INTO activity_id FROM belfry.activities a WHERE a.idempotency_key = send.idempotency_key;
+        IF activity_id IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+                MESSAGE = format('belfry.activities.idempotency_key: %L was sent by a transaction this one cannot see', send.idempotency_key),
+                HINT = 'Repeat the transaction.';
+        END IF;
+    END IF;
+    RETURN activity_id;
+END $$;
+
+-- As send, to the channel of belfry.channels with an external id.
+CREATE FUNCTION belfry.send_external(
+    external_id text, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
+    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    found_id bigint;
+BEGIN
+    SELECT c.id INTO found_id FROM belfry.channels c WHERE c.external_id = $1;
+    IF found_id IS NULL THEN
+        PERFORM belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of belfry.channels', left(coalesce($1, 'null'), 60)));
+    END IF;
+    RETURN belfry.send(found_id, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+END $$;
+
+-- The one rule of what may be sent: not finished, not recalled, no receipt awaited, and
+-- its job is not ABORTED (I6). What a relay claims, and looks at again right before it
+-- calls a provider, is of these (MessageClaim and MessageLook in outbox/ledger.sql repeat
+-- the rule; a test compares). Locking its rows locks messages only.
+CREATE VIEW belfry.sendable_messages AS
+SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
+  FROM belfry.messages m
+ WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING') AND m.recalled_at IS NULL AND m.receipt IS NULL
+   AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' FROM belfry.jobs j WHERE j.id = m.job_id), false));
+
+-- The jobs that may have messages to send, most urgent first.
+CREATE VIEW belfry.sendable_jobs AS
+SELECT j.id AS job_id, j.lane, j.priority
+  FROM belfry.jobs j
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED'
+ ORDER BY j.priority DESC, j.id;
+
+-- One row per message that is DEAD (messages_dead_idx, by job).
+--
+--   medium   the last one that was tried or passed over
+--   dead_at  since when: a message that dies is due no more, so its due time says it
+--   held     its job is ABORTED: redriven, it waits until the job is resumed
+--   kept     NULL, or why a redrive leaves it: 'recalled', its job was recalled after it
+--            died; 'retention', the rows of its job are being deleted, and then a discard
+--            leaves it as well
+CREATE VIEW belfry.dead_letters AS
+SELECT m.job_id, m.channel_id, coalesce(j.category, t.category) AS category, m.step,
+       (coalesce(j.route, t.route))[least(m.step + 1, cardinality(coalesce(j.route, t.route)))] AS medium,
+       m.reason, m.attempts, m.crashes, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at,
+       coalesce(j.status = 'ABORTED', false) AS held,
+       CASE WHEN j.retention_at IS NOT NULL OR j.id IS NULL AND t.id IS NULL THEN 'retention'
+            WHEN m.recalled_at IS NOT NULL OR j.recalled_at >= m.next_attempt_at THEN 'recalled' END AS kept
+  FROM belfry.messages m
+  LEFT JOIN belfry.jobs j ON j.id = m.job_id
+  LEFT JOIN belfry.activities t ON t.id = m.job_id AND m.job_id < 0
+ WHERE m.status = 'DEAD';
+
+-- The walk of retention through the notifications, whose key does not begin with the
+-- job: which jobs it is about, and the channel up to which theirs are deleted. Every
+-- node moves the same one, and the next goes on where one died.
+CREATE TABLE belfry.retention_walks (
+    name        text        CONSTRAINT retention_walks_pkey PRIMARY KEY,
+    job_ids     bigint[]    NOT NULL,
+    channel_id  bigint      NOT NULL,
+    started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT retention_walks_name_check CHECK (name = 'notifications')
+);
+
+-- One claim of one relay, for as long as any message of it is in the relay's hands.
+-- An expired one is taken back: its messages are found by their keys. The relay draws
+-- the id at random: a claim is not durable by itself, and a sequence might give its
+-- number to another after a crash.
+CREATE TABLE belfry.leases (
+    id          bigint CONSTRAINT leases_pkey PRIMARY KEY,
+    relay       text        NOT NULL,
+    claimed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at  timestamptz NOT NULL,
+    job_ids     bigint[]    NOT NULL,
+    channel_ids bigint[]    NOT NULL,
+    CONSTRAINT leases_keys_check CHECK (cardinality(job_ids) = cardinality(channel_ids) AND cardinality(job_ids) > 0)
+) WITH (fillfactor = 70); -- room for renewals
+
+-- Keys do not compress, and trying costs a microsecond each.
+ALTER TABLE belfry.leases ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL;
+
+CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
+
+-- What was about to be handed to a provider under a lease, and by which step of its
+-- route. Of the messages of an expired lease these have an unknown outcome, the others
+-- were never sent.
+CREATE TABLE belfry.handovers (
+    lease_id    bigint     NOT NULL,
+    job_ids     bigint[]   NOT NULL,
+    channel_ids bigint[]   NOT NULL,
+    steps       smallint[] NOT NULL
+);
+
+ALTER TABLE belfry.handovers
+    ALTER COLUMN job_ids SET STORAGE EXTERNAL, ALTER COLUMN channel_ids SET STORAGE EXTERNAL, ALTER COLUMN steps SET STORAGE EXTERNAL;
+
+CREATE INDEX handovers_lease_idx ON belfry.handovers (lease_id);
+
+-- Every attempt that was not accepted at once, and every step that was passed over:
+-- who failed, how, and when. A message that is SENT without a row
+-- here went out with its first call.
+CREATE TABLE belfry.attempts (
+    id         bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT attempts_pkey PRIMARY KEY,
+    job_id     bigint      NOT NULL,
+    channel_id bigint      NOT NULL,
+    step       smallint    NOT NULL,
+    attempt    smallint    NOT NULL, -- of the step, from 1; 0: no call was made
+    medium     text        NOT NULL,
+    sender     text        NOT NULL DEFAULT '',
+    outcome    text        NOT NULL,
+    reason     text        NOT NULL DEFAULT '',
+    code       text        NOT NULL DEFAULT '', -- the provider's
+    error      text        NOT NULL DEFAULT '',
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT attempts_outcome_check CHECK (outcome IN ('retryable', 'permanent', 'invalid_address', 'unknown', 'crashed', 'refused', 'accepted', 'unconfirmed')),
+    CONSTRAINT attempts_error_check CHECK (length(error) <= 1000 AND length(code) <= 100)
+);
+
+CREATE INDEX attempts_message_idx ON belfry.attempts (job_id, channel_id, id);
+
+-- The relays that live, by their heartbeat: they share each sender's rate.
+CREATE TABLE belfry.relays (
+    name         text        CONSTRAINT relays_pkey PRIMARY KEY,
+    started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    senders      text[]      NOT NULL DEFAULT '{}',
+    media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
+    in_hand      integer     NOT NULL DEFAULT 0
+) WITH (fillfactor = 70);
+
+-- What operators set about a sender while relays run; NULL: the configuration's.
+CREATE TABLE belfry.senders (
+    name            text CONSTRAINT senders_pkey PRIMARY KEY,
+    rate_per_second double precision,
+    concurrency     integer,
+    paused_at       timestamptz, -- NULL: open
+    paused_by       text,
+    pause_reason    text NOT NULL DEFAULT '',
+    CONSTRAINT senders_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
+);
+
+-- Checks what operators set about a sender, and records it, whoever writes.
+CREATE FUNCTION belfry.senders_validate() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.name IS NULL OR NEW.name !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
+        PERFORM belfry.reject('senders', 'name', format('%L is not a sender''s name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+    END IF;
+    IF NOT (NEW.rate_per_second > 0 AND NEW.rate_per_second <= 1000000) THEN
+        PERFORM belfry.reject('senders', 'rate_per_second', format('%s is not allowed; allowed values: null (the configuration''s), or above 0 to 1000000', NEW.rate_per_second));
+    END IF;
+    IF NEW.concurrency NOT BETWEEN 1 AND 10000 THEN
+        PERFORM belfry.reject('senders', 'concurrency', format('%s is not allowed; allowed values: null (the configuration''s), 1 to 10000', NEW.concurrency));
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER senders_validate BEFORE INSERT OR UPDATE ON belfry.senders
+    FOR EACH ROW EXECUTE FUNCTION belfry.senders_validate();
+
+CREATE FUNCTION belfry.senders_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was    jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'name' ELSE '{"rate_per_second": null, "concurrency": null, "paused_at": null, "paused_by": null, "pause_reason": ""}' END;
+    is_now jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'name' ELSE '{"rate_per_second": null, "concurrency": null, "paused_at": null, "paused_by": null, "pause_reason": ""}' END;
+BEGIN
+    IF was IS DISTINCT FROM is_now THEN
+        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+        VALUES ('sender', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END,
+            CASE WHEN was ->> 'paused_at' IS NULL AND is_now ->> 'paused_at' IS NOT NULL THEN 'paused'
+                 WHEN was ->> 'paused_at' IS NOT NULL AND is_now ->> 'paused_at' IS NULL THEN 'resumed' ELSE 'changed' END,
+            coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+            jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now));
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
+    FOR EACH ROW EXECUTE FUNCTION belfry.senders_record();
+
+REVOKE EXECUTE ON FUNCTION belfry.senders_record() FROM PUBLIC;
+
+-- The name of this database among others that use the same provider: part of every
+-- idempotency key.
+CREATE TABLE belfry.installation (
+    one boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
+    id   uuid NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT installation_one_check CHECK (one)
+);
+
+INSERT INTO belfry.installation DEFAULT VALUES;
