@@ -67,14 +67,16 @@ func (b *bundle) explain(t *testing.T, out *strings.Builder, name string, args p
 
 func (b *bundle) plan(t *testing.T, out *strings.Builder, name, sql string, args ...any) {
 	t.Helper()
-	plan(t, b.db.Pool, out, name, sql, args...)
+	plan(t, b.db.Pool, out, name, "EXPLAIN (COSTS OFF) "+sql, args...)
 }
 
-func plan(t *testing.T, on interface {
+type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, out *strings.Builder, name, sql string, args ...any) {
+}
+
+func plan(t *testing.T, on querier, out *strings.Builder, name, sql string, args ...any) {
 	t.Helper()
-	rows, err := on.Query(t.Context(), "EXPLAIN (COSTS OFF) "+sql, args...)
+	rows, err := on.Query(t.Context(), sql, args...)
 	require.NoError(t, err, name)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err, name)

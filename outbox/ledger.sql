@@ -6,14 +6,15 @@
 -- own, which is for claims: a handover that is durable makes them so; times that a
 -- client without prepared statements can read, whatever the role's DateStyle; no plan
 -- that reads or sorts more than it needs for a few keys, however old the statistics are;
--- and no planning of what is planned already, which takes longer than some statements.
+-- no planning of what is planned already, which takes longer than some statements; and no
+-- compiling: what is switched off costs 1e10, which is above every threshold of jit.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
        set_config('datestyle', 'ISO', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true),
-       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
        set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);
 

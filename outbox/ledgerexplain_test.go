@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestQueries_TheLedgerKeepsItsPlans(t *testing.T) {
 					}
 				}
 			}
-			plans := b.ledgerPlans(t, id)
+			plans := b.ledgerPlans(t, id, "EXPLAIN (COSTS OFF)")
 			require.NotContains(t, plans, "Seq Scan on messages")
 			require.NotContains(t, plans, "Seq Scan on attempts")
 			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
@@ -66,13 +67,26 @@ func (b *bundle) fill(t *testing.T) int64 {
 	return ids[3]
 }
 
-func explainIn(t *testing.T, tx pgx.Tx, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
-	t.Helper()
-	plan(t, tx, out, name, outbox.Statement(name), args)
+// With the settings of a stock server, whose jit is on, nothing that a relay does all day
+// is compiled: that takes a thousand times as long as the statement.
+func TestLedger_CompilesNoStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.fill(t)
+	b.exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
+	b.db.Pool.Reset()
+	var compiled []string
+	for plan := range strings.SplitSeq(b.ledgerPlans(t, id, "EXPLAIN (ANALYZE)"), "# ") {
+		if strings.Contains(plan, "JIT:") {
+			name, _, _ := strings.Cut(plan, "\n")
+			compiled = append(compiled, name)
+		}
+	}
+	require.Empty(t, compiled)
 }
 
 // ledgerPlans explains the hot statements as the ledger runs them.
-func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
+func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	t.Helper()
 	n := 500
 	leases, jobs, channels := make([]int64, n), make([]int64, n), make([]int64, n)
@@ -80,6 +94,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 		leases[i], jobs[i], channels[i] = 4, id, int64(i*5+4)
 	}
 	texts, small, flags, tids := make([]string, n), make([]int16, n), make([]bool, n), make([]pgtype.TID, n)
+	statuses, outcomes := slices.Repeat([]string{"SENT"}, n), slices.Repeat([]string{"unknown"}, n)
 	keys := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"lease_ids": leases, "job_ids": jobs, "channel_ids": channels}
 		for k, v := range more {
@@ -95,33 +110,37 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64) string {
 		return more
 	}
 	var out strings.Builder
-	b.explain(t, &out, "CandidateList", nil)
-	b.explain(t, &out, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
-	b.explain(t, &out, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
-	b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100})
-	b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})
+	on := func(db querier, name string, args pgx.StrictNamedArgs) {
+		plan(t, db, &out, name, explain+" "+outbox.Statement(name), args)
+	}
+	on(b.db.Pool, "CandidateList", nil)
+	on(b.db.Pool, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
+	on(b.db.Pool, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
+	on(b.db.Pool, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100})
+	on(b.db.Pool, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})
 	tx, err := b.db.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
-	explainIn(t, tx, &out, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
-	explainIn(t, tx, &out, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
-	explainIn(t, tx, &out, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
-	explainIn(t, tx, &out, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
-	explainIn(t, tx, &out, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
-	explainIn(t, tx, &out, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
-	explainIn(t, tx, &out, "MessagesSettle", keys(pgx.StrictNamedArgs{
-		"statuses": texts, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
+	on(tx, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
+	claim["lease"] = int64(1)<<60 + 1
+	on(tx, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
+	on(tx, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
+	on(tx, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
+	on(tx, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
+	on(tx, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
+	on(tx, "MessagesSettle", keys(pgx.StrictNamedArgs{
+		"statuses": statuses, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
 		"receipts": texts, "errors": texts, "take": false,
-		"record_of": leases, "record_steps": small, "record_attempts": small, "record_media": texts, "record_senders": texts, "record_outcomes": texts,
+		"record_of": leases[:1], "record_steps": small[:1], "record_attempts": small[:1], "record_media": texts, "record_senders": texts, "record_outcomes": outcomes,
 		"record_reasons": texts, "record_codes": texts, "record_errors": texts,
-		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{nil}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],
+		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{make([]byte, 32)}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],
 	}))
-	explainIn(t, tx, &out, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
-	explainIn(t, tx, &out, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
-	explainIn(t, tx, &out, "JobUnsent", pgx.StrictNamedArgs{"id": id})
-	explainIn(t, tx, &out, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
+	on(tx, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
+	on(tx, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
+	on(tx, "JobUnsent", pgx.StrictNamedArgs{"id": id})
+	on(tx, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
 	return out.String()
 }
 
