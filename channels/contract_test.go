@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,6 +62,26 @@ func TestCheck_NamesEveryFault(t *testing.T) {
 			golden(t, "contract/"+tt.name+".golden", []byte(out.String()))
 		})
 	}
+}
+
+// What Check executes with planner nodes switched off is not compiled where jit is on.
+func TestCheck_CompilesNothing(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "people")
+	b.exec(t, `CREATE TABLE users (uid bigint PRIMARY KEY); CREATE TABLE names (uid bigint, name text);
+		CREATE VIEW people AS SELECT u.uid AS id, n.name AS external_id FROM users u JOIN names n USING (uid)`)
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
+	_, err = tx.Exec(b.ctx, `SET LOCAL jit = on; SET LOCAL jit_above_cost = 100000`)
+	require.NoError(t, err)
+	_, err = tx.Exec(b.ctx, queries.SQL("PreferIndexes"))
+	require.NoError(t, err)
+	rows, err := tx.Query(b.ctx, "EXPLAIN (ANALYZE) "+b.store.render(queries.SQL("SampleKeys")), pgx.StrictNamedArgs{"limit": sampledKeys})
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(plan, "\n"), "JIT:")
 }
 
 func TestCheck_WorksForAUserWithoutRights(t *testing.T) {
