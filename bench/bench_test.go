@@ -36,11 +36,11 @@ func TestBench_MeasuresEverything(t *testing.T) {
 func TestBench_RefusesBadSizes(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"only: \"walk\" is no benchmark; allowed values: river, claims, orders": {"--only", "walk"},
-		"messages: 5 is not allowed; allowed values: 1000 to 100000000":         {"--messages", "5"},
-		"rounds: 0 is not allowed; allowed values: 1 to 100":                    {"--rounds", "0"},
-		"orders: 1 is not allowed; allowed values: 100 to 10000000":             {"--orders", "1"},
-		"unexpected argument \"x\"":                                             {"x"},
+		"only: \"walk\" is no benchmark; allowed values: river, stock, claims, orders": {"--only", "walk"},
+		"messages: 5 is not allowed; allowed values: 1000 to 100000000":                {"--messages", "5"},
+		"rounds: 0 is not allowed; allowed values: 1 to 100":                           {"--rounds", "0"},
+		"orders: 1 is not allowed; allowed values: 100 to 10000000":                    {"--orders", "1"},
+		"unexpected argument \"x\"":                                                    {"x"},
 	} {
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, 2, run(args, &stdout, &stderr))

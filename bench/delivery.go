@@ -49,6 +49,12 @@ type delivery struct {
 
 func (d delivery) speed() float64 { return float64(d.messages) / d.took.Seconds() }
 
+// speed delivers the messages of one job and returns how many a second it was.
+func (e *env) speed(ctx context.Context) (float64, error) {
+	d, err := e.deliver(ctx, 1, nil)
+	return d.speed(), err
+}
+
 // deliver writes the messages of a number of push jobs to everyone and has a relay
 // deliver them. before is called when they are written; nil: nothing is.
 func (e *env) deliver(ctx context.Context, jobs int, before func(context.Context) error) (d delivery, err error) {

@@ -32,8 +32,8 @@ func main() {
 
 // config is the size of a run.
 type config struct {
-	messages int64 // per round of river; twice as many in claims
-	rounds   int   // of river, in turns
+	messages int64 // per round of river and stock; twice as many in claims
+	rounds   int   // of river and stock, in turns
 	orders   int   // transactions of each kind
 	only     []string
 	dir      string
@@ -58,6 +58,7 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{"river", "messages delivered a second, against River", throughput},
+		{"stock", "messages delivered a second on a stock server, against a tuned one", stock},
 		{"claims", "claims at the beginning and at the end of two jobs", claims},
 		{"orders", "an order with its message, against the order alone", orders},
 	}
@@ -168,7 +169,7 @@ func profiled(ctx context.Context, c config) (report bench.Report, err error) {
 
 func measure(ctx context.Context, c config) (report bench.Report, err error) {
 	began := time.Now()
-	e, err := openEnv(ctx, c)
+	e, err := openEnv(ctx, c, true)
 	if err != nil {
 		return report, err
 	}
@@ -243,3 +244,31 @@ func percentile(values []float64, p float64) float64 {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// inTurns runs two measurements as often as there are rounds, each first in turn, and
+// returns what they came to and the ratio of each round.
+func (c config) inTurns(a, b func() (float64, error), told func(round int, a, b, ratio float64)) (as, bs, ratios []float64, err error) {
+	for round := range c.rounds {
+		one, other := func() error {
+			v, err := a()
+			as = append(as, v)
+			return err
+		}, func() error {
+			v, err := b()
+			bs = append(bs, v)
+			return err
+		}
+		if round%2 == 1 {
+			one, other = other, one
+		}
+		if err := one(); err != nil {
+			return nil, nil, nil, err
+		}
+		if err := other(); err != nil {
+			return nil, nil, nil, err
+		}
+		ratios = append(ratios, as[round]/bs[round])
+		told(round+1, as[round], bs[round], ratios[round])
+	}
+	return as, bs, ratios, nil
+}

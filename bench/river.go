@@ -53,26 +53,14 @@ func throughput(ctx context.Context, e *env, r *bench.Result) error {
 	if err := e.fill(ctx); err != nil {
 		return err
 	}
-	var mine, theirs, ratio []float64
-	for round := range e.rounds {
-		one := func() error {
-			speed, err := e.riverRound(ctx, pool)
-			theirs = append(theirs, speed)
-			return err
-		}
-		other := func() error {
-			d, err := e.deliver(ctx, 1, nil)
-			mine = append(mine, d.speed())
-			return err
-		}
-		if round%2 == 1 {
-			one, other = other, one
-		}
-		if err := errors.Join(one(), other()); err != nil {
-			return err
-		}
-		ratio = append(ratio, mine[round]/theirs[round])
-		e.tell("  %d/%d: belfry %.0f messages/s, River %.0f jobs/s, ratio %.2f", round+1, e.rounds, mine[round], theirs[round], ratio[round])
+	mine, theirs, ratio, err := e.inTurns(
+		func() (float64, error) { return e.speed(ctx) },
+		func() (float64, error) { return e.riverRound(ctx, pool) },
+		func(round int, belfry, river, ratio float64) {
+			e.tell("  %d/%d: belfry %.0f messages/s, River %.0f jobs/s, ratio %.2f", round, e.rounds, belfry, river, ratio)
+		})
+	if err != nil {
+		return err
 	}
 	figure(r, "belfry_speed", "belfry's relay", percentile(mine, 50), unitSpeed, nil)
 	figure(r, "river_speed", "River", percentile(theirs, 50), unitSpeed, nil)

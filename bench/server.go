@@ -31,21 +31,22 @@ const (
 	connections = 12
 )
 
-// env is the private server that everything of one run is measured on.
+// env is a private server that a run measures on: a stock one, or one tuned as belfry's
+// own server for users is.
 type env struct {
 	config
+	stock bool
 
 	server *pgserver.Server
 	dsn    string        // belfry's database
 	pool   *pgxpool.Pool // the bench's own
 	who    *channels.Store
 	filled bool
-	active int64
 	closes []func(context.Context) error // undone in reverse order
 }
 
-func openEnv(ctx context.Context, c config) (*env, error) {
-	e := &env{config: c}
+func openEnv(ctx context.Context, c config, stock bool) (*env, error) {
+	e := &env{config: c, stock: stock}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := e.open(ctx); err != nil {
@@ -73,7 +74,7 @@ func (e *env) open(ctx context.Context) error {
 		e.onClose(func(context.Context) error { return os.RemoveAll(data) })
 	}
 	settings := pgserver.DefaultConfig()
-	settings.DataDir, settings.Logger = data, zerolog.Nop()
+	settings.DataDir, settings.Stock, settings.Logger = data, e.stock, zerolog.Nop()
 	if e.server, err = pgserver.Open(ctx, settings); err != nil {
 		return fmt.Errorf("private PostgreSQL: %w", err)
 	}

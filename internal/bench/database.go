@@ -84,7 +84,7 @@ func (e *env) close() error {
 
 func (e *env) onClose(f func(context.Context) error) { e.closes = append(e.closes, f) }
 
-// startPrivate starts a durable server in a temporary directory of its own.
+// startPrivate starts a durable stock server in a temporary directory of its own.
 func (e *env) startPrivate(ctx context.Context) error {
 	dir, err := os.MkdirTemp(e.Dir, "belfry-bench-")
 	if err != nil {
@@ -104,7 +104,7 @@ func (e *env) startPrivate(ctx context.Context) error {
 		e.onClose(func(context.Context) error { return os.RemoveAll(data) })
 	}
 	config := pgserver.DefaultConfig()
-	config.DataDir = data
+	config.DataDir, config.Stock = data, true
 	server, err := pgserver.Open(ctx, config)
 	if err != nil {
 		return fmt.Errorf("private PostgreSQL: %w", err)

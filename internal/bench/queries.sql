@@ -5,7 +5,7 @@
 -- The version and the settings that decide what the figures mean.
 SELECT current_setting('server_version') AS version, current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS synchronous_commit, current_setting('shared_buffers') AS shared_buffers,
-       current_setting('max_wal_size') AS max_wal_size;
+       current_setting('max_wal_size') AS max_wal_size, current_setting('jit') AS jit;
 
 -- name: DatabaseCreate :exec
 -- Makes the database of this run on a server that was given by URL.

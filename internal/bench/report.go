@@ -37,6 +37,7 @@ type Postgres struct {
 	SynchronousCommit string `json:"synchronous_commit" db:"synchronous_commit"`
 	SharedBuffers     string `json:"shared_buffers" db:"shared_buffers"`
 	MaxWALSize        string `json:"max_wal_size" db:"max_wal_size"`
+	JIT               string `json:"jit" db:"jit"`
 	Private           bool   `json:"private" db:"-"`
 }
 

@@ -30,7 +30,7 @@ func sample() Report {
 	r := Report{
 		StartedAt: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC), Seconds: 12.5,
 		Machine:  Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1.26"},
-		Postgres: Postgres{Version: "15.1", Fsync: "on", SynchronousCommit: "on", SharedBuffers: "256MB", MaxWALSize: "4GB", Private: true},
+		Postgres: Postgres{Version: "15.1", Fsync: "on", SynchronousCommit: "on", SharedBuffers: "128MB", MaxWALSize: "1GB", JIT: "on", Private: true},
 		Channels: 1_000_000, Rounds: 3,
 	}
 	one := Result{Name: "walk", What: "a job against the plain statement", Seconds: 9.6}

@@ -12,8 +12,8 @@ import (
 // WriteTable writes the report for people, plain text of up to about 80 columns.
 func (r Report) WriteTable(w io.Writer) error {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%d CPUs, %s/%s, %s; PostgreSQL %s, fsync %s; %s channels, %d rounds\n",
-		r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.Postgres.Version, r.Postgres.Fsync,
+	fmt.Fprintf(b, "%d CPUs, %s/%s, %s; PostgreSQL %s, fsync %s, jit %s; %s channels, %d rounds\n",
+		r.Machine.CPUs, r.Machine.OS, r.Machine.Arch, r.Machine.Go, r.Postgres.Version, r.Postgres.Fsync, r.Postgres.JIT,
 		grouped(r.Channels), r.Rounds)
 	if r.Quick {
 		fmt.Fprintln(b, "Quick: the sizes are too small to judge by.")

@@ -21,7 +21,8 @@ import (
 const systemDataDir = "/var/lib/belfry"
 
 // Config says where a server lives and how it is to run. Only the user that
-// starts the server decides Durable and Settings; those who join take what runs.
+// starts the server decides Durable, Stock and Settings; those who join take what
+// runs.
 type Config struct {
 	// DataDir is the directory of the cluster and its lock files. Empty means
 	// DefaultDataDir.
@@ -35,8 +36,12 @@ type Config struct {
 	// tests only: about twice as fast, and lost if the machine goes down.
 	Durable bool
 
+	// Stock leaves everything but durability as PostgreSQL's defaults have it, as on
+	// the servers that people have. Otherwise a durable server is tuned for belfry.
+	Stock bool
+
 	// Settings are added to the server's command line, over the ones that
-	// Durable implies. Those that decide where the server is reached are
+	// Durable and Stock imply. Those that decide where the server is reached are
 	// refused: see Validate.
 	Settings map[string]string
 
@@ -61,7 +66,7 @@ const (
 	DefaultStopTimeout  = 30 * time.Second
 )
 
-// DefaultConfig returns a durable server in DefaultDataDir.
+// DefaultConfig returns a durable, tuned server in DefaultDataDir.
 func DefaultConfig() Config {
 	return Config{Durable: true, StartTimeout: DefaultStartTimeout, StopTimeout: DefaultStopTimeout}
 }
@@ -124,26 +129,35 @@ func (c Config) settings() map[string]string {
 		"log_line_prefix":  "%m [%p] %a ",
 		"listen_addresses": "",
 		"cluster_name":     clusterName,
-		// Belfry's statements are short; compiling them costs more than it saves.
-		"jit": "off",
 	}
-	if c.Durable {
-		maps.Copy(s, durableSettings())
-	} else {
+	switch {
+	case !c.Durable:
 		maps.Copy(s, volatileSettings())
+	case !c.Stock:
+		maps.Copy(s, tunedSettings())
+		fallthrough
+	default:
+		maps.Copy(s, durableSettings())
 	}
 	maps.Copy(s, c.Settings)
 	return s
 }
 
-// durableSettings suit one application that writes in bulk on a machine it
-// shares with others.
+// durableSettings: what a commit promises must hold after a power cut.
 func durableSettings() map[string]string {
 	return map[string]string{
-		// What a commit promises must hold after a power cut.
 		"fsync":              "on",
 		"full_page_writes":   "on",
 		"synchronous_commit": "on",
+	}
+}
+
+// tunedSettings suit one application that writes in bulk on a machine it shares with
+// others.
+func tunedSettings() map[string]string {
+	return map[string]string{
+		// Belfry's statements are short; compiling them costs more than it saves.
+		"jit": "off",
 		// Enough for the hot ends of the tables and their indexes; the rest is
 		// the page cache's. The memory is taken as it is touched.
 		"shared_buffers": "256MB",
@@ -160,7 +174,8 @@ func durableSettings() map[string]string {
 	}
 }
 
-// volatileSettings suit tests: many small databases, none of them kept.
+// volatileSettings suit tests: many small databases, none of them kept. What decides
+// plans is as in PostgreSQL's defaults.
 func volatileSettings() map[string]string {
 	return map[string]string{
 		"fsync":              "off",

@@ -34,6 +34,23 @@ func TestConfig_SettingsOverrideDefaults(t *testing.T) {
 	require.Equal(t, "200", Config{}.settings()["max_connections"])
 }
 
+// A stock server differs from PostgreSQL's defaults in nothing that decides a plan or a
+// speed; neither does one that keeps nothing. Only the users' own server is tuned.
+func TestConfig_StockIsNotTuned(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "off", Config{Durable: true}.settings()["jit"])
+	stock := Config{Durable: true, Stock: true}.settings()
+	require.Equal(t, "on", stock["fsync"])
+	for name := range tunedSettings() {
+		require.NotContains(t, stock, name)
+	}
+	for _, s := range []map[string]string{stock, Config{}.settings(), Config{Stock: true}.settings()} {
+		for name := range s {
+			require.NotRegexp(t, "^(jit|enable|cpu|random|seq|effective|work_mem|plan|geqo|default_statistics)", name)
+		}
+	}
+}
+
 func TestDefaultDataDir_FollowsTheEnvironment(t *testing.T) {
 	reachable := filepath.Dir(newDir(t, person{}))
 	t.Setenv("XDG_DATA_HOME", reachable)

@@ -89,7 +89,7 @@ func NewEmpty(t testing.TB) *DB {
 
 // NewServer returns a private server that only this test uses, so that it may be
 // stopped, crashed and started at will. It takes about a second. With durable
-// set it runs with the settings that real data gets, and an immediate stop loses
+// set it runs with the settings of a stock server, and an immediate stop loses
 // nothing that was committed; otherwise it loses the last moments' commits.
 // Server and data are removed when the test ends; if it failed, the end of the
 // server's log is logged.

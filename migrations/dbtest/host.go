@@ -142,9 +142,10 @@ func (h *host) close(ctx context.Context) error {
 	return nil
 }
 
-// serverConfig describes a server for tests in dir.
+// serverConfig describes a server for tests in dir: a stock one, but for what commits
+// promise and how many may connect.
 func serverConfig(ctx context.Context, dir string) (pgserver.Config, error) {
-	config := pgserver.Config{DataDir: dir, Settings: map[string]string{
+	config := pgserver.Config{DataDir: dir, Stock: true, Settings: map[string]string{
 		"max_wal_size": "256MB", // the directory may be in memory, and stays
 		// Every package and every test runs beside others, each with some connections.
 		"max_connections": strconv.Itoa(max(300, 60*runtime.NumCPU())),
