@@ -18,6 +18,8 @@ PKG ?= ./...
 RUN ?=
 # make test-fault COUNT=20: how often.
 COUNT ?= 1
+# make test-postgres POSTGRES=17: on which major versions.
+POSTGRES ?= 15 16 17 18
 # make chaos SCHEDULES=500: how many, each directly and behind a pooler.
 SCHEDULES ?= 100
 # make test-relay-chaos MESSAGES=10000: how many.
@@ -30,7 +32,7 @@ TESTREPORT = $(GO) run ./internal/testreport
 GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint test test-race test-fault chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
+.PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +57,11 @@ test-race: servers-for-tests ## run the whole suite under the race detector (PKG
 test-fault: RUN = Fault|Chaos|Process
 test-fault: servers-for-tests ## run the fault tests only (PKG= COUNT=)
 	@$(TESTREPORT) $(GO_TEST) -count $(COUNT) $(PKG)
+
+# A version that the system does not have comes as a package, into a cache directory.
+test-postgres: ## run what speaks SQL on each supported PostgreSQL (POSTGRES='15 18' RUN=)
+	@.ci/install-services >&2
+	@GO='$(GO)' RUN='$(RUN)' .ci/test-postgres $(POSTGRES)
 
 # Half an hour or more. Each schedule's seed is printed; BELFRY_TEST_SEED=… make chaos
 # repeats one. -race is left out so that the measured times mean something.
