@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,12 @@ func newFakeCommand(a *app) *cobra.Command {
 		Long: `Play every provider on this machine, so that belfry can be tried out, and be seen
 to fail, without an account anywhere: webhook, SMS, FCM, APNs, Web Push, AlimTalk
 and SMTP. They verify credentials and signatures, decrypt Web Push, and keep
-account of every idempotency key they accepted. What to put into config.yaml is
-printed at the start; a table of what was accepted, twice, refused and lost at the
-end, which SIGINT or SIGTERM brings about.
+account of every idempotency key they accepted. The senders for belfry's
+configuration are printed at the start, or with --write go to a file; a table of
+what was accepted, twice, refused and lost at the end, which SIGINT or SIGTERM
+brings about.
+
+If one or two of --listen, --tls-listen and --smtp are given, nothing else listens.
 
 Faults are written as
 
@@ -51,6 +55,7 @@ forgets it, PUT /faults with a fault a line replaces the faults, POST
 
 It has no authentication and shows what it is sent: keep it off public addresses.`,
 		Example: `  belfry fake
+  belfry fake --write fake.yaml   # then: belfry --config config.yaml --config fake.yaml run --deliver
   belfry fake --fault 'fcm: status 503 share 0.1' --fault 'sms: reset share 0.01' --honour-keys
   curl -X PUT --data 'fcm: status 429 retry-after 5s count 100' http://127.0.0.1:8925/faults`,
 		Args: noArgs,
@@ -64,21 +69,25 @@ It has no authentication and shows what it is sent: keep it off public addresses
 	honour := flags.Bool("honour-keys", false, "answer a repeated idempotency key as the first time, and do nothing")
 	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
 	delay := flagOf(flags, "receipt-delay", "DURATION", fmt.Sprintf("how long after a call AlimTalk knows its result (default %s)", fakeReceipts), parseDuration)
-	keys := flags.String("keys", "", "`DIRECTORY` that keeps credentials between starts (default belfry/fake in the user's cache directory)")
+	keys := flags.String("keys", "", "`DIRECTORY` that keeps credentials between starts (default fake in --data-dir, or belfry/fake in the user's cache directory)")
+	write := flags.String("write", "", "write the senders to `FILE`, which --config takes, instead of printing them")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := fake.DefaultConfig()
-		c.Listen, c.TLSListen, c.SMTPListen = listen.or(fakeListen), overTLS.or(fakeTLSListen), mail.or(fakeSMTP)
+		c.Listen, c.TLSListen, c.SMTPListen = fakeListen, fakeTLSListen, fakeSMTP
+		if listen.value != nil || overTLS.value != nil || mail.value != nil {
+			c.Listen, c.TLSListen, c.SMTPListen = listen.or(""), overTLS.or(""), mail.or("")
+		}
 		c.Faults, c.HonourKeys, c.ReceiptDelay = ordered.list, *honour, delay.or(fakeReceipts)
 		c.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and no secret
 		var err error
-		if c.Keys, err = fakeKeys(*keys); err != nil {
+		if c.Keys, err = a.fakeKeys(cmd, *keys); err != nil {
 			return err
 		}
 		if err := c.Validate(); err != nil {
 			return &exitError{codeUsage, err}
 		}
-		return a.fake(cmd.Context(), c, *asJSON)
+		return a.fake(cmd.Context(), c, *write, *asJSON)
 	}
 	return cmd
 }
@@ -127,9 +136,12 @@ func (f *faultList) String() string { return strings.Join(f.text, "; ") }
 func (f *faultList) Type() string   { return "FAULT" }
 
 // fakeKeys is the directory of the credentials.
-func fakeKeys(given string) (string, error) {
+func (a *app) fakeKeys(cmd *cobra.Command, given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
+	}
+	if data := cmp.Or(cmd.Flag("data-dir").Value.String(), a.variable("BELFRY_SERVER_DATA_DIR")); data != "" {
+		return filepath.Abs(filepath.Join(data, "fake"))
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -139,7 +151,7 @@ func fakeKeys(given string) (string, error) {
 }
 
 // fake is `belfry fake`.
-func (a *app) fake(ctx context.Context, c fake.Config, asJSON bool) (err error) {
+func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool) (err error) {
 	server, err := fake.Start(ctx, c)
 	if err != nil {
 		// A port that is taken is a matter of this command, not of the database.
@@ -150,9 +162,15 @@ func (a *app) fake(ctx context.Context, c fake.Config, asJSON bool) (err error) 
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	switch {
+	case write != "":
+		if err := writeSenders(write, config); err != nil {
+			return err
+		}
+		a.remark("senders written to %s: give it to belfry by --config, after another one if there is", write)
+	case asJSON:
 		a.remark("%s", strings.TrimSuffix(config, "\n"))
-	} else {
+	default:
 		a.printf("%s", config)
 	}
 	a.remark("the fakes are ready; seed %d; Ctrl-C ends them", c.Seed)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -147,6 +148,48 @@ func TestFake_JSON(t *testing.T) {
 	require.Equal(t, uint64(7), s.Seed)
 	require.Equal(t, map[string]int64{"500": 1}, s.Of(fake.SMS).Refused)
 	require.Contains(t, p.stderr.String(), "\nsenders:\n")
+}
+
+// The senders go to a file that --config takes after the main one.
+func TestFake_WritesAFileThatConfigTakes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "fake.yaml")
+	for range 2 { // its own file it replaces
+		p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--keys", filepath.Join(dir, "keys"), "--seed", "7", "--write", file)
+		p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has credentials")
+		require.Contains(t, p.stderr.String(), "senders written to "+file)
+		r := command(t, nil, "--config", filepath.Join("..", "..", defaultFile), "--config", file, "config", "check")
+		require.Equal(t, codeDone, r.code, r.stderr)
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	}
+	mine := filepath.Join(dir, "mine.yaml")
+	require.NoError(t, os.WriteFile(mine, []byte("senders: []\n"), 0o600))
+	p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--keys", filepath.Join(dir, "keys"), "--write", mine)
+	require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stderr.String(), "--write: "+mine+" was not written by belfry fake; name another file, or remove it")
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 3, "keys, fake.yaml and mine.yaml: %v", left)
+}
+
+// With one port given, a second fake does not run into the usual ports of a first, and
+// with a data directory it does not write elsewhere.
+func TestFake_KeepsToTheDirectoryAndPortsItIsGiven(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, []string{"HOME=" + filepath.Join(data, "home")}, "fake", "--listen", "127.0.0.1:0", "--data-dir", data, "--seed", "7")
+	p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.NotContains(t, p.stdout.String(), "https://127")
+	require.NotContains(t, p.stdout.String(), "kind: smtp")
+	require.FileExists(t, filepath.Join(data, "fake", "fake.json"))
+	require.NoDirExists(t, filepath.Join(data, "home"))
 }
 
 // A port that is taken and wrong flags are said, each with its exit code.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,7 +13,34 @@ import (
 	"github.com/belfryhq/belfry/internal/fake"
 )
 
-// fakeSenders is what to put into config.yaml so that belfry delivers to the fakes.
+// fakeNotice begins a file that belfry fake wrote, and may write again.
+const fakeNotice = "# Senders that deliver to the fakes of belfry fake."
+
+// writeSenders puts the configuration into a file for its owner alone, since it has
+// credentials, in one step. It replaces nothing that it has not written.
+func writeSenders(name, text string) error {
+	before, err := os.ReadFile(name)
+	switch {
+	case err == nil && !strings.HasPrefix(string(before), fakeNotice):
+		return usagef("--write: %s was not written by belfry fake; name another file, or remove it", name)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--write: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".belfry-fake-*")
+	if err != nil {
+		return fmt.Errorf("--write: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("--write: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// fakeSenders is the configuration with which belfry delivers to the fakes.
 // keys is the directory of their credentials.
 func fakeSenders(s *fake.Server, keys string) (string, error) {
 	c, err := s.Credentials()
@@ -22,7 +52,7 @@ func fakeSenders(s *fake.Server, keys string) (string, error) {
 		base = s.TLSURL()
 	}
 	var b strings.Builder
-	b.WriteString("# Put this into config.yaml: belfry then delivers to the fakes.\nsenders:\n")
+	b.WriteString(fakeNotice + "\nsenders:\n")
 	if s.TLSURL() != "" {
 		fmt.Fprintf(&b, `  - name: webpush
     kind: webpush
@@ -34,7 +64,7 @@ func fakeSenders(s *fake.Server, keys string) (string, error) {
 `, base, c.VAPIDKey, filepath.Join(keys, fake.CertificateFile))
 	}
 	if base != "" {
-		fakeHTTP(&b, base, c, keys)
+		fakeHTTP(&b, base, c, keys, s.FCMServiceAccountFile())
 	}
 	if address := s.SMTPAddr(); address != "" {
 		host, port, err := net.SplitHostPort(address)
@@ -55,8 +85,8 @@ func fakeSenders(s *fake.Server, keys string) (string, error) {
 	return b.String(), nil
 }
 
-// fakeHTTP writes the senders that speak HTTP, but Web Push.
-func fakeHTTP(b *strings.Builder, base string, c fake.Credentials, keys string) {
+// fakeHTTP writes the senders that speak HTTP, but Web Push. account is the file of FCM's.
+func fakeHTTP(b *strings.Builder, base string, c fake.Credentials, keys, account string) {
 	allowHTTP := strconv.FormatBool(strings.HasPrefix(base, "http:"))
 	trust := ""
 	if strings.HasPrefix(base, "https:") {
@@ -76,7 +106,7 @@ func fakeHTTP(b *strings.Builder, base string, c fake.Credentials, keys string) 
     fcm:
       endpoint: %s
       service_account_file: %q%s
-`, base, filepath.Join(keys, fake.FCMServiceAccountFile), trust)
+`, base, filepath.Join(keys, account), trust)
 	fmt.Fprintf(b, `  - name: sms
     kind: sms
     sms:

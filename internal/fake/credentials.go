@@ -44,12 +44,12 @@ type Credentials struct {
 	CertificatePEM string `json:"certificate_pem"`
 }
 
-// The files of Config.Keys. The last three are copies for configuration files.
+// The files of Config.Keys. The last two are copies for configuration files, and so is
+// Server.FCMServiceAccountFile.
 const (
-	vaultFile             = "fake.json"
-	FCMServiceAccountFile = "fcm-service-account.json"
-	APNsKeyFile           = "apns.p8"
-	CertificateFile       = "certificate.pem"
+	vaultFile       = "fake.json"
+	APNsKeyFile     = "apns.p8"
+	CertificateFile = "certificate.pem"
 )
 
 // secrets is what vaultFile holds. All are private to the fake.
@@ -298,10 +298,11 @@ func pemText(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// writeCopies puts the files that configuration files name into dir.
-func writeCopies(dir string, c Credentials) error {
+// writeCopies puts the files that configuration files name into dir; account is that of
+// the service account.
+func writeCopies(dir, account string, c Credentials) error {
 	return errors.Join(
-		writeFile(filepath.Join(dir, FCMServiceAccountFile), []byte(c.FCMServiceAccount), os.Rename),
+		writeFile(filepath.Join(dir, account), []byte(c.FCMServiceAccount), os.Rename),
 		writeFile(filepath.Join(dir, APNsKeyFile), []byte(c.APNsKey), os.Rename),
 		writeFile(filepath.Join(dir, CertificateFile), []byte(c.CertificatePEM), os.Rename),
 	)

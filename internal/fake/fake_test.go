@@ -172,11 +172,14 @@ func TestStart_KeepsCredentials(t *testing.T) {
 	require.NotEqual(t, a.FCMServiceAccount, b.FCMServiceAccount) // its token_uri has the port
 	a.FCMServiceAccount, b.FCMServiceAccount = "", ""
 	require.Equal(t, a, b)
-	for _, name := range []string{fake.FCMServiceAccountFile, fake.APNsKeyFile, fake.CertificateFile} {
+	for _, name := range []string{first.FCMServiceAccountFile(), second.FCMServiceAccountFile(), fake.APNsKeyFile, fake.CertificateFile} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
+	text, err := os.ReadFile(filepath.Join(dir, first.FCMServiceAccountFile()))
+	require.NoError(t, err)
+	require.Contains(t, string(text), first.URL(), "a second fake has not put its own in the place of it")
 	require.Equal(t, 200, second.fcm(t.Context(), "k", "a").status)
 	key := func(b *bench) string { return b.Subscription("ann")[strings.Index(b.Subscription("ann"), "keys"):] }
 	require.Equal(t, key(first), key(second))
@@ -184,7 +187,7 @@ func TestStart_KeepsCredentials(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "fake.json"), []byte("{}"), 0o600))
 	c := fake.DefaultConfig()
 	c.Keys = dir
-	_, err := fake.Start(t.Context(), c)
+	_, err = fake.Start(t.Context(), c)
 	require.ErrorContains(t, err, "remove it to have new ones made")
 }
 
@@ -350,5 +353,5 @@ func TestStart_TogetherInANewDirectory(t *testing.T) {
 	require.Equal(t, []string{passwords[0], passwords[0], passwords[0], passwords[0]}, passwords)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 4)
+	require.Len(t, entries, 3+len(passwords), "a service account for each port")
 }

@@ -10,6 +10,7 @@ import (
 	"log" //nolint:depguard // http.Server takes no other logger, and this one is silenced
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -59,7 +60,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if c.Keys != "" {
 		credentials, err := s.Credentials()
 		if err == nil {
-			err = writeCopies(c.Keys, credentials)
+			err = writeCopies(c.Keys, s.FCMServiceAccountFile(), credentials)
 		}
 		if err != nil {
 			for _, l := range listeners {
@@ -176,6 +177,13 @@ func (s *Server) SMTPAddr() string { return s.smtpAddress }
 // Credentials returns what callers have to prove themselves with.
 func (s *Server) Credentials() (Credentials, error) {
 	return s.vault.credentials(s.plainest() + "/token")
+}
+
+// FCMServiceAccountFile names the file of Config.Keys with FCM's service account. It has
+// the port in its name, as the account has: fakes may share a directory.
+func (s *Server) FCMServiceAccountFile() string {
+	base := s.plainest()
+	return "fcm-service-account-" + base[strings.LastIndexByte(base, ':')+1:] + ".json"
 }
 
 // plainest is the base that needs least of a client.
