@@ -23,8 +23,8 @@ type app struct {
 	environ        []string
 	now            func() time.Time
 
-	configFile string        // from --config
-	hard       chan struct{} // closed by the second signal
+	configFiles []string      // from --config
+	hard        chan struct{} // closed by the second signal
 }
 
 // execute runs the command line and returns the exit code.
@@ -81,13 +81,18 @@ func (a *app) watchSignals(ctx context.Context) (context.Context, func()) {
 
 // settings loads the configuration for cmd.
 func (a *app) settings(cmd *cobra.Command) (settings, error) {
-	in := configInput{File: a.configFile, Environ: a.environ, Flags: make(map[string]string), Values: make(map[string]any)}
+	return loadConfig(a.configInput(cmd))
+}
+
+// configInput is where the configuration of cmd comes from.
+func (a *app) configInput(cmd *cobra.Command) configInput {
+	in := configInput{Files: a.configFiles, Environ: a.environ, Flags: make(map[string]string), Values: make(map[string]any)}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		for _, key := range f.Annotations[keyAnnotation] {
 			in.Flags[key], in.Values[key] = f.Name, f.Value.String()
 		}
 	})
-	return loadConfig(in)
+	return in
 }
 
 // logger returns the logger that the settings ask for. Commands that show their
@@ -113,9 +118,11 @@ func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 	return zerolog.New(w)
 }
 
-// logLevel is the level of the settings; see logger for quiet.
+// logLevel is the level of the settings; see logger for quiet. A file that repeats the
+// default, as the shipped one does, asks for nothing.
 func logLevel(s settings, quiet bool) zerolog.Level {
-	if quiet && s.sources["log.level"].kind == sourceDefault {
+	asked := s.sources["log.level"].kind
+	if quiet && (asked == sourceDefault || asked == sourceFile && s.Log.Level == defaultConfig().Log.Level) {
 		return zerolog.WarnLevel
 	}
 	level, err := zerolog.ParseLevel(s.Log.Level)

@@ -127,8 +127,9 @@ func (c config) delivers() bool { return c.Delivery.Enabled && len(c.Senders) > 
 // configInput is where configuration comes from. Tests inject it, which is why
 // the environment is a list and not the process's own.
 type configInput struct {
-	File    string            // from --config; empty: BELFRY_CONFIG, else config.yaml if there is one
+	Files   []string          // from --config; none: BELFRY_CONFIG, else config.yaml if there is one
 	Environ []string          // as os.Environ returns it
+	Secrets bool              // try the files that senders name as well
 	Values  map[string]any    // by key, of the flags that were given
 	Flags   map[string]string // by key, the names of those flags
 }
@@ -136,7 +137,7 @@ type configInput struct {
 // settings is a configuration together with where each value came from.
 type settings struct {
 	config
-	File    string            // the file that was read; empty: none
+	Files   []string          // the files that were read
 	sources map[string]source // by key
 	values  map[string]any    // by key, as decoded
 }
@@ -177,20 +178,23 @@ var foreignPrefixes = []string{"BELFRY_TEST_", "BELFRY_PGSERVER_"}
 // loadConfig merges defaults, file, environment and flags, in rising order. The
 // error is a *configError that holds every problem found.
 func loadConfig(in configInput) (settings, error) {
-	l := loader{viper: viper.New(), sources: make(map[string]source)}
+	l := loader{viper: viper.New(), sources: make(map[string]source), lists: make(map[string][]listItem), broken: make(map[string]bool)}
 	for _, k := range configKeys() {
 		l.viper.SetDefault(k.Name, k.Default)
 		l.sources[k.Name] = source{kind: sourceDefault}
 	}
 	environ := l.environment(in.Environ)
-	file := l.readFile(in.File, environ[fileVariable])
+	files := l.readFiles(in.Files, environ[fileVariable])
 	l.applyEnvironment(environ)
 	for key, value := range in.Values {
 		l.viper.Set(key, value)
-		l.sources[key] = source{sourceFlag, "--" + in.Flags[key]}
+		l.replaced(key, source{sourceFlag, "--" + in.Flags[key]})
 	}
-	s := settings{File: file, sources: l.sources, values: make(map[string]any)}
+	s := settings{Files: files, sources: l.sources, values: make(map[string]any)}
 	l.decode(&s)
+	if in.Secrets {
+		l.checkSecrets(s.Senders)
+	}
 	if len(l.problems) > 0 {
 		return settings{}, &configError{l.problems}
 	}
@@ -201,6 +205,8 @@ func loadConfig(in configInput) (settings, error) {
 type loader struct {
 	viper    *viper.Viper
 	sources  map[string]source
+	lists    map[string][]listItem // of sections, by key, from all files
+	broken   map[string]bool       // paths whose value cannot be used
 	problems []problem
 }
 
@@ -237,7 +243,7 @@ func (l *loader) applyEnvironment(environ map[string]string) {
 		known = append(known, k.Variable)
 		if value, ok := environ[k.Variable]; ok {
 			l.viper.Set(k.Name, value)
-			l.sources[k.Name] = source{sourceEnv, k.Variable}
+			l.replaced(k.Name, source{sourceEnv, k.Variable})
 		}
 	}
 	for name := range environ {
@@ -249,16 +255,17 @@ func (l *loader) applyEnvironment(environ map[string]string) {
 
 // decode checks each value by itself, so that every problem is named with its
 // source, and then decodes and validates the whole. A value that cannot be used
-// is replaced by the default, so that it hides no other problem.
+// is replaced by the default, so that it hides no other problem; of a list of
+// sections, what can be used is kept.
 func (l *loader) decode(s *settings) {
-	broken := make(map[string]bool)
 	for _, k := range configKeys() {
 		value, err := convert(l.viper.Get(k.Name), k.Type)
 		if err != nil {
-			broken[k.Name] = true
 			l.misfit(k.Name, err)
-			l.viper.Set(k.Name, k.Default)
-			continue
+			if value == nil {
+				value = k.Default
+			}
+			l.viper.Set(k.Name, value)
 		}
 		s.values[k.Name] = value
 	}
@@ -269,10 +276,20 @@ func (l *loader) decode(s *settings) {
 	s.Senders = s.Senders.over(s.Delivery.Relay.Retry)
 	s.values["senders"] = s.Senders
 	for _, err := range flatten(s.Validate()) {
-		if key, _, _ := strings.Cut(err.Error(), ":"); !broken[key] {
+		if key, _, _ := strings.Cut(err.Error(), ":"); !l.isBroken(key) {
 			l.problem(l.sourceOf(key), "%s", err)
 		}
 	}
+}
+
+// isBroken reports whether a value, or a section around it, could not be used.
+func (l *loader) isBroken(key string) bool {
+	for i, r := range key {
+		if (r == '.' || r == '[') && l.broken[key[:i]] {
+			return true
+		}
+	}
+	return l.broken[key]
 }
 
 // misfit reports a value that cannot be used. Of a list each problem may name its item.
@@ -280,9 +297,12 @@ func (l *loader) misfit(key string, err error) {
 	for _, one := range flatten(err) {
 		text := one.Error()
 		if !strings.HasPrefix(text, key+"[") {
+			l.broken[key] = true
 			l.problem(l.sources[key], "%s: %s", key, text)
 			continue
 		}
+		path, _, _ := strings.Cut(text, ":")
+		l.broken[strings.TrimSuffix(path, "."+keyKind)] = true // a kind decides about every other key
 		l.problem(l.sourceOf(text), "%s", text)
 	}
 }

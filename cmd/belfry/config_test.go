@@ -51,7 +51,7 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 	}
 	require.Empty(t, leaves, "config.yaml has keys that do not exist")
 
-	s, err := loadConfig(configInput{File: filepath.Join("..", "..", defaultFile)})
+	s, err := loadConfig(configInput{Files: []string{filepath.Join("..", "..", defaultFile)}})
 	require.NoError(t, err)
 	require.NoError(t, s.Validate())
 }
@@ -179,7 +179,7 @@ func TestConfig_FlagOutranksEnvironmentOutranksFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))
-	in := configInput{File: path, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
+	in := configInput{Files: []string{path}, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
 	s, err := loadConfig(in)
 	require.NoError(t, err)
 	require.Equal(t, "warn", s.Log.Level)
@@ -307,7 +307,7 @@ schedules:
       types: [inbox, push]
       category: popular_content
 `), 0o600))
-	s, err := loadConfig(configInput{File: path})
+	s, err := loadConfig(configInput{Files: []string{path}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
 	text, err := json.Marshal(s.Schedules[0].Template.Data)

@@ -102,21 +102,24 @@ func showValue(v any) string {
 // configReport is the JSON of `belfry config check`.
 type configReport struct {
 	OK       bool     `json:"ok"`
-	File     string   `json:"file"` // empty: none was read
+	Files    []string `json:"files"` // that were read
 	Problems []string `json:"problems"`
 }
 
 func newConfigCheckCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check file, environment and flags, and report every problem",
+		Short: "Check files, environment and flags, and report every problem",
+		Long:  "Check files, environment and flags, the files that senders name included, and report\nevery problem. It connects to nothing.",
 		Args:  noArgs,
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := a.settings(cmd)
+		in := a.configInput(cmd)
+		in.Secrets = true
+		s, err := loadConfig(in)
 		if *asJSON {
-			report := configReport{OK: err == nil, File: s.File, Problems: []string{}}
+			report := configReport{OK: err == nil, Files: emptyList(s.Files), Problems: []string{}}
 			if err != nil {
 				report.Problems = problemLines(err)
 			}
@@ -129,19 +132,23 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			return err
 		}
 		given := 0
-		for _, from := range s.sources {
-			if from.kind != sourceDefault {
+		for _, k := range configKeys() {
+			if s.sources[k.Name].kind != sourceDefault {
 				given++
 			}
 		}
-		file := "no file"
-		if s.File != "" {
-			file = s.File
-		}
-		a.printf("ok: %s read, %s set, the rest at defaults\n", file, counted(int64(given), "key"))
+		a.printf("ok: %s read, %s set, the rest at defaults\n", s.readFrom(), counted(int64(given), "key"))
 		return nil
 	}
 	return cmd
+}
+
+// readFrom names the files that were read.
+func (s settings) readFrom() string {
+	if len(s.Files) == 0 {
+		return "no file"
+	}
+	return strings.Join(s.Files, ", ")
 }
 
 // problemLines lists every problem of a configuration.

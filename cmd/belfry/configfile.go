@@ -12,33 +12,44 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readFile reads the configuration file into viper and returns its name, or ""
-// when there is none. A file that was named must exist.
-func (l *loader) readFile(fromFlag, fromVariable string) string {
-	name, from := defaultFile, source{kind: sourceFile, name: defaultFile}
+// readFiles reads the configuration files into viper, the later over the earlier, and
+// returns their names. A file that was named must exist.
+func (l *loader) readFiles(fromFlag []string, fromVariable string) []string {
+	names, from := fromFlag, source{sourceFlag, "--config"}
 	switch {
-	case fromFlag != "":
-		name, from = fromFlag, source{sourceFlag, "--config"}
+	case len(fromFlag) > 0:
 	case fromVariable != "":
-		name, from = fromVariable, source{sourceEnv, fileVariable}
-	case !fileExists(defaultFile):
-		return ""
+		names, from = []string{fromVariable}, source{sourceEnv, fileVariable}
+	case fileExists(defaultFile):
+		names, from = []string{defaultFile}, source{sourceFile, defaultFile}
 	}
+	var read []string
+	for _, name := range names {
+		if l.readFile(name, from) {
+			read = append(read, name)
+		}
+	}
+	l.takeLists()
+	return read
+}
+
+// readFile reads one file, which from named. It reports whether there is one.
+func (l *loader) readFile(name string, from source) bool {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		if from.kind == sourceFlag { // a wrong file is a wrong configuration, whoever named it
 			from.kind = sourceEnv
 		}
 		l.problem(from, "%s", readProblem(name, err))
-		return ""
+		return false
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		l.yamlProblems(name, err)
-		return name
+		return true
 	}
 	if len(document.Content) == 0 {
-		return name // empty, or comments only
+		return true // empty, or comments only
 	}
 	f := fileChecker{loader: l, name: name, keys: make(map[string]configKey), values: make(map[string]any)}
 	for _, k := range configKeys() {
@@ -48,7 +59,7 @@ func (l *loader) readFile(fromFlag, fromVariable string) string {
 	if err := l.viper.MergeConfigMap(f.values); err != nil {
 		l.problem(source{sourceFile, name}, "%s", err)
 	}
-	return name
+	return true
 }
 
 func readProblem(name string, err error) string {
@@ -140,18 +151,11 @@ func (f *fileChecker) keep(name string, key, node *yaml.Node) {
 		f.problem(f.at(node), "%s: %s", name, err)
 		return
 	}
-	f.sources[name] = f.at(key)
 	if known := f.keys[name]; isSections(known.Type) {
-		for i, item := range node.Content {
-			f.sources[fmt.Sprintf("%s[%d]", name, i)] = f.at(item)
-		}
-		list, err := convert(value, known.Type)
-		if err != nil {
-			f.misfit(name, err)
-			return
-		}
-		value = list
+		f.keepItems(known, f.at(key), node, value)
+		return
 	}
+	f.sources[name] = f.at(key)
 	section, parts := f.values, strings.Split(name, ".")
 	for _, part := range parts[:len(parts)-1] {
 		inner, ok := section[part].(map[string]any)

@@ -78,11 +78,7 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 		}
 		return nil
 	}
-	file := "no file"
-	if s.File != "" {
-		file = s.File
-	}
-	d.note("configuration", healthOK, "", "%s read", file)
+	d.note("configuration", healthOK, "", "%s read", s.readFrom())
 
 	ctx := cmd.Context()
 	db, err := d.open(ctx, s, schemaAny, d.logger(s, d.stderr, true))

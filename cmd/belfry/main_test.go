@@ -101,4 +101,7 @@ func TestBuild_IsNamed(t *testing.T) {
 	r := command(t, nil, "version")
 	require.Equal(t, codeDone, r.code)
 	require.True(t, strings.HasPrefix(r.stdout, "belfry "), r.stdout)
+	for _, flag := range []string{"--version", "-V"} { // as other programs have it
+		require.Equal(t, r, command(t, nil, flag), flag)
+	}
 }

@@ -34,9 +34,12 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          runGroup,
+		Version:       thisBuild().String(),
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.configFile, "config", "", "configuration `FILE` (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
+	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`; may be given several times, and the later wins (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
@@ -177,9 +180,11 @@ func newExitCodesTopic() *cobra.Command {
 // newConfigurationTopic is `belfry help configuration`.
 func newConfigurationTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString(`Defaults, then a file, then environment variables, then flags; the later wins.
-The file is the one that --config or BELFRY_CONFIG names, otherwise ./config.yaml
-if it exists. An unknown key, an unknown BELFRY_ variable or a value that cannot
+	b.WriteString(`Defaults, then files, then environment variables, then flags; the later wins.
+The files are those that --config names, in their order, otherwise the one that
+BELFRY_CONFIG names, otherwise ./config.yaml if it exists. Senders and schedules of
+several files add up; one with the name of an earlier one takes its place. Other
+lists are replaced. An unknown key, an unknown BELFRY_ variable or a value that cannot
 be used ends every command with exit code 78, before anything is done. A
 variable that is empty counts as not set. Lists are separated by commas; schedules
 and senders are JSON.

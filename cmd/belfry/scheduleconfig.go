@@ -6,35 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"reflect"
-	"strings"
-
-	"github.com/go-viper/mapstructure/v2"
 
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // convertSchedules takes the list of a file, or the JSON of one from a variable.
 // Nothing of it passes through viper, which would lower the case of keys in
-// template.data.
+// template.data. It returns every schedule as far as it can be used, with every
+// problem.
 func convertSchedules(data any) (any, error) {
-	items, err := listOfSections(data, `[{"name": …, "cron": …, "template": {…}}]`, "schedules, each with name, cron or every, and template")
+	items, err := sectionsOf(reflect.TypeFor[[]schedule.Definition](), data)
 	if err != nil {
 		return nil, err
 	}
-	list := []schedule.Definition{}
-	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: &list, ErrorUnused: true, DecodeHook: noFractions,
-		MatchName: func(key, field string) bool { return key == field },
-	})
-	if err != nil {
-		return nil, err
+	list := make([]schedule.Definition, len(items))
+	problems := make([]error, len(items))
+	for i, item := range items {
+		problems[i] = decodeStrict(fmt.Sprintf("schedules[%d]", i), item, &list[i])
 	}
-	if err := decoder.Decode(items); err != nil {
-		return nil, fmt.Errorf("%s", scheduleProblem(err))
-	}
-	return list, nil
+	return list, errors.Join(problems...)
 }
 
 // listOfSections takes the list of a file, or the JSON of one from a variable: form is
@@ -65,48 +56,6 @@ func exactJSON(text []byte, into any) error {
 		return errors.New("something follows the document")
 	}
 	return nil
-}
-
-// noFractions refuses what would be cut off.
-func noFractions(_, to reflect.Type, data any) (any, error) {
-	if f, ok := data.(float64); ok && to.Kind() == reflect.Int && f != math.Trunc(f) {
-		return nil, fmt.Errorf("%v is not a whole number", f)
-	}
-	return data, nil
-}
-
-// scheduleProblem is the decoder's errors on one line, each with its path.
-func scheduleProblem(err error) string {
-	var lines []string
-	for _, one := range flatten(err) {
-		for line := range strings.SplitSeq(one.Error(), "\n") {
-			line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
-			if line == "" || strings.HasPrefix(line, "decoding failed") {
-				continue
-			}
-			if path, problem, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok {
-				if keys, unknown := strings.CutPrefix(problem, "has invalid keys: "); unknown {
-					problem = "unknown keys " + keys + "; allowed keys: " + strings.Join(scheduleKeys(path), ", ")
-				}
-				line = path + ": " + problem
-			}
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "; ")
-}
-
-// scheduleKeys lists the keys of a definition, or of its template.
-func scheduleKeys(path string) []string {
-	of := reflect.TypeFor[schedule.Definition]()
-	if strings.HasSuffix(path, ".template") {
-		of = reflect.TypeFor[schedule.Template]()
-	}
-	keys := make([]string, 0, of.NumField())
-	for i := range of.NumField() {
-		keys = append(keys, of.Field(i).Tag.Get("mapstructure"))
-	}
-	return keys
 }
 
 // validateSchedules reports every problem of every schedule.

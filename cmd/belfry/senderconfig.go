@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -39,13 +41,14 @@ const keyKind = "kind"
 // convertSenders takes the list of a file, or the JSON of one from a variable. Nothing
 // of it passes through viper, which would lower the case of keys.
 func convertSenders(data any) (any, error) {
-	items, err := listOfSections(data, `[{"name": …, "kind": …, …}]`, "senders, each with name, kind and the settings of its kind")
+	items, err := sectionsOf(reflect.TypeFor[senderList](), data)
 	if err != nil {
 		return nil, err
 	}
 	return decodeSenders(items, relay.DefaultConfig().Retry)
 }
 
+// decodeSenders returns every sender as far as it can be used, with every problem.
 func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
 	list := make(senderList, 0, len(items))
 	var problems []error
@@ -54,10 +57,7 @@ func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
 		problems = append(problems, err)
 		list = append(list, entry)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, err
-	}
-	return list, nil
+	return list, errors.Join(problems...)
 }
 
 // decodeSender takes one entry over the defaults of its kind.
@@ -110,7 +110,9 @@ func (l senderList) over(retry relay.RetryConfig) senderList {
 func (l senderList) validate() []error {
 	var problems []error
 	for i, entry := range l {
-		problems = append(problems, entry.Settings.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind)))
+		if entry.Settings != nil { // its kind is known
+			problems = append(problems, entry.Settings.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind)))
+		}
 	}
 	return append(problems, relay.ValidateSenders("senders", l.configs()))
 }
@@ -152,6 +154,50 @@ func (l senderList) names() []string {
 		names = append(names, entry.Name)
 	}
 	return names
+}
+
+// checkSecrets tries the files that senders name, and what is in them. A sender with
+// another problem has its files looked for, and not read.
+func (l *loader) checkSecrets(senders senderList) {
+	for i, entry := range senders {
+		item := fmt.Sprintf("senders[%d]", i)
+		path := item + "." + entry.Kind
+		problems := flatten(entry.missingFiles(path))
+		if len(problems) == 0 && !slices.ContainsFunc(l.problems, func(p problem) bool { return strings.HasPrefix(p.text, item) }) {
+			_, done, err := senderList{entry}.open()
+			if err == nil {
+				err = done()
+			}
+			problems = flatten(err)
+		}
+		for _, err := range problems {
+			l.problem(l.sourceOf(path), "%s", err)
+		}
+	}
+}
+
+// missingFiles returns the files that settings name and that cannot be read.
+func (e senderEntry) missingFiles(path string) error {
+	if e.Settings == nil {
+		return nil
+	}
+	settings := reflect.New(reflect.TypeOf(e.Settings)).Elem()
+	settings.Set(reflect.ValueOf(e.Settings))
+	fields := make(map[string]reflect.Value)
+	gatherFields(settings, fields)
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if !strings.HasSuffix(key, "_file") || fields[key].String() == "" {
+			continue
+		}
+		f, err := os.Open(fields[key].String())
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, readProblem(fields[key].String(), err)))
+			continue
+		}
+		problems = append(problems, f.Close())
+	}
+	return errors.Join(problems...)
 }
 
 // open makes the clients, which reads the files that settings name. The returned

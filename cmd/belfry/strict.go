@@ -95,6 +95,9 @@ func decodeValue(path string, data any, into reflect.Value) error {
 	}
 	_, isText := data.(string)
 	switch kind := into.Kind(); {
+	case kind == reflect.Interface: // the user's own
+		into.Set(reflect.ValueOf(data))
+		return nil
 	case kind == reflect.String && !isText:
 		return fmt.Errorf("%s: %w", path, errNotText)
 	case kind == reflect.Struct:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -37,6 +38,11 @@ func thisBuild() build {
 	return b
 }
 
+// String is the one line that `belfry version` and `belfry --version` print.
+func (b build) String() string {
+	return fmt.Sprintf("belfry %s, commit %s, %s, %s", b.Version, b.Commit, b.Go, b.Platform)
+}
+
 func newVersionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Show version, commit, Go and platform", Args: noArgs}
 	asJSON := addJSON(cmd)
@@ -45,7 +51,7 @@ func newVersionCommand(a *app) *cobra.Command {
 		if *asJSON {
 			return a.printJSON(b)
 		}
-		a.printf("belfry %s, commit %s, %s, %s\n", b.Version, b.Commit, b.Go, b.Platform)
+		a.printf("%s\n", b)
 		return nil
 	}
 	return cmd

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox/sender/webhook"
+)
+
+// Files given later win, key by key; senders and schedules add up by their names.
+func TestConfig_SeveralFilesAddUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	platforms := map[string]string{"one": "ios", "two": "android", "three": "web"}
+	hook := func(name, path string) string {
+		return fmt.Sprintf("{name: %s, kind: webhook, platforms: [%s], webhook: {url: https://example.com/%s, secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}}", name, platforms[name], path)
+	}
+	base := write("base.yaml", "log: {level: error, format: json}\nrunner: {lanes: [a, b]}\nsenders:\n  - "+hook("one", "1")+"\n  - "+hook("two", "2")+"\n")
+	none := write("none.yaml", "senders: []\nschedules: []\n")
+	more := write("more.yaml", "log: {level: warn}\nrunner: {lanes: [c]}\nsenders:\n  - "+hook("two", "changed")+"\n  - "+hook("three", "3")+"\n")
+	r := command(t, nil, "--config", base, "--config", none, "--config", more, "config", "check")
+	require.Equal(t, fmt.Sprintf("ok: %s, %s, %s read, 5 keys set, the rest at defaults\n", base, none, more), r.stdout, r.stderr)
+
+	s, err := loadConfig(configInput{Files: []string{base, none, more}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"warn", "json", "c"}, []string{s.Log.Level, s.Log.Format, strings.Join(s.Runner.Lanes, ",")})
+	require.Equal(t, []string{"one", "two", "three"}, s.Senders.names())
+	require.Equal(t, "https://example.com/changed", s.Senders[1].Settings.(webhook.Config).URL)
+	require.Equal(t, []string{base + ":3, " + more + ":3", base + ":4", more + ":4", more + ":5"}, []string{
+		s.sources["senders"].String(), s.sources["senders[0]"].String(), s.sources["senders[1]"].String(), s.sources["senders[2]"].String(),
+	})
+
+	s, err = loadConfig(configInput{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, configKey{Name: "senders"})}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"hook"}, s.Senders.names(), "a variable replaces the whole list")
+	_, err = loadConfig(configInput{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}})
+	require.ErrorContains(t, err, `BELFRY_SENDERS: senders[0].kind: "pigeon" is not allowed`)
+
+	twice := write("twice.yaml", "senders:\n  - "+hook("one", "1")+"\n  - "+hook("one", "2")+"\n")
+	_, err = loadConfig(configInput{Files: []string{more, twice}})
+	require.ErrorContains(t, err, twice+`:3: senders[3].name: "one" is the name of senders[2] too`)
+}
+
+// One run of config check finds what is wrong anywhere: the keys of one schedule hide
+// neither the cron of another nor the file that a sender names.
+func TestConfig_CheckFindsSecretFilesAndCronsWithTheRest(t *testing.T) {
+	t.Parallel()
+	r := command(t, nil, "--config", filepath.Join("testdata", "secrets.yaml"), "config", "check")
+	require.Equal(t, codeConfiguration, r.code)
+	golden(t, filepath.Join("testdata", "secrets.golden"), r.stderr)
+
+	// Whoever may not read them can do everything else.
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("senders:\n  - {name: a, kind: fcm, fcm: {service_account_file: /no/such}}\n"), 0o600))
+	_, err := loadConfig(configInput{Files: []string{path}})
+	require.NoError(t, err)
+}
+
+// The shipped file sets the level that holds anyway, and made every command log what it
+// showed already.
+func TestConfig_TheShippedFileDoublesNoLine(t *testing.T) {
+	t.Parallel()
+	shipped := []string{filepath.Join("..", "..", defaultFile)}
+	for want, in := range map[string]configInput{
+		"warn":  {Files: shipped},
+		"info":  {Files: shipped, Environ: []string{"BELFRY_LOG_LEVEL=info"}},
+		"error": {Files: shipped, Environ: []string{"BELFRY_LOG_LEVEL=error"}},
+		"debug": {Files: shipped, Values: map[string]any{"log.level": "debug"}, Flags: map[string]string{"log.level": "log-level"}},
+	} {
+		s, err := loadConfig(in)
+		require.NoError(t, err)
+		require.Equal(t, want, logLevel(s, true).String())
+	}
+	s, err := loadConfig(configInput{Files: shipped})
+	require.NoError(t, err)
+	require.Equal(t, zerolog.InfoLevel, logLevel(s, false), "a daemon logs")
+}
