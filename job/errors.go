@@ -22,6 +22,9 @@ var (
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.
 	ErrUnreachable = errors.New("database unreachable")
+	// ErrNoAnswer is the ErrUnreachable of a database that did not answer within the
+	// deadline: it is slow, or cut off.
+	ErrNoAnswer error = noAnswerError{}
 	// ErrLocked reports that another session kept the job's row locked for so long
 	// that the act was given up. Nothing changed.
 	ErrLocked = errors.New("the job is locked by another session")
@@ -31,6 +34,21 @@ var (
 	// under a higher fence, or deleted. The chunk in progress was rolled back.
 	errRunOver = errors.New("the run is over")
 )
+
+type noAnswerError struct{}
+
+func (noAnswerError) Error() string        { return "the database did not answer in time" }
+func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
+
+// Unreachable wraps an error of a lost connection or deadline in ErrUnreachable, or where
+// the connection stood and only time ran out in ErrNoAnswer.
+func Unreachable(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &connect) {
+		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
 
 // InvalidError is bad input that the database refused. Nothing was written.
 type InvalidError struct {
@@ -100,7 +118,7 @@ func mapError(err error) error {
 		}
 		return err
 	case connectionLost(err):
-		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return Unreachable(err)
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func mapError(err error) error {
 	var network net.Error
 	if errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) {
-		return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
+		return job.Unreachable(err)
 	}
 	return err
 }

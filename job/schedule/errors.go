@@ -67,7 +67,7 @@ func mapError(err error) error {
 		}
 		return err
 	case lost(err):
-		return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
+		return job.Unreachable(err)
 	}
 	return err
 }

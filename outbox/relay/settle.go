@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -242,11 +243,16 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 	}
 }
 
-// within gives an act its deadline.
+// within gives an act its deadline, and says so when it is over.
 func (r *Relay) within(ctx context.Context, act func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.settings().StatementTimeout)
+	limit := r.settings().StatementTimeout
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return act(ctx)
+	err := act(limited)
+	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("statement took longer than delivery.statement_timeout (%s): %w", limit, err)
+	}
+	return err
 }
 
 // rest waits, unless ctx ends first.

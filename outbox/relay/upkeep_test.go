@@ -3,6 +3,8 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,4 +147,42 @@ func TestRelay_SerializationFailuresFillTheLog(t *testing.T) {
 		run.end(t)
 		require.Equal(t, quiet, out.Len() == 0, out.String())
 	}
+}
+
+// heard is a log that can be read while it is written.
+type heard struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(b)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+// A statement that takes too long is not a database that cannot be reached.
+func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c, to := config("r"), push(&script{})
+	var log heard
+	run := b.start(t, c, []relay.Sender{to}, relay.WithLogger(zerolog.New(&log).Level(zerolog.WarnLevel)))
+	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays)`)
+	c.StatementTimeout = 100 * time.Millisecond // once it has started, however long that took
+	require.NoError(t, run.Reload(c, []relay.SenderConfig{to.SenderConfig}))
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.messages IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "claim messages of activities") }, patience, time.Millisecond)
+	require.Contains(t, log.String(), "statement took longer than delivery.statement_timeout (")
+	require.NotContains(t, log.String(), "unreachable")
 }
