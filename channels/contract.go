@@ -40,7 +40,7 @@ var contractColumns = []struct {
 	types    []string
 	required bool
 }{
-	{"id", []string{"bigint"}, true},
+	{"id", []string{"bigint", "integer", "smallint"}, true},
 	{"external_id", []string{"text", "character varying"}, true},
 	{"platform", []string{"text", "character varying"}, true},
 	{"active", []string{"boolean"}, true},
@@ -70,6 +70,47 @@ func (s *Store) Check(ctx context.Context, db Beginner) ([]Fault, error) {
 		return nil, s.wrap("check the contract", err)
 	}
 	return c.faults, nil
+}
+
+// UnfitError says that the relation cannot be walked: every fault that is fatal, with its
+// remedy. It is an ErrRelation.
+type UnfitError struct {
+	Relation string // as configured
+	Faults   []Fault
+}
+
+// Unwrap is ErrRelation.
+func (e *UnfitError) Unwrap() error { return ErrRelation }
+
+// Error is one line.
+func (e *UnfitError) Error() string {
+	lines := make([]string, 0, len(e.Faults))
+	for _, f := range e.Faults {
+		where := ""
+		if f.Column != "" {
+			where = e.Relation + "." + f.Column + " "
+		}
+		lines = append(lines, where+f.Problem+" -> "+f.Remedy)
+	}
+	return "channels.relation does not keep the contract: " + strings.Join(lines, "; ")
+}
+
+// Vet is Check for whoever is about to walk the relation in the same transaction. A fault
+// that is fatal is an *UnfitError: a job of an unfit relation is refused, not walked badly.
+// belfry.channels is as its migrations made it, and not looked at.
+func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
+	if s.name == DefaultRelation {
+		return nil
+	}
+	faults, err := s.Check(ctx, tx)
+	if err != nil {
+		return err
+	}
+	faults = slices.DeleteFunc(faults, func(f Fault) bool { return !f.Fatal })
+	if len(faults) > 0 {
+		return &UnfitError{s.name, faults}
+	}
+	return nil
 }
 
 // checker is one Check.
@@ -138,10 +179,13 @@ func (c *checker) run(ctx context.Context) error {
 
 // index words the remedy of a missing index.
 func (c *checker) index(kind, on string) string {
-	if c.kind == "v" {
-		return "create an index on the table under the view, on the very expression the view has"
+	switch c.kind {
+	case "v":
+		return "let the view return an indexed column as it is, without a cast, or create an index on the table under it, on the very expression the view has"
+	case "p": // CONCURRENTLY is not allowed on partitioned tables
+		return fmt.Sprintf("CREATE %s ON %s %s", kind, c.store.relation, on)
 	}
-	return fmt.Sprintf("CREATE %s ON %s %s", kind, c.store.relation, on)
+	return fmt.Sprintf("CREATE %s CONCURRENTLY ON %s %s", kind, c.store.relation, on)
 }
 
 // checkColumns checks presence and types and returns the columns that are there
@@ -155,8 +199,11 @@ func (c *checker) checkColumns() map[string]bool {
 			c.fault(true, want.name, "is missing", fmt.Sprintf("add it as %s, or name a view that has it", want.types[0]))
 		case !ok && want.name == "location":
 			c.fault(false, want.name, "is missing: radius audiences are refused", "add it as point(longitude, latitude), with a GiST index")
+		case !ok && want.name == "addresses":
+			c.fault(false, want.name, "is missing: no message finds an address, only senders that need none have something to send",
+				`add it as jsonb, as {"push": "token", "sms": "+82…"}`)
 		case ok && !slices.Contains(want.types, got.kind):
-			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, want.types[0]),
+			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, strings.Join(want.types, " or ")),
 				fmt.Sprintf("name a view that has it as %s", want.types[0]))
 		case ok:
 			sound[want.name] = true

@@ -26,9 +26,13 @@ func TestCheck_NamesEveryFault(t *testing.T) {
 		{"good_partitions", "parts", `CREATE TABLE parts (id bigint PRIMARY KEY, external_id text, platform text, active boolean) PARTITION BY RANGE (id);
 			CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000); CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000);
 			CREATE INDEX ON parts (external_id)`},
+		{"good_int_table", "accounts", `CREATE TABLE accounts (id int PRIMARY KEY, external_id text UNIQUE, platform text, active boolean, addresses jsonb)`},
+		{"good_smallint_view", "shops", `CREATE TABLE shop (sid smallint PRIMARY KEY, name text UNIQUE); CREATE VIEW shops AS SELECT sid AS id, name AS external_id, 'web'::text AS platform, true AS active FROM shop`},
+		{"view_that_casts_its_key", "cast_accounts", `CREATE TABLE accounts (aid int PRIMARY KEY, name text UNIQUE); INSERT INTO accounts SELECT i, i FROM generate_series(1, 100) i;
+			CREATE VIEW cast_accounts AS SELECT aid::bigint AS id, name AS external_id, 'web'::text AS platform, true AS active FROM accounts`},
 		{"everything_missing", "bare", `CREATE TABLE bare (name text)`},
 		{"no_index", "heap", `CREATE TABLE heap (id bigint, external_id text, platform text, active boolean, location point)`},
-		{"wrong_types", "odd", `CREATE TYPE os AS ENUM ('ios'); CREATE TABLE odd (id integer PRIMARY KEY, external_id uuid UNIQUE, platform os, active integer, location text,
+		{"wrong_types", "odd", `CREATE TYPE os AS ENUM ('ios'); CREATE TABLE odd (id uuid PRIMARY KEY, external_id uuid UNIQUE, platform os, active integer, location text,
 			locale integer, time_zone interval, attributes json, addresses hstore_like[]); `},
 		{"partial_unique_index", "part", `CREATE TABLE part (id bigint NOT NULL, external_id text UNIQUE, platform text, active boolean); CREATE UNIQUE INDEX ON part (id) WHERE active; CREATE INDEX ON part (id)`},
 		{"unique_with_another_column", "pair", `CREATE TABLE pair (tenant int, id bigint, external_id text UNIQUE, platform text, active boolean, PRIMARY KEY (id, tenant))`},

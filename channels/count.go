@@ -10,9 +10,17 @@ import (
 // Count previews an audience: how many active channels match it now, exactly.
 // Everyone and platforms read the whole relation, a circle its index entries, a
 // list or a segment its members; the deadline in ctx is the limit of that. A
-// malformed audience is ErrAudience, an unknown segment ErrNoSegment.
+// malformed audience is ErrAudience, an unknown segment ErrNoSegment, a circle in a relation
+// without location ErrRelation.
 func (s *Store) Count(ctx context.Context, q Querier, a Audience) (int64, error) {
 	if err := a.Validate(); err != nil {
+		return 0, err
+	}
+	have, err := s.columns(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.requireColumns(have, a); err != nil {
 		return 0, err
 	}
 	var platforms []string // NULL: any

@@ -16,7 +16,8 @@
 //
 // # The contract of the relation
 //
-//	id           bigint: unique, NOT NULL, never changed, indexed, above -2^63
+//	id           bigint, integer or smallint: unique, NOT NULL, never changed, indexed,
+//	             above -2^63
 //	external_id  text: the service's own user id, unique
 //	platform     text
 //	active       boolean: others match no audience
@@ -27,8 +28,9 @@
 // An optional column that is not there reads as NULL, empty text or {}. Without location
 // there are no radius audiences; with it they need a GiST index on it, best with
 // INCLUDE (id). For a view that makes its location as point(lon, lat), the index
-// is on that expression. Check names every fault. Import and Generate write
-// belfry.channels only.
+// is on that expression. Check names every fault, and Vet refuses to walk a relation with
+// one that is fatal. Record has the database know the relation and its columns. Import and
+// Generate write belfry.channels only.
 //
 // # Invariants
 //

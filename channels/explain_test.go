@@ -30,17 +30,23 @@ func TestPlans_OfHotStatements(t *testing.T) {
 	b.exec(t, `INSERT INTO app.users SELECT id, external_id, platform, NOT active, location[0], location[1] FROM belfry.channels`)
 	b.exec(t, `CREATE INDEX users_place ON app.users USING gist (point(lon, lat))`)
 	b.exec(t, `CREATE VIEW app.people AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active, point(lon, lat) AS location FROM app.users`)
+	// As pgbench makes its accounts: an int key and nothing on any expression of it.
+	b.exec(t, `CREATE TABLE app.accounts (id int NOT NULL, external_id text, platform text, active boolean, location point, addresses jsonb)`)
+	b.exec(t, `INSERT INTO app.accounts SELECT id, external_id, platform, active, location, '{}' FROM belfry.channels`)
+	b.exec(t, `ALTER TABLE app.accounts ADD PRIMARY KEY (id), ADD UNIQUE (external_id); CREATE INDEX accounts_place ON app.accounts USING gist (location) INCLUDE (id)`)
 	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT i, 'sms' FROM generate_series(1, 20000) i`)
 	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT i, 'sms', sha256(i::text::bytea) FROM generate_series(1, 20000) i`)
-	for _, table := range []string{"belfry.opt_outs", "belfry.invalid_addresses", "belfry.channels", "belfry.segment_members", "app.users"} {
+	for _, table := range []string{"belfry.opt_outs", "belfry.invalid_addresses", "belfry.channels", "belfry.segment_members", "app.users", "app.accounts"} {
 		b.vacuum(t, table)
 	}
 	view, err := New(Config{Relation: "app.people"})
 	require.NoError(t, err)
+	accounts, err := New(Config{Relation: "app.accounts"})
+	require.NoError(t, err)
 	var version int
 	require.NoError(t, b.pool.QueryRow(b.ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version))
 
-	for name, store := range map[string]*Store{"own": b.store, "view": view} {
+	for name, store := range map[string]*Store{"own": b.store, "view": view, "int": accounts} {
 		everyone, err := store.Open(b.ctx, b.pool, Everyone(), cursor.Position{}, cursor.Int64(50000))
 		require.NoError(t, err)
 		store.lookAhead = 1

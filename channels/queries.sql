@@ -11,6 +11,11 @@
 -- one, and the ids of those that match, as one array. One array of 50,000 ids
 -- leaves the server three times as fast as 50,000 rows do.
 --
+-- id may be smallint, integer or bigint. It is compared as it is: the operators across
+-- these types are members of one operator family, so that the relation's own index
+-- serves whatever its width, and @after and @bound may lie outside the type. Only what
+-- leaves a statement is cast, in the SELECT list.
+--
 -- A circle is @center, @radius_m and one or two boxes around it. The boxes are a
 -- cheap first test, and keep locations that are no place on earth, which a user's
 -- own relation may hold, from belfry.distance_m, which would raise an error.
@@ -26,11 +31,11 @@ ORDER BY a.attnum;
 -- name: Bound :one
 -- The highest id; no row when the relation is empty. Walks the id index
 -- backwards.
-SELECT c.id FROM {{relation}} c ORDER BY c.id DESC LIMIT 1;
+SELECT c.id::bigint FROM {{relation}} c ORDER BY c.id DESC LIMIT 1;
 
 -- name: LowestID :one
 -- The lowest id, for estimates; no row when the relation is empty.
-SELECT c.id FROM {{relation}} c ORDER BY c.id LIMIT 1;
+SELECT c.id::bigint FROM {{relation}} c ORDER BY c.id LIMIT 1;
 
 -- name: EstimateRows :one
 -- The planner's estimate of the rows of the relation, which also a view has and
@@ -41,7 +46,7 @@ EXPLAIN (FORMAT JSON) SELECT c.id FROM {{relation}} c;
 -- A page of the active channels. Relies on the index on id.
 SELECT count(*), max(p.id), array_agg(p.id) FILTER (WHERE p.active)
 FROM (
-    SELECT c.id, c.active
+    SELECT c.id::bigint AS id, c.active
     FROM {{relation}} c
     WHERE c.id > @after::bigint AND c.id <= @bound::bigint
     ORDER BY c.id
@@ -52,7 +57,7 @@ FROM (
 -- A page of the active channels on @platforms. Relies on the index on id.
 SELECT count(*), max(p.id), array_agg(p.id) FILTER (WHERE p.active AND p.platform = ANY (@platforms::text[]))
 FROM (
-    SELECT c.id, c.active, c.platform
+    SELECT c.id::bigint AS id, c.active, c.platform
     FROM {{relation}} c
     WHERE c.id > @after::bigint AND c.id <= @bound::bigint
     ORDER BY c.id
@@ -68,7 +73,7 @@ SELECT count(*), max(p.id), array_agg(p.id) FILTER (
       AND belfry.distance_m(p.location, @center::point) <= @radius_m::float8
       AND (@platforms::text[] IS NULL OR p.platform = ANY (@platforms::text[])))
 FROM (
-    SELECT c.id, c.active, c.platform, c.location
+    SELECT c.id::bigint AS id, c.active, c.platform, c.location
     FROM {{relation}} c
     WHERE c.id > @after::bigint AND c.id <= @bound::bigint
     ORDER BY c.id
@@ -82,7 +87,7 @@ FROM (
 SELECT array_agg(m.id)
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
-    SELECT c.id, c.active, c.platform, {{location}} AS location
+    SELECT c.id::bigint AS id, c.active, c.platform, {{location}} AS location
     FROM {{relation}} c
     WHERE c.id = k.id
     LIMIT 1
@@ -119,7 +124,7 @@ SELECT p.id, p.matches,
        CASE WHEN p.matches THEN p.locale END, CASE WHEN p.matches THEN p.time_zone END,
        CASE WHEN p.matches THEN p.attributes END, CASE WHEN p.matches THEN p.addresses END
 FROM (
-    SELECT c.id, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+    SELECT c.id::bigint AS id, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
            {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses,
            coalesce(c.active
                AND (@platforms::text[] IS NULL OR c.platform = ANY (@platforms::text[]))
@@ -139,7 +144,7 @@ FROM (
 SELECT m.id, true, m.external_id, m.platform, m.location, m.locale, m.time_zone, m.attributes, m.addresses
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
-    SELECT c.id, c.active, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
+    SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{location}} AS location, {{locale}} AS locale,
            {{time_zone}} AS time_zone, {{attributes}} AS attributes, {{addresses}} AS addresses
     FROM {{relation}} c
     WHERE c.id = k.id
@@ -179,17 +184,17 @@ LEFT JOIN LATERAL (
 -- examined, however few of them lie in the circle.
 SELECT count(*), array_agg(k.id) FILTER (WHERE belfry.distance_m(k.location, @center::point) <= @radius_m::float8)
 FROM (
-    SELECT c.id, c.location FROM {{relation}} c
+    SELECT c.id::bigint AS id, c.location FROM {{relation}} c
     WHERE c.location <@ @box_1::box AND c.id > @after::bigint AND c.id <= @bound::bigint
     UNION ALL
-    SELECT c.id, c.location FROM {{relation}} c
+    SELECT c.id::bigint AS id, c.location FROM {{relation}} c
     WHERE c.location <@ @box_2::box AND c.id > @after::bigint AND c.id <= @bound::bigint
     LIMIT @limit
 ) k;
 
 -- name: ResolveExternalIDs :one
 -- The ids of the channels with one of @external_ids, in no order.
-SELECT array_agg(c.id) FROM {{relation}} c
+SELECT array_agg(c.id::bigint) FROM {{relation}} c
 WHERE c.external_id = ANY (@external_ids::text[]) AND c.id > @after::bigint AND c.id <= @bound::bigint;
 
 -- name: SegmentSize :one
@@ -339,6 +344,28 @@ SELECT r.relkind::text, has_table_privilege(r.oid, 'SELECT'),
 FROM pg_catalog.pg_class r
 WHERE r.oid = to_regclass(@relation);
 
+-- name: RecipientsRecorded :one
+-- What belfry.recipients says, when that is not what the relation is now: its name. No
+-- row: it is in step, or there is no such relation. @optional are the names of the
+-- contract's optional columns.
+SELECT format('%I.%I', r.relation_schema, r.relation_name)
+FROM belfry.recipients r
+JOIN pg_catalog.pg_class c ON c.oid = to_regclass(@relation)
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE (r.relation_schema, r.relation_name) <> (n.nspname, c.relname)
+   OR r.columns <> ARRAY(SELECT o FROM unnest(@optional::text[]) o
+        WHERE EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = o AND a.attnum > 0));
+
+-- name: RecipientsRecord :exec
+-- Has belfry.recipients say what the relation is now.
+UPDATE belfry.recipients r
+SET relation_schema = n.nspname, relation_name = c.relname, recorded_at = now(),
+    columns = ARRAY(SELECT o FROM unnest(@optional::text[]) o
+        WHERE EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = o AND a.attnum > 0))
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(@relation);
+
 -- name: PreferIndexes :exec
 -- For the rest of Check's transaction: plans that avoid an index although there
 -- is one, because the relation is small, would look like faults. What cannot avoid them
@@ -432,7 +459,7 @@ SELECT p.id, coalesce(p.active, false),
                  OR (SELECT true FROM belfry.segment_members s WHERE s.segment = @segment AND s.channel_id = p.id LIMIT 1)), false),
        p.created_at, p.updated_at
 FROM (
-    SELECT c.id, c.active, c.platform, {{location}} AS location, {{created_at}} AS created_at, {{updated_at}} AS updated_at
+    SELECT c.id::bigint AS id, c.active, c.platform, {{location}} AS location, {{created_at}} AS created_at, {{updated_at}} AS updated_at
     FROM {{relation}} c
     WHERE c.id > @after::bigint AND c.id <= @bound::bigint
     ORDER BY c.id
@@ -446,7 +473,7 @@ FROM (
 SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
-    SELECT c.id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
+    SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
            CASE WHEN @attributes::boolean THEN {{attributes}} END AS attributes, {{addresses}} AS addresses
     FROM {{relation}} c
     WHERE c.id = k.id
@@ -455,7 +482,7 @@ CROSS JOIN LATERAL (
 
 -- name: RecipientsRange :many
 -- As Recipients, of all ids from @low to @high.
-SELECT c.id, c.active, c.external_id, c.platform, {{locale}}, {{time_zone}},
+SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}}, {{time_zone}},
        CASE WHEN @attributes::boolean THEN ({{attributes}})::text END, ({{addresses}})::text
 FROM {{relation}} c
 WHERE c.id BETWEEN @low::bigint AND @high::bigint;

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +33,8 @@ type place struct {
 }
 
 // places are belfry's own table, a user's table without the optional columns
-// and with a name that needs quotes, and a view that makes its location.
+// and with a name that needs quotes, a view that makes its location, and a table whose ids
+// are narrower than bigint.
 var places = []place{
 	{
 		name: "own", relation: DefaultRelation,
@@ -61,6 +63,15 @@ var places = []place{
 			ON CONFLICT (uid) DO UPDATE SET os = excluded.os, disabled = excluded.disabled, lon = excluded.lon, lat = excluded.lat`,
 		remove: `DELETE FROM app.users WHERE uid = $1`,
 		clear:  `TRUNCATE app.users`,
+	},
+	{
+		name: "int", relation: "accounts",
+		setUp: `CREATE TABLE accounts (id int PRIMARY KEY, external_id text NOT NULL UNIQUE, platform text, active boolean, location point);
+			CREATE INDEX ON accounts USING gist (location)`,
+		upsert: `INSERT INTO accounts VALUES ($1::bigint, 'u-' || $1::bigint, $2, $3, $4)
+			ON CONFLICT (id) DO UPDATE SET platform = excluded.platform, active = excluded.active, location = excluded.location`,
+		remove: `DELETE FROM accounts WHERE id = $1`,
+		clear:  `TRUNCATE accounts`,
 	},
 }
 
@@ -303,6 +314,65 @@ func (m *model) readPage(t *rapid.T, walk *Walk, at cursor.Position, highest int
 		}
 	}
 	return page.Next, page.Read == 0
+}
+
+// A cursor, a bound and listed ids are bigint, whatever the relation's key is.
+func TestWalk_NarrowKeysTakeWidePositions(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"smallint", "int"} {
+		b := setupOn(t, "narrow")
+		b.exec(t, `CREATE TABLE narrow (id `+kind+` PRIMARY KEY, external_id text UNIQUE, platform text, active boolean)`)
+		b.exec(t, `INSERT INTO narrow VALUES (-32768, 'low', 'ios', true), (0, 'mid', 'ios', true), (32767, 'high', 'ios', true)`)
+		b.exec(t, `INSERT INTO belfry.segments (name) VALUES ('s'); INSERT INTO belfry.segment_members VALUES ('s', 32767), ('s', 1::bigint << 40)`)
+		far := []int64{-1 << 50, 0, 1 << 40, 1 << 55}
+		for _, bound := range []int64{1 << 40, math.MaxInt64} {
+			for _, tt := range []struct {
+				audience Audience
+				want     []int64
+			}{
+				{Everyone(), []int64{-32768, 0, 32767}}, {WithIDs(far...), []int64{0}}, {InSegment("s"), []int64{32767}},
+			} {
+				w, err := b.store.Open(b.ctx, b.pool, tt.audience, cursor.Int64(-1<<50), cursor.Int64(bound))
+				require.NoError(t, err)
+				page, err := w.IDs(b.ctx, b.pool, cursor.Int64(-1<<50), 10)
+				require.NoError(t, err)
+				require.Equal(t, tt.want, page.Rows, "%s of %s", tt.audience, kind)
+			}
+		}
+		n, err := b.store.Count(b.ctx, b.pool, WithIDs(far...))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		for _, ids := range [][]int64{far, {math.MaxInt64 - 1, math.MaxInt64}} {
+			list, err := b.store.Recipients(b.ctx, b.pool, ids)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(list), 1)
+		}
+		change, err := b.store.AddToSegment(b.ctx, b.pool, "s", ByID, strings.NewReader("0\n1099511627777\n"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, change.Added)
+	}
+}
+
+// A fault that would make every chunk sort the relation is said before the first one, with
+// the statement to run.
+func TestVet_RefusesARelationThatCannotBeWalked(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "heap")
+	b.exec(t, `CREATE TABLE heap (id int NOT NULL, external_id text UNIQUE, platform text, active boolean)`)
+	vet := func() error {
+		tx, err := b.pool.Begin(b.ctx)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
+		return b.store.Vet(b.ctx, tx)
+	}
+	err := vet()
+	require.ErrorIs(t, err, ErrRelation)
+	var unfit *UnfitError
+	require.ErrorAs(t, err, &unfit)
+	require.Len(t, unfit.Faults, 2, "warnings are no reason")
+	require.ErrorContains(t, err, `heap.id cannot be read in order by an index: every chunk would sort the relation -> CREATE UNIQUE INDEX CONCURRENTLY ON "heap" (id)`)
+	b.exec(t, `CREATE UNIQUE INDEX CONCURRENTLY ON "heap" (id)`)
+	require.NoError(t, vet())
 }
 
 func TestWalk_SparseMatchesStayBounded(t *testing.T) {

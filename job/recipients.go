@@ -10,7 +10,8 @@ import (
 )
 
 // Recipients is the Source that walks the recipient channels of the job's
-// audience and hands the Writer each channel whole.
+// audience and hands the Writer each channel whole. A run of a relation that does not
+// keep the contract (channels.Store.Vet) FAILS and says what to do.
 func Recipients(store *channels.Store) Source[channels.Channel] {
 	return recipients[channels.Channel]{store, (*channels.Walk).Channels}
 }
@@ -33,10 +34,18 @@ var channelKeyset = cursor.MustKeyset(cursor.Column{Name: "id", Type: cursor.Big
 func (r recipients[R]) Keyset() cursor.Keyset { return channelKeyset }
 
 func (r recipients[R]) Bound(ctx context.Context, tx pgx.Tx, _ Job) (cursor.Position, error) {
+	if err := r.store.Vet(ctx, tx); err != nil {
+		return cursor.Position{}, err // before the bound is read, which an unfit relation may have to be sorted for
+	}
 	return r.store.Bound(ctx, tx)
 }
 
 func (r recipients[R]) Open(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (Walk[R], error) {
+	if !after.IsZero() { // a new run of a job whose bound was read at another time
+		if err := r.store.Vet(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
 	walk, err := r.store.Open(ctx, tx, j.Audience, after, bound)
 	if err != nil {
 		return nil, err

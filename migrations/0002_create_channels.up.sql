@@ -61,6 +61,22 @@ CREATE TRIGGER channels_touch BEFORE UPDATE OF external_id, platform, active, lo
         AND (OLD.external_id, OLD.platform, OLD.active, OLD.location::text) IS DISTINCT FROM (NEW.external_id, NEW.platform, NEW.active, NEW.location::text))
     EXECUTE FUNCTION belfry.channels_touch();
 
+-- What the database knows of channels.relation, in one row: which relation it is, and
+-- which of the optional columns it has. Runners and relays keep it in step when they
+-- start, and so does `belfry channels check`. Checks of audiences and SQL functions go
+-- by it.
+CREATE TABLE belfry.recipients (
+    only_row        boolean     NOT NULL DEFAULT true CONSTRAINT recipients_pkey PRIMARY KEY,
+    relation_schema name        NOT NULL,
+    relation_name   name        NOT NULL,
+    columns         text[]      NOT NULL,
+    recorded_at     timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT recipients_only_row_check CHECK (only_row)
+);
+
+INSERT INTO belfry.recipients (relation_schema, relation_name, columns)
+VALUES ('belfry', 'channels', '{location,locale,time_zone,attributes,addresses}');
+
 CREATE TABLE belfry.segments (
     name        text        CONSTRAINT segments_pkey PRIMARY KEY,
     description text        NOT NULL DEFAULT '',
@@ -180,6 +196,11 @@ BEGIN
         PERFORM belfry.check_number(a, 'latitude', -90, 90, 'degrees');
         PERFORM belfry.check_number(a, 'longitude', -180, 180, 'degrees');
         PERFORM belfry.check_number(a, 'radius_m', 1, 20037509, 'metres');
+        SELECT format('%I.%I', r.relation_schema, r.relation_name) INTO known FROM belfry.recipients r WHERE NOT 'location' = ANY (r.columns);
+        IF FOUND THEN
+            PERFORM belfry.reject('jobs', 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', known),
+                'Add location point(longitude, latitude) with a GiST index; then `belfry channels check` looks again.');
+        END IF;
     ELSIF kind = 'segment' THEN
         IF jsonb_typeof(a -> 'segment') <> 'string' OR NOT EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment') THEN
             SELECT string_agg(s.name, ', ' ORDER BY s.name) INTO known

@@ -191,7 +191,7 @@ BEGIN
     RETURN activity_id;
 END $$;
 
--- As send, to the channel of belfry.channels with an external id.
+-- As send, to the channel of channels.relation (belfry.recipients) with an external id.
 CREATE FUNCTION belfry.send_external(
     external_id text, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
     variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
@@ -199,11 +199,12 @@ CREATE FUNCTION belfry.send_external(
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
+    relation text := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r);
     found_id bigint;
 BEGIN
-    SELECT c.id INTO found_id FROM belfry.channels c WHERE c.external_id = $1;
+    EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id = $1 LIMIT 1' INTO found_id USING $1;
     IF found_id IS NULL THEN
-        PERFORM belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of belfry.channels', left(coalesce($1, 'null'), 60)));
+        PERFORM belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of %s', left(coalesce($1, 'null'), 60), relation));
     END IF;
     RETURN belfry.send(found_id, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,10 @@ func newChannelsCheckCommand(a *app) *cobra.Command {
 		Short: "Check channels.relation against the contract",
 		Long: `Check the table or view of channels.relation against the contract: which columns
 of which types, unique, indexed. Every fault is named with its remedy. Exit code 1
-when a job could not walk the relation; warnings do not count.`,
+when a job could not walk the relation; warnings do not count.
+
+What the database knows of a relation that can be walked is brought in step: by it
+belfry.send_external finds channels, and a radius is refused where there is no location.`,
 		Args: noArgs,
 	}
 	asJSON := addJSON(cmd)
@@ -58,6 +62,11 @@ when a job could not walk the relation; warnings do not count.`,
 			faults, err := store.Check(ctx, db.Pool)
 			if err != nil {
 				return err
+			}
+			if !slices.ContainsFunc(faults, func(f channels.Fault) bool { return f.Fatal }) {
+				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr, true)); err != nil {
+					return err
+				}
 			}
 			return a.reportFaults(store.Relation(), faults, *asJSON)
 		})

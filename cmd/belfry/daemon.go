@@ -55,6 +55,9 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	if err := db.recordRecipients(ctx, s, logger); err != nil {
+		return err
+	}
 	runner, done, err := newRunner(s, db, logger)
 	if err != nil {
 		return err

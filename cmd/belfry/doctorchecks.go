@@ -134,6 +134,13 @@ func (d *doctor) checkChannels(ctx context.Context, s settings, db *database) {
 	if fatal {
 		return
 	}
+	switch was, err := store.Recorded(ctx, db.Pool); {
+	case err != nil:
+		d.note("channels", healthFailed, "", "%s", err)
+	case was != "":
+		d.note("channels", healthWarning, "`belfry channels check` brings it in step, and so does a runner or relay that starts",
+			"SQL functions and checks of audiences go by %s as it was; channels.relation is %s", was, store.Relation())
+	}
 	bound, err := store.Bound(ctx, db.Pool)
 	switch {
 	case err != nil:

@@ -27,15 +27,21 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 		Use:   "up",
 		Short: "Apply every pending migration",
 		Long: `Apply every pending migration, each in a transaction of its own. Several nodes may
-do this at once: one works, the others wait and then find nothing to do.`,
+do this at once: one works, the others wait and then find nothing to do. A
+channels.relation that is configured is then recorded in the database.`,
 		Args: noArgs,
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings, db *database) error {
 			applied, err := migrations.Up(ctx, db.DSN)
 			if err != nil {
 				return err
+			}
+			if s.sources["channels.relation"].kind != sourceDefault {
+				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr, true)); err != nil {
+					return err
+				}
 			}
 			if *asJSON {
 				return a.printJSON(migrationReport{emptyList(applied), []int64{}, migrations.Latest()})

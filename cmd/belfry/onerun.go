@@ -30,6 +30,7 @@ type oneRun struct {
 	expired  []job.Job
 	givenUp  []job.Job    // FAILED without a run of this one's
 	paused   []job.Lane   // lanes with due jobs that nobody may run
+	lost     []string     // whose messages find no address
 	sent     *relay.Stats // nil: nothing was to be delivered
 }
 
@@ -78,6 +79,9 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 		return err
 	}
 	if r.givenUp, err = jobsOf(ctx, store, r.outcome.GivenUp); err != nil {
+		return err
+	}
+	if r.lost, err = withoutAddress(ctx, r.db, r.settings, r.outcome.Jobs); err != nil {
 		return err
 	}
 	lanes, err := store.Lanes(ctx)
@@ -225,6 +229,9 @@ func (r *oneRun) judge() error {
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
 		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, instantOr(j.ExpiresAt, "its time"), nextStep(j))
+	}
+	for _, line := range r.lost {
+		r.remark("%s", line)
 	}
 	if r.sent != nil {
 		r.remark("%s", delivered(*r.sent))

@@ -58,6 +58,7 @@ SELECT n.relation, string_agg(p.privilege, ', ' ORDER BY p.ord) AS missing
                ('belfry.categories', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
                ('belfry.opt_outs', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
                ('belfry.invalid_addresses', CASE WHEN @delivers THEN '{SELECT,INSERT}'::text[] ELSE '{}' END),
+               ('belfry.recipients', '{SELECT,UPDATE}'),
                ('belfry.segments', '{SELECT}'),
                ('belfry.segment_members', '{SELECT}')) AS n(relation, privileges),
        unnest(n.privileges) WITH ORDINALITY AS p(privilege, ord)

@@ -60,6 +60,9 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	if err := db.recordRecipients(ctx, s, logger); err != nil {
+		return err
+	}
 	courier, err := newCourier(s, db, logger)
 	if err != nil {
 		return err

@@ -94,6 +94,9 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	if err := db.recordRecipients(ctx, s, logger); err != nil {
+		return err
+	}
 	var options []job.Option
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))

@@ -1,0 +1,74 @@
+package channels
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A radius that no relation of the installation can answer is refused where it is asked
+// for, and not when the job runs.
+func TestRecord_RadiusWithoutLocationIsRefusedAtEnqueue(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "app.users")
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY, external_id text UNIQUE, platform text, active boolean, addresses jsonb)`)
+	const enqueue = `INSERT INTO belfry.jobs (type, category, title, audience) VALUES ('push', 'operator_notice', 't', belfry.audience_radius(1, 2, 3000))`
+	b.exec(t, enqueue)
+	was, err := b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Equal(t, "belfry.channels", was)
+	was, err = b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Empty(t, was, "in step")
+
+	_, err = b.pool.Exec(b.ctx, enqueue)
+	require.ErrorContains(t, err, "belfry.jobs.audience.kind: radius needs a column location, which app.users has not; allowed values: everyone")
+	_, err = b.pool.Exec(b.ctx, `INSERT INTO belfry.schedules (name, cron, time_zone, template) VALUES ('s', '0 9 * * *', 'UTC',
+		jsonb_build_object('type', 'push', 'category', 'operator_notice', 'title', 't', 'audience', belfry.audience_radius(1, 2, 3000)))`)
+	require.ErrorContains(t, err, "radius needs a column location")
+	_, err = b.store.Count(b.ctx, b.pool, Within(1, 2, 3000))
+	require.ErrorIs(t, err, ErrRelation)
+	require.ErrorContains(t, err, "app.users has no column location, which a radius audience needs")
+
+	b.exec(t, `ALTER TABLE app.users ADD location point`)
+	was, err = b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Equal(t, "app.users", was)
+	b.exec(t, enqueue)
+
+	gone, err := New(Config{Relation: "app.nowhere"})
+	require.NoError(t, err)
+	was, err = gone.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Empty(t, was, "a relation that is not there is not recorded")
+}
+
+// belfry.send_external finds channels where jobs do.
+func TestRecord_SendExternalFollowsTheRelation(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, `Kunden`)
+	b.exec(t, `CREATE TABLE "Kunden" (id smallint PRIMARY KEY, external_id text UNIQUE, platform text, active boolean)`)
+	b.exec(t, `INSERT INTO "Kunden" VALUES (7, 'acct-5', 'web', true); INSERT INTO belfry.channels (external_id, platform) VALUES ('acct-6', 'web')`)
+	_, err := b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	var channel int64
+	b.exec(t, `SELECT belfry.send_external('acct-5', 'activity', 'hello')`)
+	require.NoError(t, b.pool.QueryRow(b.ctx, `SELECT channel_id FROM belfry.activities`).Scan(&channel))
+	require.EqualValues(t, 7, channel)
+	_, err = b.pool.Exec(b.ctx, `SELECT belfry.send_external('acct-6', 'activity', 'hello')`)
+	require.ErrorContains(t, err, `'acct-6' is no channel's; allowed values: the external ids of public."Kunden"`)
+}
+
+func TestRecord_NamesTheMissingGrant(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, "app.users")
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY)`)
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
+	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_recipients_reader; GRANT USAGE ON SCHEMA belfry, app TO belfry_recipients_reader;
+		GRANT SELECT ON belfry.recipients TO belfry_recipients_reader; SET LOCAL ROLE belfry_recipients_reader`)
+	require.NoError(t, err)
+	_, err = b.store.Record(b.ctx, tx)
+	require.ErrorContains(t, err, "GRANT UPDATE ON belfry.recipients")
+}

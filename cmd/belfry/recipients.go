@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+)
+
+// recordRecipients brings what the database knows of channels.relation in step with the
+// configuration; the log says what changed, and what keeps it from that.
+func (d *database) recordRecipients(ctx context.Context, s settings, logger zerolog.Logger) error {
+	store, err := channels.New(s.Channels)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementDeadline)
+	defer cancel()
+	was, err := store.Record(ctx, d.Pool)
+	switch {
+	case err != nil:
+		logger.Warn().Err(err).Msg("cannot record channels.relation in the database")
+	case was != "":
+		logger.Info().Str("detail", was+" before, "+store.Relation()+" now").Msg("channels.relation recorded in the database")
+	}
+	return nil
+}
+
+// withoutAddress says which of the jobs' messages find no address, because the relation
+// has no column for them.
+func withoutAddress(ctx context.Context, db *database, s settings, jobs []job.Job) (remarks []string, err error) {
+	store, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	has, err := store.HasAddresses(ctx, db.Pool)
+	if err != nil || has {
+		return nil, err
+	}
+	for _, j := range jobs {
+		if media := addressed(j.Route, s); j.Type == "push" && j.RowsWritten > 0 && len(media) > 0 {
+			remarks = append(remarks, fmt.Sprintf("job %d: %s has no column addresses, so its messages find none for %s and will be dead letters (no_address); `belfry channels check` says more",
+				j.ID, store.Relation(), strings.Join(media, ", ")))
+		}
+	}
+	return remarks, nil
+}
+
+// addressed are the media of a route that need an address of the channel.
+func addressed(route []string, s settings) []string {
+	own := s.Senders.targeted()
+	return slices.DeleteFunc(slices.Clone(route), func(medium string) bool { return slices.Contains(own, medium) })
+}
