@@ -3,4 +3,5 @@ DROP FUNCTION belfry.resume_lane, belfry.pause_lane;
 DROP TABLE belfry.job_revisions, belfry.job_skips, belfry.job_events, belfry.jobs, belfry.lanes;
 DROP FUNCTION belfry.jobs_keep_running, belfry.jobs_record_recall, belfry.jobs_record_throttle,
     belfry.jobs_record_edit, belfry.jobs_record, belfry.jobs_undeliver, belfry.jobs_stay_pruned,
-    belfry.jobs_transition, belfry.jobs_validate_content, belfry.jobs_validate, belfry.lanes_record;
+    belfry.jobs_transition, belfry.jobs_validate_content, belfry.jobs_validate,
+    belfry.jobs_draw_id, belfry.lanes_record;

@@ -66,8 +66,12 @@ BEGIN
     RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
 END $$;
 
+-- Ids of jobs, drawn by jobs_draw_id alone. An identity column could be overridden by
+-- whoever may INSERT, who could then take the numbers of jobs to come, or of deleted ones.
+CREATE SEQUENCE belfry.jobs_id_seq;
+
 CREATE TABLE belfry.jobs (
-    id              bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT jobs_pkey PRIMARY KEY,
+    id              bigint CONSTRAINT jobs_pkey PRIMARY KEY, -- from jobs_id_seq, whoever writes
     group_id        uuid,
     -- What to send, to whom, when: set by whoever enqueues. route is the category's unless
     -- the job has its own, and stands once the job has started. variants are titles and
@@ -135,6 +139,7 @@ CREATE TABLE belfry.jobs (
     -- the job cannot go on; pruned_at that none of them is left.
     retention_at    timestamptz,
     pruned_at       timestamptz,
+    CONSTRAINT jobs_id_check CHECK (id > 0), -- those of activities are negative
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
     CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
@@ -148,6 +153,8 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_counts_check CHECK (fence >= 0 AND attempts >= 0 AND chunks >= 0 AND rows_written >= 0 AND channels_read >= 0),
     CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0)
 ) WITH (fillfactor = 70); -- room for HOT updates: every chunk moves the cursor
+
+ALTER SEQUENCE belfry.jobs_id_seq OWNED BY belfry.jobs.id;
 
 -- I4: at most one RUNNING job per lane, kept by the database.
 CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status = 'RUNNING';
@@ -219,6 +226,26 @@ CREATE TABLE belfry.job_revisions (
     CONSTRAINT job_revisions_pkey PRIMARY KEY (job_id, revision),
     CONSTRAINT job_revisions_cursor_key UNIQUE (job_id, "cursor")
 );
+
+-- Gives a job its id, whoever inserts it and however, and lets it keep that.
+CREATE FUNCTION belfry.jobs_draw_id() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.id IS DISTINCT FROM OLD.id THEN
+            PERFORM belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NEW.id IS NOT NULL THEN
+        PERFORM belfry.reject('jobs', 'id', 'belongs to belfry; allowed values for a new job: none, leave it out');
+    END IF;
+    NEW.id := nextval('belfry.jobs_id_seq');
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER jobs_draw_id BEFORE INSERT OR UPDATE OF id ON belfry.jobs
+    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_draw_id();
 
 -- Validates what the requester sets, on INSERT and on later corrections.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
@@ -619,5 +646,5 @@ CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
 
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
+REVOKE EXECUTE ON FUNCTION belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
     belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;

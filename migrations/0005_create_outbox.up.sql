@@ -58,10 +58,13 @@ CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE sta
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
 
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
--- comes by a trigger. Ids are negative, those of jobs positive: one number says what
--- a message's content is.
+-- comes by a trigger. Ids are negative, those of jobs positive, by a CHECK on either table:
+-- a message's job_id is in one of them at most, whoever wrote it, so that it finds one
+-- content or none. Like those of jobs they are drawn by the trigger alone.
+CREATE SEQUENCE belfry.activities_id_seq INCREMENT BY -1;
+
 CREATE TABLE belfry.activities (
-    id              bigint GENERATED ALWAYS AS IDENTITY (START WITH -1 INCREMENT BY -1) CONSTRAINT activities_pkey PRIMARY KEY,
+    id              bigint CONSTRAINT activities_pkey PRIMARY KEY, -- from activities_id_seq, whoever writes
     channel_id      bigint      NOT NULL,
     category        text        NOT NULL DEFAULT 'activity',
     title           text        NOT NULL,
@@ -76,6 +79,8 @@ CREATE TABLE belfry.activities (
     CONSTRAINT activities_id_check CHECK (id < 0)
 );
 
+ALTER SEQUENCE belfry.activities_id_seq OWNED BY belfry.activities.id;
+
 CREATE INDEX activities_channel_idx ON belfry.activities (channel_id, created_at);
 
 -- Validates an activity, and lets nobody change one: its message may be on its way.
@@ -83,13 +88,14 @@ CREATE FUNCTION belfry.activities_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     usual text[];
+    drawn bigint;
     known text;
 BEGIN
     -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
     -- every transaction: what follows costs three times as much, and says what is wrong.
-    SELECT c.route INTO usual FROM belfry.categories c
+    SELECT nextval('belfry.activities_id_seq'), c.route INTO drawn, usual FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
-       AND NEW.id < 0 AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
+       AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
        AND NEW.title ~ '\S' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
        AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
        AND jsonb_typeof(NEW.data) = 'object' AND octet_length(NEW.data::text) <= 16384
@@ -97,15 +103,17 @@ BEGIN
        AND (NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200)
        AND NEW.requested_by ~ '\S' AND length(NEW.requested_by) <= 200;
     IF usual IS NOT NULL THEN
+        NEW.id := drawn;
         NEW.route := usual; -- it was checked when it was set
         RETURN NEW;
     END IF;
     IF TG_OP = 'UPDATE' THEN
         PERFORM belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
     END IF;
-    IF NEW.id >= 0 THEN
-        PERFORM belfry.reject('activities', 'id', format('%s belongs to a job; allowed values for a new activity: none, leave it out', NEW.id));
+    IF NEW.id IS NOT NULL THEN
+        PERFORM belfry.reject('activities', 'id', 'belongs to belfry; allowed values for a new activity: none, leave it out');
     END IF;
+    NEW.id := nextval('belfry.activities_id_seq');
     IF NEW.created_at IS DISTINCT FROM now() THEN
         PERFORM belfry.reject('activities', 'created_at', 'belongs to belfry; allowed values for a new activity: none, leave it out');
     END IF;

@@ -39,6 +39,7 @@ type DB struct {
 	Pool *pgxpool.Pool // up to ten connections; closed when the test ends
 	DSN  string        // connection URL, for pgx, libpq and other processes
 	Name string        // begins with belfry_test_
+	User string        // of Role: the role's name; otherwise empty
 }
 
 // Main runs the tests of a package; call it from TestMain and do nothing else

@@ -345,8 +345,6 @@ func (h *host) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 func hasCode(err error, code string) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == code

@@ -5,21 +5,21 @@
 -- name: Contents :many
 -- What the jobs and activities of @ids say, with what holds for their categories: quiet
 -- hours in seconds since midnight, the cap's window in seconds; NULL: none. One that does
--- not exist has no row (jobs_pkey, activities_pkey, categories_pkey). Each row also has
--- the database's now and the installation's name.
+-- not exist has no row (jobs_pkey, activities_pkey, categories_pkey). An id is looked for
+-- in both tables, and its sign decides nothing: the checks of the tables keep it out of
+-- one of them, so that no id has two contents. Each row also has the database's now and
+-- the installation's name.
 SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
   FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
           FROM unnest(@ids::bigint[]) k (id)
          CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
                                FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
-         WHERE k.id > 0
         UNION ALL
         SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
           FROM unnest(@ids::bigint[]) k (id)
          CROSS JOIN LATERAL (SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
-                               FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a
-         WHERE k.id < 0) t
+                               FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t
   LEFT JOIN belfry.categories c ON c.name = t.category;
 
 -- name: LastFailures :many
