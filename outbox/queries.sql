@@ -47,10 +47,11 @@ UPDATE belfry.jobs
 -- @bound, in key order (messages_pkey). PENDING and QUEUED become CANCELLED; those in
 -- a relay's hands are marked, so that their attempt is the last (I8: their status is
 -- the relay's to change). Locked rows are skipped. Returns how many keys it looked
--- at, the last one (NULL: none was left), how many it cancelled, for how many it was
--- too late, and how many it left because they were locked or just changed.
+-- at, the last one (NULL: none was left), how many it cancelled, those it came too late
+-- for (sent, dead, in a relay's hands, with the provider and their receipts awaited), and
+-- how many it left because they were locked or just changed.
 WITH looked AS MATERIALIZED (
-    SELECT m.channel_id, m.status,
+    SELECT m.channel_id, m.status, m.receipt IS NOT NULL AS awaited,
            m.status IN ('PENDING', 'QUEUED') OR m.status = 'PROCESSING' AND m.recalled_at IS NULL AS open
       FROM belfry.messages m
      WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
@@ -77,7 +78,9 @@ WITH looked AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
        (SELECT count(*) FROM cancelled),
-       (SELECT count(*) FROM looked WHERE status IN ('PROCESSING', 'SENT', 'DEAD')),
+       (SELECT ARRAY[count(*) FILTER (WHERE status = 'SENT'), count(*) FILTER (WHERE status = 'DEAD'),
+                     count(*) FILTER (WHERE status = 'PROCESSING' AND NOT awaited),
+                     count(*) FILTER (WHERE status = 'PROCESSING' AND awaited)] FROM looked),
        (SELECT count(*) FROM looked WHERE open)
            - (SELECT count(*) FROM cancelled) - (SELECT count(*) FROM marked);
 
@@ -85,7 +88,7 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
 -- One step of a recall through the notifications: the next @keys channels that have
 -- any, after @after, up to @bound, and of each the row of this job (notifications_pkey,
 -- two descents a channel, however many older rows it has). Unread ones are withdrawn.
--- Columns as in MessageRecall; too late are those that were read.
+-- Columns as in MessageRecall; it came too late for those that were read.
 WITH RECURSIVE walk (channel_id, n) AS (
     (SELECT f.channel_id, 1 FROM belfry.notifications f
       WHERE f.channel_id > @after::bigint AND f.channel_id <= @bound::bigint
@@ -118,7 +121,7 @@ WITH RECURSIVE walk (channel_id, n) AS (
 )
 SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
        (SELECT count(*) FROM withdrawn),
-       (SELECT count(*) FROM looked WHERE read),
+       (SELECT ARRAY[count(*)] FROM looked WHERE read),
        (SELECT count(*) FROM looked WHERE open) - (SELECT count(*) FROM withdrawn);
 
 -- name: DeliveryCounts :many

@@ -39,8 +39,14 @@ var (
 type Recalled struct {
 	Messages      int64 `json:"messages"`      // cancelled before they were sent
 	Notifications int64 `json:"notifications"` // withdrawn before they were read
-	TooLate       int64 `json:"too_late"`      // messages SENT, DEAD, or in a relay's hands
 	Read          int64 `json:"read"`          // notifications that were read; they stay
+	// Messages that it came too late for, as they were when it looked. A relay calls the
+	// provider for those in its hands only if it was about to, and does not try them again:
+	// the others become CANCELLED when it settles them.
+	Sent     int64 `json:"sent"`
+	Dead     int64 `json:"dead"`
+	InHand   int64 `json:"in_hand"`
+	Awaiting int64 `json:"awaiting"` // the provider has them, and their receipts are to come
 }
 
 // RecallProgress is how far a recall is.
@@ -123,13 +129,13 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 // walk goes through the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != TypeInbox {
-		err := r.each(ctx, table{queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, &r.done.TooLate})
+		err := r.each(ctx, table{queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InHand, &r.done.Awaiting}})
 		if err != nil {
 			return err
 		}
 	}
 	if bound, some := r.notificationBound(); some {
-		err := r.each(ctx, table{queries.SQL("NotificationRecall"), bound, &r.done.Notifications, &r.done.Read})
+		err := r.each(ctx, table{queries.SQL("NotificationRecall"), bound, &r.done.Notifications, []*int64{&r.done.Read}})
 		if err != nil {
 			return err
 		}
@@ -155,15 +161,17 @@ func (r *recall) notificationBound() (bound int64, some bool) {
 
 // table is one of the two that are recalled from, and where its counts go.
 type table struct {
-	statement      string
-	bound          int64
-	recalled, late *int64
+	statement string
+	bound     int64
+	recalled  *int64
+	late      []*int64
 }
 
 // looked is what one step reports.
 type looked struct {
-	keys, recalled, late, left int64
-	last                       *int64 // the last key looked at; nil: none was left
+	keys, recalled, left int64
+	late                 []int64
+	last                 *int64 // the last key looked at; nil: none was left
 }
 
 // each takes the steps of one table. A step that left rows because they were locked
@@ -188,7 +196,9 @@ func (r *recall) each(ctx context.Context, t table) error {
 		case l.last == nil:
 			return nil
 		}
-		*t.late += l.late
+		for i, n := range l.late {
+			*t.late[i] += n
+		}
 		r.done.Looked += l.keys
 		after, retries = *l.last, 0
 		if r.observe != nil {

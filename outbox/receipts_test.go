@@ -128,7 +128,7 @@ func TestReceipts_OfARecalledMessageAreItsEnd(t *testing.T) {
 	b.accept(t, l, id, 3)
 	got, err := outbox.Recall(bg, b.db.Pool, id, ann, nil)
 	require.NoError(t, err)
-	require.Equal(t, outbox.Recalled{TooLate: 3}, got)
+	require.Equal(t, outbox.Recalled{Awaiting: 3}, got)
 	list := due(t, l, 10)
 	require.Len(t, list, 3)
 	statuses, err := l.Settle(bg, []outbox.Settlement{

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // operatorAct is abort, resume or retry.
@@ -28,7 +29,7 @@ type operatorAct struct {
 type actedJob struct {
 	job.Job
 
-	Recall *recallReport `json:"recall,omitempty"` // only where it was recalled
+	Recall *outbox.Recalled `json:"recall,omitempty"` // only where it was recalled
 }
 
 func newAbortCommand(a *app) *cobra.Command {
@@ -46,7 +47,7 @@ although the database does not answer. The command says so and ends with exit co
 
 The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 		example: `  belfry abort 17 --reason "wrong link"
-  belfry abort --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74 --recall`,
+  belfry abort --group 17 --recall`,
 		one: (*job.Store).Abort, group: (*job.Store).AbortGroup, with: a.withUnaskedStore,
 		adjust: func(o operatorAct) (operatorAct, error) {
 			o.recall = *recall
@@ -74,7 +75,7 @@ by itself.
 		example: `  belfry resume 17
   belfry resume 17 --edit --title "Maintenance at ten" --reason "wrong hour"
   belfry resume 17 --edit --platform ios,android
-  belfry resume --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74`,
+  belfry resume --group 17`,
 		one: (*job.Store).Resume, group: (*job.Store).ResumeGroup, with: a.withStored,
 	}
 	var cmd *cobra.Command
@@ -93,19 +94,19 @@ says what went wrong; ` + "`belfry resume ID --edit`" + ` corrects it on the way
 An EXPIRED job is tried again once its time is lifted or lies ahead:
 belfry jobs set 17 expires_at=+2h`,
 		example: `  belfry retry 17 --reason "disk is bigger now"
-  belfry retry --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74`,
+  belfry retry --group 17`,
 		one: (*job.Store).Retry, group: (*job.Store).RetryGroup, with: a.withStored,
 	})
 }
 
 func newActCommand(a *app, act operatorAct) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     act.name + " {ID... | --group UUID}",
+		Use:     act.name + " {ID... | --group GROUP}",
 		Short:   act.short,
-		Long:    act.long,
+		Long:    act.long + "\n\n" + groupHelp,
 		Example: act.example,
 	}
-	group := flagOf(cmd.Flags(), "group", "UUID", "every job of this group", parseGroup)
+	group := addGroupFlag(cmd.Flags(), "every job of this group")
 	who := addActFlags(a, cmd, "the job's events")
 	asJSON := addJSON(cmd)
 	cmd.Args = idsOrGroup(group)
@@ -121,11 +122,14 @@ func newActCommand(a *app, act operatorAct) *cobra.Command {
 			}
 		}
 		var jobs []job.Job
+		var members *uuid.UUID
 		err = do.with(cmd, func(ctx context.Context, _ settings, store *job.Store, _ *database) (err error) {
-			jobs, err = do.apply(ctx, store, ids, group.value, who())
+			if ids, members, err = actedOn(ctx, store, ids, group.value); err == nil {
+				jobs, err = do.apply(ctx, store, ids, members, who())
+			}
 			return notFound(err)
 		})
-		return a.showActed(cmd, do, jobs, group.value, who(), *asJSON, flaggedProblem(err))
+		return a.showActed(cmd, do, jobs, members, who(), *asJSON, flaggedProblem(err))
 	}
 	return cmd
 }
@@ -142,7 +146,11 @@ func (a *app) showActed(cmd *cobra.Command, act operatorAct, jobs []job.Job, gro
 		}
 	}
 	if act.recall && len(jobs) > 0 {
-		recalled, recallErr := a.recall(cmd, ids, group, who, asJSON)
+		var all *groupRef
+		if group != nil {
+			all = &groupRef{id: *group}
+		}
+		recalled, recallErr := a.recall(cmd, ids, all, who, asJSON)
 		for i, j := range acted {
 			for _, r := range recalled {
 				if r.ID == j.ID {

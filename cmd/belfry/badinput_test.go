@@ -25,7 +25,7 @@ var badInput = [][]string{
 	{"jobs", "list", "--limit", "0"},
 	{"jobs", "list", "--limit", "lots"},
 	{"jobs", "list", "--status", "DONE"},
-	{"jobs", "list", "--group", "17"},
+	{"jobs", "list", "--group", "seventeen"},
 	{"jobs", "list", "--jsno"},
 	{"jobs", "show"},
 	{"jobs", "show", "seventeen"},

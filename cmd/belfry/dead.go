@@ -168,14 +168,15 @@ func newDeadListCommand(a *app) *cobra.Command {
 				return err
 			}
 			n := int(limit.or(100))
-			list, err := outbox.DeadLetters(ctx, db.Pool, filter, before.value, n)
+			list, err := outbox.DeadLetters(ctx, db.Pool, filter, before.value, n+1)
 			if err != nil {
 				return deadProblem(err)
 			}
+			list, more := page(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
-			return a.listDead(list, n, before.value != nil, flags.given(cmd))
+			return a.listDead(list, more, before.value != nil, flags.given(cmd))
 		})
 	}
 	return cmd
@@ -192,7 +193,7 @@ func parseMessageKey(text string) (outbox.Key, error) {
 	return outbox.Key{JobID: jobID, ChannelID: channelID}, nil
 }
 
-func (a *app) listDead(list []outbox.DeadLetter, limit int, later, filtered bool) error {
+func (a *app) listDead(list []outbox.DeadLetter, more, later, filtered bool) error {
 	switch {
 	case len(list) == 0 && later:
 		a.printf("no more dead letters\n")
@@ -211,9 +212,9 @@ func (a *app) listDead(list []outbox.DeadLetter, limit int, later, filtered bool
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	if len(list) == limit {
+	if more {
 		last := list[len(list)-1]
-		a.remark("there may be more: --before %d:%d shows the next page", last.JobID, last.ChannelID)
+		a.remark("there are more: --before %d:%d shows the next page", last.JobID, last.ChannelID)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/channels"
@@ -81,15 +80,6 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("allowed values: durations with their unit, as 30s, 5m or 1h30m")
 	}
 	return d, nil
-}
-
-// parseGroup parses the id of a group of jobs.
-func parseGroup(text string) (uuid.UUID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil || len(text) != len(uuid.Nil.String()) {
-		return uuid.Nil, fmt.Errorf("allowed values: a group's id, as 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74; `belfry jobs list --json` shows them")
-	}
-	return id, nil
 }
 
 // units of distance, in metres, the longer names first where one ends another.

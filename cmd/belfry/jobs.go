@@ -36,12 +36,12 @@ func newJobsListCommand(a *app) *cobra.Command {
 	kind := f.String("type", "", "only jobs of this `TYPE`")
 	category := f.String("category", "", "only jobs of this `CATEGORY`")
 	lane := f.String("lane", "", "only jobs of this `LANE`")
-	group := flagOf(f, "group", "UUID", "only jobs of this group", parseGroup)
+	group := addGroupFlag(f, "only jobs of this group")
 	limit := flagOf(f, "limit", "N", "at most so many, 1 to 1000 (default 20)", intBetween(1, 1000))
 	before := flagOf(f, "before", "ID", "only jobs older than this one, for the next page", intBetween(1, math.MaxInt64))
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		filter := job.Filter{Type: *kind, Category: *category, Lane: *lane, GroupID: group.value, BeforeID: before.or(0), Limit: int(limit.or(20))}
+		filter := job.Filter{Type: *kind, Category: *category, Lane: *lane, BeforeID: before.or(0), Limit: int(limit.or(20))}
 		for _, s := range *statuses {
 			status := job.Status(strings.ToUpper(strings.TrimSpace(s)))
 			if !status.Valid() {
@@ -50,23 +50,35 @@ func newJobsListCommand(a *app) *cobra.Command {
 			filter.Statuses = append(filter.Statuses, status)
 		}
 		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
-			jobs, err := job.NewStore(db.Pool).List(ctx, filter)
+			store := job.NewStore(db.Pool)
+			if group.value != nil {
+				id, err := group.value.find(ctx, store)
+				if err != nil {
+					return notFound(err)
+				}
+				if id == nil {
+					return fmt.Errorf("job %d is in no group; `belfry jobs show %d` shows it", group.value.jobID, group.value.jobID)
+				}
+				filter.GroupID = id
+			}
+			limit := filter.Limit
+			filter.Limit++ // tells whether there are more
+			jobs, err := store.List(ctx, filter)
 			if err != nil {
 				return err
 			}
+			jobs, more := page(jobs, limit)
 			if *asJSON {
 				return a.printJSON(emptyList(jobs))
 			}
-			return a.listJobs(jobs, filter)
+			return a.listJobs(jobs, filter, more)
 		})
 	}
 	return cmd
 }
 
 // listJobs prints the table, or what to do when there is nothing in it.
-func (a *app) listJobs(jobs []job.Job, filter job.Filter) error {
-	limit := filter.Limit
-	filter.Limit = 0
+func (a *app) listJobs(jobs []job.Job, filter job.Filter, more bool) error {
 	if len(jobs) == 0 {
 		if filter.Type+filter.Category+filter.Lane == "" && filter.GroupID == nil && filter.BeforeID == 0 && len(filter.Statuses) == 0 {
 			a.printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
@@ -82,8 +94,8 @@ func (a *app) listJobs(jobs []job.Job, filter job.Filter) error {
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	if len(jobs) == limit {
-		a.remark("there may be more: --before %d shows the next page", jobs[len(jobs)-1].ID)
+	if more {
+		a.remark("there are more: --before %d shows the next page", jobs[len(jobs)-1].ID)
 	}
 	return nil
 }
@@ -121,20 +133,21 @@ func newJobsEventsCommand(a *app) *cobra.Command {
 				return notFound(err)
 			}
 			n := int(limit.or(100))
-			events, err := store.Events(ctx, id, after.or(0), n)
+			events, err := store.Events(ctx, id, after.or(0), n+1)
 			if err != nil {
 				return err
 			}
+			events, more := page(events, n)
 			if *asJSON {
 				return a.printJSON(emptyList(events))
 			}
-			return a.listEvents(events, n)
+			return a.listEvents(events, more)
 		})
 	}
 	return cmd
 }
 
-func (a *app) listEvents(events []job.Event, limit int) error {
+func (a *app) listEvents(events []job.Event, more bool) error {
 	if len(events) == 0 {
 		a.printf("no more events\n")
 		return nil
@@ -161,8 +174,8 @@ func (a *app) listEvents(events []job.Event, limit int) error {
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	if len(events) == limit {
-		a.remark("there may be more: --after %d shows the next page", events[len(events)-1].ID)
+	if more {
+		a.remark("there are more: --after %d shows the next page", events[len(events)-1].ID)
 	}
 	return nil
 }

@@ -165,10 +165,11 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 		}
 		return a.withStored(cmd, func(ctx context.Context, _ settings, store *job.Store, _ *database) error {
 			n := int(limit.or(100))
-			list, err := store.ControlEvents(ctx, of.subject, name, before.or(0), n)
+			list, err := store.ControlEvents(ctx, of.subject, name, before.or(0), n+1)
 			if err != nil {
 				return err
 			}
+			list, more := page(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
@@ -190,8 +191,8 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 			if err := t.write(a.stdout); err != nil {
 				return err
 			}
-			if len(list) == n {
-				a.remark("there may be more: --before %d shows the next page", list[len(list)-1].ID)
+			if more {
+				a.remark("there are more: --before %d shows the next page", list[len(list)-1].ID)
 			}
 			return nil
 		})

@@ -85,6 +85,15 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
+// page cuts a list that was read with one row more than limit, and reports whether there
+// was that row.
+func page[T any](list []T, limit int) (cut []T, more bool) {
+	if len(list) > limit {
+		return list[:limit], true
+	}
+	return list, false
+}
+
 // grouped renders a count with thousands separators: 1,234,567.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)

@@ -13,30 +13,24 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// recallReport is what one recall did.
-type recallReport struct {
-	Messages      int64 `json:"messages"`      // cancelled before they were sent
-	Notifications int64 `json:"notifications"` // withdrawn before they were read
-	TooLate       int64 `json:"too_late"`      // messages sent, dead or in a relay's hands
-	Read          int64 `json:"read"`          // notifications read already
-}
-
 func newRecallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "recall {ID... | --group UUID}",
+		Use:   "recall {ID... | --group GROUP}",
 		Short: "Take back what a job wrote and nobody has seen yet",
 		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
 are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
 was sent or read stays, and is counted. Messages that a relay has in hand are counted
-with those, but are sent no more, or not tried again: ` + "`belfry jobs show`" + ` says a little
-later how many became CANCELLED. With --group every such job of the group.
+apart: those whose call is under way are sent or die, and the others become CANCELLED a
+moment later, which ` + "`belfry jobs show`" + ` counts. With --group every such job of the group.
 
-Interrupted, it leaves what it took back taken back; repeating it goes on.`,
+Interrupted, it leaves what it took back taken back; repeating it goes on.
+
+` + groupHelp,
 		Example: `  belfry recall 17 --reason "wrong link"
   belfry abort 17 --recall --reason "wrong link"
-  belfry recall --group 3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74 --json`,
+  belfry recall --group 17 --json`,
 	}
-	group := flagOf(cmd.Flags(), "group", "UUID", "every job of this group", parseGroup)
+	group := addGroupFlag(cmd.Flags(), "every job of this group")
 	who := addActFlags(a, cmd, "the jobs' events")
 	asJSON := addJSON(cmd)
 	cmd.Args = idsOrGroup(group)
@@ -54,27 +48,17 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.`,
 	return cmd
 }
 
-// idsOrGroup wants the ids of jobs or --group, and not both.
-func idsOrGroup(group *parsed[uuid.UUID]) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if (len(args) > 0) == (group.value != nil) {
-			return usagef("%s takes either the ids of jobs or --group UUID", named(cmd))
-		}
-		return nil
-	}
-}
-
 // recall takes jobs back, one after the other, and prints what that did unless quiet.
 // One that cannot be recalled does not keep the others from it.
-func (a *app) recall(cmd *cobra.Command, ids []int64, group *uuid.UUID, who job.Act, quiet bool) (acted []actedJob, err error) {
+func (a *app) recall(cmd *cobra.Command, ids []int64, group *groupRef, who job.Act, quiet bool) (acted []actedJob, err error) {
 	err = a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, _ settings, db *database) error {
 		store := job.NewStore(db.Pool)
-		if group != nil {
-			members, err := recallable(ctx, store, *group)
-			if err != nil {
-				return err
-			}
-			ids = members
+		ids, members, err := actedOn(ctx, store, ids, group)
+		if err == nil && members != nil {
+			ids, err = recallable(ctx, store, *members)
+		}
+		if err != nil {
+			return notFound(err)
 		}
 		var errs []error
 		for _, id := range ids {
@@ -102,7 +86,7 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 		return nil, err
 	}
 	if len(members) == 0 {
-		return nil, notFound(fmt.Errorf("group %s: %w", group, job.ErrNotFound))
+		return nil, fmt.Errorf("group %s: %w", group, job.ErrNotFound)
 	}
 	var ids []int64
 	for _, j := range members {
@@ -130,17 +114,19 @@ func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id 
 		return actedJob{}, err
 	}
 	j, getErr := store.Get(context.WithoutCancel(ctx), id)
-	report := recallReport{done.Messages, done.Notifications, done.TooLate, done.Read}
-	return actedJob{Job: j, Recall: &report}, errors.Join(err, getErr)
+	return actedJob{Job: j, Recall: &done}, errors.Join(err, getErr)
 }
 
 // recalled is one line about what a recall did.
 func recalled(one actedJob) string {
 	r := one.Recall
-	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, dead or in a relay's hands",
-		label(one.Job), counted(r.Notifications, "notification"), grouped(r.Read), counted(r.Messages, "message"), grouped(r.TooLate))
-	if r.TooLate > 0 {
-		text += fmt.Sprintf("; `belfry jobs show %d` counts each", one.ID)
+	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
+		label(one.Job), counted(r.Notifications, "notification"), grouped(r.Read), counted(r.Messages, "message"), grouped(r.Sent), grouped(r.Dead))
+	if r.Awaiting > 0 {
+		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", grouped(r.Awaiting))
+	}
+	if r.InHand > 0 {
+		text += fmt.Sprintf("; %s in a relay's hands, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InHand), one.ID)
 	}
 	return text
 }

@@ -30,20 +30,21 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 		}
 		return a.withStored(cmd, func(ctx context.Context, _ settings, store *job.Store, _ *database) error {
 			n := int(limit.or(100))
-			list, err := store.Skips(ctx, id, *after, n)
+			list, err := store.Skips(ctx, id, *after, n+1)
 			if err != nil {
 				return notFound(err)
 			}
+			list, more := page(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
-			return a.listSkips(id, *after, list, n)
+			return a.listSkips(id, *after, list, more)
 		})
 	}
 	return cmd
 }
 
-func (a *app) listSkips(id int64, after string, list []job.Skip, limit int) error {
+func (a *app) listSkips(id int64, after string, list []job.Skip, more bool) error {
 	switch {
 	case len(list) == 0 && after != "":
 		a.printf("no more recipients were skipped\n")
@@ -63,8 +64,8 @@ func (a *app) listSkips(id int64, after string, list []job.Skip, limit int) erro
 	if err := t.write(a.stdout); err != nil {
 		return err
 	}
-	if len(list) == limit {
-		a.remark("there may be more: --after %s shows the next page", shellWord(list[len(list)-1].Key))
+	if more {
+		a.remark("there are more: --after %s shows the next page", shellWord(list[len(list)-1].Key))
 	}
 	return nil
 }
