@@ -208,6 +208,16 @@ func window(after, bound cursor.Position) (low, high int64, ok bool, err error) 
 	return low, high, low < high, nil
 }
 
+// Estimate returns the planner's estimate of how many channels the relation has: fit for
+// progress, not for decisions.
+func (s *Store) Estimate(ctx context.Context, q Querier) (int64, error) {
+	rows, err := plannedRows(q.QueryRow(ctx, s.sql.estimateRows))
+	if err != nil {
+		return 0, s.wrap("estimate the size", err)
+	}
+	return rows, nil
+}
+
 // plannedRows reads the planner's row estimate from one EXPLAIN (FORMAT JSON).
 func plannedRows(row pgx.Row) (int64, error) {
 	var text []byte

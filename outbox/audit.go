@@ -60,6 +60,7 @@ type AuditOptions struct {
 type AuditProgress struct {
 	Channels int64 // of the relation
 	Rows     int64 // of the job
+	Total    int64 // about so many channels the relation has: the planner's estimate
 }
 
 // Report is who got a job and who did not, counted by reason, and whether that
@@ -142,6 +143,7 @@ type audit struct {
 	ranges  []keyRange
 	report  Report
 	above   int64 // rows above the cursor
+	total   int64 // the relation's channels, estimated for those who observe
 
 	recorded int64 // skips
 	skipped  int64 // of them, of channels that still exist and have no row

@@ -98,6 +98,9 @@ type slice struct {
 
 // walk goes through all ranges.
 func (a *audit) walk(ctx context.Context) error {
+	if err := a.size(ctx); err != nil {
+		return err
+	}
 	after := int64(math.MinInt64)
 	for _, k := range a.ranges {
 		inspection, err := a.inspect(ctx, k.audience)
@@ -114,11 +117,22 @@ func (a *audit) walk(ctx context.Context) error {
 			}
 			after, end = s.high, s.end
 			if a.options.Observe != nil {
-				a.options.Observe(AuditProgress{Channels: a.report.Channels, Rows: a.report.Rows})
+				a.options.Observe(AuditProgress{Channels: a.report.Channels, Rows: a.report.Rows, Total: a.total})
 			}
 		}
 	}
 	return nil
+}
+
+// size estimates how far the walk has to go, if anybody observes it.
+func (a *audit) size(ctx context.Context) error {
+	if a.options.Observe == nil {
+		return nil
+	}
+	return inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		a.total, err = a.store.Estimate(ctx, tx)
+		return err
+	})
 }
 
 func (a *audit) inspect(ctx context.Context, audience channels.Audience) (i *channels.Inspection, err error) {

@@ -171,12 +171,10 @@ func entryText(e outbox.Entry) string {
 // all audits the whole job. With a listing, the channels go to standard output as
 // they are found, and the sums to standard error, or after them in the document.
 func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) error {
-	show := u.newProgress()
+	show := u.newTicker()
 	defer show.end()
 	options := outbox.AuditOptions{List: wanted, Observe: func(p outbox.AuditProgress) {
-		if show.width != nil {
-			show.line(fmt.Sprintf("%s and %s compared", counted(p.Channels, "channel"), counted(p.Rows, "row")))
-		}
+		show.tell("%s", comparing(p, show.pace(p.Channels, p.Total)))
 	}}
 	var stream *entryStream
 	if listing {
@@ -203,6 +201,14 @@ func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) er
 		return &exitError{codeFailure, errors.New("the accounts of job " + itoa(u.job) + " do not agree:\n  " + strings.Join(report.Disagreements, "\n  "))}
 	}
 	return err
+}
+
+// comparing is one line about an audit that is under way.
+func comparing(p outbox.AuditProgress, pace string) string {
+	if p.Total < p.Channels { // an estimate, too low
+		return fmt.Sprintf("%s and %s compared, %s", counted(p.Channels, "channel"), counted(p.Rows, "row"), pace)
+	}
+	return fmt.Sprintf("%s / %s and %s compared, %d%%, %s", grouped(p.Channels), counted(p.Total, "channel"), counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), pace)
 }
 
 // show prints the sums.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -87,7 +88,7 @@ The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked fo
 			if *asJSON {
 				return a.printJSON(o)
 			}
-			a.printf("channel %d wants no messages of %s by %s, since %s\n", o.ChannelID, anyText(o.Category, "category"), anyText(o.Medium, "medium"), clock(o.OptedOutAt))
+			a.printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), clock(o.OptedOutAt))
 			return nil
 		})
 	}
@@ -121,7 +122,7 @@ The same by SQL: SELECT belfry.opt_in(4711, 'popular_content', 'sms');`,
 				return a.printJSON(emptyList(removed))
 			}
 			for _, o := range removed {
-				a.printf("channel %d wants messages of %s by %s again\n", o.ChannelID, anyText(o.Category, "category"), anyText(o.Medium, "medium"))
+				a.printf("channel %d wants messages%s again\n", o.ChannelID, strings.TrimSuffix(unwanted(o), " at all"))
 			}
 			if len(removed) == 0 {
 				a.printf("channel %d had no such opt-out; `belfry channels opt-outs --channel %d` lists what it has\n", id, id)
@@ -179,6 +180,21 @@ func (a *app) listOptOuts(id int64, list []channels.OptOut, invalid []channels.I
 		a.printf("an address for %s was called invalid: SHA-256 %x\n", one.Medium, one.SHA256)
 	}
 	return nil
+}
+
+// unwanted completes a sentence about messages with those of an opt-out.
+func unwanted(o channels.OptOut) string {
+	text := ""
+	if o.Category != channels.Any {
+		text += " of " + o.Category
+	}
+	if o.Medium != channels.Any {
+		text += " by " + o.Medium
+	}
+	if text == "" {
+		return " at all"
+	}
+	return text
 }
 
 // anyText is a category or a medium of an opt-out.

@@ -199,7 +199,7 @@ database's clock, as if it were not paused.`,
 				return fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
 			}
 			list := make([]upcoming, 0, len(times))
-			t := newTable(strings.ToUpper(s.TimeZone), "UTC", "IN")
+			t := newTable(s.TimeZone, "UTC", "IN")
 			for _, at := range times {
 				local := at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")
 				list = append(list, upcoming{at.UTC(), local})
