@@ -56,7 +56,7 @@ WITH due AS MATERIALIZED (
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
-            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
             ELSE false END,
        c.next_attempt_at, c.tid
   FROM claimed c
@@ -87,7 +87,7 @@ WITH due AS MATERIALIZED (
 )
 SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coalesce(c.reason, ''),
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
-            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed'))
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
             ELSE false END,
        c.next_attempt_at, c.tid
   FROM claimed c
@@ -253,6 +253,7 @@ SELECT l.id, l.relay FROM belfry.leases l
 -- What is PROCESSING under some leases, and whether it was handed to a provider
 -- (leases_pkey, handovers_lease_idx, messages_pkey). One that was is at the step that it
 -- was called by: those before were passed over, and their attempts do not count.
+-- OFFSET 0 keeps the planner of 17 and later from a hash of all attempts.
 WITH handed AS MATERIALIZED (
     SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step
       FROM belfry.handovers h
@@ -261,7 +262,7 @@ WITH handed AS MATERIALIZED (
      GROUP BY h.lease_id, u.job_id, u.channel_id
 )
 SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step > m.step THEN 0 ELSE m.attempts END, m.crashes, coalesce(m.reason, ''),
-       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0),
        coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
                      ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
        h.lease_id IS NOT NULL
@@ -342,7 +343,7 @@ WITH due AS MATERIALIZED (
     RETURNING m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason, m.receipt
 )
 SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reason, ''),
-       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome IN ('unknown', 'crashed')),
+       EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = t.job_id AND a.channel_id = t.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0),
        coalesce(CASE WHEN t.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = t.job_id)
                      ELSE (SELECT v.route FROM belfry.activities v WHERE v.id = t.job_id) END, '{}'),
        t.receipt, coalesce(a.medium, ''), coalesce(a.sender, ''), coalesce(extract(epoch FROM clock_timestamp() - a.at), 0)::double precision

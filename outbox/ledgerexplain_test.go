@@ -85,6 +85,12 @@ func TestLedger_CompilesNoStatement(t *testing.T) {
 	require.Empty(t, compiled)
 }
 
+// explainOn explains one statement.
+func explainOn(t *testing.T, db querier, out *strings.Builder, explain, name string, args pgx.StrictNamedArgs) {
+	t.Helper()
+	plan(t, db, out, name, explain+" "+outbox.Statement(name), args)
+}
+
 // ledgerPlans explains the hot statements as the ledger runs them.
 func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	t.Helper()
@@ -110,37 +116,34 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 		return more
 	}
 	var out strings.Builder
-	on := func(db querier, name string, args pgx.StrictNamedArgs) {
-		plan(t, db, &out, name, explain+" "+outbox.Statement(name), args)
-	}
-	on(b.db.Pool, "CandidateList", nil)
-	on(b.db.Pool, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
-	on(b.db.Pool, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
-	on(b.db.Pool, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100})
-	on(b.db.Pool, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})
+	explainOn(t, b.db.Pool, &out, explain, "CandidateList", nil)
+	explainOn(t, b.db.Pool, &out, explain, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
+	explainOn(t, b.db.Pool, &out, explain, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
+	explainOn(t, b.db.Pool, &out, explain, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100})
+	explainOn(t, b.db.Pool, &out, explain, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})
 	tx, err := b.db.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
-	on(tx, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
+	explainOn(t, tx, &out, explain, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
 	claim["lease"] = int64(1)<<60 + 1
-	on(tx, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
-	on(tx, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
-	on(tx, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
-	on(tx, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
-	on(tx, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
-	on(tx, "MessagesSettle", keys(pgx.StrictNamedArgs{
+	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
+	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
+	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
+	explainOn(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
+	explainOn(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
+	explainOn(t, tx, &out, explain, "MessagesSettle", keys(pgx.StrictNamedArgs{
 		"statuses": statuses, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
 		"receipts": texts, "errors": texts, "take": false,
 		"record_of": leases[:1], "record_steps": small[:1], "record_attempts": small[:1], "record_media": texts, "record_senders": texts, "record_outcomes": outcomes,
 		"record_reasons": texts, "record_codes": texts, "record_errors": texts,
 		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{make([]byte, 32)}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],
 	}))
-	on(tx, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
-	on(tx, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
-	on(tx, "JobUnsent", pgx.StrictNamedArgs{"id": id})
-	on(tx, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
+	explainOn(t, tx, &out, explain, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
+	explainOn(t, tx, &out, explain, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
+	explainOn(t, tx, &out, explain, "JobUnsent", pgx.StrictNamedArgs{"id": id})
+	explainOn(t, tx, &out, explain, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
 	return out.String()
 }
 
