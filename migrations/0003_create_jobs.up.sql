@@ -247,6 +247,31 @@ END $$;
 CREATE TRIGGER jobs_draw_id BEFORE INSERT OR UPDATE OF id ON belfry.jobs
     FOR EACH ROW EXECUTE FUNCTION belfry.jobs_draw_id();
 
+-- What has become of a job's messages, without counting them. Whoever changes messages
+-- adds to a row of its own in the same transaction, so that the sums are exact in every
+-- committed state and no two relays wait for each other: chunks and operators to the row
+-- with the relay '', each relay to that of its name. dead is lowered by a redrive, so
+-- that a single row's may be below zero. What retention deletes stays counted. The rows
+-- come last in a transaction, in the order of their jobs, and before the job's own.
+CREATE TABLE belfry.job_deliveries (
+    job_id    bigint NOT NULL,
+    relay     text   NOT NULL,
+    written   bigint NOT NULL DEFAULT 0,
+    sent      bigint NOT NULL DEFAULT 0,
+    dead      bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    CONSTRAINT job_deliveries_pkey PRIMARY KEY (job_id, relay),
+    CONSTRAINT job_deliveries_counts_check CHECK (written >= 0 AND sent >= 0 AND cancelled >= 0)
+) WITH (fillfactor = 50); -- room for HOT updates: every settlement changes one
+
+-- One row per job: its messages, what became of them, and how many are not final yet.
+CREATE VIEW belfry.job_progress AS
+SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.sent - d.dead - d.cancelled AS waiting
+  FROM belfry.jobs j
+ CROSS JOIN LATERAL (SELECT coalesce(sum(r.written), 0)::bigint AS messages, coalesce(sum(r.sent), 0)::bigint AS sent,
+                            coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
+                       FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
+
 -- Validates what the requester sets, on INSERT and on later corrections.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

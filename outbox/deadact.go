@@ -202,8 +202,10 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 	}
 	var key Key
 	recalls := make(map[int64]*time.Time) // by job
+	counts := make(map[int64]countChange)
 	_, err = pgx.ForEachRow(rows, []any{&key.JobID, &key.ChannelID}, func() error {
 		changed++
+		counts[key.JobID] = counts[key.JobID].revived(a.to)
 		if d := letters[key]; a.to == Pending {
 			recalls[key.JobID] = d.recalledAt
 			if d.held {
@@ -213,6 +215,9 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 		return nil
 	})
 	sum.Changed += changed
+	if err == nil {
+		err = addCounts(ctx, tx, counts)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -73,20 +73,16 @@ func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 }
 
 // MarkDelivered marks a job at rest of which nothing is left to send, and reports
-// whether it did. It looks through the job's due messages, all leases and all receipts
-// awaited: call it when a search from the beginning has found nothing due. Of a job with
-// messages that are due later it only reads, which costs no durable commit.
+// whether it did: by its counts (belfry.job_progress), without looking at a message. Of a
+// job with messages left it only reads, which costs no durable commit.
 func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	args := pgx.StrictNamedArgs{"id": jobID}
-	var left, marked bool
-	var look, b pgx.Batch
-	look.Queue(queries.SQL("JobUnsent"), args).QueryRow(func(row pgx.Row) error { return row.Scan(&left) })
-	if err := l.atOnce(ctx, false, &look); err != nil || left {
-		if err != nil {
-			err = fmt.Errorf("mark job %d delivered: %w", jobID, err)
-		}
+	waiting, err := list(ctx, l, fmt.Sprintf("mark job %d delivered", jobID), queries.SQL("JobWaiting"), args, pgx.RowTo[int64])
+	if err != nil || len(waiting) == 0 || waiting[0] != 0 {
 		return false, err
 	}
+	marked := false
+	var b pgx.Batch
 	b.Queue(queries.SQL("JobLockUndelivered"), args)
 	b.Queue(queries.SQL("JobMarkDelivered"), args).Exec(func(tag pgconn.CommandTag) error {
 		marked = tag.RowsAffected() > 0

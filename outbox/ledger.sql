@@ -129,7 +129,7 @@ SELECT array_agg(v.verdict ORDER BY v.n)
 -- Settles plain successes: PROCESSING → SENT, by their owner, those that are where their
 -- claim left them: by ctid, and the + 0 keeps the planner from looking for them by their
 -- key. Returns the numbers of the keys that it changed. Of the others MessagesSettle says
--- what became of them.
+-- what became of them. Leaves to DeliveriesSettled whose messages they were.
 WITH changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
@@ -137,9 +137,9 @@ WITH changed AS (
            WITH ORDINALITY k(lease_id, job_id, channel_id, tid, attempts, receipt, n)
      WHERE m.ctid = k.tid AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
        AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
-    RETURNING k.n
+    RETURNING k.n, m.job_id
 )
-SELECT coalesce(array_agg(c.n), '{}') FROM changed c;
+SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(array_agg(c.job_id), '{}')::text, true) FROM changed c;
 
 -- name: MessagesSettle :one
 -- Settles any outcomes of messages in PROCESSING: by their owner, or where lease_id is
@@ -149,7 +149,8 @@ SELECT coalesce(array_agg(c.n), '{}') FROM changed c;
 -- changed. With @take the owner changes: its lease is taken from it. Returns the numbers
 -- of the keys and the status each has now: those changed, those that a call before had
 -- changed, and '' for those that somebody has just changed otherwise: try these again.
--- Keys that are not returned have another owner.
+-- Keys that are not returned have another owner. Leaves those it changed to
+-- DeliveriesSettled.
 WITH looked AS MATERIALIZED (
     SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.n,
            m.tid, m.status AS was, m.receipt AS had
@@ -193,11 +194,33 @@ WITH looked AS MATERIALIZED (
      ORDER BY c.channel_id, i.medium, i.sha256
         ON CONFLICT DO NOTHING
 )
-SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}')
+SELECT coalesce(array_agg(r.n), '{}'), coalesce(array_agg(r.status), '{}'),
+       set_config('belfry.settled_jobs', coalesce((SELECT array_agg(c.job_id ORDER BY c.n) FROM changed c), '{}')::text, true),
+       set_config('belfry.settled_statuses', coalesce((SELECT array_agg(c.status ORDER BY c.n) FROM changed c), '{}')::text, true)
   FROM (SELECT c.n, c.status FROM changed c
         UNION ALL
         SELECT k.n, CASE WHEN k.was = 'PROCESSING' AND (k.had IS NULL OR k.lease_id = 0) THEN '' ELSE k.was END
           FROM looked k WHERE k.n NOT IN (SELECT c.n FROM changed c)) r;
+
+-- name: DeliveriesSettled :exec
+-- Adds what MessagesSent and MessagesSettle have changed in this transaction to the counts
+-- of their jobs, in this relay's rows (job_deliveries_pkey): the transaction's last
+-- statement, so that these rows are locked for no longer than its COMMIT takes, and in
+-- the order of the jobs, so that two of one relay's never wait for each other. The
+-- statements hand the keys on by settings of the transaction: it is sent in one piece.
+INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, dead, cancelled)
+SELECT k.job_id, @relay, count(*) FILTER (WHERE k.status = 'SENT'), count(*) FILTER (WHERE k.status = 'DEAD'), count(*) FILTER (WHERE k.status = 'CANCELLED')
+  FROM (SELECT u.job_id, 'SENT' AS status
+          FROM unnest(nullif(current_setting('belfry.sent_jobs', true), '')::bigint[]) u(job_id)
+        UNION ALL
+        SELECT u.job_id, u.status
+          FROM unnest(nullif(current_setting('belfry.settled_jobs', true), '')::bigint[],
+                      nullif(current_setting('belfry.settled_statuses', true), '')::text[]) u(job_id, status)) k
+ WHERE k.job_id > 0 AND k.status IN ('SENT', 'DEAD', 'CANCELLED')
+ GROUP BY k.job_id
+ ORDER BY k.job_id
+    ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
+   SET sent = d.sent + excluded.sent, dead = d.dead + excluded.dead, cancelled = d.cancelled + excluded.cancelled;
 
 -- name: LeasesEnd :exec
 -- Deletes those of @ids, with their handovers, of which nothing is left in PROCESSING
@@ -353,11 +376,9 @@ SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reas
                       ORDER BY a.id DESC LIMIT 1) a ON true
  ORDER BY t.job_id, t.channel_id;
 
--- name: JobUnsent :one
--- Whether a job has a message that no relay has in its hands and that is to be sent
--- (messages_due_idx, messages_queued_idx).
-SELECT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
-    OR EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED');
+-- name: JobWaiting :one
+-- How many messages of a job are not final (job_deliveries_pkey). No row: no such job.
+SELECT p.waiting FROM belfry.job_progress p WHERE p.job_id = @id;
 
 -- name: JobLockUndelivered :exec
 -- Locks a job at rest that is not known to be delivered, so that a redrive of its
@@ -367,17 +388,12 @@ SELECT j.id FROM belfry.jobs j
    FOR NO KEY UPDATE;
 
 -- name: JobMarkDelivered :exec
--- Marks a job at rest delivered that has nothing left to send: no message due or later
--- (messages_due_idx) or in a carrier's (messages_queued_idx), none in a relay's hands
--- (every lease), no receipt awaited (messages_receipt_idx). Zero rows: there is something
--- left.
+-- Marks a job at rest delivered whose messages are all final (job_deliveries_pkey). Zero
+-- rows: there is something left.
 UPDATE belfry.jobs j
    SET delivered_at = clock_timestamp()
  WHERE j.id = @id AND j.delivered_at IS NULL AND j.finished_at IS NOT NULL
-   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.job_id > 0 AND m.status = 'PENDING')
-   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = @id AND m.status = 'QUEUED')
-   AND NOT EXISTS (SELECT FROM belfry.leases l WHERE @id = ANY (l.job_ids))
-   AND NOT EXISTS (SELECT FROM belfry.messages m WHERE m.status = 'PROCESSING' AND m.receipt IS NOT NULL AND m.job_id = @id);
+   AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
 -- name: RelayBeat :many
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it

@@ -140,9 +140,10 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 		"record_reasons": texts, "record_codes": texts, "record_errors": texts,
 		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{make([]byte, 32)}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],
 	}))
+	explainOn(t, tx, &out, explain, "DeliveriesSettled", pgx.StrictNamedArgs{"relay": "r1"})
 	explainOn(t, tx, &out, explain, "LeasesEnd", pgx.StrictNamedArgs{"ids": []int64{4}})
 	explainOn(t, tx, &out, explain, "LeaseMessagesLock", pgx.StrictNamedArgs{"id": int64(4)})
-	explainOn(t, tx, &out, explain, "JobUnsent", pgx.StrictNamedArgs{"id": id})
+	explainOn(t, tx, &out, explain, "JobWaiting", pgx.StrictNamedArgs{"id": id})
 	explainOn(t, tx, &out, explain, "JobMarkDelivered", pgx.StrictNamedArgs{"id": id})
 	return out.String()
 }

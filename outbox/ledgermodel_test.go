@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -372,6 +373,7 @@ func (p *postOffice) check(t *rapid.T) {
 		return nil
 	})
 	require.NoError(t, err)
+	require.Empty(t, dbtest.Miscounted(t, p.db.Pool))
 	ids := []int64{}
 	for id := range p.leases {
 		ids = append(ids, id)

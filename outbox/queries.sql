@@ -11,6 +11,20 @@ COPY belfry.notifications (channel_id, job_id) FROM STDIN (FORMAT binary);
 -- duplicate (job, channel) is 23505 on messages_pkey (I2).
 COPY belfry.messages (job_id, channel_id, next_attempt_at) FROM STDIN (FORMAT binary);
 
+-- name: DeliveriesAdd :exec
+-- Adds to the counts of jobs, each once in @job_ids and in that order, ascending, what a
+-- chunk or an operator's act has changed: after the messages and before the jobs' own
+-- rows (job_deliveries_pkey).
+INSERT INTO belfry.job_deliveries AS d (job_id, relay, written, dead, cancelled)
+SELECT k.job_id, '', k.written, k.dead, k.cancelled
+  FROM unnest(@job_ids::bigint[], @written::bigint[], @dead::bigint[], @cancelled::bigint[]) k (job_id, written, dead, cancelled)
+    ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
+   SET written = d.written + excluded.written, dead = d.dead + excluded.dead, cancelled = d.cancelled + excluded.cancelled;
+
+-- name: JobProgress :many
+-- What has become of the messages of some jobs (jobs_pkey, job_deliveries_pkey).
+SELECT p.job_id, p.messages, p.sent, p.dead, p.cancelled, p.waiting FROM belfry.job_progress p WHERE p.job_id = ANY (@ids::bigint[]);
+
 -- name: TransactionTime :one
 -- The database's clock at the beginning of the chunk's transaction.
 SELECT now();

@@ -129,13 +129,13 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 // walk goes through the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != TypeInbox {
-		err := r.each(ctx, table{queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InHand, &r.done.Awaiting}})
+		err := r.each(ctx, table{true, queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InHand, &r.done.Awaiting}})
 		if err != nil {
 			return err
 		}
 	}
 	if bound, some := r.notificationBound(); some {
-		err := r.each(ctx, table{queries.SQL("NotificationRecall"), bound, &r.done.Notifications, []*int64{&r.done.Read}})
+		err := r.each(ctx, table{false, queries.SQL("NotificationRecall"), bound, &r.done.Notifications, []*int64{&r.done.Read}})
 		if err != nil {
 			return err
 		}
@@ -161,6 +161,7 @@ func (r *recall) notificationBound() (bound int64, some bool) {
 
 // table is one of the two that are recalled from, and where its counts go.
 type table struct {
+	messages  bool
 	statement string
 	bound     int64
 	recalled  *int64
@@ -216,6 +217,11 @@ func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err 
 		}).Scan(&l.keys, &l.last, &l.recalled, &l.late, &l.left)
 		if err != nil {
 			return err
+		}
+		if t.messages {
+			if err := addCounts(ctx, tx, map[int64]countChange{r.job.ID: {cancelled: l.recalled}}); err != nil {
+				return err
+			}
 		}
 		return r.guard(tx.Exec(ctx, queries.SQL("RecallCount"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence, "recalled": l.recalled}))
 	})

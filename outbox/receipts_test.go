@@ -198,6 +198,8 @@ func TestMarkDelivered_DoesNotMissARedrive(t *testing.T) {
 	require.NoError(t, err)
 	_, err = redrive.Exec(bg, `UPDATE belfry.messages SET status = 'PENDING', reason = 'redriven' WHERE job_id = $1`, id)
 	require.NoError(t, err)
+	_, err = redrive.Exec(bg, `UPDATE belfry.job_deliveries SET dead = 0 WHERE job_id = $1`, id)
+	require.NoError(t, err)
 	_, err = redrive.Exec(bg, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, id)
 	require.NoError(t, err)
 	marked := make(chan bool, 1)

@@ -197,6 +197,7 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 	})
 	b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": []int64{lease}})
 	b.Queue(queries.SQL("HandoversSweep"))
+	b.Queue(queries.SQL("DeliveriesSettled"), pgx.StrictNamedArgs{"relay": l.relay})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}

@@ -255,11 +255,18 @@ DELETE FROM belfry.job_events e
  WHERE e.id = ANY (ARRAY(SELECT k.id FROM belfry.job_events k WHERE k.job_id = @id ORDER BY k.id LIMIT @keys));
 
 -- name: JobPrune :exec
--- Deletes one job that is at rest for @seconds and has no row, with its revisions.
+-- Deletes one job that is at rest for @seconds and has no row, with its revisions and the
+-- counts of its messages.
 -- Zero rows: it went on, or another node was first.
-DELETE FROM belfry.jobs j
- WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
-   AND (j.pruned_at IS NOT NULL OR j.rows_written = 0);
+WITH gone AS (
+    DELETE FROM belfry.jobs j
+     WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+       AND (j.pruned_at IS NOT NULL OR j.rows_written = 0)
+    RETURNING j.id
+), uncounted AS (
+    DELETE FROM belfry.job_deliveries d WHERE d.job_id = @id AND EXISTS (SELECT FROM gone)
+)
+SELECT g.id FROM gone g;
 
 -- name: EventsPrune :one
 -- Deletes, of the @keys oldest events (events_pkey), those older than @seconds; all of

@@ -154,6 +154,9 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 		if len(doneLeases) > 0 {
 			b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": doneLeases})
 		}
+		if len(todo) > 0 {
+			b.Queue(queries.SQL("DeliveriesSettled"), pgx.StrictNamedArgs{"relay": l.relay})
+		}
 		if err := l.atOnce(ctx, true, &b); err != nil {
 			return nil, fmt.Errorf("settle %d messages: %w", len(settlements), err)
 		}
@@ -182,7 +185,7 @@ func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s S
 	}
 	b.Queue(queries.SQL("MessagesSent"), sentArgs(all, of)).QueryRow(func(row pgx.Row) error {
 		var numbers []int64 // from 1
-		if err := row.Scan(&numbers); err != nil {
+		if err := row.Scan(&numbers, nil); err != nil {
 			return err
 		}
 		changed := make([]bool, len(of))
@@ -210,7 +213,7 @@ func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, s
 	b.Queue(queries.SQL("MessagesSettle"), settleArgs(all, todo, crashed)).QueryRow(func(row pgx.Row) error {
 		var numbers []int64 // from 1
 		var statuses []Status
-		if err := row.Scan(&numbers, &statuses); err != nil {
+		if err := row.Scan(&numbers, &statuses, nil, nil); err != nil {
 			return err
 		}
 		for k, n := range numbers {

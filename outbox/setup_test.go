@@ -83,6 +83,7 @@ func (b *bundle) rest(t require.TestingT, kind string, n int, status job.Status)
 		b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, $2::bigint) g`, id, n)
 	}
 	b.exec(t, `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, string(status))
+	dbtest.Recount(t, b.db.Pool)
 	return id
 }
 
@@ -96,6 +97,7 @@ func (b *bundle) states(t require.TestingT, id int64, statuses ...string) {
 			reason = CASE s.next WHEN 'DEAD' THEN 'exhausted' WHEN 'CANCELLED' THEN 'recalled' END
 		  FROM (SELECT k.channel_id, ($2::text[])[1 + (k.channel_id - 1) % cardinality($2::text[])] AS next FROM belfry.messages k WHERE k.job_id = $1) s
 		 WHERE m.job_id = $1 AND m.channel_id = s.channel_id`, id, statuses, lease)
+	dbtest.Recount(t, b.db.Pool)
 }
 
 // statuses counts a job's messages by status.

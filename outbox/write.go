@@ -29,8 +29,9 @@ func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int6
 }
 
 // Push writes one message per channel, PENDING and due at the job's deliver_at or
-// at the time its chunk's transaction began (database clock). It is safe for
-// concurrent use.
+// at the time its chunk's transaction began (database clock), and counts them
+// (belfry.job_progress): a job type of one's own writes messages by calling it. It is safe
+// for concurrent use.
 type Push struct{}
 
 // Write implements job.Writer.
@@ -41,11 +42,15 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	}
 	at := due.UnixMicro() - postgresEpoch
 	rows := newCopyRows(len(ids), 3, 8+8+8)
-	return rows.send(ctx, tx, queries.SQL("MessageCopy"), func(i int, b []byte) []byte {
+	n, err := rows.send(ctx, tx, queries.SQL("MessageCopy"), func(i int, b []byte) []byte {
 		b = appendInt64(b, j.ID)
 		b = appendInt64(b, ids[i])
 		return appendInt64(b, at)
 	})
+	if err != nil {
+		return n, err
+	}
+	return n, addCounts(ctx, tx, map[int64]countChange{j.ID: {written: n}})
 }
 
 // dueAt is when the chunk's messages may first be sent.

@@ -85,6 +85,7 @@ func (c *relayChaos) rampage(n int64) {
 	for c.finished() < n {
 		pause := time.NewTimer(time.Duration(400+c.random.IntN(1200)) * time.Millisecond)
 		<-pause.C
+		require.Empty(c, dbtest.Miscounted(c, c.db.Pool))
 		c.revive()
 		place := c.random.IntN(len(c.relays))
 		if c.relays[place].Process.Kill() == nil {
@@ -156,6 +157,7 @@ func (c *relayChaos) judge(took time.Duration) {
 	c.Logf("%d messages in %s, %d relays killed, PostgreSQL once: %d SENT, %d DEAD; provider: %d calls, %d accepted, %d duplicates; %d ambiguous outcomes, %d of them crashes",
 		c.total, took.Round(time.Millisecond), c.kills, statuses["SENT"], statuses["DEAD"], sum.Calls, sum.Accepted, sum.Duplicates, ambiguous, crashed)
 	require.Positive(c, c.kills)
+	require.Empty(c, dbtest.Miscounted(c, c.db.Pool))
 	require.Equal(c, c.total, statuses["SENT"]+statuses["DEAD"])
 	require.Zero(c, count(c.T, c.db, "belfry.leases"))
 	require.Zero(c, count(c.T, c.db, "belfry.handovers"))

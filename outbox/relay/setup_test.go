@@ -73,6 +73,7 @@ func (b *bundle) job(t require.TestingT, lane string, from, to int, route ...str
 	b.exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series($2::bigint, $3::bigint) g`, id, from, to)
 	b.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
+	dbtest.Recount(t, b.db.Pool)
 	return id
 }
 

@@ -1,0 +1,36 @@
+package dbtest
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// Recount has belfry.job_progress tell what is in belfry.messages: for tests that write
+// or change messages themselves.
+func Recount(t require.TestingT, pool *pgxpool.Pool) {
+	_, err := pool.Exec(context.Background(), `BEGIN;
+		DELETE FROM belfry.job_deliveries;
+		INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled)
+		SELECT m.job_id, '', count(*), count(*) FILTER (WHERE m.status = 'SENT'), count(*) FILTER (WHERE m.status = 'DEAD'),
+		       count(*) FILTER (WHERE m.status = 'CANCELLED')
+		  FROM belfry.messages m WHERE m.job_id > 0 GROUP BY m.job_id;
+		COMMIT`)
+	require.NoError(t, err)
+}
+
+// Miscounted lists the jobs of which belfry.job_progress tells something else than what is
+// in belfry.messages in the same snapshot, as long as retention has deleted none: nil where
+// all is well.
+func Miscounted(t require.TestingT, pool *pgxpool.Pool) (list []string) {
+	err := pool.QueryRow(context.Background(), `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
+		  FROM belfry.job_progress p
+		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent, count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
+		                            count(*) FILTER (WHERE m.status = 'CANCELLED') AS cancelled,
+		                            count(*) FILTER (WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING')) AS waiting
+		                       FROM belfry.messages m WHERE m.job_id = p.job_id) m
+		 WHERE (p.messages, p.sent, p.dead, p.cancelled, p.waiting) IS DISTINCT FROM (m.messages, m.sent, m.dead, m.cancelled, m.waiting)`).Scan(&list)
+	require.NoError(t, err)
+	return list
+}

@@ -1,0 +1,71 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Progress is what has become of a job's messages: exact in every committed state, and
+// read without counting them (belfry.job_progress). What retention has deleted stays in it.
+type Progress struct {
+	JobID     int64 `json:"job_id" db:"job_id"`
+	Messages  int64 `json:"messages" db:"messages"` // written
+	Sent      int64 `json:"sent" db:"sent"`
+	Dead      int64 `json:"dead" db:"dead"`
+	Cancelled int64 `json:"cancelled" db:"cancelled"`
+	Waiting   int64 `json:"waiting" db:"waiting"` // not final yet: the rest
+}
+
+// ProgressOf returns the progress of jobs by their ids, from one snapshot. A job that does
+// not exist is left out, and one that wrote no message is all zeros.
+func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[int64]Progress, error) {
+	of := make(map[int64]Progress, len(jobIDs))
+	err := inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.SQL("JobProgress"), pgx.StrictNamedArgs{"ids": jobIDs})
+		if err != nil {
+			return err
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Progress])
+		for _, p := range list {
+			of[p.JobID] = p
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("progress of jobs: %w", err)
+	}
+	return of, nil
+}
+
+// countChange is what a chunk or an operator's act adds to the counts of one job.
+type countChange struct{ written, dead, cancelled int64 }
+
+// revived is d and a dead letter that became something else.
+func (d countChange) revived(to Status) countChange {
+	d.dead--
+	if to == Cancelled {
+		d.cancelled++
+	}
+	return d
+}
+
+// addCounts adds to the counts of jobs, in the transaction that changed their
+// messages and before it touches their rows. Activities are not counted.
+func addCounts(ctx context.Context, tx pgx.Tx, of map[int64]countChange) error {
+	var ids, written, dead, cancelled []int64
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if d := of[id]; id > 0 && d != (countChange{}) {
+			ids, written, dead, cancelled = append(ids, id), append(written, d.written), append(dead, d.dead), append(cancelled, d.cancelled)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, queries.SQL("DeliveriesAdd"), pgx.StrictNamedArgs{"job_ids": ids, "written": written, "dead": dead, "cancelled": cancelled})
+	return err
+}
