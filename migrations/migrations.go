@@ -159,13 +159,13 @@ func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) erro
 		return err
 	}
 	if err := createSchema(ctx, db); err != nil {
-		return err
+		return explainRights(ctx, db, err)
 	}
 	provider, err := newProvider(db)
 	if err != nil {
 		return err
 	}
-	return do(provider)
+	return explainRights(ctx, db, do(provider))
 }
 
 // createSchema creates the schema if it is missing; a role that may not create it
