@@ -2,4 +2,4 @@
 DROP FUNCTION belfry.resume_schedule, belfry.pause_schedule, belfry.schedule_definition;
 DROP TABLE belfry.schedules;
 DROP FUNCTION belfry.schedules_record, belfry.schedules_derive, belfry.schedules_validate,
-    belfry.check_schedule_template;
+    belfry.cron_problem, belfry.check_schedule_template;

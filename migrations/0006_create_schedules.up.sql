@@ -141,6 +141,55 @@ BEGIN
     END;
 END $$;
 
+-- The grammar of cron expressions, the same in job/schedule: five fields of values, ranges
+-- and lists, with steps, names in the last two. Returns what is wrong, NULL: nothing.
+CREATE FUNCTION belfry.cron_problem(cron text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fields CONSTANT text[] := regexp_split_to_array(cron, ' +');
+    names  CONSTANT text[] := '{minute,hour,day of month,month,day of week}';
+    lows   CONSTANT int[]  := '{0,0,1,1,0}';
+    highs  CONSTANT int[]  := '{59,23,31,12,6}';
+    words  text[];
+    part   text;
+    m      text[];
+    ends   int[];
+    days   int   := 99;    -- the first day of the month that is asked for
+    longest int  := 0;     -- the days of the longest month that is asked for
+    weekly boolean := false; -- days of the week are asked for
+BEGIN
+    IF cron ~ '^@(hourly|daily|weekly|monthly|yearly)$' THEN
+        RETURN NULL;
+    END IF;
+    IF cardinality(fields) <> 5 OR length(cron) > 200 THEN
+        RETURN 'is not a cron expression';
+    END IF;
+    weekly := fields[5] !~ '(^|,)\*(/0*1)?(,|$)';
+    FOR i IN 1..5 LOOP
+        words := CASE i WHEN 4 THEN '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[] WHEN 5 THEN '{sun,mon,tue,wed,thu,fri,sat}'::text[] ELSE '{}'::text[] END;
+        FOREACH part IN ARRAY string_to_array(fields[i], ',') LOOP
+            m := regexp_match(part, '^(?:\*|([0-9]{1,4}|[A-Za-z]{3})(?:-([0-9]{1,4}|[A-Za-z]{3}))?)(?:/([0-9]{1,4}))?$');
+            IF m IS NULL THEN
+                RETURN format('is not a cron expression: %L in the %s', left(part, 20), names[i]);
+            END IF;
+            ends := ARRAY(SELECT CASE WHEN w ~ '^[0-9]' THEN w::int ELSE array_position(words, lower(w)) - 1 + lows[i] END
+                            FROM unnest(ARRAY[coalesce(m[1], lows[i]::text), coalesce(m[2], CASE WHEN m[1] IS NULL OR m[3] IS NOT NULL THEN highs[i]::text END, m[1])]) WITH ORDINALITY u(w, n) ORDER BY n);
+            IF array_position(ends, NULL) IS NOT NULL OR ends[1] < lows[i] OR ends[2] > highs[i] OR ends[1] > ends[2] OR m[3]::int = 0 THEN
+                RETURN format('is not a cron expression: %L in the %s, which is %s to %s', left(part, 20), names[i], lows[i], highs[i]);
+            END IF;
+            IF i = 3 THEN
+                days := least(days, ends[1]);
+            ELSIF i = 4 THEN
+                longest := greatest(longest, (SELECT max(CASE g WHEN 2 THEN 29 WHEN 4 THEN 30 WHEN 6 THEN 30 WHEN 9 THEN 30 WHEN 11 THEN 30 ELSE 31 END) FROM generate_series(ends[1], ends[2], coalesce(m[3]::int, 1)) g));
+            END IF;
+        END LOOP;
+    END LOOP;
+    IF days > longest AND NOT weekly THEN
+        RETURN 'never comes: no such day of the month';
+    END IF;
+    RETURN NULL;
+END $$;
+
 -- Validates what an operator sets and derives what follows from it.
 CREATE FUNCTION belfry.schedules_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -180,8 +229,8 @@ BEGIN
     IF (NEW.cron IS NULL) = (NEW.every IS NULL) THEN
         PERFORM belfry.reject('schedules', 'cron', CASE WHEN NEW.cron IS NULL THEN 'or every is required' ELSE 'and every are both given' END || '; allowed values: exactly one of cron (' || fields || ') and every (an interval)');
     END IF;
-    IF NEW.cron !~ '^(@(hourly|daily|weekly|monthly|yearly)|[0-9*,/-]+ +[0-9*,/-]+ +[0-9*,/-]+ +[0-9A-Za-z*,/-]+ +[0-9A-Za-z*,/-]+)$' OR length(NEW.cron) > 200 THEN
-        PERFORM belfry.reject('schedules', 'cron', format('%L is not a cron expression; allowed values: %s', left(NEW.cron, 60), fields));
+    IF belfry.cron_problem(NEW.cron) IS NOT NULL THEN
+        PERFORM belfry.reject('schedules', 'cron', format('%L %s; allowed values: %s', left(NEW.cron, 60), belfry.cron_problem(NEW.cron), fields));
     END IF;
     IF extract(year FROM NEW.every) <> 0 OR extract(month FROM NEW.every) <> 0 OR extract(epoch FROM NEW.every) NOT BETWEEN 1 AND 366 * 86400
         OR extract(epoch FROM NEW.every) % 1 <> 0 THEN

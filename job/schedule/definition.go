@@ -80,10 +80,17 @@ const (
 	cronWants    = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
 )
 
+// cronField is a field of a cron expression: *, values and ranges, with steps. What a
+// value may be, robfig/cron says. The function belfry.cron_problem has the same grammar.
+const (
+	cronPart  = `(\*|([0-9]{1,4}|[A-Za-z]{3})(-([0-9]{1,4}|[A-Za-z]{3}))?)(/[0-9]{1,4})?`
+	cronField = cronPart + `(,` + cronPart + `)*`
+)
+
 var (
 	schedName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 	typeName  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
-	cronShape = regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|[0-9*,/-]+ +[0-9*,/-]+ +[0-9*,/-]+ +[0-9A-Za-z*,/-]+ +[0-9A-Za-z*,/-]+)$`)
+	cronShape = regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|` + cronField + `( +` + cronField + `){4})$`)
 	medium    = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
 	spanShape = regexp.MustCompile(`^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$`)
 	queryHead = regexp.MustCompile(`(?i)^\s*(select|with|values|table)\b`)

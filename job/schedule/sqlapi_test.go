@@ -35,6 +35,8 @@ var badSQL = []struct{ name, sql string }{
 	{"four fields", `(name, cron, template) VALUES ('a', '0 9 * *', '` + good + `')`},
 	{"six fields", `(name, cron, template) VALUES ('a', '0 0 9 * * *', '` + good + `')`},
 	{"unknown word", `(name, cron, template) VALUES ('a', '@reboot', '` + good + `')`},
+	{"a minute that does not exist", `(name, cron, template) VALUES ('a', '61 * * * *', '` + good + `')`},
+	{"a day that never comes", `(name, cron, template) VALUES ('a', '0 9 30 feb *', '` + good + `')`},
 	{"zone within cron", `(name, cron, template) VALUES ('a', 'TZ=Asia/Seoul 0 9 * * *', '` + good + `')`},
 	{"every month", `(name, every, template) VALUES ('a', '1 month', '` + good + `')`},
 	{"every half second", `(name, every, template) VALUES ('a', '0.5 s', '` + good + `')`},

@@ -56,11 +56,6 @@ func parseCron(text string, zone *time.Location) (*crontab, error) {
 	if fields := strings.Fields(text); len(fields) == 5 {
 		c.realTime = strings.Contains(fields[1], "*")
 	}
-	for _, field := range []uint64{spec.Minute, spec.Hour, spec.Dom, spec.Month, spec.Dow} {
-		if field&^starBit == 0 { // a field of commas only
-			return nil, fmt.Errorf("%q is not a cron expression: a field is empty; allowed values: %s", text, cronWants)
-		}
-	}
 	if c.wall(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return nil, fmt.Errorf("%q never comes: no such day of the month; allowed values: %s", text, cronWants)
 	}
