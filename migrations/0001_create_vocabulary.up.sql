@@ -24,6 +24,24 @@ END $$;
 CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
 LANGUAGE sql AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
 
+-- Wakes who listens, when the transaction commits: a hint that there may be work, which is
+-- found without it too, later. With the setting belfry.bell = off, of the session, its
+-- role or the database, nobody is woken: a transaction that has notified cannot be
+-- prepared for two-phase commit, and commits of those that have wait for each other.
+CREATE FUNCTION belfry.ring(bell text, payload text DEFAULT '') RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    setting text := coalesce(current_setting('belfry.bell', true), '');
+BEGIN
+    IF setting IN ('on', '') THEN
+        PERFORM pg_catalog.pg_notify(bell, payload);
+    ELSIF setting <> 'off' THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = pg_catalog.format('belfry.bell: %L is not allowed; allowed values: on, off', pg_catalog."left"(setting, 60)),
+            HINT = 'SET, ALTER ROLE … SET and ALTER DATABASE … SET change it.';
+    END IF;
+END $$;
+
 -- What happened to things other than jobs, for good: who did it, when, why, before and
 -- after. name is that thing's name, as subject says.
 CREATE TABLE belfry.events (
@@ -150,7 +168,7 @@ BEGIN
             PERFORM belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
         END IF;
         FOR key IN SELECT k FROM jsonb_object_keys(variant) k ORDER BY k LOOP
-            IF jsonb_typeof(variant -> key) <> 'string' OR (key = 'title' AND (variant ->> key !~ '\S' OR length(variant ->> key) > 200)) OR length(variant ->> key) > 10000 THEN
+            IF jsonb_typeof(variant -> key) <> 'string' OR (key = 'title' AND (variant ->> key !~ '[^[:space:]]' OR length(variant ->> key) > 200)) OR length(variant ->> key) > 10000 THEN
                 PERFORM belfry.reject(tab, format('variants.%s.%s', locale, key),
                     CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
             END IF;

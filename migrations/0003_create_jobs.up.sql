@@ -28,7 +28,7 @@ BEGIN
             coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
             jsonb_build_object('session_user', session_user, 'before', jsonb_build_object('paused_at', was), 'after', jsonb_build_object('paused_at', now)));
         IF now IS NULL THEN
-            PERFORM pg_notify('belfry_jobs', '');
+            PERFORM belfry.ring('belfry_jobs');
         END IF;
     END IF;
     RETURN NULL;
@@ -354,7 +354,7 @@ BEGIN
         PERFORM belfry.reject('jobs', 'category', CASE WHEN NEW.category IS NULL THEN 'is required' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
             'INSERT INTO belfry.categories adds one.');
     END IF;
-    IF NEW.title IS NULL OR NEW.title !~ '\S' OR length(NEW.title) > 200 THEN
+    IF NEW.title IS NULL OR NEW.title !~ '[^[:space:]]' OR length(NEW.title) > 200 THEN
         PERFORM belfry.reject('jobs', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
     IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
@@ -399,7 +399,7 @@ BEGIN
     IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
         PERFORM belfry.reject('jobs', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
     END IF;
-    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '\S' OR length(NEW.requested_by) > 200 THEN
+    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '[^[:space:]]' OR length(NEW.requested_by) > 200 THEN
         PERFORM belfry.reject('jobs', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
     END IF;
     RETURN NEW;
@@ -531,9 +531,9 @@ CREATE TRIGGER jobs_undeliver BEFORE UPDATE OF status, abort_requested ON belfry
     FOR EACH ROW WHEN (OLD.delivered_at IS NOT NULL AND NEW.status IN ('PENDING', 'RUNNING'))
     EXECUTE FUNCTION belfry.jobs_undeliver();
 
--- Writes the timeline and rings the bell. The bell (NOTIFY belfry_jobs) is only a
--- hint to poll now; the payload is the job's id. The actor is who is said to act;
--- detail.session_user is who was logged in.
+-- Writes the timeline and rings the bell. The bell (NOTIFY belfry_jobs, belfry.ring) is
+-- only a hint to poll now. The actor is who is said to act; detail.session_user is who
+-- was logged in.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -577,7 +577,7 @@ BEGIN
     END IF;
     -- Nobody is called for a job that made room: whom it made room for comes first.
     IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() AND kind NOT IN ('preempted', 'lane_paused') THEN
-        PERFORM pg_notify('belfry_jobs', NEW.id::text);
+        PERFORM belfry.ring('belfry_jobs');
     END IF;
     RETURN NULL;
 END $$;
@@ -614,7 +614,7 @@ BEGIN
             ON CONFLICT ON CONSTRAINT job_revisions_cursor_key DO NOTHING; -- nothing was written since the last edit
     END IF;
     IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() THEN
-        PERFORM pg_notify('belfry_jobs', NEW.id::text);
+        PERFORM belfry.ring('belfry_jobs');
     END IF;
     RETURN NULL;
 END $$;

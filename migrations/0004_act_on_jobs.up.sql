@@ -144,7 +144,7 @@ BEGIN
             PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(bad, changes -> bad));
         EXCEPTION WHEN data_exception THEN
             PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: %s', left((changes -> bad)::text, 60),
-                CASE WHEN bad LIKE '%\_at' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
+                CASE WHEN bad ~ '_at$' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
                      WHEN bad = 'health_checks' THEN 'null, true, false'
                      WHEN bad = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
                      WHEN bad = 'route' THEN 'null, or lists of media such as ["push", "sms"]'

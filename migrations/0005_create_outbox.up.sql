@@ -96,12 +96,12 @@ BEGIN
     SELECT nextval('belfry.activities_id_seq'), c.route INTO drawn, usual FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
-       AND NEW.title ~ '\S' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
+       AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
        AND length(NEW.body) <= 10000 AND position('{{' IN NEW.body) = 0
        AND jsonb_typeof(NEW.data) = 'object' AND octet_length(NEW.data::text) <= 16384
        AND (NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00')
        AND (NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200)
-       AND NEW.requested_by ~ '\S' AND length(NEW.requested_by) <= 200;
+       AND NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200;
     IF usual IS NOT NULL THEN
         NEW.id := drawn;
         NEW.route := usual; -- it was checked when it was set
@@ -125,7 +125,7 @@ BEGIN
         PERFORM belfry.reject('activities', 'category', CASE WHEN NEW.category IS NULL THEN 'is null' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
             'INSERT INTO belfry.categories adds one.');
     END IF;
-    IF NEW.title IS NULL OR NEW.title !~ '\S' OR length(NEW.title) > 200 THEN
+    IF NEW.title IS NULL OR NEW.title !~ '[^[:space:]]' OR length(NEW.title) > 200 THEN
         PERFORM belfry.reject('activities', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
     IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
@@ -140,7 +140,7 @@ BEGIN
     IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
         PERFORM belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
     END IF;
-    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '\S' OR length(NEW.requested_by) > 200 THEN
+    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '[^[:space:]]' OR length(NEW.requested_by) > 200 THEN
         PERFORM belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
     END IF;
     PERFORM belfry.check_content('activities', NEW.title, NEW.body, NEW.variants);

@@ -94,7 +94,7 @@ BEGIN
     IF NOT t ? 'category' AND NOT has_query THEN
         PERFORM belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || known);
     END IF;
-    IF t ? 'title' AND (t ->> 'title' !~ '\S' OR length(t ->> 'title') > 200) OR NOT t ? 'title' AND NOT has_query THEN
+    IF t ? 'title' AND (t ->> 'title' !~ '[^[:space:]]' OR length(t ->> 'title') > 200) OR NOT t ? 'title' AND NOT has_query THEN
         PERFORM belfry.reject('schedules', 'template.title', CASE WHEN NOT t ? 'title' THEN 'is required without a query'
             WHEN length(t ->> 'title') > 200 THEN format('has %s characters', length(t ->> 'title')) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
@@ -242,9 +242,9 @@ BEGIN
                 'SELECT name FROM pg_timezone_names lists them.');
         END IF;
     END IF;
-    IF NEW.query !~* '^\s*(select|with|values|table)\M' OR length(NEW.query) > 10000 THEN
+    IF NEW.query !~* '^[[:space:]]*(select|with|values|table)[[:>:]]' OR length(NEW.query) > 10000 THEN
         PERFORM belfry.reject('schedules', 'query', CASE WHEN length(NEW.query) > 10000 THEN format('has %s characters', length(NEW.query))
-            ELSE format('begins with %L', left(regexp_replace(NEW.query, '\s+', ' ', 'g'), 20)) END || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE');
+            ELSE format('begins with %L', left(regexp_replace(NEW.query, '[[:space:]]+', ' ', 'g'), 20)) END || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE');
     END IF;
     IF NEW.missed IS NULL OR NEW.missed NOT IN ('skip', 'once', 'all') THEN
         PERFORM belfry.reject('schedules', 'missed', format('%L is not allowed; allowed values: skip, once, all', left(coalesce(NEW.missed, 'null'), 60)));

@@ -28,6 +28,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 )
 
 // FS holds the migration files. dbtest hashes it to name its template database.
@@ -37,6 +38,9 @@ var FS embed.FS
 
 // lockKey is the advisory lock that serialises migrating nodes: "belfry" in ASCII.
 const lockKey = 0x62656c667279
+
+// versionTable is goose's bookkeeping.
+const versionTable = "belfry.schema_migrations"
 
 // statementTimeout bounds one migration. Building an index on a large table may
 // take long, so it is generous; it exists so that a migration never hangs forever.
@@ -168,14 +172,45 @@ func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) erro
 	return explainRights(ctx, db, do(provider))
 }
 
-// createSchema creates the schema if it is missing; a role that may not create it
-// can still use one that is there.
-func createSchema(ctx context.Context, db *sql.DB) error {
-	var missing bool
-	if err := db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NULL").Scan(&missing); err != nil || !missing {
+// createSchema creates the schema and its bookkeeping if they are missing; a role that
+// may not create them can still use what is there.
+func createSchema(ctx context.Context, db *sql.DB) (err error) {
+	var schema, table bool
+	err = db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&schema, &table)
+	if err != nil || schema && table {
 		return err
 	}
-	_, err := db.ExecContext(ctx, "CREATE SCHEMA belfry")
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing is left to undo after a commit
+	if err := begin(ctx, tx); err != nil {
+		return err
+	}
+	if !schema {
+		if _, err := tx.ExecContext(ctx, "CREATE SCHEMA belfry"); err != nil {
+			return err
+		}
+	}
+	if !table { // as goose would, which does not ask for a transaction that may write
+		store, err := database.NewStore(database.DialectPostgres, versionTable)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(store.CreateVersionTable(ctx, tx), store.Insert(ctx, tx, database.InsertRequest{})); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// begin makes a new transaction one that writes and reads SQL as it is written here,
+// whatever the defaults of the role are. The server splits a text into statements before
+// it executes the first, so this has to be a text of its own.
+func begin(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL statement_timeout = %d",
+		statementTimeout.Milliseconds()))
 	return err
 }
 
@@ -188,7 +223,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, nil,
 		goose.WithGoMigrations(steps...),
 		goose.WithDisableGlobalRegistry(true),
-		goose.WithTableName("belfry.schema_migrations"))
+		goose.WithTableName(versionTable))
 }
 
 // script runs one file in goose's transaction. Without arguments pgx uses the
@@ -199,8 +234,10 @@ func script(file string) *goose.GoFunc {
 		if err != nil {
 			return err
 		}
-		set := fmt.Sprintf("SET LOCAL statement_timeout = %d;\n", statementTimeout.Milliseconds())
-		if _, err := tx.ExecContext(ctx, set+string(text)); err != nil {
+		if err := begin(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, string(text)); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		return nil

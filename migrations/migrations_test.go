@@ -142,3 +142,16 @@ func TestMigrations_FilesComeInPairsWithAReason(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// A function's text is read again in each session, by that session's rules: where
+// standard_conforming_strings is off, '\S' means an S.
+func TestMigrations_FunctionsReadTheSameInEverySession(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	rows, err := db.Pool.Query(context.Background(), `SELECT proname FROM pg_proc
+		WHERE pronamespace = 'belfry'::regnamespace AND prosqlbody IS NULL AND strpos(prosrc, chr(92)) > 0 ORDER BY 1`)
+	require.NoError(t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, list, "write [^[:space:]] for \\S")
+}

@@ -26,7 +26,7 @@ const stepTimeout = 15 * time.Second
 // that of the COMMIT, whose outcome is then unknown: every step here can be done
 // again.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
-	return inTxWith(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	return inTxWith(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, do)
 }
 
 // inSnapshot runs do in one short transaction that reads one snapshot.

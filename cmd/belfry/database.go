@@ -137,6 +137,7 @@ func (d *database) prepare(ctx context.Context, s settings) error {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
 	}
+	cfg.AfterConnect = standardSession
 	d.Address = addressOf(cfg.ConnConfig)
 	if d.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return fmt.Errorf("open connection pool: %w", err)

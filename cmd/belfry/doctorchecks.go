@@ -17,7 +17,7 @@ import (
 type serverFacts struct {
 	VersionNumber     int
 	Version           string
-	ReadOnly          bool
+	Standby, ReadOnly bool
 	Fsync             bool
 	FullPageWrites    bool
 	SynchronousCommit string
@@ -43,8 +43,11 @@ func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
 	switch {
 	case facts.VersionNumber < pgserver.MinMajor*10_000:
 		d.note("server", healthFailed, fmt.Sprintf("use PostgreSQL %d or later", pgserver.MinMajor), "PostgreSQL %s is too old", facts.Version)
-	case facts.ReadOnly:
+	case facts.Standby:
 		d.note("server", healthFailed, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
+	case facts.ReadOnly: // elsewhere belfry has it changed for itself
+		d.note("server", healthFailed, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", pgx.Identifier{db.Address.User}.Sanitize()),
+			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, db.Address.User)
 	default:
 		d.note("server", healthOK, "", "PostgreSQL %s", facts.Version)
 	}

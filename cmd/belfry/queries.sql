@@ -10,6 +10,18 @@ SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
 -- Without privileges on the table this is an error, which says so.
 SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
 
+-- name: SessionStandard :many
+-- Takes back what a role, a database or a server has by default and belfry's statements
+-- are not written for, one row for each setting that was another. A session that may not
+-- write stays one when its server process is not @pid: a pooler stands between, and may
+-- give the connection to others.
+SELECT set_config(s.name, s.value, false)
+  FROM (VALUES ('standard_conforming_strings', 'on'), ('quote_all_identifiers', 'off'), ('array_nulls', 'on'), ('transform_null_equals', 'off'),
+               ('row_security', 'on'), ('default_transaction_isolation', 'read committed'), ('default_transaction_deferrable', 'off'),
+               ('default_transaction_read_only', 'off')) s (name, value)
+ WHERE current_setting(s.name) <> s.value
+   AND (s.name NOT LIKE 'default!_transaction!_%' ESCAPE '!' OR pg_backend_pid() = @pid::integer);
+
 -- name: ServerClock :one
 -- The database's clock, by which schedules and heartbeats are judged. Always one
 -- row.
@@ -19,7 +31,8 @@ SELECT clock_timestamp();
 -- What kind of server this is and how safe its commits are. Always one row.
 SELECT current_setting('server_version_num')::int                  AS version_number,
        split_part(current_setting('server_version'), ' ', 1)       AS version,
-       pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS read_only,
+       pg_is_in_recovery()                                         AS standby,
+       current_setting('transaction_read_only') = 'on'             AS read_only,
        current_setting('fsync') = 'on'                             AS fsync,
        current_setting('full_page_writes') = 'on'                  AS full_page_writes,
        current_setting('synchronous_commit')                       AS synchronous_commit,

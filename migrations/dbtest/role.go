@@ -14,7 +14,7 @@ import (
 
 // Role returns the database as a new role sees it, which may log in and nothing else
 // but what statements give it: the owner executes them, with the role's name, quoted,
-// for each ROLE in capitals. Roles belong to the whole server; this one is dropped when
+// for each :role. Roles belong to the whole server; this one is dropped when
 // the test ends, unless the test failed.
 func (db *DB) Role(t testing.TB, statements ...string) *DB {
 	t.Helper()
@@ -36,7 +36,7 @@ func (db *DB) Role(t testing.TB, statements ...string) *DB {
 		}
 	})
 	for _, statement := range statements {
-		_, err := db.Pool.Exec(ctx, strings.ReplaceAll(statement, "ROLE", role))
+		_, err := db.Pool.Exec(ctx, strings.ReplaceAll(statement, ":role", role))
 		require.NoError(t, err, statement)
 	}
 	dsn, err := dsnAs(db.DSN, name, password)

@@ -17,7 +17,7 @@ import (
 // squatter is the attacker of the tests below: it may insert jobs and activities.
 func (b *bundle) squatter(t *testing.T) *dbtest.DB {
 	t.Helper()
-	return b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO ROLE`, `GRANT INSERT ON belfry.jobs, belfry.activities TO ROLE`)
+	return b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs, belfry.activities TO :role`)
 }
 
 // Once whoever could INSERT could take numbers that others were to draw: their
