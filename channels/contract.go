@@ -165,6 +165,17 @@ func (c *checker) run(ctx context.Context) error {
 			c.fault(false, "external_id", "is not indexed: finding channels by external id reads the whole relation", c.index("UNIQUE INDEX", "(external_id)"))
 		}
 	}
+	if s.name == DefaultRelation {
+		a, err := s.Attached(ctx, c.tx)
+		if err != nil {
+			return err
+		}
+		if a != nil {
+			if f, some := a.fault(); some {
+				c.faults = append(c.faults, f)
+			}
+		}
+	}
 	if sound["location"] && sound["id"] {
 		indexed, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainCircle")))
 		if err != nil {
@@ -203,8 +214,11 @@ func (c *checker) checkColumns() map[string]bool {
 			c.fault(false, want.name, "is missing: no message finds an address, only senders that need none have something to send",
 				`add it as jsonb, as {"push": "token", "sms": "+82…"}`)
 		case ok && !slices.Contains(want.types, got.kind):
-			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, strings.Join(want.types, " or ")),
-				fmt.Sprintf("name a view that has it as %s", want.types[0]))
+			remedy := fmt.Sprintf("name a view that has it as %s", want.types[0])
+			if want.name == "id" {
+				remedy = "leave channels.relation at " + DefaultRelation + " and have it follow the table: `belfry channels attach " + c.store.name + " --external-id id`"
+			}
+			c.fault(true, want.name, fmt.Sprintf("is %s and has to be %s", got.kind, strings.Join(want.types, " or ")), remedy)
 		case ok:
 			sound[want.name] = true
 		}

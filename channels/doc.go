@@ -56,6 +56,15 @@
 // A Walk keeps no position: reading a page again after a rollback is safe, and
 // resuming after a crash is Open with the stored cursor and bound.
 //
+// # Attached relations
+//
+// A table of the application whose keys are uuid or text is followed by belfry.channels:
+// Attach puts triggers on it that write the channel in the transaction of its row,
+// Backfill brings over what was there before, Verify finds and repairs what was written
+// around the triggers. At any moment after Backfill the active channels are those of the
+// rows that are active, in every committed state. The application's writes wait for a
+// step of Backfill or Verify at most, never fail for it, and need no rights of belfry's.
+//
 // # Preferences
 //
 // What recipients do not want stands in belfry.opt_outs, by channel, category and medium,

@@ -2,7 +2,7 @@ package channels
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,10 +16,10 @@ import (
 	"github.com/belfryhq/belfry/internal/sqlfile"
 )
 
-//go:embed queries.sql
-var queriesSQL string
+//go:embed *.sql
+var files embed.FS
 
-var queries = sqlfile.MustParse(queriesSQL)
+var queries = sqlfile.MustLoad(files)
 
 // DefaultRelation is belfry's own table of channels.
 const DefaultRelation = "belfry.channels"

@@ -1,7 +1,9 @@
 -- Removes the recipients and what they do not want.
 DROP FUNCTION belfry.opt_in, belfry.opt_out;
 DROP TABLE belfry.invalid_addresses, belfry.opt_outs, belfry.segment_members, belfry.segments,
-    belfry.recipients, belfry.channels;
-DROP FUNCTION belfry.opt_outs_validate, belfry.check_number, belfry.check_audience, belfry.audience_segment,
+    belfry.recipients, belfry.attachments,
+    belfry.channels;
+DROP FUNCTION belfry.attachment_strays, belfry.attachment_step, belfry.attachment_follow,
+    belfry.channels_follow, belfry.attached_channel, belfry.opt_outs_validate, belfry.check_number, belfry.check_audience, belfry.audience_segment,
     belfry.audience_external_ids, belfry.audience_channels, belfry.audience_radius, belfry.audience_platforms,
     belfry.audience_everyone, belfry.distance_m, belfry.channels_touch, belfry.channels_keep_key;

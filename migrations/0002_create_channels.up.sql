@@ -77,6 +77,217 @@ CREATE TABLE belfry.recipients (
 INSERT INTO belfry.recipients (relation_schema, relation_name, columns)
 VALUES ('belfry', 'channels', '{location,locale,time_zone,attributes,addresses}');
 
+-- The application's table that belfry.channels follows, if there is one: services whose
+-- users have uuid or text keys attach it (`belfry channels attach`). Triggers on it keep
+-- the channels in step with every write; what was there before is brought over in steps
+-- by its key, and position says how far. columns says what each column of a channel is
+-- made of, as attached_channel reads it.
+CREATE TABLE belfry.attachments (
+    only_row        boolean     NOT NULL DEFAULT true CONSTRAINT attachments_pkey PRIMARY KEY,
+    relation_schema name        NOT NULL,
+    relation_name   name        NOT NULL,
+    key_column      name        NOT NULL,
+    key_type        text        NOT NULL,
+    columns         jsonb       NOT NULL,
+    position        text,       -- the last key that was brought over
+    rows_filled     bigint      NOT NULL DEFAULT 0,
+    attached_at     timestamptz NOT NULL DEFAULT now(),
+    filled_at       timestamptz,
+    verified_at     timestamptz,
+    CONSTRAINT attachments_only_row_check CHECK (only_row),
+    CONSTRAINT attachments_key_type_check CHECK (key_type IN ('uuid', 'text', 'character varying', 'bigint', 'integer', 'smallint')),
+    CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object')
+);
+
+-- The channel that a row r of the attached relation makes:
+--   {"external_id": "id", "platform": {"column": "os"} or {"value": "web"},
+--    "active": {"column": "enabled"} or {"not": "deleted_at"} or {"value": true},
+--    "locale", "time_zone": as platform, "location": {"column": "place"} or {"latitude": "lat", "longitude": "lon"},
+--    "attributes", "addresses": {"column": "traits"} or {"columns": {"push": "push_token"}}}
+-- It never raises: an application's write must not fail because of it. What a channel
+-- cannot have is left empty, and a row without a usable external id (NULL here) has no
+-- channel.
+CREATE FUNCTION belfry.attached_channel(r jsonb, m jsonb) RETURNS TABLE (
+    external_id text, platform text, active boolean, location point, locale text, time_zone text, attributes jsonb, addresses jsonb)
+LANGUAGE sql IMMUTABLE ROWS 1 AS $$
+SELECT CASE WHEN length(v.id) BETWEEN 1 AND 200 THEN v.id END,
+       CASE WHEN v.platform ~ '^[A-Za-z][A-Za-z0-9_-]{0,31}$' THEN v.platform ELSE 'unknown' END,
+       CASE WHEN m -> 'active' ? 'not' THEN coalesce(r -> (m #>> '{active,not}'), 'null') IN ('null'::jsonb, 'false'::jsonb)
+            WHEN m -> 'active' ? 'column' THEN coalesce(r -> (m #>> '{active,column}') = 'true'::jsonb, false)
+            ELSE coalesce(m #> '{active,value}' = 'true'::jsonb, true) END,
+       CASE WHEN v.place ~ '^[(]-?[0-9.]+(e[-+]?[0-9]+)?,-?[0-9.]+(e[-+]?[0-9]+)?[)]$' AND v.place::point <@ box '((-180,-90),(180,90))' THEN v.place::point
+            WHEN jsonb_typeof(v.lat) = 'number' AND jsonb_typeof(v.lon) = 'number'
+             AND (v.lat #>> '{}')::numeric BETWEEN -90 AND 90 AND (v.lon #>> '{}')::numeric BETWEEN -180 AND 180
+            THEN point(round((v.lon #>> '{}')::numeric, 12)::float8, round((v.lat #>> '{}')::numeric, 12)::float8) END,
+       CASE WHEN length(v.locale) <= 35 THEN v.locale ELSE '' END,
+       CASE WHEN length(v.time_zone) <= 64 THEN v.time_zone ELSE '' END,
+       CASE WHEN m -> 'attributes' ? 'columns'
+            THEN (SELECT coalesce(jsonb_object_agg(a.key, r -> a.value), '{}') FROM jsonb_each_text(m #> '{attributes,columns}') a WHERE r -> a.value <> 'null')
+            WHEN jsonb_typeof(v.attributes) = 'object' THEN v.attributes ELSE '{}' END,
+       CASE WHEN m -> 'addresses' ? 'columns'
+            THEN (SELECT coalesce(jsonb_object_agg(a.key, r -> a.value), '{}') FROM jsonb_each_text(m #> '{addresses,columns}') a WHERE r -> a.value NOT IN ('null', '""'))
+            WHEN jsonb_typeof(v.addresses) = 'object' THEN v.addresses ELSE '{}' END
+FROM (SELECT r ->> (m ->> 'external_id') AS id,
+             coalesce(m #>> '{platform,value}', r ->> (m #>> '{platform,column}')) AS platform,
+             r ->> (m #>> '{location,column}') AS place,
+             r -> (m #>> '{location,latitude}') AS lat, r -> (m #>> '{location,longitude}') AS lon,
+             coalesce(m #>> '{locale,value}', r ->> (m #>> '{locale,column}'), '') AS locale,
+             coalesce(m #>> '{time_zone,value}', r ->> (m #>> '{time_zone,column}'), '') AS time_zone,
+             r -> (m #>> '{attributes,column}') AS attributes, r -> (m #>> '{addresses,column}') AS addresses) v
+$$;
+
+-- On the attached relation, with its columns as the argument. A row that goes leaves its
+-- channel behind, inactive and without addresses, so that audits, segments and opt-outs
+-- keep their meaning; one that was not brought over yet leaves one as well, which keeps
+-- attachment_step, that may still see the row, from making it active.
+CREATE FUNCTION belfry.channels_follow() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    columns constant jsonb := TG_ARGV[0];
+    came record;
+    kept text; -- its external id
+    went text;
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.active;
+        RETURN NULL;
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        SELECT * INTO came FROM belfry.attached_channel(to_jsonb(NEW), columns);
+        kept := came.external_id;
+        IF kept IS NOT NULL THEN
+            IF TG_OP = 'UPDATE' THEN -- spares the sequence an id
+                UPDATE belfry.channels c
+                SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
+                    time_zone = came.time_zone, attributes = came.attributes, addresses = came.addresses
+                WHERE c.external_id = kept;
+            END IF;
+            IF TG_OP = 'INSERT' OR NOT FOUND THEN
+                INSERT INTO belfry.channels AS c (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+                VALUES (came.external_id, came.platform, came.active, came.location, came.locale, came.time_zone, came.attributes, came.addresses)
+                ON CONFLICT (external_id) DO UPDATE
+                SET platform = excluded.platform, active = excluded.active, location = excluded.location, locale = excluded.locale,
+                    time_zone = excluded.time_zone, attributes = excluded.attributes, addresses = excluded.addresses;
+            END IF;
+        END IF;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        SELECT a.external_id INTO went FROM belfry.attached_channel(to_jsonb(OLD), columns) a;
+        IF went IS DISTINCT FROM kept AND went IS NOT NULL THEN
+            UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.external_id = went;
+            IF NOT FOUND THEN
+                INSERT INTO belfry.channels (external_id, platform, active) VALUES (went, 'unknown', false)
+                ON CONFLICT (external_id) DO UPDATE SET active = false, location = NULL, attributes = '{}', addresses = '{}';
+            END IF;
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.channels_follow() FROM PUBLIC;
+
+-- Puts the triggers on the attached relation, or puts them there anew. An UPDATE that
+-- changes none of the columns does not call them. The lock keeps writers out for a moment:
+-- callers set lock_timeout.
+CREATE FUNCTION belfry.attachment_follow() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    a      belfry.attachments;
+    source text;
+    change text;
+BEGIN
+    SELECT * INTO STRICT a FROM belfry.attachments;
+    source := format('%I.%I', a.relation_schema, a.relation_name);
+    SELECT string_agg(format('OLD.%1$I::text IS DISTINCT FROM NEW.%1$I::text', n.attname), ' OR ') INTO change
+      FROM pg_catalog.pg_attribute n
+     WHERE n.attrelid = to_regclass(source) AND n.attnum > 0
+       AND n.attname::text IN (SELECT v #>> '{}' FROM jsonb_path_query(a.columns, 'strict $.** ? (@.type() == "string")') v);
+    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_rows AFTER INSERT OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION belfry.channels_follow(%L)', source, a.columns);
+    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_changes AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION belfry.channels_follow(%L)', source, change, a.columns);
+    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION belfry.channels_follow(%L)', source, a.columns);
+END $$;
+
+-- One step over the rows of the attached relation, in the order of its key, after a key
+-- (NULL: from the start): how many were looked at, had no channel, had another one, cannot
+-- have one, and the last key. With repair the channels are made and changed, without they
+-- are only counted.
+--
+-- It locks no row of the application. The channels of the step are made where they are
+-- missing, then locked, and then the rows are read again: whoever writes a row writes its
+-- channel in the same transaction, so he has either committed what is read now, or waits
+-- for this step and writes after it. In isolation READ COMMITTED only.
+CREATE FUNCTION belfry.attachment_step(after text, max_rows integer, repair boolean,
+    OUT looked bigint, OUT missing bigint, OUT different bigint, OUT unusable bigint, OUT next text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    a      belfry.attachments;
+    origin text; -- the rows of the step with their channels, as x
+    differ constant text := '(c.platform, c.active, c.location::text, c.locale, c.time_zone, c.attributes, c.addresses)
+        IS DISTINCT FROM (x.platform, x.active, x.location::text, x.locale, x.time_zone, x.attributes, x.addresses)';
+    keys   text[];
+    n      bigint;
+BEGIN
+    SELECT * INTO STRICT a FROM belfry.attachments;
+    EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM %2$I.%3$I u WHERE u.%1$I IS NOT NULL %4$s ORDER BY u.%1$I LIMIT $2)',
+        a.key_column, a.relation_schema, a.relation_name, CASE WHEN after IS NULL THEN '' ELSE format('AND u.%I > $1::%s', a.key_column, a.key_type) END)
+        INTO keys USING after, max_rows;
+    looked := cardinality(keys);
+    next := keys[looked];
+    origin := format('(SELECT y.* FROM %2$I.%3$I u CROSS JOIN LATERAL belfry.attached_channel(to_jsonb(u), $2) y WHERE u.%1$I = ANY ($1::%4$s[])) x',
+        a.key_column, a.relation_schema, a.relation_name, a.key_type);
+    IF NOT repair THEN
+        EXECUTE 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
+            count(*) FILTER (WHERE x.external_id IS NULL) FROM ' || origin || ' LEFT JOIN belfry.channels c ON c.external_id = x.external_id'
+            INTO missing, different, unusable USING keys, a.columns;
+        RETURN;
+    END IF;
+    EXECUTE 'INSERT INTO belfry.channels (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+        SELECT x.* FROM ' || origin || ' WHERE x.external_id IS NOT NULL AND NOT EXISTS (SELECT FROM belfry.channels c WHERE c.external_id = x.external_id)
+        ORDER BY x.external_id ON CONFLICT (external_id) DO NOTHING' USING keys, a.columns;
+    GET DIAGNOSTICS missing = ROW_COUNT;
+    PERFORM FROM belfry.channels c WHERE c.external_id = ANY (keys) ORDER BY c.external_id FOR NO KEY UPDATE;
+    EXECUTE 'UPDATE belfry.channels c SET platform = x.platform, active = x.active, location = x.location, locale = x.locale,
+            time_zone = x.time_zone, attributes = x.attributes, addresses = x.addresses
+        FROM ' || origin || ' WHERE c.external_id = x.external_id AND ' || differ USING keys, a.columns;
+    GET DIAGNOSTICS different = ROW_COUNT;
+    -- Rows that went meanwhile.
+    EXECUTE format('UPDATE belfry.channels c SET active = false, location = NULL, attributes = ''{}'', addresses = ''{}''
+        WHERE c.external_id = ANY ($1) AND c.active AND c.external_id <> ALL (ARRAY(SELECT u.%1$I::text FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[])))',
+        a.key_column, a.relation_schema, a.relation_name, a.key_type) USING keys;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    different := different + n;
+    EXECUTE 'SELECT count(*) FROM ' || origin || ' WHERE x.external_id IS NULL' INTO unusable USING keys, a.columns;
+END $$;
+
+-- One step over the channels, in the order of their id: how many active ones have no row
+-- in the attached relation. With repair they are deactivated: locked first, as above.
+CREATE FUNCTION belfry.attachment_strays(after bigint, max_rows integer, repair boolean, OUT looked bigint, OUT strays bigint, OUT next bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    a     belfry.attachments;
+    stray text;
+    list  text[];
+BEGIN
+    SELECT * INTO STRICT a FROM belfry.attachments;
+    SELECT count(*), max(p.id), array_agg(p.external_id) FILTER (WHERE p.active) INTO looked, next, list
+      FROM (SELECT c.id, c.external_id, c.active FROM belfry.channels c WHERE c.id > after ORDER BY c.id LIMIT max_rows) p;
+    -- A text that is no key of the relation's type has no row.
+    stray := format('SELECT ARRAY(SELECT k FROM unnest($1) k WHERE NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = %4$s AND u.%1$I::text = k) ORDER BY k)',
+        a.key_column, a.relation_schema, a.relation_name,
+        CASE a.key_type WHEN 'uuid' THEN 'CASE WHEN k ~ ''^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'' THEN k::uuid END'
+             WHEN 'text' THEN 'k' WHEN 'character varying' THEN 'k'
+             ELSE 'CASE WHEN k ~ ''^-?[0-9]{1,18}$'' THEN k::bigint END' END);
+    EXECUTE stray INTO list USING coalesce(list, '{}');
+    strays := cardinality(list);
+    IF strays = 0 OR NOT repair THEN
+        RETURN;
+    END IF;
+    PERFORM FROM belfry.channels c WHERE c.external_id = ANY (list) ORDER BY c.external_id FOR NO KEY UPDATE;
+    EXECUTE stray INTO list USING list;
+    UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.external_id = ANY (list) AND c.active;
+    GET DIAGNOSTICS strays = ROW_COUNT;
+END $$;
+
 CREATE TABLE belfry.segments (
     name        text        CONSTRAINT segments_pkey PRIMARY KEY,
     description text        NOT NULL DEFAULT '',

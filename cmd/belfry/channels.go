@@ -15,6 +15,7 @@ func newChannelsCommand(a *app) *cobra.Command {
 	return newGroup("channels", "Import, generate, count and check recipient channels, and what they do not want",
 		newChannelsImportCommand(a), newChannelsGenerateCommand(a), newChannelsCountCommand(a),
 		newChannelsCheckCommand(a), newSegmentCommand(a),
+		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a),
 		newOptOutCommand(a), newOptInCommand(a), newOptOutsCommand(a))
 }
 
@@ -68,7 +69,14 @@ belfry.send_external finds channels, and a radius is refused where there is no l
 					return err
 				}
 			}
-			return a.reportFaults(store.Relation(), faults, *asJSON)
+			if err := a.reportFaults(store.Relation(), faults, *asJSON); err != nil || *asJSON || store.Relation() != channels.DefaultRelation {
+				return err
+			}
+			attached, err := store.Attached(ctx, db.Pool)
+			if err == nil && attached != nil && attached.FilledAt != nil {
+				a.remark("%s", attachedSince(*attached))
+			}
+			return err
 		})
 	}
 	return cmd

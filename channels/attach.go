@@ -1,0 +1,325 @@
+package channels
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Attached is how an attached relation stands.
+type Attached struct {
+	Relation   string          `json:"relation"`
+	ExternalID string          `json:"external_id"` // the column
+	Columns    json.RawMessage `json:"columns"`     // what each column of a channel is made of
+	Filled     int64           `json:"rows_filled"` // rows brought over so far
+	Rows       int64           `json:"rows"`        // the planner's estimate; 0: unknown
+	AttachedAt time.Time       `json:"attached_at"`
+	FilledAt   *time.Time      `json:"filled_at"`   // nil: rows are left to be brought over
+	VerifiedAt *time.Time      `json:"verified_at"` // nil: never
+	Exists     bool            `json:"exists"`      // the relation is there
+	Following  bool            `json:"following"`   // its triggers are there and enabled
+}
+
+// Drift is what a step over an attached relation, or all of them, found: rows without a
+// channel or with another one, and active channels without a row. Unusable rows have no
+// external id of 1 to 200 characters and no channel.
+type Drift struct {
+	Rows      int64 `json:"rows"` // looked at
+	Missing   int64 `json:"missing"`
+	Different int64 `json:"different"`
+	Strays    int64 `json:"strays"`
+	Unusable  int64 `json:"unusable"`
+}
+
+// None reports whether the channels are in step.
+func (d Drift) None() bool { return d.Missing+d.Different+d.Strays == 0 }
+
+// AttachOptions are the limits of bringing over and verifying. The zero value is usable.
+type AttachOptions struct {
+	BatchSize int         // rows a transaction; 0 means 2,000
+	DryRun    bool        // Verify only counts
+	Progress  func(Drift) // after each transaction, with the sums so far
+}
+
+const (
+	// stepLock is how long a step waits for channels that a writer holds before it gives
+	// them up and takes fewer: well below deadlock_timeout, so that it is never the
+	// application's transaction that PostgreSQL ends.
+	stepLock = 200 * time.Millisecond
+	// triggerLock is how long the lock for the triggers is waited for at a time: so long
+	// the application's writers wait behind it.
+	triggerLock = 500 * time.Millisecond
+	// stepDeadline bounds one transaction.
+	stepDeadline = time.Minute
+	// pauseBetween is what is left to others between two tries.
+	pauseBetween = time.Second
+)
+
+// Attach has belfry.channels follow a table of the application: triggers on it keep the
+// channels in step with every write from now on, in the writer's own transaction. Backfill
+// brings over what was there before. A row that is deleted leaves its channel, inactive
+// and without addresses, attributes and location.
+//
+// Repeating it goes on; with other columns it begins anew. A field that is not allowed is
+// ErrAttachment, and so are missing rights, with the GRANTs, and another relation that is
+// attached already. The lock for the triggers is asked for half a second at a time until
+// ctx ends: writers wait no longer behind it.
+func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
+	f, err := s.examine(ctx, db, a)
+	if err != nil {
+		return err
+	}
+	for {
+		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, queries.SQL("AttachmentSet"), pgx.StrictNamedArgs{
+				"schema": f.schema, "name": f.name, "key": a.ExternalID, "key_type": f.keyType, "columns": f.columns,
+			})
+			if err != nil {
+				return err
+			}
+			set, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+			if err != nil {
+				return err
+			}
+			if len(set) == 0 {
+				return fmt.Errorf("%w: relation: another one is attached; `belfry channels detach` first", ErrAttachment)
+			}
+			_, err = tx.Exec(ctx, queries.SQL("AttachmentFollow"))
+			return err
+		})
+		if !waits(err) {
+			return attachProblem("attach", a.Relation, err)
+		}
+		if err := rest(ctx); err != nil {
+			return fmt.Errorf("channels: attach %s: its writers never let go for the moment that the triggers need; try again when no transaction is open for long: %w", a.Relation, err)
+		}
+	}
+}
+
+// Attached returns how the attached relation stands; nil: none is.
+func (s *Store) Attached(ctx context.Context, q Querier) (*Attached, error) {
+	rows, err := q.Query(ctx, queries.SQL("AttachmentRead"))
+	if err != nil {
+		return nil, fmt.Errorf("channels: read the attachment: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a Attached, err error) {
+		err = row.Scan(&a.Relation, &a.ExternalID, &a.Columns, &a.Filled, &a.Rows, &a.AttachedAt, &a.FilledAt, &a.VerifiedAt, &a.Exists, &a.Following)
+		return a, err
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// fault is what is the matter with an attached relation; none when nothing is.
+func (a Attached) fault() (f Fault, some bool) {
+	switch {
+	case !a.Exists:
+		return Fault{Problem: a.Relation + ", which it follows, does not exist any more", Remedy: "`belfry channels detach`, then attach the new one"}, true
+	case !a.Following:
+		return Fault{Problem: "is not kept in step with " + a.Relation + ": its triggers are missing or disabled",
+			Remedy: "ALTER TABLE " + a.Relation + " ENABLE TRIGGER USER, or attach it again; then `belfry channels verify`"}, true
+	case a.FilledAt == nil:
+		return Fault{Problem: fmt.Sprintf("%d rows of %s are brought over, and some are left", a.Filled, a.Relation),
+			Remedy: "repeat `belfry channels attach`, which goes on"}, true
+	}
+	return Fault{}, false
+}
+
+// Backfill brings over what the attached relation had before it was attached, in steps of
+// a transaction each, in the order of the external id, and keeps how far it came in
+// belfry.attachments: after a crash, or beside another process that does the same, it goes
+// on from there. It locks no row of the application, and channels for one step only.
+// Attached.FilledAt is set when all is done; repeating it then does nothing.
+func (s *Store) Backfill(ctx context.Context, db Beginner, o AttachOptions) (sum Drift, err error) {
+	err = s.eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (done bool, d Drift, err error) {
+		rows, err := tx.Query(ctx, queries.SQL("AttachmentLock"))
+		if err != nil {
+			return false, d, err
+		}
+		at, err := pgx.CollectRows(rows, pgx.RowTo[*string])
+		if err != nil || len(at) == 0 {
+			return true, d, err
+		}
+		next, d, err := stepRows(ctx, tx, at[0], size, true)
+		if err != nil {
+			return false, d, err
+		}
+		_, err = tx.Exec(ctx, queries.SQL("AttachmentMove"), pgx.StrictNamedArgs{"next": next, "looked": d.Rows})
+		return d.Rows == 0, d, err
+	}, &sum)
+	return sum, attachProblem("bring over", "the attached relation", err)
+}
+
+// Verify compares every row of the attached relation with its channel, and every active
+// channel with its row, and repairs what differs, unless o.DryRun. Where nothing wrote
+// around the triggers (a session with session_replication_role = replica, a restore, a
+// disabled trigger) it finds nothing.
+func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum Drift, err error) {
+	a, err := s.Attached(ctx, db)
+	if err != nil {
+		return sum, err
+	}
+	if a == nil {
+		return sum, ErrNotAttached
+	}
+	var after *string
+	err = s.eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
+		next, d, err := stepRows(ctx, tx, after, size, !o.DryRun)
+		if err == nil {
+			after = next
+		}
+		return d.Rows == 0, d, err
+	}, &sum)
+	if err != nil {
+		return sum, attachProblem("verify", a.Relation, err)
+	}
+	low := int64(math.MinInt64)
+	err = s.eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
+		var looked int64
+		var d Drift
+		var next *int64
+		err := tx.QueryRow(ctx, queries.SQL("AttachmentStrays"), pgx.StrictNamedArgs{"after": low, "rows": size, "repair": !o.DryRun}).Scan(&looked, &d.Strays, &next)
+		if err == nil && next != nil {
+			low = *next
+		}
+		return looked == 0, d, err
+	}, &sum)
+	if err == nil && !o.DryRun {
+		err = s.step(ctx, db, stepLock, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, queries.SQL("AttachmentVerified"))
+			return err
+		})
+	}
+	return sum, attachProblem("verify", a.Relation, err)
+}
+
+// Detach takes the triggers off the attached relation and forgets it; the channels stay.
+// Only the relation's owner may. It returns which one it was.
+func (s *Store) Detach(ctx context.Context, db Beginner) (relation string, err error) {
+	a, err := s.Attached(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	if a == nil {
+		return "", ErrNotAttached
+	}
+	source := &Store{relation: a.Relation, name: a.Relation} // quoted by the database
+	for {
+		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
+			if a.Exists {
+				if _, err := tx.Exec(ctx, source.render(queries.SQL("AttachmentDrop"))); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec(ctx, queries.SQL("AttachmentDelete"))
+			return err
+		})
+		if !waits(err) {
+			return a.Relation, attachProblem("detach", a.Relation, err)
+		}
+		if err := rest(ctx); err != nil {
+			return "", fmt.Errorf("channels: detach %s: its writers never let go for the moment that it needs: %w", a.Relation, err)
+		}
+	}
+}
+
+// stepRows is one step over rows.
+func stepRows(ctx context.Context, tx pgx.Tx, after *string, size int, repair bool) (next *string, d Drift, err error) {
+	err = tx.QueryRow(ctx, queries.SQL("AttachmentStep"), pgx.StrictNamedArgs{"after": after, "rows": size, "repair": repair}).
+		Scan(&d.Rows, &d.Missing, &d.Different, &d.Unusable, &next)
+	return next, d, err
+}
+
+// eachStep runs steps until one is the last. One that a writer keeps waiting is repeated
+// with fewer rows; a single row holds nothing that a writer could wait for.
+func (s *Store) eachStep(ctx context.Context, db Beginner, o AttachOptions, do func(context.Context, pgx.Tx, int) (bool, Drift, error), sum *Drift) error {
+	full := o.BatchSize
+	if full <= 0 {
+		full = 2000
+	}
+	for size := full; ; {
+		var done bool
+		var d Drift
+		err := s.step(ctx, db, stepLock, func(ctx context.Context, tx pgx.Tx) (err error) {
+			done, d, err = do(ctx, tx, size)
+			return err
+		})
+		if waits(err) {
+			if size == 1 {
+				if err := rest(ctx); err != nil {
+					return err
+				}
+			}
+			size = max(1, size/4)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		sum.Rows, sum.Missing, sum.Different = sum.Rows+d.Rows, sum.Missing+d.Missing, sum.Different+d.Different
+		sum.Strays, sum.Unusable = sum.Strays+d.Strays, sum.Unusable+d.Unusable
+		if o.Progress != nil {
+			o.Progress(*sum)
+		}
+		if done {
+			return nil
+		}
+		size = min(full, size*2)
+	}
+}
+
+// step runs one transaction.
+func (s *Store) step(ctx context.Context, db Beginner, lock time.Duration, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, stepDeadline)
+	defer cancel()
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.SQL("AttachmentBegin")); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, queries.SQL("AttachmentLimits"), pgx.StrictNamedArgs{"lock_timeout_ms": lock.Milliseconds()}); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+}
+
+// waits reports whether a transaction gave way to another: a lock it did not get, or a
+// deadlock.
+func waits(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01" || pg.Code == "40001")
+}
+
+// rest leaves the relation to others for a while.
+func rest(ctx context.Context) error {
+	timer := time.NewTimer(pauseBetween)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// attachProblem adds the operation, and the remedy where rights are missing.
+func attachProblem(operation, relation string, err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case err == nil || errors.Is(err, ErrAttachment):
+		return err
+	case errors.As(err, &pg) && pg.Code == "42501" && operation == "detach":
+		return fmt.Errorf("channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)
+	case errors.As(err, &pg) && pg.Code == "42501":
+		return fmt.Errorf("channels: %s %s: it takes SELECT and TRIGGER on the relation, SELECT, INSERT and UPDATE on belfry.channels and belfry.attachments, and no policy that hides rows: %w", operation, relation, err)
+	}
+	return fmt.Errorf("channels: %s %s: %w", operation, relation, err)
+}

@@ -1,0 +1,309 @@
+package channels
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+const usersTable = `CREATE SCHEMA app; CREATE TABLE app.users (
+	id uuid PRIMARY KEY DEFAULT gen_random_uuid(), os text, deleted_at timestamptz, lang text, tz text, lat float8, lon float8,
+	first_name text, push_token text, email text, note text)`
+
+var usersAttached = Attachment{
+	Relation: "app.users", ExternalID: "id", Platform: "os", Active: "!deleted_at", Locale: "lang", TimeZone: "tz",
+	Location: "lat,lon", Attributes: "first_name", Addresses: "push=push_token,email=email",
+}
+
+func (b bundle) attach(t *testing.T, a Attachment) {
+	t.Helper()
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, a))
+	_, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, err)
+}
+
+func (b bundle) drift(t *testing.T) Drift {
+	t.Helper()
+	d, err := b.store.Verify(b.ctx, b.pool, AttachOptions{BatchSize: 70, DryRun: true})
+	require.NoError(t, err)
+	return d
+}
+
+func (b bundle) one(t *testing.T, sql string) (s string) {
+	t.Helper()
+	require.NoError(t, b.pool.QueryRow(b.ctx, sql).Scan(&s))
+	return s
+}
+
+// writeAtRandom inserts, changes and deletes rows of app.users, in transactions of one
+// row or of several in no order, until ctx ends. No transaction may fail.
+func (b bundle) writeAtRandom(ctx context.Context, seed uint64, several bool) error {
+	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's schedule
+	for ctx.Err() == nil {
+		n := 1
+		if several {
+			n = 1 + r.IntN(8)
+		}
+		err := pgx.BeginFunc(b.ctx, b.pool, func(tx pgx.Tx) error {
+			for range n {
+				// A third of the keys in each writer's hands: writers do not wait for each other.
+				key := fmt.Sprintf("%032x", r.IntN(600)*3+int(seed)) //nolint:gosec // small
+				statement := []string{
+					`INSERT INTO app.users (id, os, lang) VALUES ($1::text::uuid, 'web', $2) ON CONFLICT (id) DO UPDATE SET lang = excluded.lang`,
+					`UPDATE app.users SET os = 'android', lang = $2, deleted_at = NULL WHERE id = $1::text::uuid`,
+					`UPDATE app.users SET deleted_at = now(), note = $2 WHERE id = $1::text::uuid`,
+					`DELETE FROM app.users WHERE id = $1::text::uuid AND $2 <> ''`,
+				}[r.IntN(4)]
+				if _, err := tx.Exec(b.ctx, statement, key, fmt.Sprint(r.IntN(1000))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Whatever is written while the rows are brought over, the channels are in step at the
+// end, and no writer's transaction fails for it, in whatever order it writes.
+func TestAttach_ConcurrentWritesAreRight(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"uuid", "text"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.exec(t, usersTable)
+			b.exec(t, `INSERT INTO app.users (id, os) SELECT lpad(to_hex(n), 32, '0')::uuid, 'ios' FROM generate_series(0, 2400) n`)
+			a := usersAttached
+			if kind == "text" {
+				b.exec(t, `ALTER TABLE app.users ADD login text UNIQUE`)
+				b.exec(t, `CREATE FUNCTION app.named() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.login := 'U-' || NEW.id; RETURN NEW; END $$;
+					CREATE TRIGGER named BEFORE INSERT OR UPDATE ON app.users FOR EACH ROW EXECUTE FUNCTION app.named(); UPDATE app.users SET os = os`)
+				a.ExternalID = "login"
+			}
+			// Some have channels already, of other content.
+			b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT lpad(to_hex(n), 32, '0')::uuid, 'web', false FROM generate_series(0, 2400, 5) n`)
+			require.NoError(t, b.store.Attach(b.ctx, b.pool, a))
+
+			writing, stop := context.WithCancel(b.ctx)
+			defer stop()
+			var writers sync.WaitGroup
+			errs := make([]error, 3)
+			for i := range errs {
+				writers.Go(func() { errs[i] = b.writeAtRandom(writing, uint64(i), i == 0) }) //nolint:gosec // small
+			}
+			d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 40})
+			stop()
+			writers.Wait()
+			require.NoError(t, errors.Join(errs...))
+			require.NoError(t, err)
+			require.Greater(t, d.Rows, int64(1000))
+			found := b.drift(t)
+			if kind == "text" { // the channels of before are strays
+				found.Strays = 0
+			}
+			require.True(t, found.None(), "%+v", found)
+			attached, err := b.store.Attached(b.ctx, b.pool)
+			require.NoError(t, err)
+			require.NotNil(t, attached.FilledAt)
+			require.True(t, attached.Following)
+		})
+	}
+}
+
+// A row of the application and its channel are one transaction.
+func TestAttach_FollowsEveryWrite(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, usersTable)
+	b.attach(t, usersAttached)
+	const channel = `SELECT platform || '|' || active || '|' || locale || '|' || time_zone || '|' || coalesce(location::text, 'nowhere') || '|' || attributes || '|' || addresses
+		FROM belfry.channels WHERE external_id = '00000000-0000-0000-0000-000000000001'`
+	b.exec(t, `INSERT INTO app.users (id, os, lang, tz, lat, lon, first_name, push_token, email) VALUES
+		('00000000-0000-0000-0000-000000000001', 'ios', 'ko', 'Asia/Seoul', 37.57, 126.98, 'Kim', 'tok', '')`)
+	require.Equal(t, `ios|true|ko|Asia/Seoul|(126.98,37.57)|{"first_name": "Kim"}|{"push": "tok"}`, b.one(t, channel))
+	id := b.one(t, `SELECT id::text FROM belfry.channels`)
+
+	// What a channel cannot have is left empty and stops nobody.
+	b.exec(t, `UPDATE app.users SET os = '???', lang = repeat('x', 99), tz = repeat('y', 99), lat = 'NaN', lon = 1e300`)
+	require.Equal(t, `unknown|true|||nowhere|{"first_name": "Kim"}|{"push": "tok"}`, b.one(t, channel))
+	before := b.one(t, `SELECT xmin::text FROM belfry.channels`)
+	b.exec(t, `UPDATE app.users SET note = 'nothing of a channel'`)
+	require.Equal(t, before, b.one(t, `SELECT xmin::text FROM belfry.channels`), "no write for it")
+	b.exec(t, `UPDATE app.users SET deleted_at = now(), os = 'web'`)
+	require.Equal(t, `web|false|||nowhere|{"first_name": "Kim"}|{"push": "tok"}`, b.one(t, channel))
+
+	// Another key is another recipient; one that comes back is the same channel.
+	b.exec(t, `UPDATE app.users SET id = '00000000-0000-0000-0000-000000000002', deleted_at = NULL`)
+	require.Equal(t, `web|false|||nowhere|{}|{}`, b.one(t, channel))
+	b.exec(t, `DELETE FROM app.users; INSERT INTO app.users (id, os) VALUES ('00000000-0000-0000-0000-000000000001', 'web')`)
+	require.Equal(t, `web|true|||nowhere|{}|{}`, b.one(t, channel))
+	require.Equal(t, id, b.one(t, `SELECT id::text FROM belfry.channels WHERE external_id LIKE '%1'`))
+	require.Equal(t, "1", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
+	require.True(t, b.drift(t).None())
+	b.exec(t, `TRUNCATE app.users`)
+	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
+	require.True(t, b.drift(t).None())
+
+	relation, err := b.store.Detach(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Equal(t, "app.users", relation)
+	b.exec(t, `INSERT INTO app.users (os) VALUES ('ios')`)
+	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
+	_, err = b.store.Detach(b.ctx, b.pool)
+	require.ErrorIs(t, err, ErrNotAttached)
+	_, err = b.store.Verify(b.ctx, b.pool, AttachOptions{})
+	require.ErrorIs(t, err, ErrNotAttached)
+}
+
+func TestAttach_VerifyRepairsWhatWroteAroundTheTriggers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE users (name varchar(300) UNIQUE, os text)`)
+	b.exec(t, `INSERT INTO users SELECT 'u-' || n, 'ios' FROM generate_series(1, 500) n`)
+	b.attach(t, Attachment{Relation: "users", ExternalID: "name", Platform: "os"})
+	require.Equal(t, Drift{Rows: 500}, b.drift(t))
+	b.exec(t, `ALTER TABLE users DISABLE TRIGGER USER`)
+	attached, err := b.store.Attached(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.False(t, attached.Following)
+	b.exec(t, `DELETE FROM users WHERE name = 'u-7'; UPDATE users SET os = 'web' WHERE name < 'u-2'; INSERT INTO users VALUES ('new', 'ios'), (repeat('x', 250), 'ios'), (NULL, 'ios')`)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('of nobody', 'ios')`)
+	b.exec(t, `ALTER TABLE users ENABLE TRIGGER USER`)
+
+	want := Drift{Rows: 501, Missing: 1, Different: 111, Strays: 2, Unusable: 1}
+	require.Equal(t, want, b.drift(t))
+	repaired, err := b.store.Verify(b.ctx, b.pool, AttachOptions{BatchSize: 33})
+	require.NoError(t, err)
+	require.Equal(t, want, repaired)
+	require.Equal(t, Drift{Rows: 501, Unusable: 1}, b.drift(t))
+	require.Equal(t, "f", b.one(t, `SELECT left(active::text, 1) FROM belfry.channels WHERE external_id = 'u-7'`))
+}
+
+// Bringing over ends anywhere and goes on, with the rows it had counted once.
+func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY); INSERT INTO users SELECT generate_series(-300, 300)`)
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}))
+	ctx, cancel := context.WithCancel(b.ctx)
+	_, err := b.store.Backfill(ctx, b.pool, AttachOptions{BatchSize: 50, Progress: func(d Drift) {
+		if d.Rows == 150 {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	attached, err := b.store.Attached(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.EqualValues(t, 150, attached.Filled)
+	require.Nil(t, attached.FilledAt)
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}), "the same again goes on")
+	d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 50})
+	require.NoError(t, err)
+	require.EqualValues(t, 451, d.Rows)
+	require.EqualValues(t, 451, d.Missing)
+	require.True(t, b.drift(t).None())
+	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, err)
+	require.Zero(t, d, "all done")
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id", Platform: "=ios"}))
+	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, err)
+	require.Equal(t, Drift{Rows: 601, Different: 601}, d, "other columns begin anew")
+}
+
+// The triggers' lock waits for writers a moment at a time and never makes others wait long.
+func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY)`)
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(b.ctx, `INSERT INTO users VALUES (1)`)
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(b.ctx, 700*time.Millisecond)
+	defer cancel()
+	err = b.store.Attach(short, b.pool, Attachment{Relation: "users", ExternalID: "id"})
+	require.ErrorContains(t, err, "channels: attach users: ")
+	done := make(chan error, 1)
+	go func() { done <- b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}) }()
+	require.NoError(t, tx.Commit(b.ctx))
+	require.NoError(t, <-done)
+	_, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "1", b.one(t, `SELECT external_id FROM belfry.channels`))
+}
+
+func TestAttach_RefusesWithTheRemedy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, usersTable)
+	b.exec(t, `CREATE VIEW app.people AS SELECT * FROM app.users; CREATE TABLE others (id int PRIMARY KEY)`)
+	change := func(f func(a *Attachment)) Attachment {
+		a := usersAttached
+		f(&a)
+		return a
+	}
+	for _, tt := range []struct {
+		a    Attachment
+		want string
+	}{
+		{change(func(a *Attachment) { a.Relation = "app.nobody" }), "relation: app.nobody does not exist"},
+		{change(func(a *Attachment) { a.Relation = "a b" }), `relation: "a b" is not a table`},
+		{change(func(a *Attachment) { a.Relation = "app.people" }), "relation: app.people is no table"},
+		{change(func(a *Attachment) { a.Relation = "belfry.channels" }), "relation: belfry.channels is belfry's own"},
+		{change(func(a *Attachment) { a.ExternalID = "email" }), `external_id: no unique index holds email alone: CREATE UNIQUE INDEX CONCURRENTLY ON "app"."users" ("email")`},
+		{change(func(a *Attachment) { a.ExternalID = "lat" }), "external_id: column lat is double precision; allowed types: uuid, text"},
+		{change(func(a *Attachment) { a.Platform = "phone" }), `platform: app.users has no column "phone"; allowed values: deleted_at, email`},
+		{change(func(a *Attachment) { a.Active = "deleted_at" }), "active: column deleted_at is timestamp with time zone; allowed types: boolean"},
+		{change(func(a *Attachment) { a.Location = "lat" }), "location: column lat is double precision; allowed types: point"},
+		{change(func(a *Attachment) { a.Addresses = "push=push_token,phone=email" }), `addresses: "phone" is not a medium; allowed values: a jsonb column, or MEDIUM=COLUMN,… of alimtalk`},
+	} {
+		err := b.store.Attach(b.ctx, b.pool, tt.a)
+		require.ErrorIs(t, err, ErrAttachment)
+		require.ErrorContains(t, err, tt.want)
+	}
+	attached, err := b.store.Attached(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Nil(t, attached)
+	b.attach(t, usersAttached)
+	require.ErrorContains(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "others", ExternalID: "id"}), "another one is attached; `belfry channels detach` first")
+
+	other, err := New(Config{Relation: "app.people"})
+	require.NoError(t, err)
+	require.ErrorContains(t, other.Attach(b.ctx, b.pool, usersAttached), "channels.relation is app.people")
+
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
+	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_attach_nobody; GRANT USAGE ON SCHEMA belfry, app TO belfry_attach_nobody; SET LOCAL ROLE belfry_attach_nobody`)
+	require.NoError(t, err)
+	err = b.store.Attach(b.ctx, tx, usersAttached)
+	require.ErrorContains(t, err, "GRANT SELECT, TRIGGER ON app.users TO belfry_attach_nobody; GRANT SELECT, INSERT, UPDATE ON belfry.channels TO belfry_attach_nobody")
+	require.ErrorContains(t, err, "GRANT EXECUTE ON FUNCTION belfry.channels_follow() TO belfry_attach_nobody")
+}
+
+// An application's role needs no right of belfry's for its writes to be followed.
+func TestAttach_TheApplicationNeedsNoRights(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, usersTable)
+	b.attach(t, usersAttached)
+	err := pgx.BeginFunc(b.ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(b.ctx, `CREATE ROLE belfry_attach_app; GRANT USAGE ON SCHEMA app TO belfry_attach_app; GRANT ALL ON app.users TO belfry_attach_app;
+			SET LOCAL ROLE belfry_attach_app; INSERT INTO app.users (os) VALUES ('ios'); UPDATE app.users SET os = 'web'; DELETE FROM app.users; RESET ROLE; DROP OWNED BY belfry_attach_app; DROP ROLE belfry_attach_app`)
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, "web|false", b.one(t, `SELECT platform || '|' || active FROM belfry.channels`))
+}
