@@ -153,6 +153,7 @@ type begun struct {
 	Cursor     string `db:"cursor"`
 	Priority   int    `db:"priority"`
 	LanePaused bool   `db:"lane_paused"`
+	Overdue    bool   `db:"overdue"`
 	Urgent     *int64 `db:"urgent"`
 	jobSettings
 }
@@ -184,6 +185,7 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	case now.Urgent != nil:
 		return yieldError{EventPreempted, fmt.Sprintf("job %d of lane %s is more urgent", *now.Urgent, u.job.Lane)}
 	}
+	u.overdue = now.Overdue
 	u.governor.configure(u.settings(now.jobSettings))
 	u.poison.allowed = u.live().MaxSkips
 	if now.MaxSkips != nil {

@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// expireLimit bounds the jobs that one transaction makes EXPIRED.
+const expireLimit = 1000
+
 // claimTries bounds how often a claim that lost its lane to another runner looks
 // for a job in another lane before it waits for the next tick.
 const claimTries = 5
@@ -67,48 +70,36 @@ func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure,
 	return tenure{}, nil
 }
 
-// sweep clears away what stands in the way: jobs that did not start in time, those
-// that lose every run they get, and dead runs of types that are not known here.
+// sweep clears away what stands in the way: jobs that did not start in time, all of
+// them, so that a claim has none to step over; those that lose every run they get;
+// and dead runs of types that are not known here.
 func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outcome) error {
-	var expired, hopeless, released []int64
-	err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
-		if err != nil {
+	var hopeless, released []int64
+	for more := true; more; {
+		var expired []int64
+		err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
+				return err
+			}
+			hopeless, err = sweeping(ctx, tx, "JobGiveUp", pgx.StrictNamedArgs{
+				"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
+				"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
+			})
+			if err != nil {
+				return err
+			}
+			released, err = sweeping(ctx, tx, "JobRelease", pgx.StrictNamedArgs{
+				"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
+			})
 			return err
-		}
-		rows, err := tx.Query(ctx, queries.SQL("JobExpire"))
-		if err != nil {
-			return err
-		}
-		if expired, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
-			return err
-		}
-		rows, err = tx.Query(ctx, queries.SQL("JobGiveUp"), pgx.StrictNamedArgs{
-			"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
-			"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("clear away: %w", mapError(err))
 		}
-		if hopeless, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
-			return err
-		}
-		rows, err = tx.Query(ctx, queries.SQL("JobRelease"), pgx.StrictNamedArgs{
-			"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
-		})
-		if err != nil {
-			return err
-		}
-		released, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("clear away: %w", mapError(err))
+		r.tellExpired(expired, out)
+		more = len(expired) == expireLimit
 	}
-	out.Expired, out.GivenUp = append(out.Expired, expired...), append(out.GivenUp, hopeless...)
-	for _, id := range expired {
-		r.log.Warn().Int64("job_id", id).Msg("job expired: it did not start in time")
-	}
+	out.GivenUp = append(out.GivenUp, hopeless...)
 	for _, id := range hopeless {
 		r.log.Error().Int64("job_id", id).Msg("job failed: it loses every run it gets")
 	}
@@ -116,6 +107,32 @@ func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outco
 		r.log.Warn().Int64("job_id", id).Msg("job of a type that is not known here handed back from a dead run")
 	}
 	return nil
+}
+
+// expire makes up to expireLimit jobs EXPIRED that did not start in time.
+func (r *Runner) expire(ctx context.Context, tx pgx.Tx) ([]int64, error) {
+	_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
+	if err != nil {
+		return nil, err
+	}
+	return sweeping(ctx, tx, "JobExpire", pgx.StrictNamedArgs{"limit": expireLimit})
+}
+
+// tellExpired logs the jobs that a committed expire ended, and adds them to out.
+func (r *Runner) tellExpired(ids []int64, out *Outcome) {
+	out.Expired = append(out.Expired, ids...)
+	for _, id := range ids {
+		r.log.Warn().Int64("job_id", id).Msg("job expired: it did not start in time")
+	}
+}
+
+// sweeping runs a statement that ends or hands back jobs, and returns which.
+func sweeping(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) ([]int64, error) {
+	rows, err := tx.Query(ctx, queries.Get(statement).SQL, args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // take runs one claiming statement; no row is the zero tenure.

@@ -158,6 +158,29 @@ func TestExpiry_OnlyOfWhatNeverStarted(t *testing.T) {
 	b.requireDone(t, late, everyone(500))
 }
 
+// However many jobs are overdue, none of them is left for a claim to step over; and
+// those that become overdue in the middle of a run are EXPIRED before the next chunk
+// looks for a more urgent job.
+func TestExpiry_LeavesNoneInTheWayOfAClaimOrARun(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 500)
+	overdue := `INSERT INTO belfry.jobs (type, category, title, priority, schedule_at, expires_at)
+		SELECT 'inbox', 'operator_notice', 'late', 9, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, $1)`
+	b.exec(t, overdue, 2100)
+	id := b.enqueue(t, job.Spec{})
+	first, second := b.gate(job.PointBegun, 1), b.gate(job.PointWritten, 3)
+	s := b.start(t, b.runner(t, "r", job.WithFailpoint(both(first.at, second.at))))
+	first.await(t)
+	require.Equal(t, 2100, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))
+	b.exec(t, overdue, 1100)
+	first.release(nil)
+	second.await(t)
+	require.Equal(t, 3200, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))
+	second.release(nil)
+	require.Len(t, s.wait(t).Expired, 3200)
+	b.requireDone(t, id, everyone(500))
+}
+
 // A job that loses every run it gets is FAILED after max_takeovers of them, and a
 // page full of such jobs hides nobody.
 func TestTakeover_HopelessJobFailsAndHidesNobody(t *testing.T) {

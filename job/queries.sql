@@ -152,28 +152,64 @@ SELECT @name, @description
 
 -- name: JobClaim :one
 -- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1
--- (jobs_due_idx or jobs_schedule_idx; I4 by jobs_one_running_per_lane). The fence
--- that is returned is the run's for life. @pid is what the connection believes its
--- backend's pid to be: where the server says otherwise a pooler stands between, and
--- the row bears no backend. No row: nothing is due for these types and lanes. A
--- unique violation on the lane's index: another runner was first.
+-- (I4 by jobs_one_running_per_lane). The fence that is returned is the run's for life.
+-- @pid is what the connection believes its backend's pid to be: where the server says
+-- otherwise a pooler stands between, and the row bears no backend. No row: nothing is
+-- due for these types and lanes. A unique violation on the lane's index: another
+-- runner was first.
+--
+-- What it reads does not depend on how many jobs wait: of jobs_waiting_idx one entry
+-- for each lane, and in each open one for each type and priority, the head. Of heads
+-- that are due the most urgent gives its job, or the next behind it that no session
+-- has locked. Each probe is the first row in an index's order, which no estimate
+-- makes a scan of the table; hence >= instead of = for the lane's RUNNING job, and no
+-- second look at the status of the row that is locked already.
+WITH RECURSIVE waiting (lane) AS (
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+     UNION ALL
+    SELECT n.lane
+      FROM waiting w
+     CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane > w.lane
+                          ORDER BY j.lane LIMIT 1) n
+), heads (lane, type, priority, schedule_at, id) AS (
+    SELECT w.lane, t.type, h.priority, h.schedule_at, h.id
+      FROM waiting w
+     CROSS JOIN unnest(@types::text[]) AS t (type)
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at, j.id FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = w.lane AND j.type = t.type
+                          ORDER BY j.priority DESC, j.schedule_at, j.id LIMIT 1) h
+     WHERE (@lanes::text[] IS NULL OR w.lane = ANY (@lanes))
+       AND (SELECT r.lane FROM belfry.jobs r
+             WHERE r.status = 'RUNNING' AND r.lane >= w.lane
+             ORDER BY r.lane LIMIT 1) IS DISTINCT FROM w.lane
+       AND (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = w.lane) IS NULL
+     UNION ALL
+    SELECT p.lane, p.type, h.priority, h.schedule_at, h.id
+      FROM heads p
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at, j.id FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          ORDER BY j.priority DESC, j.schedule_at, j.id LIMIT 1) h
+), due AS MATERIALIZED (
+    SELECT h.lane, h.type, h.priority
+      FROM heads h
+     WHERE h.schedule_at <= statement_timestamp()
+     ORDER BY h.priority DESC, h.schedule_at, h.id
+)
 UPDATE belfry.jobs
    SET status = 'RUNNING', fence = fence + 1, runner = @runner, heartbeat_at = clock_timestamp(),
        attempts = attempts + 1, started_at = coalesce(started_at, clock_timestamp()),
        (backend_pid, backend_start) = (SELECT a.pid, a.backend_start FROM pg_stat_activity a
                                         WHERE a.pid = pg_backend_pid() AND a.pid = @pid::bigint AND a.backend_start IS NOT NULL)
- WHERE id = (SELECT j.id
-               FROM belfry.jobs j
-              WHERE j.status = 'PENDING' AND j.schedule_at <= statement_timestamp()
-                AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp() OR j.started_at IS NOT NULL)
-                AND j.type = ANY (@types)
-                AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes))
-                AND NOT EXISTS (SELECT FROM belfry.jobs r WHERE r.lane = j.lane AND r.status = 'RUNNING')
-                AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
-              ORDER BY j.priority DESC, j.schedule_at, j.id
-              LIMIT 1
-                FOR UPDATE SKIP LOCKED)
-   AND status = 'PENDING'
+ WHERE id = (SELECT n.id
+               FROM due d
+              CROSS JOIN LATERAL (SELECT j.id FROM belfry.jobs j
+                                   WHERE j.status = 'PENDING' AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
+                                     AND j.schedule_at <= statement_timestamp()
+                                     AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp() OR j.started_at IS NOT NULL)
+                                   ORDER BY j.schedule_at, j.id LIMIT 1
+                                     FOR UPDATE SKIP LOCKED) n
+              LIMIT 1)
 RETURNING id, fence;
 
 -- name: JobResumeDead :one
@@ -257,16 +293,16 @@ SELECT j.id
 
 -- name: JobExpire :many
 -- The late-start guard: PENDING jobs that were never started before expires_at
--- become EXPIRED (jobs_expiry_idx), whatever their type and lane. No row: none.
+-- become EXPIRED (jobs_expiry_idx, whose condition says PENDING without the word),
+-- whatever their type and lane, @limit at most. No row: none.
 UPDATE belfry.jobs
    SET status = 'EXPIRED'
- WHERE id IN (SELECT j.id
-                FROM belfry.jobs j
-               WHERE j.status = 'PENDING' AND j.expires_at <= statement_timestamp() AND j.started_at IS NULL
-               ORDER BY j.expires_at
-               LIMIT 1000
-                 FOR UPDATE SKIP LOCKED)
-   AND status = 'PENDING'
+ WHERE id = ANY (ARRAY(SELECT j.id
+                         FROM belfry.jobs j
+                        WHERE j.expires_at <= statement_timestamp()
+                          AND j.started_at IS NULL AND j.finished_at IS NULL AND j.runner IS NULL
+                        ORDER BY j.expires_at LIMIT @limit
+                          FOR UPDATE SKIP LOCKED))
 RETURNING id;
 
 -- name: ActAs :exec
@@ -300,9 +336,10 @@ SELECT id FROM belfry.jobs
 -- Deadlines and name for one transaction of a run: each setting ends with the
 -- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
 -- run is still the job's run, its cursor, the settings that hold from this chunk on,
--- whether its lane is paused, and the more urgent due job of its lane if there is one
--- (jobs_lane_due_idx); one that is locked cannot be claimed now, and nobody yields
--- to it. No row: the job was deleted.
+-- whether its lane is paused, whether any job is overdue to expire (jobs_expiry_idx),
+-- and the more urgent due job of its lane if there is one, found as JobClaim finds it;
+-- one that is locked cannot be claimed now, and nobody yields to it. No row: the job
+-- was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('statement_timeout', @timeout_ms::text, true) IS NOT NULL
    AND set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true) IS NOT NULL
@@ -312,12 +349,34 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
        j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, j.max_rows_per_second, j.duty_cycle,
        j.chunk_target_ms, j.max_chunk_rows, j.health_checks, j.max_skips,
        EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS lane_paused,
-       (SELECT w.id FROM belfry.jobs w
-         WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.priority > j.priority
-           AND w.schedule_at <= statement_timestamp() AND w.type = ANY (@types)
-           AND (w.expires_at IS NULL OR w.expires_at > statement_timestamp() OR w.started_at IS NOT NULL)
-         ORDER BY w.priority DESC LIMIT 1
-           FOR UPDATE OF w SKIP LOCKED) AS urgent
+       EXISTS (SELECT FROM belfry.jobs e
+                WHERE e.expires_at <= statement_timestamp()
+                  AND e.started_at IS NULL AND e.finished_at IS NULL AND e.runner IS NULL) AS overdue,
+       (WITH RECURSIVE heads (type, priority, schedule_at) AS (
+            SELECT t.type, h.priority, h.schedule_at
+              FROM unnest(@types::text[]) AS t (type)
+             CROSS JOIN LATERAL (SELECT w.priority, w.schedule_at FROM belfry.jobs w
+                                  WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = t.type AND w.priority > j.priority
+                                  ORDER BY w.priority DESC, w.schedule_at LIMIT 1) h
+             UNION ALL
+            SELECT p.type, h.priority, h.schedule_at
+              FROM heads p
+             CROSS JOIN LATERAL (SELECT w.priority, w.schedule_at FROM belfry.jobs w
+                                  WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = p.type
+                                    AND w.priority > j.priority AND w.priority < p.priority
+                                  ORDER BY w.priority DESC, w.schedule_at LIMIT 1) h
+        ), due AS MATERIALIZED (
+            SELECT h.type, h.priority FROM heads h WHERE h.schedule_at <= statement_timestamp() ORDER BY h.priority DESC
+        )
+        SELECT n.id
+          FROM due d
+         CROSS JOIN LATERAL (SELECT w.id FROM belfry.jobs w
+                              WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = d.type AND w.priority = d.priority
+                                AND w.schedule_at <= statement_timestamp()
+                                AND (w.expires_at IS NULL OR w.expires_at > statement_timestamp() OR w.started_at IS NOT NULL)
+                              ORDER BY w.schedule_at, w.id LIMIT 1
+                                FOR UPDATE SKIP LOCKED) n
+         LIMIT 1) AS urgent
   FROM belfry.jobs j
  WHERE j.id = @id;
 
@@ -325,8 +384,10 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
 -- Deadlines for one short transaction: a row that another session keeps locked
 -- ends it with 55P03 rather than with a lost connection, a client that is stopped in
 -- the middle of it keeps nothing locked for long, and what it commits is durable
--- whatever the role's defaults.
+-- whatever the role's defaults. Its statements are planned for the table as it is
+-- now: a plan that a connection made of a small one scans it when it has grown.
 SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
+       set_config('plan_cache_mode', 'force_custom_plan', true),
        set_config('statement_timeout', @timeout_ms::text, true),
        set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
        set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'

@@ -28,6 +28,8 @@ type run struct {
 	meter    meter
 	failed   int  // errors in a row since the last progress
 	retrying bool // skipped recipients are to be tried again first
+	overdue  bool // jobs wait that did not start in time
+	outcome  *Outcome
 
 	deafUntil time.Time // the abort cache did not answer and is not asked before; zero: it did
 }
@@ -39,11 +41,11 @@ var errInterrupted = errors.New("interrupted")
 const cleanupTimeout = 5 * time.Second
 
 // run takes the claimed job to the end of its run and returns the job's row then.
-// ctx is the soft stop, hard the hard one. An error means that the database does
-// not answer any more.
-func (r *Runner) run(ctx, hard context.Context, t tenure) (Job, error) {
+// ctx is the soft stop, hard the hard one; jobs that expire meanwhile are added to
+// out. An error means that the database does not answer any more.
+func (r *Runner) run(ctx, hard context.Context, t tenure, out *Outcome) (Job, error) {
 	u := &run{
-		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence},
+		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
 	defer t.link.drop()
@@ -150,6 +152,10 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 	if u.walker == nil {
 		return false, u.open(ctx)
 	}
+	if u.overdue {
+		u.clear(ctx)
+		return false, nil
+	}
 	if waited, err := u.hold(soft, ctx); waited || err != nil {
 		return false, err
 	}
@@ -161,6 +167,22 @@ func (u *run) step(soft, ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	return true, u.finish(ctx)
+}
+
+// clear makes jobs EXPIRED that did not start in time: a run may take hours, and the
+// look for a more urgent job before each chunk would step over all of them. Where it
+// fails, the next chunk's look tries again.
+func (u *run) clear(ctx context.Context) {
+	var expired []int64
+	err := u.link.act(ctx, u.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		expired, err = u.expire(ctx, tx)
+		return err
+	})
+	if u.overdue = err == nil && len(expired) == expireLimit; err != nil {
+		u.log.Warn().Err(err).Msg("expired jobs not cleared away")
+		return
+	}
+	u.tellExpired(expired, u.outcome)
 }
 
 // open begins the walk at the job's cursor; the first run of a job freezes its

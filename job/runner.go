@@ -139,7 +139,7 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 			continue
 		}
 		sure = false
-		ended, err := r.run(ctx, hard, t)
+		ended, err := r.run(ctx, hard, t, &out)
 		if err != nil {
 			return out, err
 		}

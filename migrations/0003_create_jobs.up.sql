@@ -158,14 +158,15 @@ ALTER SEQUENCE belfry.jobs_id_seq OWNED BY belfry.jobs.id;
 
 -- I4: at most one RUNNING job per lane, kept by the database.
 CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status = 'RUNNING';
--- Serves the claim: due jobs by urgency.
-CREATE INDEX jobs_due_idx ON belfry.jobs (priority DESC, schedule_at, id) WHERE status = 'PENDING';
--- Keeps the claim cheap while many jobs wait for a later time.
-CREATE INDEX jobs_schedule_idx ON belfry.jobs (schedule_at) WHERE status = 'PENDING';
--- Serves the check for a more urgent job before each chunk.
-CREATE INDEX jobs_lane_due_idx ON belfry.jobs (lane, priority DESC) WHERE status = 'PENDING';
--- Serves the late-start guard.
-CREATE INDEX jobs_expiry_idx ON belfry.jobs (expires_at) WHERE status = 'PENDING' AND expires_at IS NOT NULL;
+-- Serves the claim and the check for a more urgent job before each chunk: what waits
+-- in a lane, of a type, by urgency. Lanes, types and priorities are few, so each is
+-- found by one probe, however many jobs wait.
+CREATE INDEX jobs_waiting_idx ON belfry.jobs (lane, type, priority DESC, schedule_at, id) WHERE status = 'PENDING';
+-- Serves the late-start guard: PENDING and never started, which the CHECKs above make
+-- the same as these columns being NULL. Its condition does not name the status, so that
+-- no planner takes jobs_waiting_idx for it.
+CREATE INDEX jobs_expiry_idx ON belfry.jobs (expires_at)
+    WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL AND runner IS NULL;
 CREATE INDEX jobs_group_idx ON belfry.jobs (group_id) WHERE group_id IS NOT NULL;
 -- Serve retention's search for what is old.
 CREATE INDEX jobs_unpruned_idx ON belfry.jobs (finished_at, id) WHERE finished_at IS NOT NULL AND pruned_at IS NULL;

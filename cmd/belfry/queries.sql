@@ -90,7 +90,7 @@ SELECT id, lane, runner, now() - heartbeat_at AS age
 
 -- name: DoctorOverdue :one
 -- Due jobs that wait in lanes that are not paused: how many, since when, and the
--- types among them that are not in @types. Relies on jobs_due_idx. Always one row.
+-- types among them that are not in @types. Reads jobs_waiting_idx. Always one row.
 SELECT count(*)                                                    AS jobs,
        coalesce(now() - min(schedule_at), '0')                     AS longest,
        coalesce(array_agg(DISTINCT type) FILTER (WHERE type <> ALL (@types::text[])), '{}') AS unknown_types

@@ -1,0 +1,229 @@
+package job_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// waiting are situations in which many jobs wait: what loads them, what the claim may
+// look at of the table, and whether there is one to claim.
+var waiting = []struct {
+	name   string
+	load   []string
+	rows   int
+	claims bool
+}{
+	{"all due", []string{`SELECT many(@n)`}, 10, true},
+	{"the lane is busy", []string{`SELECT many(@n)`, `SELECT busy('default')`}, 10, false},
+	{"the lane is paused", []string{`SELECT many(@n)`, `INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('default', now(), 'x')`}, 10, false},
+	{"all scheduled for later", []string{`SELECT many(@n, at => now() + interval '1 day')`}, 10, false},
+	{"one due behind more urgent ones that are scheduled for later", []string{
+		`SELECT many(@n, at => now() + interval '1 day', urgency => 9)`, `SELECT many(1)`,
+	}, 10, true},
+	{"one due behind more urgent ones of a type that nobody here knows", []string{
+		`SELECT many(@n, kind => 'letter', urgency => 9)`, `SELECT many(1)`,
+	}, 10, true},
+	{"one due in the last of lanes that are busy, paused or later", []string{
+		`SELECT many(@n / 9, at => now() + g % 3 * interval '1 day', lane => 'l' || g) FROM generate_series(1, 9) g`,
+		`UPDATE belfry.jobs SET priority = id % 7`,
+		`INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('l3', now(), 'x'), ('l6', now(), 'x')`,
+		`SELECT busy('l9')`,
+		`SELECT many(1, lane => 'z')`,
+	}, 100, true},
+}
+
+// manyJobs loads jobs without their triggers, which are not what is looked at, and
+// makes one RUNNING.
+const manyJobs = `
+ALTER TABLE belfry.jobs SET (autovacuum_enabled = off);
+CREATE FUNCTION many(n bigint, at timestamptz DEFAULT now() - interval '1 hour', kind text DEFAULT 'inbox',
+                     urgency integer DEFAULT 0, lane text DEFAULT 'default') RETURNS void LANGUAGE sql AS $$
+    INSERT INTO belfry.jobs (id, type, category, title, lane, priority, schedule_at, route)
+    SELECT nextval('belfry.jobs_id_seq'), $3, 'operator_notice', 'many', $5, $4, $2 + g * interval '1 millisecond', '{}' FROM generate_series(1, $1) g
+$$;
+CREATE FUNCTION busy(lane text) RETURNS bigint LANGUAGE sql AS $$
+    UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now()
+     WHERE id = (SELECT max(j.id) FROM belfry.jobs j WHERE j.lane = $1) RETURNING id
+$$;`
+
+// statistics are what the planner may know of the table, and how many jobs to load.
+var statistics = []struct {
+	name          string
+	jobs          int
+	before, after string // before and after the jobs are loaded
+}{
+	{"never analysed", 10_000, "", ""},
+	{"analysed when one of three ran", 10_000, `SELECT many(3, lane => 'other'), busy('other'); ANALYZE belfry.jobs`, ""},
+	{"analysed when nothing waited", 10_000, `SELECT many(1000, lane => 'other');
+		UPDATE belfry.jobs SET status = 'PROCESSED', started_at = now(), finished_at = now(); VACUUM ANALYZE belfry.jobs`, ""},
+	{"vacuumed and analysed", 10_000, "", `VACUUM ANALYZE belfry.jobs`},
+}
+
+// What a claim, and a run's look for a more urgent job, read does not depend on how
+// many jobs wait, whatever they wait for and whatever the planner knows.
+func TestClaim_ReadsAFewRowsHoweverManyJobsWait(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	plans, version := map[string]string{}, 0
+	t.Cleanup(func() { // when every situation is over
+		if version != 15 { // each version words its plans a little differently
+			return
+		}
+		var out strings.Builder
+		for _, s := range waiting {
+			out.WriteString("# " + s.name + "\n" + plans[s.name])
+		}
+		golden(t, "claim.golden", out.String())
+	})
+	for i, s := range waiting {
+		for _, known := range statistics {
+			if i < 4 && known.name == "never analysed" {
+				known.jobs = 100_000
+			}
+			t.Run(s.name+", "+known.name, func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.New(t)
+				script := append([]string{`ALTER TABLE belfry.jobs DISABLE TRIGGER USER`, manyJobs}, strings.Split(known.before, ";")...)
+				script = append(append(script, s.load...), known.after, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+				for _, sql := range script {
+					_, err := db.Pool.Exec(t.Context(), strings.ReplaceAll(sql, "@n", strconv.Itoa(known.jobs)))
+					require.NoError(t, err, sql)
+				}
+				types := []string{"inbox", "push"}
+				claim := explained(t, db, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": types, "lanes": nil, "pid": 1})
+				require.LessOrEqual(t, claim.looked("jobs"), s.rows, "%s", claim)
+				require.Equal(t, s.claims, claim.Rows == 1, "%s", claim)
+				require.LessOrEqual(t, claim.Hit+claim.Read, 4*s.rows+200, "%s", claim) // with the triggers of the one that is claimed
+				expire := explained(t, db, "JobExpire", pgx.StrictNamedArgs{"limit": 1000})
+				require.Zero(t, expire.looked("jobs"), "%s", expire)
+				if known.name == "never analysed" {
+					mu.Lock()
+					plans[s.name] = claim.String()
+					err := db.Pool.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version)
+					mu.Unlock()
+					require.NoError(t, err)
+				}
+				var id int64
+				require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT busy(lane) FROM belfry.jobs WHERE status = 'PENDING' ORDER BY id DESC LIMIT 1`).Scan(&id))
+				begin := explained(t, db, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": id, "types": types})
+				require.LessOrEqual(t, begin.looked("jobs"), s.rows, "%s", begin)
+				require.LessOrEqual(t, begin.Hit+begin.Read, 4*s.rows, "%s", begin)
+			})
+		}
+	}
+}
+
+// A runner that has polled a small table for long keeps no plan of that time: a poll
+// scans no table that has grown since.
+func TestClaim_KeepsNoPlanOfASmallTable(t *testing.T) {
+	t.Parallel()
+	for _, known := range statistics {
+		t.Run(known.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 0)
+			b.exec(t, manyJobs)
+			b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+			for _, sql := range strings.Split(known.before, ";") {
+				b.exec(t, sql)
+			}
+			b.exec(t, `INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('default', now(), 'x')`)
+			c := b.db.Pool.Config()
+			c.MaxConns = 1
+			pool, err := pgxpool.NewWithConfig(t.Context(), c)
+			require.NoError(t, err)
+			b.last = append(b.last, pool.Close)
+			r := b.runnerWith(t, pool, config("poller"), outbox.Types(b.who))
+			b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+			for range 10 { // from the sixth on a prepared statement may keep its plan
+				b.runDue(t, r)
+			}
+			b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+			b.exec(t, `SELECT many($1)`, known.jobs)
+			b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+			scanned := func() (n int64) {
+				_, err := pool.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+				require.NoError(t, err)
+				require.NoError(t, pool.QueryRow(t.Context(), `SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'belfry.jobs'::regclass`).Scan(&n))
+				return n
+			}
+			was := scanned()
+			b.runDue(t, r)
+			require.Less(t, scanned()-was, int64(known.jobs), "rows of sequential scans")
+		})
+	}
+}
+
+// plan is what EXPLAIN (ANALYZE) tells of one node.
+type plan struct {
+	Type     string  `json:"Node Type"`
+	Name     string  `json:"Subplan Name"`
+	Relation string  `json:"Relation Name"`
+	Index    string  `json:"Index Name"`
+	Rows     float64 `json:"Actual Rows"`
+	Removed  float64 `json:"Rows Removed by Filter"`
+	Loops    float64 `json:"Actual Loops"`
+	Hit      int     `json:"Shared Hit Blocks"`
+	Read     int     `json:"Shared Read Blocks"`
+	Plans    []plan  `json:"Plans"`
+}
+
+// looked is how many rows of a table the nodes up to this one looked at.
+func (p plan) looked(table string) (n int) {
+	if p.Relation == table && strings.HasSuffix(p.Type, "Scan") {
+		n = int((p.Rows + p.Removed) * p.Loops)
+	}
+	for _, below := range p.Plans {
+		n += below.looked(table)
+	}
+	return n
+}
+
+func (p plan) String() string { return p.indented("") }
+
+func (p plan) indented(in string) string {
+	if p.Loops == 0 {
+		return ""
+	}
+	s := in + p.Type
+	for _, more := range []string{p.Relation, p.Index, p.Name} {
+		if more != "" {
+			s += ", " + more
+		}
+	}
+	s += fmt.Sprintf(": %g rows, %g removed, %g times\n", p.Rows, p.Removed, p.Loops)
+	for _, below := range p.Plans {
+		s += below.indented(in + "  ")
+	}
+	return s
+}
+
+// explained executes a statement, which is rolled back, planned for this one time,
+// and returns what it did.
+func explained(t *testing.T, db *dbtest.DB, name string, args pgx.StrictNamedArgs) plan {
+	t.Helper()
+	var text string
+	errRollback := errors.New("roll back")
+	err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+job.Statement(name), args).Scan(&text); err != nil {
+			return err
+		}
+		return errRollback
+	})
+	require.ErrorIs(t, err, errRollback)
+	var roots []struct{ Plan plan }
+	require.NoError(t, json.Unmarshal([]byte(text), &roots))
+	return roots[0].Plan
+}
