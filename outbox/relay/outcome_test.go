@@ -230,6 +230,7 @@ func TestRelay_RefusedAndDeferredAreNotSent(t *testing.T) {
 	require.Len(t, second.of(id, 2), 1)
 	require.EqualValues(t, 1, stats.Refused)
 	require.EqualValues(t, 1, stats.Dead)
+	require.Len(t, stats.DeadBy, 1)
 }
 
 // poison is a composer that PostgreSQL refuses one channel to.

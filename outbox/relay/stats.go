@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +21,13 @@ type Stats struct {
 	Deferred    int64 `json:"deferred"`    // put back without an attempt: quiet hours, or the sender cannot now
 	Returned    int64 `json:"returned"`    // put back as they were: held, or not reached before the stop
 	Dead        int64 `json:"dead"`
-	Refused     int64 `json:"refused"`   // CANCELLED before a call: opted out, or capped
-	Cancelled   int64 `json:"cancelled"` // CANCELLED because they were recalled
-	Ambiguous   int64 `json:"ambiguous"` // attempts that may have been accepted, crashes among them
-	Recovered   int64 `json:"recovered"` // taken back from relays that died
-	Lost        int64 `json:"lost"`      // claimed, and then another relay's
+	// DeadBy counts Dead again, by the letters' reasons.
+	DeadBy    map[outbox.Reason]int64 `json:"dead_by"`
+	Refused   int64                   `json:"refused"`   // CANCELLED before a call: opted out, or capped
+	Cancelled int64                   `json:"cancelled"` // CANCELLED because they were recalled
+	Ambiguous int64                   `json:"ambiguous"` // attempts that may have been accepted, crashes among them
+	Recovered int64                   `json:"recovered"` // taken back from relays that died
+	Lost      int64                   `json:"lost"`      // claimed, and then another relay's
 
 	InHand  int           `json:"in_hand"`
 	Senders []SenderStats `json:"senders"`
@@ -45,6 +49,29 @@ type SenderStats struct {
 type tally struct {
 	claimed, sent, unconfirmed, awaiting, retried, failedOver, deferred, returned atomic.Int64
 	dead, refused, cancelled, ambiguous, recovered, lost                          atomic.Int64
+
+	mu     sync.Mutex
+	deadBy map[outbox.Reason]int64
+}
+
+// died counts a dead letter.
+func (t *tally) died(why outbox.Reason) {
+	t.dead.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.deadBy == nil {
+		t.deadBy = make(map[outbox.Reason]int64)
+	}
+	t.deadBy[why]++
+}
+
+// deaths returns the dead letters by reason.
+func (t *tally) deaths() map[outbox.Reason]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	by := make(map[outbox.Reason]int64, len(t.deadBy))
+	maps.Copy(by, t.deadBy)
+	return by
 }
 
 // settled counts outcomes by the statuses that they have got; none: not recorded.
@@ -79,7 +106,7 @@ func (t *tally) settledOne(s *outbox.Settlement, status outbox.Status) {
 	case outbox.Processing:
 		t.awaiting.Add(1)
 	case outbox.Dead:
-		t.dead.Add(1)
+		t.died(s.Reason)
 	case outbox.Cancelled:
 		if s.To == outbox.Cancelled && s.Reason != outbox.ReasonRecalled {
 			t.refused.Add(1)
@@ -108,7 +135,7 @@ func (r *Relay) Stats() Stats {
 	s := Stats{
 		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
 		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
-		Dead: t.dead.Load(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
+		Dead: t.dead.Load(), DeadBy: t.deaths(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
 		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InHand: r.hand.size(), Senders: make([]SenderStats, len(r.lines)),
 	}
 	for i, l := range r.lines {
