@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -17,7 +18,7 @@ import (
 func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
 	relays := d.checkSenders(ctx, s, db)
 	d.checkRoutes(ctx, s, db, relays)
-	d.checkDue(ctx, db, relays)
+	d.checkDue(ctx, s, db, relays)
 	d.checkLeases(ctx, db, relays)
 	d.checkDead(ctx, db)
 }
@@ -101,20 +102,28 @@ func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (li
 // unmovedAfter is how long a message may be due before it looks as if nobody sent it.
 const unmovedAfter = time.Minute
 
-// checkDue looks for messages that are due and that nobody moves.
-func (d *doctor) checkDue(ctx context.Context, db *database, live []outbox.RelayState) {
+// checkDue looks for messages that are due and that nobody moves: at once where no relay
+// could, after a while where one lives.
+func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []outbox.RelayState) {
 	type due struct {
 		JobID  int64 // 0: activities
 		For    time.Duration
 		Reason string
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorUnsent"), pgx.StrictNamedArgs{"longer_than": unmovedAfter})
+	told, err := d.checkCarriers(ctx, s, db)
 	var list []due
 	if err == nil {
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
+		var rows pgx.Rows
+		if rows, err = db.Pool.Query(ctx, queries.SQL("DoctorUnsent"), pgx.StrictNamedArgs{"longer_than": unmovedAfter}); err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
+		}
 	}
 	if err != nil {
 		d.note("delivery", healthFailed, "", "%s", err)
+		return
+	}
+	list = slices.DeleteFunc(list, func(m due) bool { return slices.Contains(told, m.JobID) })
+	if len(list) == 0 && len(told) > 0 {
 		return
 	}
 	inHand := 0
@@ -140,6 +149,26 @@ func (d *doctor) checkDue(ctx context.Context, db *database, live []outbox.Relay
 		}
 		d.note("delivery", healthWarning, remedy, "%s are due for %s, and nobody moves them", of, short(m.For))
 	}
+}
+
+// checkCarriers says which due messages no live relay could send, and returns their jobs.
+func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (told []int64, err error) {
+	c, err := carriersOf(ctx, s, db)
+	if err != nil {
+		return nil, err
+	}
+	list, err := unsentJobs(ctx, db, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range list {
+		due := u.DueIn == nil || *u.DueIn <= 0
+		if still := c.standstill(u, d.now()); due && u.Status != job.Aborted && !c.alive(u.Route[0]) {
+			told = append(told, u.JobID)
+			d.note("delivery", healthWarning, still.remedy, "%s of job %d not sent: %s", counted(u.Waiting, "message"), u.JobID, still.why)
+		}
+	}
+	return told, nil
 }
 
 // checkLeases looks for leases that ran out and were not taken back.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/job"
@@ -18,7 +19,7 @@ import (
 
 func newJobsCommand(a *app) *cobra.Command {
 	return newGroup("jobs", "List jobs, show one, its timeline and whom it skipped, or change it",
-		newJobsListCommand(a), newJobsShowCommand(a), newJobsEventsCommand(a), newJobsSetCommand(a),
+		newJobsListCommand(a), newJobsShowCommand(a), newJobsWatchCommand(a), newJobsEventsCommand(a), newJobsSetCommand(a),
 		newJobsSkipsCommand(a), newRetrySkippedCommand(a), newRevisionsCommand(a), newAuditCommand(a))
 }
 
@@ -26,6 +27,11 @@ func newJobsListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
+		Long: `List jobs, newest first. STATUS is what a job is doing: DELIVERING when its walk is
+over and messages are left, which are PROCESSED for --status and --json. WALK is how far
+the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first
+job of the job's group. On a terminal that is too narrow columns are left out: CATEGORY,
+LANE, DUE.`,
 		Example: `  belfry jobs list
   belfry jobs list --status RUNNING,PENDING --lane default
   belfry jobs list --limit 100 --before 1234 --json`,
@@ -68,17 +74,25 @@ func newJobsListCommand(a *app) *cobra.Command {
 				return err
 			}
 			jobs, more := page(jobs, limit)
-			if *asJSON {
-				return a.printJSON(emptyList(jobs))
+			states, err := statesOf(ctx, db, jobs)
+			if err != nil {
+				return err
 			}
-			return a.listJobs(jobs, filter, more)
+			if *asJSON {
+				return a.printJSON(states)
+			}
+			groups, err := firstOfGroups(ctx, db, jobs)
+			if err != nil {
+				return err
+			}
+			return a.listJobs(states, groups, filter, more)
 		})
 	}
 	return cmd
 }
 
 // listJobs prints the table, or what to do when there is nothing in it.
-func (a *app) listJobs(jobs []job.Job, filter job.Filter, more bool) error {
+func (a *app) listJobs(jobs []jobState, groups map[uuid.UUID]int64, filter job.Filter, more bool) error {
 	if len(jobs) == 0 {
 		if filter.Type+filter.Category+filter.Lane == "" && filter.GroupID == nil && filter.BeforeID == 0 && len(filter.Statuses) == 0 {
 			a.printf("no jobs yet; enqueue one with\n  belfry enqueue --type inbox --category operator_notice --title \"Hello\" --everyone\n")
@@ -87,9 +101,22 @@ func (a *app) listJobs(jobs []job.Job, filter job.Filter, more bool) error {
 		}
 		return nil
 	}
-	t := newTable(">ID", "STATUS", "TYPE", "CATEGORY", "LANE", ">DONE", ">ROWS", "DUE", "TITLE")
+	t := newTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
 	for _, j := range jobs {
-		t.add(fmt.Sprint(j.ID), marked(j), j.Type, j.Category, j.Lane, done(j), grouped(j.RowsWritten), clock(j.ScheduleAt), oneLine(j.Title, 60))
+		group, sent := "", ""
+		if j.GroupID != nil {
+			group = itoa(groups[*j.GroupID])
+		}
+		if j.Messages.Messages > 0 {
+			sent = grouped(j.Messages.Sent)
+		}
+		t.add(itoa(j.ID), group, j.shown()+j.marks(), j.Type, j.Category, j.Lane, done(j.Job), grouped(j.RowsWritten), sent, clock(j.ScheduleAt), oneLine(j.Title, 60))
+	}
+	if len(groups) == 0 {
+		t.drop("GROUP")
+	}
+	if fd, ok := terminal(a.stdout, a.environ); ok {
+		t.fit(columnsOf(fd), 16, "CATEGORY", "LANE", "DUE")
 	}
 	if err := t.write(a.stdout); err != nil {
 		return err
@@ -100,14 +127,43 @@ func (a *app) listJobs(jobs []job.Job, filter job.Filter, more bool) error {
 	return nil
 }
 
-// marked is a job's status, with what an operator should know beside it.
-func marked(j job.Job) string {
-	text := string(j.Status)
-	if j.Throttle != "" {
+// firstOfGroups is the lowest id of each group that the jobs are of: its name for people,
+// and --group takes it.
+func firstOfGroups(ctx context.Context, db *database, jobs []job.Job) (map[uuid.UUID]int64, error) {
+	var ids []string // plain strings: pgx's exec and simple modes know no other
+	for _, j := range jobs {
+		if j.GroupID != nil {
+			ids = append(ids, j.GroupID.String())
+		}
+	}
+	first := make(map[uuid.UUID]int64, len(ids))
+	if len(ids) == 0 {
+		return first, nil
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("GroupsFirst"), pgx.StrictNamedArgs{"groups": ids})
+	if err != nil {
+		return nil, fmt.Errorf("look for groups: %w", err)
+	}
+	var group uuid.UUID
+	var id int64
+	_, err = pgx.ForEachRow(rows, []any{&group, &id}, func() error {
+		first[group] = id
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for groups: %w", err)
+	}
+	return first, nil
+}
+
+// marks is what an operator should know beside a job's status.
+func (s jobState) marks() string {
+	text := ""
+	if s.Throttle != "" {
 		text += " throttled"
 	}
-	if j.Skipped > 0 {
-		text += " " + grouped(j.Skipped) + " skipped"
+	if s.Skipped > 0 {
+		text += " " + grouped(s.Skipped) + " skipped"
 	}
 	return text
 }

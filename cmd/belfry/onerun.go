@@ -23,6 +23,7 @@ type oneRun struct {
 	db       *database
 	runner   *job.Runner
 	quiet    bool
+	show     *progress
 
 	fired    schedule.Fired
 	problems []string // of schedules
@@ -32,17 +33,19 @@ type oneRun struct {
 	paused   []job.Lane   // lanes with due jobs that nobody may run
 	lost     []string     // whose messages find no address
 	sent     *relay.Stats // nil: nothing was to be delivered
+	unsent   []unsentMessages
 }
 
 // runReport is the JSON of `belfry run`.
 type runReport struct {
-	Jobs        []job.Job    `json:"jobs"`    // as they were when their run ended
-	Held        []job.Job    `json:"held"`    // RUNNING under other runners
-	Expired     []job.Job    `json:"expired"` // did not start in time
-	Fired       []occurrence `json:"fired"`   // schedules
-	Problems    []string     `json:"problems"`
-	Delivery    *relay.Stats `json:"delivery"` // null without --deliver
-	Interrupted bool         `json:"interrupted"`
+	Jobs        []job.Job        `json:"jobs"`    // as they were when their run ended
+	Held        []job.Job        `json:"held"`    // RUNNING under other runners
+	Expired     []job.Job        `json:"expired"` // did not start in time
+	Fired       []occurrence     `json:"fired"`   // schedules
+	Problems    []string         `json:"problems"`
+	Delivery    *relay.Stats     `json:"delivery"` // null without --deliver
+	Unsent      []unsentMessages `json:"unsent"`   // jobs whose messages wait, the ten most urgent
+	Interrupted bool             `json:"interrupted"`
 }
 
 // occurrence is the JSON of one firing.
@@ -58,7 +61,7 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, r.outcome.Interrupted,
+		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Interrupted,
 	}
 }
 
@@ -109,13 +112,37 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	defer r.stopHard(c.StopNow)()
+	end := func() {}
+	if !r.quiet {
+		end = r.follow(ctx, r.db, r.show, nil, c.Stats)
+	}
 	stats, err := c.Drain(ctx)
+	end()
 	r.sent = &stats
 	if ctx.Err() != nil {
 		r.outcome.Interrupted = true
 		return nil
 	}
 	return err
+}
+
+// look finds out what is not sent, and why. That it cannot be told is no failure of the run.
+func (r *oneRun) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
+	defer cancel()
+	c, err := carriersOf(ctx, r.settings, r.db)
+	var list []unsentJob
+	if err == nil {
+		list, err = unsentJobs(ctx, r.db, nil)
+	}
+	if err != nil {
+		r.remark("what is not sent cannot be told: %s", err)
+		return
+	}
+	for _, u := range list {
+		still := c.standstill(u, r.now())
+		r.unsent = append(r.unsent, unsentMessages{u.JobID, u.Waiting, still.why, still.remedy})
+	}
 }
 
 // jobsOf reads jobs that may have been pruned meanwhile.
@@ -235,6 +262,15 @@ func (r *oneRun) remarkOnOthers() {
 	}
 	if r.sent != nil {
 		r.remark("%s", delivered(*r.sent))
+	}
+	told := "" // the remedy
+	for _, u := range r.unsent {
+		text := fmt.Sprintf("%s of job %d not sent: %s", counted(u.Messages, "message"), u.JobID, u.Why)
+		if u.Remedy != "" && u.Remedy != told { // once is enough
+			text += "\n  -> " + u.Remedy
+		}
+		told = u.Remedy
+		r.remark("%s", text)
 	}
 	for _, l := range r.paused {
 		reason := ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,20 +55,60 @@ func newTable(headings ...string) *table { return &table{headings: headings} }
 // add appends a row, a cell for each heading.
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
+// drop leaves a column out.
+func (t *table) drop(heading string) {
+	i := slices.IndexFunc(t.headings, func(h string) bool { return strings.TrimPrefix(h, ">") == heading })
+	t.headings = slices.Delete(t.headings, i, i+1)
+	for n, row := range t.rows {
+		t.rows[n] = slices.Delete(row, i, i+1)
+	}
+}
+
+// fit makes the table fit into a terminal of so many columns: it leaves out columns, in
+// the given order, until the last column has room for at least so many characters, and
+// cuts that one.
+func (t *table) fit(columns, room int, dispensable ...string) {
+	rest := func() int {
+		used := 0
+		widths := t.widths()
+		for _, w := range widths[:len(widths)-1] {
+			used += w + 2
+		}
+		return columns - used
+	}
+	for _, heading := range dispensable {
+		if rest() >= room {
+			break
+		}
+		t.drop(heading)
+	}
+	last := max(rest(), room)
+	for _, row := range t.rows {
+		row[len(row)-1] = oneLine(row[len(row)-1], last)
+	}
+}
+
+// widths are those of the columns.
+func (t *table) widths() []int {
+	widths := make([]int, len(t.headings))
+	for i, h := range t.headings {
+		widths[i] = utf8.RuneCountInString(strings.TrimPrefix(h, ">"))
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	return widths
+}
+
 // write renders the table. No line ends in blanks.
 func (t *table) write(w io.Writer) error {
-	widths := make([]int, len(t.headings))
+	widths := t.widths()
 	right := make([]bool, len(t.headings))
 	head := make([]string, len(t.headings))
 	for i, h := range t.headings {
 		head[i], right[i] = strings.CutPrefix(h, ">")
 	}
 	all := append([][]string{head}, t.rows...)
-	for _, row := range all {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
 	var b strings.Builder
 	for _, row := range all {
 		var line strings.Builder
@@ -153,6 +194,9 @@ func oneLine(s string, width int) string {
 // terminal reports whether w is a terminal that understands cursor movement, and
 // its file descriptor.
 func terminal(w io.Writer, environ []string) (fd int, ok bool) {
+	if checked, is := w.(*checkedWriter); is {
+		w = checked.w
+	}
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, false
@@ -163,6 +207,14 @@ func terminal(w io.Writer, environ []string) (fd int, ok bool) {
 		}
 	}
 	return int(f.Fd()), true
+}
+
+// columnsOf is how many columns a terminal has.
+func columnsOf(fd int) int {
+	if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+		return w
+	}
+	return 80
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -80,10 +80,21 @@ func (p *process) exit(t *testing.T) code {
 // says waits until standard error has the text.
 func (p *process) says(t *testing.T, text string) {
 	t.Helper()
+	p.has(t, &p.stderr, text)
+}
+
+// prints waits until standard output has the text.
+func (p *process) prints(t *testing.T, text string) {
+	t.Helper()
+	p.has(t, &p.stdout, text)
+}
+
+func (p *process) has(t *testing.T, out *locked, text string) {
+	t.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
-	for began := time.Now(); !strings.Contains(p.stderr.String(), text); <-look.C {
-		require.Less(t, time.Since(began), patience, "never said %q; stderr so far:\n%s", text, p.stderr.String())
+	for began := time.Now(); !strings.Contains(out.String(), text); <-look.C {
+		require.Less(t, time.Since(began), patience, "never said %q; so far:\n%s\nstderr:\n%s", text, out.String(), p.stderr.String())
 	}
 }
 
@@ -283,4 +294,18 @@ func TestProcess_NoPostgreSQL(t *testing.T) {
 	require.Equal(t, codeUnavailable, codeOf(r))
 	require.Equal(t, codeUnavailable, codeOf(&pgserver.NotInstalledError{}))
 	require.Contains(t, r.Error(), "three ways out")
+}
+
+// Who has seen enough leaves; the jobs go on.
+func TestProcess_WatchEndsWithASignal(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	id, err := job.NewStore(db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello"})
+	require.NoError(t, err)
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "jobs", "watch", itoa(id))
+	p.prints(t, "job 1 (push): PENDING, due ")
+	p.terminate(t)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Empty(t, p.stderr.String())
+	require.Equal(t, job.Pending, only(t, db).Status)
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/term"
-
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -41,12 +39,7 @@ type progress struct {
 func (a *app) newProgress() *progress {
 	p := &progress{out: a.stderr, now: a.now, shown: make(map[int64]time.Time)}
 	if fd, ok := terminal(a.stderr, a.environ); ok {
-		p.width = func() int {
-			if w, _, err := term.GetSize(fd); err == nil && w > 0 {
-				return w
-			}
-			return 80
-		}
+		p.width = func() int { return columnsOf(fd) }
 	}
 	return p
 }
@@ -128,13 +121,7 @@ func label(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
 // advance is one line about a job that is under way.
 func advance(u job.Progress) string {
 	j := u.Job
-	line := label(j) + ": " + grouped(j.ChannelsRead)
-	if j.ChannelsTotal != nil && *j.ChannelsTotal > 0 {
-		line += fmt.Sprintf(" / %s channels, %s", grouped(*j.ChannelsTotal), done(j))
-	} else {
-		line += " channels"
-	}
-	line += fmt.Sprintf(", %s", counted(j.RowsWritten, "row"))
+	line := label(j) + ": " + walked(j)
 	if u.KeysPerSecond > 0 {
 		line += fmt.Sprintf(", %s/s", grouped(int64(u.KeysPerSecond)))
 	}
@@ -142,6 +129,17 @@ func advance(u job.Progress) string {
 		line += ", " + short(u.ETA) + " left"
 	}
 	return line
+}
+
+// walked is how far the walk of a job is.
+func walked(j job.Job) string {
+	line := grouped(j.ChannelsRead)
+	if j.ChannelsTotal != nil && *j.ChannelsTotal > 0 {
+		line += fmt.Sprintf(" / %s channels, %s", grouped(*j.ChannelsTotal), done(j))
+	} else {
+		line += " channels"
+	}
+	return line + ", " + counted(j.RowsWritten, "row")
 }
 
 // transition is one line about what became of a job.

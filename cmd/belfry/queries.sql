@@ -170,3 +170,45 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
   FROM belfry.activities a
   LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
  WHERE a.id = @id;
+
+-- name: UnsentJobs :many
+-- Jobs with messages that are not final, most urgent first: @limit at most, or of those
+-- the ones with @ids. due_in is how long until the message that is due first, which waits
+-- for reason: NULL when none is PENDING. Relies on jobs_undelivered_idx, job_deliveries_pkey
+-- and messages_due_idx. No row: nothing is left to send.
+SELECT j.id AS job_id, j.type, j.status, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+  LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
+                      WHERE job_id = j.id AND job_id > 0 AND status = 'PENDING'
+                      ORDER BY next_attempt_at, channel_id LIMIT 1) m ON true
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND p.waiting > 0
+   AND (@ids::bigint[] IS NULL OR j.id = ANY (@ids))
+ ORDER BY j.priority DESC, j.id
+ LIMIT @limit;
+
+-- name: JobsUnderWay :many
+-- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
+-- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
+SELECT id FROM belfry.jobs WHERE status = 'RUNNING'
+ UNION
+SELECT j.id
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING') AND p.waiting > 0
+ ORDER BY id
+ LIMIT @limit;
+
+-- name: MessagesWaiting :one
+-- How many messages of jobs are not final and may be sent now: not those of ABORTED jobs, or
+-- of jobs whose deliver_at is to come. Relies on jobs_undelivered_idx and
+-- job_deliveries_pkey. Always one row.
+SELECT coalesce(sum(p.waiting), 0)::bigint
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED'
+   AND coalesce(j.deliver_at <= now(), true);
+
+-- name: GroupsFirst :many
+-- The lowest id of the jobs of each of @groups (jobs_group_idx).
+SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]::uuid[]) GROUP BY group_id;

@@ -20,7 +20,7 @@ func TestReference(t *testing.T) {
 	root.InitDefaultCompletionCmd("bash")
 	var b strings.Builder
 	b.WriteString("# The command line\n\nThis page is generated from the commands (`go test ./cmd/belfry -run TestReference -rewrite`).\n\n" +
-		"Data goes to standard output, logs and progress to standard error. With `--json` a command prints exactly one JSON document, an array where things are listed.\n\n" +
+		"Data goes to standard output, logs and progress to standard error. With `--json` a command prints exactly one JSON document, an array where things are listed; `jobs watch` prints one a line.\n\n" +
 		"## Exit codes\n\n|Code|Meaning|\n|-|-|\n")
 	for _, e := range exitCodes {
 		fmt.Fprintf(&b, "|%d|%s|\n", e.code, e.meaning)

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -31,6 +35,9 @@ Any number of relays may work on one database, on any number of machines, beside
 daemons that deliver too. A sender's rate is shared by those that live. A relay that
 dies holds back what it had for delivery.lease, nothing else.
 
+On a terminal the last line shows how the delivery goes; elsewhere the log does, every
+ten seconds in which messages were sent.
+
 SIGHUP: the configuration is read again. Limits, timeouts, retries and breakers of
 senders, most of delivery and log.level count at once; the log says what waits for a
 restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays at once.`,
@@ -51,7 +58,9 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	logger, level := a.liveLogger(s, a.stderr)
+	show := a.newProgress()
+	defer show.end()
+	logger, level := a.liveLogger(s, show)
 	if err := s.canDeliver(); err != nil {
 		return err
 	}
@@ -77,7 +86,10 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		wait()
 	}()
 
-	return a.serve(ctx, logger, stoppingCalls, courier.Run)
+	return a.serve(ctx, logger, stoppingCalls, func(ctx context.Context) error {
+		defer a.follow(ctx, db, show, &logger, courier.Stats)()
+		return courier.Run(ctx)
+	})
 }
 
 // courier is a relay and the clients of its senders.
@@ -155,7 +167,19 @@ func delivered(st relay.Stats) string {
 	}
 	text := "messages: " + strings.Join(parts, ", ")
 	if st.Dead > 0 {
-		text += "; `belfry dead list` shows the dead"
+		text += " (" + deaths(st.DeadBy) + "); `belfry dead list` shows the dead"
 	}
 	return text
+}
+
+// deaths is how many letters died of what, most first.
+func deaths(by map[outbox.Reason]int64) string {
+	reasons := slices.SortedFunc(maps.Keys(by), func(a, b outbox.Reason) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
+	})
+	parts := make([]string, len(reasons))
+	for i, why := range reasons {
+		parts[i] = fmt.Sprintf("%s %s", grouped(by[why]), why)
+	}
+	return strings.Join(parts, ", ")
 }

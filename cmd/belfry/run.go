@@ -117,7 +117,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		}
 		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
-	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet}
+	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet, show: show}
 	err = r.do(ctx, o.wait)
 	if err == nil && o.deliver {
 		delivering.Store(true)
@@ -130,6 +130,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	if err != nil {
 		return err
 	}
+	r.look(ctx)
 	if o.json {
 		if err := a.printJSON(r.report()); err != nil {
 			return err

@@ -15,10 +15,13 @@ import (
 
 // jobReport is the JSON of `belfry jobs show`.
 type jobReport struct {
-	job.Job
+	jobState
 
+	Waits      string         `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
 	Deliveries *outbox.Counts `json:"deliveries"` // null where no row was written
 	Revisions  []job.Revision `json:"revisions"`
+
+	waits standstill
 }
 
 func newJobsShowCommand(a *app) *cobra.Command {
@@ -36,8 +39,8 @@ the runner's, its accounts, what became of its rows, and its corrections.`,
 		if err != nil {
 			return err
 		}
-		return a.withStored(cmd, func(ctx context.Context, _ settings, store *job.Store, db *database) error {
-			report, err := a.reportJob(ctx, store, db, id)
+		return a.withStored(cmd, func(ctx context.Context, s settings, store *job.Store, db *database) error {
+			report, err := a.reportJob(ctx, s, store, db, id)
 			if err != nil {
 				return notFound(err)
 			}
@@ -51,9 +54,20 @@ the runner's, its accounts, what became of its rows, and its corrections.`,
 	return cmd
 }
 
-func (a *app) reportJob(ctx context.Context, store *job.Store, db *database, id int64) (r jobReport, err error) {
+func (a *app) reportJob(ctx context.Context, s settings, store *job.Store, db *database, id int64) (r jobReport, err error) {
 	if r.Job, err = store.Get(ctx, id); err != nil {
 		return r, err
+	}
+	states, err := statesOf(ctx, db, []job.Job{r.Job})
+	if err != nil {
+		return r, err
+	}
+	r.jobState = states[0]
+	if r.Messages.Waiting > 0 {
+		if r.waits, err = a.waits(ctx, s, db, id); err != nil {
+			return r, err
+		}
+		r.Waits = r.waits.why
 	}
 	if r.Revisions, err = store.Revisions(ctx, id); err != nil {
 		return r, err
@@ -76,7 +90,7 @@ func (a *app) showJob(r jobReport) {
 		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
 	}
 	field("job", "%d, %s", j.ID, j.Type)
-	field("status", "%s%s", j.Status, nextStep(j))
+	field("status", "%s%s", r.shown(), nextStep(j))
 	if j.Throttle != "" {
 		field("throttled", "%s", throttled(j))
 	}
@@ -116,6 +130,12 @@ func (a *app) showJob(r jobReport) {
 		field("settings", "%s", own)
 	}
 	a.showWalk(j, field)
+	if r.Messages.Messages > 0 {
+		field("messages", "%s", messagesText(r.Messages))
+	}
+	if r.Messages.Waiting > 0 && r.waits.why != "" {
+		field("waiting", "%s", r.waits.text())
+	}
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
 		if n := r.Deliveries.Dead; n > 0 {

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTable_LeavesColumnsOutWhereThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	table := func() *table {
+		l := newTable(">ID", "STATUS", "LANE", "DUE", "TITLE")
+		l.add("1", "PROCESSED", "default", "2026-11-20 12:00:00", strings.Repeat("x", 60))
+		return l
+	}
+	for columns, want := range map[int]string{
+		200: "ID  STATUS     LANE     DUE                  TITLE\n 1  PROCESSED  default  2026-11-20 12:00:00  " + strings.Repeat("x", 60) + "\n",
+		65:  "ID  STATUS     LANE     DUE                  TITLE\n 1  PROCESSED  default  2026-11-20 12:00:00  " + strings.Repeat("x", 19) + "…\n",
+		60:  "ID  STATUS     DUE                  TITLE\n 1  PROCESSED  2026-11-20 12:00:00  " + strings.Repeat("x", 23) + "…\n",
+		35:  "ID  STATUS     TITLE\n 1  PROCESSED  " + strings.Repeat("x", 19) + "…\n",
+		10:  "ID  STATUS     TITLE\n 1  PROCESSED  " + strings.Repeat("x", 15) + "…\n",
+	} {
+		l := table()
+		l.fit(columns, 16, "LANE", "DUE")
+		var out bytes.Buffer
+		require.NoError(t, l.write(&out))
+		require.Equal(t, want, out.String(), columns)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// The first message of a user's life is not sent: who reads the end of a run knows why.
+func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
+	t.Parallel()
+	in, past := 5*time.Minute, -time.Second
+	pushes := []outbox.RelayState{{Media: []string{"push"}}}
+	for name, c := range map[string]struct {
+		carriers carriers
+		job      unsentJob
+		why      string
+		remedy   string
+		moving   bool
+	}{
+		"no senders at all": {
+			carriers{flags: " --config config.yaml"}, unsentJob{Route: []string{"push", "sms"}, DueIn: &past},
+			"nobody has a sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
+		},
+		"no sender of the medium": {
+			carriers{configured: []string{"sms"}}, unsentJob{Route: []string{"push", "sms"}, DueIn: &past},
+			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
+		},
+		"aborted": {
+			carriers{}, unsentJob{JobID: 7, Status: job.Aborted, Route: []string{"push"}},
+			"held, the job is ABORTED", "`belfry resume 7`", false,
+		},
+		"due later": {
+			carriers{live: pushes}, unsentJob{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
+			"the first is due " + clock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
+		},
+		"due later, for nobody": {
+			carriers{configured: []string{"push"}}, unsentJob{Route: []string{"push"}, DueIn: &in},
+			"the first is due " + clock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+		},
+		"a relay has them": {
+			carriers{live: pushes}, unsentJob{JobID: 7, Route: []string{"push", "sms"}},
+			"relays are sending them", "`belfry jobs watch 7`", true,
+		},
+		"the provider is down": {
+			carriers{live: pushes}, unsentJob{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
+			"relays are sending them (it waits for the provider to recover)", "`belfry jobs watch 7`", false,
+		},
+		"no relay": {
+			carriers{configured: []string{"push"}}, unsentJob{Route: []string{"push"}, DueIn: &past},
+			"due, and no relay is running", "`belfry run --deliver` sends them, or `belfry relay` or a daemon", false,
+		},
+	} {
+		require.Equal(t, standstill{c.why, c.remedy, c.moving}, c.carriers.standstill(c.job, noon()), name)
+	}
+}
