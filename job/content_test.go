@@ -17,7 +17,7 @@ func TestEnqueue_TakesTheCategorysRoute(t *testing.T) {
 	b := setup(t, 10)
 	ctx := t.Context()
 	b.exec(t, `UPDATE belfry.categories SET route = '{push,sms}' WHERE name = 'operator_notice'`)
-	spec := job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x"}
+	spec := job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x", Body: "y"}
 	id, err := b.jobs.Enqueue(ctx, spec)
 	require.NoError(t, err)
 	spec.Route, spec.Variants = []string{"alimtalk", "sms"}, json.RawMessage(`{"ko": {"title": "가"}}`)

@@ -180,6 +180,26 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Raises through belfry.reject if nothing of a text can ever be shown or sent as it is
+-- meant: the notification centre renders no templates, and AlimTalk has a content of 1 to
+-- 1000 characters and no title. type is NULL for an activity.
+CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF type = 'inbox' AND position('{{' IN title || body) > 0 THEN
+        PERFORM belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
+            'has {{, which a notification shows as it stands; allowed values for type inbox: texts without {{',
+            'Enqueue the inbox job by itself, with a text of its own.');
+    END IF;
+    IF coalesce(type, 'push') = 'push' AND 'alimtalk' = ANY (route) AND NOT EXISTS (
+        SELECT FROM (SELECT body UNION ALL SELECT v ->> 'body' FROM jsonb_each(variants) e(k, v)) texts(text)
+         WHERE length(texts.text) BETWEEN 1 AND 1000 OR position('{{' IN texts.text) > 0) THEN
+        PERFORM belfry.reject(tab, 'body', CASE body WHEN '' THEN 'is empty' ELSE format('has %s characters', length(body)) END
+                || ', and AlimTalk sends a body alone; allowed values with alimtalk in the route: texts of 1 to 1000 characters',
+            'Give a body, or a route without alimtalk.');
+    END IF;
+END $$;
+
 -- What holds for every job and activity of a category. route: by which media its messages
 -- go, in order. quiet_start to quiet_end is a time of day in the channel's time zone, over
 -- midnight when it starts later than it ends, in which nothing is sent. At most cap

@@ -435,6 +435,9 @@ BEGIN
     IF TG_OP = 'INSERT' OR NEW.route IS DISTINCT FROM OLD.route THEN
         PERFORM belfry.check_route('jobs', NEW.route);
     END IF;
+    IF TG_OP = 'INSERT' OR (NEW.title, NEW.body, NEW.variants, NEW.route) IS DISTINCT FROM (OLD.title, OLD.body, OLD.variants, OLD.route) THEN
+        PERFORM belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);
+    END IF;
     RETURN NEW;
 END $$;
 

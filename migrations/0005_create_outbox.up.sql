@@ -149,6 +149,9 @@ BEGIN
     ELSE
         PERFORM belfry.check_route('activities', NEW.route);
     END IF;
+    IF 'alimtalk' = ANY (NEW.route) THEN -- a call costs
+        PERFORM belfry.check_deliverable('activities', NULL, NEW.route, NEW.title, NEW.body, NEW.variants);
+    END IF;
     RETURN NEW;
 END $$;
 

@@ -129,6 +129,12 @@ BEGIN
         IF t ? 'route' THEN
             PERFORM belfry.check_route(tab, ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o));
         END IF;
+        IF NOT has_query THEN -- whose columns may take the place of the texts
+            PERFORM belfry.check_deliverable(tab, k, CASE WHEN t ? 'route' THEN ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') u(m))
+                        ELSE (SELECT c.route FROM belfry.categories c WHERE c.name = t ->> 'category') END,
+                    t ->> 'title', coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}'))
+               FROM jsonb_array_elements_text(types) u(k);
+        END IF;
         IF t ? 'audience' THEN
             tab := 'jobs'; -- what check_audience says
             PERFORM belfry.check_audience(t -> 'audience');
@@ -167,7 +173,7 @@ BEGIN
     weekly := fields[5] !~ '(^|,)\*(/0*1)?(,|$)';
     FOR i IN 1..5 LOOP
         words := CASE i WHEN 4 THEN '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[] WHEN 5 THEN '{sun,mon,tue,wed,thu,fri,sat}'::text[] ELSE '{}'::text[] END;
-        FOREACH part IN ARRAY string_to_array(fields[i], ',') LOOP
+        FOREACH part IN ARRAY regexp_split_to_array(fields[i], ',') LOOP
             m := regexp_match(part, '^(?:\*|([0-9]{1,4}|[A-Za-z]{3})(?:-([0-9]{1,4}|[A-Za-z]{3}))?)(?:/([0-9]{1,4}))?$');
             IF m IS NULL THEN
                 RETURN format('is not a cron expression: %L in the %s', left(part, 20), names[i]);

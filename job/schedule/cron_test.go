@@ -17,7 +17,7 @@ import (
 var crons = map[string]bool{
 	"@daily": true, "@hourly": true, "@weekly": true, "@monthly": true, "@yearly": true,
 	"@annually": false, "@every 1h": false, "@reboot": false, "": false, "* * * *": false, "* * * * * *": false,
-	"* * * * *": true, "*  *   * * *": true, " * * * * *": false, "* * * * * ": false, "*\t* * * *": false,
+	"* * * * *": true, "*  *   * * *": true, " * * * * *": false, "* * * * * ": false, "31 0 31 * ": false, "*\t* * * *": false,
 	"0 9 * * *": true, "59 23 31 12 6": true, "60 * * * *": false, "61 * * * *": false, "* 24 * * *": false,
 	"* * 0 * *": false, "* * 32 * *": false, "* * * 0 *": false, "* * * 13 *": false, "* * * * 7": false,
 	"*/5 * * * *": true, "*/0 * * * *": false, "5/15 * * * *": true, "0-10/3 * * * *": true, "*/99 * * * *": true,

@@ -62,6 +62,7 @@ func TestPut_ComesBackAsItWasGiven(t *testing.T) {
 			Template: schedule.Template{
 				Types:    rapid.SampledFrom([][]string{{"inbox"}, {"push"}, {"push", "inbox"}}).Draw(r, "types"),
 				Category: "popular_content", Title: rapid.StringMatching(`[a-zA-Z<>&"'é]{1,30}`).Draw(r, "title"),
+				Body:         "for AlimTalk, which has no title",
 				Priority:     rapid.IntRange(-1000, 1000).Draw(r, "priority"),
 				DeliverAfter: rapid.SampledFrom([]string{"", "0s", "9999h99999m999999s", "15m"}).Draw(r, "deliver after"),
 				ExpiresAfter: rapid.SampledFrom([]string{"", "1s", "1h0m5s"}).Draw(r, "expires after"),

@@ -73,7 +73,7 @@ func TestFire_RouteAndVariantsArePassedOn(t *testing.T) {
 	b.exec(t, `UPDATE belfry.categories SET route = '{email}' WHERE name = 'popular_content'`)
 	d := popular()
 	d.Template.Types, d.Template.Type = []string{"inbox", "push"}, ""
-	d.Template.Title = `For {{attributes.name | default "you"}}`
+	d.Template.Title = "For you"
 	d.Template.Variants = map[string]any{"ko": map[string]any{"title": "오늘 {{locale}}"}}
 	d.Template.Route = []string{"sms", "push"}
 	b.put(t, d, "05-01 08:00:00")
