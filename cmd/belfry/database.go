@@ -209,9 +209,9 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 func schemaProblem(have, latest int64) error {
 	switch {
 	case have == 0:
-		return errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")
+		return &exitError{codeConfiguration, errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")}
 	case have < latest:
-		return fmt.Errorf("the schema is at version %d, this belfry needs %d; bring it up with `belfry migrate up`", have, latest)
+		return &exitError{codeConfiguration, fmt.Errorf("the schema is at version %d, this belfry needs %d; bring it up with `belfry migrate up`", have, latest)}
 	case have > latest:
 		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", migrations.ErrNewer, have, latest)
 	}
@@ -251,13 +251,26 @@ type unreachableError struct {
 	waited time.Duration
 }
 
-func (e *unreachableError) Unwrap() error { return &exitError{codeUnavailable, e.err} }
+func (e *unreachableError) Unwrap() error {
+	if loginRefused(e.err) {
+		return &exitError{codeConfiguration, e.err}
+	}
+	return &exitError{codeUnavailable, e.err}
+}
 
-// Error names the host, the reason and the three ways out.
+// Error names the host, the reason and the ways out.
 func (e *unreachableError) Error() string {
 	where := "database.url"
 	if e.from.name != "" {
 		where = e.from.name
+	}
+	if loginRefused(e.err) {
+		remedy := "correct user and password"
+		if server := (*pgconn.PgError)(nil); errors.As(e.err, &server) && noSuchDatabase(server) {
+			remedy = "create that database, or correct its name"
+		}
+		return fmt.Sprintf("PostgreSQL refuses the login at %s: %s\n%s; the address comes from %s: postgres://user:password@host:5432/database",
+			e.at, e.reason(), remedy, where)
 	}
 	return fmt.Sprintf(`cannot reach PostgreSQL at %s: %s
 three ways out:

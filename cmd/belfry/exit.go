@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 // code is an exit code. The values follow sysexits(3) where it has one, so that
@@ -38,7 +39,7 @@ var exitCodes = []struct {
 	{codeAborted, "run: a job it ran was aborted by an operator."},
 	{codeUnavailable, "the database is unreachable, or refuses connections. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded."},
 	{codeHeld, "run: another runner holds the lane, nothing was run. Trying again later helps."},
-	{codeConfiguration, "the configuration is wrong. Nothing was done, and trying again does not help."},
+	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, or the schema's version is not this belfry's. Nothing was done, and trying again does not help."},
 }
 
 // exitError is an error that decides the exit code.
@@ -71,12 +72,27 @@ func codeOf(err error) code {
 		return exit.code
 	case errors.As(err, &config):
 		return config.code()
+	case loginRefused(err), errors.Is(err, migrations.ErrNewer):
+		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), unreachable(err):
 		return codeUnavailable
 	default:
 		return codeFailure
 	}
 }
+
+// loginRefused reports whether err is the server's answer to a login with a wrong
+// user, password or database: trying again does not help.
+func loginRefused(err error) bool {
+	var connect *pgconn.ConnectError
+	var server *pgconn.PgError
+	if !errors.As(err, &connect) || !errors.As(connect, &server) {
+		return false
+	}
+	return strings.HasPrefix(server.Code, "28") || noSuchDatabase(server) || server.Code == "42501" // CONNECT is missing
+}
+
+func noSuchDatabase(server *pgconn.PgError) bool { return server.Code == "3D000" }
 
 // unreachable reports whether err means that no statement can reach the
 // database, rather than that a statement went wrong.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestCodeOf(t *testing.T) {
@@ -43,6 +45,9 @@ func TestCodeOf(t *testing.T) {
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
+		{schemaProblem(0, 6), codeConfiguration},
+		{schemaProblem(5, 6), codeConfiguration},
+		{schemaProblem(7, 6), codeConfiguration},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
 	}
@@ -79,4 +84,29 @@ func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
 	a := &app{stdout: deadEnd{}, stderr: &stderr, now: time.Now}
 	require.Equal(t, codeFailure, a.execute(t.Context(), []string{"version"}))
 	require.Equal(t, "belfry: write standard output: no space left on device\n", stderr.String())
+}
+
+// A service manager that tries again for ever after 69 has to be told apart what
+// trying again does not cure.
+func TestExecute_WrongUserPasswordOrDatabaseIsNoOutage(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	at, err := url.Parse(db.DSN)
+	require.NoError(t, err)
+	stranger, elsewhere := *at, *at
+	stranger.User, elsewhere.Path = url.UserPassword("nobody-here", "secret"), "/nothing-here"
+	for _, c := range []struct{ at, says string }{
+		{stranger.String(), `role "nobody-here" does not exist` + "\ncorrect user and password; the address comes from BELFRY_DATABASE_URL"},
+		{elsewhere.String(), `database "nothing-here" does not exist` + "\ncreate that database, or correct its name; the address"},
+	} {
+		for _, line := range [][]string{{"jobs", "list"}, {"run"}, {"daemon"}, {"migrate", "up"}} {
+			r := command(t, []string{"BELFRY_DATABASE_URL=" + c.at}, line...)
+			require.Equal(t, codeConfiguration, r.code, "%v: %s", line, r.stderr)
+			require.Contains(t, r.stderr, "PostgreSQL refuses the login at ")
+			require.Contains(t, r.stderr, c.says)
+			require.NotContains(t, r.stderr, "secret")
+		}
+	}
+	refused := &pgconn.PgError{Code: "28P01", Message: "password authentication failed"}
+	require.False(t, loginRefused(refused), "a statement's error is no login's")
 }

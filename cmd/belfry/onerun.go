@@ -199,11 +199,11 @@ func jobList(ids []int64) string {
 }
 
 // runDue runs what is due. While other runners hold the lanes and nothing could
-// be run, it looks again every poll interval until wait is over.
+// be run, it looks again every watch or poll interval until wait is over.
 func (r *oneRun) runDue(ctx context.Context, wait time.Duration) (err error) {
 	patience := time.NewTimer(wait)
 	defer patience.Stop()
-	look := time.NewTicker(r.settings.Runner.PollInterval)
+	look := time.NewTicker(min(r.settings.Runner.PollInterval, r.settings.Runner.WatchInterval))
 	defer look.Stop()
 	for {
 		r.outcome, err = r.runner.RunDue(ctx)

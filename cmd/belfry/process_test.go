@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -308,4 +309,33 @@ func TestProcess_WatchEndsWithASignal(t *testing.T) {
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Empty(t, p.stderr.String())
 	require.Equal(t, job.Pending, only(t, db).Status)
+}
+
+// A runner that died a moment ago holds its lane until the server has noticed: run
+// waits that second before it says that the lane is held, and none when it is told so.
+func TestRun_GivesUpAHeldLaneOnlyWhenADeadHolderWouldHaveBeenNoticed(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 10)
+	_, err := db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'elsewhere:1', heartbeat_at = now(), fence = 1`)
+	require.NoError(t, err)
+	began := time.Now()
+	r := command(t, small(db), "run")
+	require.Equal(t, codeHeld, r.code, r.stderr)
+	require.GreaterOrEqual(t, time.Since(began), noticing)
+}
+
+// The same with a holder whose connection goes while run waits.
+func TestRun_TakesOverFromAHolderThatDies(t *testing.T) {
+	t.Parallel()
+	db := bulk(t, 10)
+	dying, err := pgx.Connect(t.Context(), db.DSN)
+	require.NoError(t, err)
+	_, err = dying.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'elsewhere:1', heartbeat_at = now(), fence = 1,
+		(backend_pid, backend_start) = (SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())`)
+	require.NoError(t, err)
+	p := start(t, small(db), "run", "--wait", "2m")
+	waitUntil(t, db.Pool, `SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'belfry' AND query LIKE '%''RUNNING''%'`)
+	require.NoError(t, dying.Close(t.Context()))
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stderr.String(), "job 1 (inbox): taken over")
 }

@@ -52,7 +52,7 @@ cuts the calls short.
 Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
 is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was
 aborted; 69 the database is unreachable; 75 another runner holds the lane and nothing
-was run. Messages that ended as dead letters are said and no failure.`,
+was run; 78 a wrong configuration. Messages that ended as dead letters are said and no failure.`,
 		Example: `  belfry run
   belfry run --deliver
   belfry run --lane default --wait 5m
@@ -60,15 +60,19 @@ was run. Messages that ended as dead letters are said and no failure.`,
 		Args: noArgs,
 	}
 	flags := addRunFlags(cmd)
-	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 0s)", parseDuration)
+	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
 	deliver := cmd.Flags().Bool("deliver", false, "then send the messages that are due")
 	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(0), deliver: *deliver, quiet: *quiet, json: *asJSON})
+		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(noticing), deliver: *deliver, quiet: *quiet, json: *asJSON})
 	}
 	return cmd
 }
+
+// noticing is how long a server may take to see that the connection of a runner that
+// died is gone: until then the runner holds its lane.
+const noticing = time.Second
 
 // runOptions are the flags of `belfry run`.
 type runOptions struct {
