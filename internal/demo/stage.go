@@ -209,7 +209,7 @@ func withDatabase(dsn, name string) (string, error) {
 	query := u.Query()
 	query.Del("dbname")
 	query.Del("database")
-	u.RawQuery = query.Encode()
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // libpq takes a + for a +
 	return u.String(), nil
 }
 

@@ -106,7 +106,10 @@ func TestWithDatabase(t *testing.T) {
 		require.Equal(t, want.User, config.User)
 		require.Equal(t, want.Password, config.Password)
 	}
-	_, err := withDatabase("postgres://u:secret@h:port/db", "belfry_demo")
+	got, err := withDatabase("postgres://u:p@h/prod?options=-c%20jit%3Doff%20-c%20a.b%3D1%2B1&connect_timeout=5", "belfry_demo")
+	require.NoError(t, err)
+	require.Equal(t, "postgres://u:p@h/belfry_demo?connect_timeout=5&options=-c%20jit%3Doff%20-c%20a.b%3D1%2B1", got, "psql takes a + for a +")
+	_, err = withDatabase("postgres://u:secret@h:port/db", "belfry_demo")
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
 }
