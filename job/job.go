@@ -76,6 +76,16 @@ type Job struct {
 	FinishedAt     *time.Time `json:"finished_at" db:"finished_at"`
 }
 
+// Total is how many keys the walk examines, and whether that is known: the planner's
+// estimate is of a table as it was last analysed, and one that is less than what was read
+// already says nothing.
+func (j Job) Total() (keys int64, known bool) {
+	if j.ChannelsTotal == nil || *j.ChannelsTotal <= 0 || *j.ChannelsTotal < j.ChannelsRead {
+		return 0, false
+	}
+	return *j.ChannelsTotal, true
+}
+
 // Event is one entry of a job's timeline, written by the database in the same
 // transaction as the change it records.
 type Event struct {

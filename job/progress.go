@@ -20,8 +20,8 @@ type Progress struct {
 
 func (u *run) report(event string, rows int64, took time.Duration) {
 	p := Progress{Event: event, Job: u.job, Rows: rows, Elapsed: took, KeysPerSecond: u.meter.rate, ETA: -1}
-	if total := u.job.ChannelsTotal; total != nil && p.KeysPerSecond > 0 && u.job.Status == Running {
-		left := max(*total-u.job.ChannelsRead, 0)
+	if total, known := u.job.Total(); known && p.KeysPerSecond > 0 && u.job.Status == Running {
+		left := total - u.job.ChannelsRead
 		p.ETA = time.Duration(float64(left) / p.KeysPerSecond * float64(time.Second))
 	}
 	u.observe(p)

@@ -265,13 +265,14 @@ func emptyList[T any](list []T) []T {
 
 // done is how far a job is, in percent of the keys to examine.
 func done(j job.Job) string {
+	total, known := j.Total()
 	switch {
 	case j.Status == job.Processed:
 		return "100%"
-	case j.ChannelsTotal == nil || *j.ChannelsTotal <= 0:
+	case !known:
 		return "-"
 	}
-	return fmt.Sprintf("%d%%", min(99, 100*j.ChannelsRead / *j.ChannelsTotal)) // the total is an estimate
+	return fmt.Sprintf("%d%%", min(99, 100*j.ChannelsRead/total)) // the total is an estimate
 }
 
 func orNone(s string) string {

@@ -134,8 +134,8 @@ func advance(u job.Progress) string {
 // walked is how far the walk of a job is.
 func walked(j job.Job) string {
 	line := grouped(j.ChannelsRead)
-	if j.ChannelsTotal != nil && *j.ChannelsTotal > 0 {
-		line += fmt.Sprintf(" / %s channels, %s", grouped(*j.ChannelsTotal), done(j))
+	if total, known := j.Total(); known {
+		line += fmt.Sprintf(" / %s channels, %s", grouped(total), done(j))
 	} else {
 		line += " channels"
 	}

@@ -35,6 +35,19 @@ func played(p *progress, now *time.Time) {
 	p.end()
 }
 
+// The planner knew of 19,189 channels of a table that has not been analysed since.
+func TestProgress_DoesNotGoBeyondAnEstimate(t *testing.T) {
+	t.Parallel()
+	total := int64(19_189)
+	j := job.Job{ID: 17, Type: "inbox", Status: job.Running, ChannelsTotal: &total, ChannelsRead: 19_188}
+	require.Equal(t, "19,188 / 19,189 channels, 99%, 0 rows", walked(j))
+	j.ChannelsRead = 46_125
+	require.Equal(t, "46,125 channels, 0 rows", walked(j))
+	require.Equal(t, "-", done(j))
+	_, known := j.Total()
+	require.False(t, known)
+}
+
 func TestProgress_PlainLinesEveryTwoSeconds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

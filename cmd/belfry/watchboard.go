@@ -70,8 +70,8 @@ func (w *watchedJob) walkText() string {
 		return "due " + clock(w.ScheduleAt)
 	}
 	text := done(w.Job)
-	if w.Status == job.Running && w.ChannelsTotal != nil {
-		text += w.walk.text(*w.ChannelsTotal - w.ChannelsRead)
+	if total, known := w.Total(); known && w.Status == job.Running {
+		text += w.walk.text(total - w.ChannelsRead)
 	}
 	return text + "; " + counted(w.ChannelsRead, "channel") + " read, " + counted(w.RowsWritten, "row")
 }
@@ -140,10 +140,8 @@ func (w *watchedJob) block(width int) []string {
 		return oneLine(fmt.Sprintf("  %-8s %s %s", name, bar(part, whole, size), text), width)
 	}
 	lines := []string{oneLine(label(w.Job)+": "+w.shown()+w.marks()+", "+w.Title, width)}
-	read, total := w.ChannelsRead, int64(0)
-	if w.ChannelsTotal != nil {
-		total = *w.ChannelsTotal
-	}
+	read := w.ChannelsRead
+	total, _ := w.Total()
 	if w.Status == job.Processed {
 		read, total = 1, 1
 	}
@@ -188,6 +186,7 @@ func (w *watchedJob) document(at time.Time) watchDocument {
 		d.Why = w.still.why
 	}
 	left := time.Duration(-1)
+	total, walkable := w.Total()
 	if w.walk.known {
 		d.KeysPerSecond = &w.walk.rate
 	}
@@ -195,8 +194,8 @@ func (w *watchedJob) document(at time.Time) watchDocument {
 		d.SentPerSecond = &w.delivery.rate
 	}
 	switch {
-	case w.Status == job.Running && w.ChannelsTotal != nil:
-		left = w.walk.left(*w.ChannelsTotal - w.ChannelsRead)
+	case w.Status == job.Running && walkable:
+		left = w.walk.left(total - w.ChannelsRead)
 	case w.delivering():
 		left = w.delivery.left(w.Messages.Waiting)
 	}
