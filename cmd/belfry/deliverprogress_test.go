@@ -1,11 +1,16 @@
 package main
 
 import (
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -28,8 +33,54 @@ func TestFollowing_TellsRateAndTimeLeft(t *testing.T) {
 	require.Equal(t, "delivery: 5,000 messages, 100 dead, nothing waits", f.line(10))
 }
 
+// A drain of a minute is no minute of silence, whoever reads: a terminal's line is redrawn,
+// a pipe gets lines, the log of a relay entries.
+func TestFollow_IsNoSilence(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := job.NewStore(db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello"})
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, bound = '', started_at = now()`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent) VALUES (1, '', 100, 20)`)
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		"terminal": "\rdelivery: [####----------------] ",
+		"pipe":     "delivery: ",
+		"log":      `"message":"messages delivered"`,
+	} {
+		var out locked
+		var sent, asked atomic.Int64
+		a := &app{stderr: &out, now: func() time.Time { return noon().Add(time.Duration(asked.Add(1)) * time.Minute) }}
+		show := a.newProgress()
+		var log *zerolog.Logger
+		switch name {
+		case "terminal":
+			show.width = func() int { return 80 }
+		case "log":
+			log = new(zerolog.New(show))
+		}
+		end := a.follow(t.Context(), &database{Pool: db.Pool}, show, log, func() relay.Stats {
+			sent.CompareAndSwap(0, 20)
+			return relay.Stats{Sent: sent.Load()}
+		})
+		look := time.NewTicker(5 * time.Millisecond)
+		for began := time.Now(); !strings.Contains(out.String(), want); <-look.C {
+			require.Less(t, time.Since(began), patience, "%s: %q", name, out.String())
+		}
+		look.Stop()
+		end()
+		if name != "log" {
+			require.Contains(t, out.String(), "20 / 100 messages", name)
+		}
+	}
+}
+
 func TestDeaths_MostFirst(t *testing.T) {
 	t.Parallel()
+	require.Equal(t, "messages: 763 dead (invalid_address), 5 handed back; `belfry dead list` shows the dead", delivered(relay.Stats{
+		Dead: 763, DeadBy: map[outbox.Reason]int64{"invalid_address": 763}, Returned: 5,
+	}))
 	require.Equal(t, "messages: 10 dead (7 no_address, 2 exhausted, 1 permanent); `belfry dead list` shows the dead", delivered(relay.Stats{
 		Dead: 10, DeadBy: map[outbox.Reason]int64{"permanent": 1, "no_address": 7, "exhausted": 2},
 	}))

@@ -87,8 +87,10 @@ type pace struct {
 	known bool
 }
 
-// paceWindow is over how long a pace forgets.
-const paceWindow = 5 * time.Second
+const (
+	paceWindow = 5 * time.Second // over which a pace forgets
+	moving     = 0.5             // a second: below that nothing goes on, or an average fades out
+)
 
 // look takes note of the count at a time.
 func (p *pace) look(now time.Time, n int64) {
@@ -111,8 +113,7 @@ func (p *pace) look(now time.Time, n int64) {
 
 // left is how long so many more take; negative: it cannot be told.
 func (p *pace) left(rest int64) time.Duration {
-	const longest = 365 * 24 * time.Hour // more than that is no information
-	if p.rate <= 0 || float64(rest)/p.rate > longest.Seconds() {
+	if p.rate < moving {
 		return -1
 	}
 	return time.Duration(float64(rest) / p.rate * float64(time.Second))

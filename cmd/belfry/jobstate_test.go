@@ -59,8 +59,8 @@ func TestPace_ForgetsOverSeconds(t *testing.T) {
 	require.Equal(t, ", 0/s", p.text(1000), "it stands still for longer than the window")
 	p.look(now.Add(20*time.Second), 100)
 	require.Zero(t, p.rate, "fewer are no negative rate")
-	slow := pace{rate: 1e-6, known: true}
-	require.Negative(t, slow.left(1_000_000), "not in a year")
+	fading := pace{rate: 0.4, known: true}
+	require.Equal(t, ", 0/s", fading.text(1_000_000), "an average that fades out tells no time")
 }
 
 func TestBar_StaysInItsBounds(t *testing.T) {

@@ -153,7 +153,7 @@ func delivered(st relay.Stats) string {
 		{st.Deferred, "deferred"},
 		{st.Refused, "not wanted"},
 		{st.Cancelled, "recalled"},
-		{st.Dead, "dead"},
+		{st.Dead, "dead" + deaths(st.DeadBy)},
 		{st.Lost, "lost to another relay"},
 		{st.Returned, "handed back"},
 		{st.Recovered, "taken back from relays that died"},
@@ -167,19 +167,25 @@ func delivered(st relay.Stats) string {
 	}
 	text := "messages: " + strings.Join(parts, ", ")
 	if st.Dead > 0 {
-		text += " (" + deaths(st.DeadBy) + "); `belfry dead list` shows the dead"
+		text += "; `belfry dead list` shows the dead"
 	}
 	return text
 }
 
-// deaths is how many letters died of what, most first.
+// deaths is of what letters died, most first, in brackets.
 func deaths(by map[outbox.Reason]int64) string {
 	reasons := slices.SortedFunc(maps.Keys(by), func(a, b outbox.Reason) int {
 		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
 	})
+	switch len(reasons) {
+	case 0:
+		return ""
+	case 1:
+		return " (" + string(reasons[0]) + ")"
+	}
 	parts := make([]string, len(reasons))
 	for i, why := range reasons {
 		parts[i] = fmt.Sprintf("%s %s", grouped(by[why]), why)
 	}
-	return strings.Join(parts, ", ")
+	return " (" + strings.Join(parts, ", ") + ")"
 }

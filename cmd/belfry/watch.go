@@ -83,6 +83,7 @@ type watch struct {
 	board    *board
 	every    time.Duration
 	show     func() error
+	drawn    int // lines on the terminal
 }
 
 // run looks until the jobs are at rest or a signal comes.
@@ -94,7 +95,7 @@ func (w *watch) run(ctx context.Context) error {
 		err := w.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return w.leave()
 		case err == nil:
 			answered = w.now()
 			if err := w.show(); err != nil {
@@ -109,9 +110,17 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return nil
+			return w.leave()
 		}
 	}
+}
+
+// leave ends the line that a terminal shows a Ctrl-C in.
+func (w *watch) leave() error {
+	if w.drawn > 0 {
+		w.printf("\n")
+	}
+	return nil
 }
 
 // farewell says what there is to say about an empty board.
@@ -196,7 +205,6 @@ func (w *watch) lines() error {
 
 // screen returns what redraws the board in place, on the terminal fd.
 func (w *watch) screen(fd int) func() error {
-	drawn := 0
 	return func() error {
 		width, height, err := term.GetSize(fd)
 		if err != nil || width <= 0 || height <= 0 {
@@ -204,14 +212,14 @@ func (w *watch) screen(fd int) func() error {
 		}
 		lines := w.board.lines(max(width-1, 20), max(height-1, 4))
 		var b strings.Builder
-		if drawn > 0 {
-			fmt.Fprintf(&b, "\x1b[%dA", min(drawn, height-1))
+		if w.drawn > 0 {
+			fmt.Fprintf(&b, "\x1b[%dA", min(w.drawn, height-1))
 		}
 		for _, line := range lines {
 			b.WriteString("\r" + line + "\x1b[K\n")
 		}
 		b.WriteString("\x1b[J")
-		drawn = len(lines)
+		w.drawn = len(lines)
 		_, err = io.WriteString(w.stdout, b.String())
 		return err
 	}

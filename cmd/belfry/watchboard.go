@@ -109,7 +109,7 @@ func (w *watchedJob) line() string {
 
 // waits is why messages stay where they are; "" when they do not.
 func (w *watchedJob) waits() string {
-	if w.Messages.Waiting == 0 || w.still.why == "" || w.still.moving || w.delivery.known && w.delivery.rate >= 0.5 {
+	if w.Messages.Waiting == 0 || w.still.why == "" || w.still.moving || w.delivery.known && w.delivery.rate >= moving {
 		return ""
 	}
 	return w.still.text()
