@@ -47,8 +47,8 @@ func mapError(err error) error {
 		if pg.SchemaName == "belfry" && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
 			return fmt.Errorf("%w: %w", ErrPreference, err)
 		}
-	case "42P01", "42703", "42883", "42804", "42846", "3F000", "42501":
-		// No such table, column, operator or schema; wrong type; no permission.
+	case "42P01", "42703", "42883", "42804", "42846", "3F000":
+		// No such table, column, operator or schema; wrong type.
 		return fmt.Errorf("%w: %w", ErrRelation, err)
 	case "23503":
 		if pg.ConstraintName == "segment_members_segment_fkey" {

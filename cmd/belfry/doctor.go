@@ -46,9 +46,14 @@ cache. Each finding comes with what to do about it. Nothing is changed. Exit cod
 when a check failed, 0 otherwise; warnings do not count.`,
 		Args: noArgs,
 	}
+	kinds := cmd.Flags().StringSlice("for", nil, "`WHAT` the connected role is to do, as of belfry roles (default monitor for a role that may change nothing, otherwise run, and deliver with senders)")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d := doctor{app: a}
+		chosen, err := chosenProfiles(*kinds)
+		if err != nil {
+			return err
+		}
+		d := doctor{app: a, profiles: chosen}
 		if err := d.examine(cmd); err != nil {
 			return err
 		}
@@ -62,6 +67,7 @@ when a check failed, 0 otherwise; warnings do not count.`,
 type doctor struct {
 	*app
 
+	profiles []*profile // from --for; none: see profilesOf
 	findings []finding
 }
 
@@ -183,7 +189,11 @@ func (d *doctor) checkSchema(ctx context.Context, db *database) bool {
 		err = schemaProblem(have, migrations.Latest())
 	}
 	if err != nil {
-		d.note("schema", healthFailed, "", "%s", err)
+		remedy := ""
+		if forbidden(err) {
+			remedy = unreadable(db.Address.User)
+		}
+		d.note("schema", healthFailed, remedy, "%s", err)
 		return have > 0 && !errors.Is(err, migrations.ErrNewer)
 	}
 	d.note("schema", healthOK, "", "version %d, the newest", have)

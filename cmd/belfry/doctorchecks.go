@@ -96,26 +96,6 @@ func (d *doctor) checkConnections(ctx context.Context, s settings, db *database)
 	d.note("connections", healthOK, "", "%d of %d in use", used, allowed)
 }
 
-func (d *doctor) checkPrivileges(ctx context.Context, s settings, db *database) {
-	type lack struct{ Relation, Missing string }
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), pgx.StrictNamedArgs{"delivers": len(s.Senders) > 0})
-	var lacks []lack
-	if err == nil {
-		lacks, err = pgx.CollectRows(rows, pgx.RowToStructByName[lack])
-	}
-	if err != nil {
-		d.note("privileges", healthFailed, "", "%s", err)
-		return
-	}
-	for _, l := range lacks {
-		d.note("privileges", healthFailed, fmt.Sprintf("GRANT %s ON %s TO %s", l.Missing, l.Relation, pgx.Identifier{db.Address.User}.Sanitize()),
-			"%s lacks %s on %s", db.Address.User, l.Missing, l.Relation)
-	}
-	if len(lacks) == 0 {
-		d.note("privileges", healthOK, "", "%s may do all that a runner does", db.Address.User)
-	}
-}
-
 func (d *doctor) checkChannels(ctx context.Context, s settings, db *database) {
 	store, err := channels.New(s.Channels)
 	var faults []channels.Fault

@@ -115,6 +115,12 @@ func unreachable(err error) bool {
 	return false
 }
 
+// forbidden reports whether err is about a right that the role lacks.
+func forbidden(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "42501"
+}
+
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {
 	var invalid *job.InvalidError
@@ -122,6 +128,8 @@ func explain(ctx context.Context, err error) string {
 	switch {
 	case errors.As(err, &invalid):
 		return withHint(err.Error(), invalid.Hint)
+	case forbidden(err) && errors.As(err, &server) && server.Hint == "":
+		return withHint(err.Error(), "`belfry roles --for …` prints the GRANTs that a role needs; `belfry doctor` names those that this one lacks.")
 	case errors.As(err, &server):
 		return withHint(err.Error(), server.Hint)
 	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):

@@ -48,36 +48,25 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
  WHERE backend_type = 'client backend';
 
 -- name: DoctorPrivileges :many
--- Privileges on belfry's tables that the connected user lacks for running jobs, and
--- where it @delivers for that, one row for each table. No row: none is missing.
-SELECT n.relation, string_agg(p.privilege, ', ' ORDER BY p.ord) AS missing
-  FROM (VALUES ('belfry.jobs', '{SELECT,INSERT,UPDATE}'::text[]),
-               ('belfry.job_types', '{SELECT,INSERT,UPDATE}'),
-               ('belfry.job_events', '{SELECT}'),
-               ('belfry.job_skips', '{SELECT,INSERT,UPDATE,DELETE}'),
-               ('belfry.job_revisions', '{SELECT}'),
-               ('belfry.lanes', '{SELECT}'),
-               ('belfry.schedules', '{SELECT,INSERT,UPDATE}'),
-               ('belfry.events', '{SELECT}'),
-               ('belfry.notifications', '{SELECT,INSERT}'),
-               ('belfry.messages', CASE WHEN @delivers::boolean THEN '{SELECT,INSERT,UPDATE}'::text[] ELSE '{SELECT,INSERT}' END),
-               ('belfry.leases', CASE WHEN @delivers THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[] ELSE '{}' END),
-               ('belfry.handovers', CASE WHEN @delivers THEN '{SELECT,INSERT,DELETE}'::text[] ELSE '{}' END),
-               ('belfry.attempts', CASE WHEN @delivers THEN '{SELECT,INSERT}'::text[] ELSE '{}' END),
-               ('belfry.relays', CASE WHEN @delivers THEN '{SELECT,INSERT,UPDATE,DELETE}'::text[] ELSE '{}' END),
-               ('belfry.senders', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
-               ('belfry.installation', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
-               ('belfry.activities', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
-               ('belfry.categories', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
-               ('belfry.opt_outs', CASE WHEN @delivers THEN '{SELECT}'::text[] ELSE '{}' END),
-               ('belfry.invalid_addresses', CASE WHEN @delivers THEN '{SELECT,INSERT}'::text[] ELSE '{}' END),
-               ('belfry.recipients', '{SELECT,UPDATE}'),
-               ('belfry.segments', '{SELECT}'),
-               ('belfry.segment_members', '{SELECT}')) AS n(relation, privileges),
-       unnest(n.privileges) WITH ORDINALITY AS p(privilege, ord)
- WHERE to_regclass(n.relation) IS NULL OR NOT has_table_privilege(n.relation, p.privilege)
+-- Privileges that the connected user lacks: of @privileges on @relations, which stand side
+-- by side, on any column where @columns says so, and with @reads SELECT on every relation
+-- of the schema. One row for each relation. No row: none is missing.
+SELECT n.relation, string_agg(n.privilege, ', ' ORDER BY n.ord) AS missing
+  FROM (SELECT relation, privilege, any_column, ord
+          FROM unnest(@relations::text[], @privileges::text[], @columns::boolean[]) WITH ORDINALITY u (relation, privilege, any_column, ord)
+        UNION ALL
+        SELECT 'belfry.' || c.relname, 'SELECT', false, 0
+          FROM pg_class c
+         WHERE @reads AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'v')) n
+ WHERE to_regclass(n.relation) IS NULL
+    OR NOT CASE WHEN n.any_column THEN has_any_column_privilege(n.relation, n.privilege) ELSE has_table_privilege(n.relation, n.privilege) END
  GROUP BY n.relation
  ORDER BY n.relation;
+
+-- name: DoctorWrites :one
+-- Whether the connected user may change any of belfry's tables. Always one row.
+SELECT EXISTS (SELECT FROM pg_class c
+                WHERE c.relnamespace = to_regnamespace('belfry') AND c.relkind = 'r' AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE'));
 
 -- name: DoctorStale :many
 -- RUNNING jobs whose heartbeat is older than @stale_after, longest first: any

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/channels"
+)
+
+// A grant gives privileges on one of belfry's relations, or on columns of it.
+type grant struct {
+	privileges string // comma-separated
+	relation   string // without the schema
+	columns    string // comma-separated; empty: all
+}
+
+// A profile is what roles of one kind do, and what they need for it: the one source of
+// `belfry roles`, of what the doctor checks, and of README's table.
+type profile struct {
+	name, does string
+	reads      bool    // every table and view, those of later versions too
+	writes     bool    // tables of later versions too
+	migrates   bool    // makes the schema
+	grants     []grant // beyond that
+}
+
+// profiles are all kinds of roles.
+func profiles() []profile {
+	return []profile{
+		{name: "migrate", does: "make and upgrade the schema, and own it", migrates: true},
+		{name: "enqueue", does: "enqueue jobs and activities by INSERT, with RETURNING, by `belfry.enqueue` and `belfry.send`", grants: []grant{
+			{"INSERT", "jobs", ""}, {"SELECT", "jobs", "id, type, group_id, idempotency_key"},
+			{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"},
+			{"SELECT", "recipients", ""},
+		}},
+		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, writes: true, grants: []grant{
+			{"INSERT, UPDATE", "jobs", ""}, {"INSERT, UPDATE", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
+			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+		}},
+		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, writes: true, grants: []grant{
+			{"UPDATE", "jobs", "delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
+			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", ""}, {"INSERT, UPDATE, DELETE", "relays", ""},
+			{"INSERT", "invalid_addresses", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+		}},
+		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, and prune", reads: true, writes: true, grants: []grant{
+			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
+			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
+			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
+			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""}, {"INSERT, UPDATE, DELETE", "opt_outs", ""},
+			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
+			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
+			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+		}},
+		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
+	}
+}
+
+// profileNamed finds a profile; nil: there is none of that name.
+func profileNamed(name string) *profile {
+	for _, p := range profiles() {
+		if p.name == name {
+			return &p
+		}
+	}
+	return nil
+}
+
+// profileNames are the allowed values of --for.
+func profileNames() []string {
+	var names []string
+	for _, p := range profiles() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// statements are the GRANTs for a role, which is quoted, over belfry's schema and the
+// relation of the recipients.
+func (p *profile) statements(role, relation string) []string {
+	if p.migrates {
+		return []string{
+			fmt.Sprintf("DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %%I TO %s', current_database()); END$$", strings.ReplaceAll(role, "'", "''")),
+		}
+	}
+	list := []string{"GRANT USAGE ON SCHEMA belfry TO " + role}
+	if p.reads {
+		list = append(list, "GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO "+role)
+	}
+	for _, g := range p.grants {
+		privilege := g.privileges
+		if g.columns != "" {
+			privilege += " (" + g.columns + ")"
+		}
+		list = append(list, fmt.Sprintf("GRANT %s ON belfry.%s TO %s", privilege, g.relation, role))
+	}
+	switch {
+	case relation != channels.DefaultRelation && (p.reads || p.name == "enqueue"):
+		list = append(list, fmt.Sprintf("GRANT SELECT ON %s TO %s", relation, role))
+	case p.name == "enqueue": // for belfry.send_external
+		list = append(list, "GRANT SELECT (id, external_id) ON belfry.channels TO "+role)
+	}
+	switch {
+	case p.writes:
+		list = append(list, "ALTER DEFAULT PRIVILEGES IN SCHEMA belfry GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO "+role)
+	case p.reads:
+		list = append(list, "ALTER DEFAULT PRIVILEGES IN SCHEMA belfry GRANT SELECT ON TABLES TO "+role)
+	}
+	return list
+}
+
+// rolesReport is the JSON of `belfry roles`.
+type rolesReport struct {
+	For        []string `json:"for"`
+	Role       string   `json:"role"`
+	Statements []string `json:"statements"`
+}
+
+func newRolesCommand(a *app) *cobra.Command {
+	var b strings.Builder
+	for _, p := range profiles() {
+		fmt.Fprintf(&b, "  %-8s %s\n", p.name, strings.ReplaceAll(p.does, "`", ""))
+	}
+	cmd := &cobra.Command{
+		Use:   "roles --for WHAT [flags]",
+		Short: "Print the GRANTs that a database role needs",
+		Long: `Print the GRANTs that a database role needs, and nothing more, for psql. WHAT is one or
+more of:
+
+` + b.String() + `
+The role has to exist. Run the statements in belfry's database as the owner of the schema,
+who is the role that migrates; those of migrate as the owner of the database. ALTER DEFAULT
+PRIVILEGES is for the tables of later versions: it counts for tables that this owner makes.
+Who reads the recipients from a relation of their own (channels.relation) has to own that
+to grant it. No connection is made. 'belfry doctor --for' says what a role lacks.`,
+		Example: `  belfry roles --for run,deliver --role belfry_daemon | psql app
+  belfry roles --for enqueue --role app_web
+  belfry roles --for monitor`,
+		Args: noArgs,
+	}
+	kinds := cmd.Flags().StringSlice("for", nil, "`WHAT` the role does: "+strings.Join(profileNames(), ", "))
+	role := cmd.Flags().String("role", "", "`NAME` of the role (default belfry_ and the first WHAT)")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		chosen, err := chosenProfiles(*kinds)
+		if err != nil {
+			return err
+		}
+		if len(chosen) == 0 {
+			return usagef("--for is required; allowed values: %s", strings.Join(profileNames(), ", "))
+		}
+		s, err := a.settings(cmd)
+		if err != nil {
+			return err
+		}
+		report := rolesReport{For: *kinds, Role: *role}
+		if report.Role == "" {
+			report.Role = "belfry_" + chosen[0].name
+		}
+		store, err := channels.New(s.Channels)
+		if err != nil {
+			return err
+		}
+		for _, p := range chosen {
+			for _, statement := range p.statements(pgx.Identifier{report.Role}.Sanitize(), store.Relation()) {
+				if !slices.Contains(report.Statements, statement) {
+					report.Statements = append(report.Statements, statement)
+				}
+			}
+		}
+		if *asJSON {
+			return a.printJSON(report)
+		}
+		for _, statement := range report.Statements {
+			a.printf("%s;\n", statement)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// chosenProfiles are those that --for names.
+func chosenProfiles(names []string) ([]*profile, error) {
+	var list []*profile
+	for _, name := range names {
+		p := profileNamed(strings.TrimSpace(name))
+		if p == nil {
+			return nil, usagef("--for: %q is not allowed; allowed values: %s", oneLine(name, 60), strings.Join(profileNames(), ", "))
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}

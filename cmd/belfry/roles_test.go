@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// readmeRow is a profile as README shows it.
+func readmeRow(p profile) string {
+	var list []string
+	for _, statement := range p.statements("ROLE", "belfry.channels") {
+		switch {
+		case strings.HasPrefix(statement, "DO "):
+			statement = "GRANT CREATE ON DATABASE"
+		default:
+			statement = strings.NewReplacer(" TO ROLE", "", "GRANT ", "", "belfry.", "", " IN SCHEMA belfry", "").Replace(statement)
+			statement = strings.TrimPrefix(statement, "ALTER DEFAULT PRIVILEGES ")
+			if strings.HasSuffix(statement, " ON TABLES") {
+				statement += " to come"
+			}
+		}
+		list = append(list, statement)
+	}
+	return "| `" + p.name + "` | " + p.does + " | " + strings.Join(list, "; ") + " |\n"
+}
+
+func TestRoles_ReadmeSaysThem(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	for _, p := range profiles() {
+		require.Contains(t, string(text), readmeRow(p))
+	}
+}
+
+// withProfiles is a new role with what `belfry roles` prints, given by owner; "": by who
+// makes the role.
+func withProfiles(t *testing.T, db *dbtest.DB, owner, kinds string) *dbtest.DB {
+	t.Helper()
+	r := command(t, nil, "roles", "--for", kinds, "--role", "somebody")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	var statements []string
+	for _, statement := range strings.Split(strings.TrimSpace(r.stdout), ";\n") {
+		statement = strings.ReplaceAll(statement, `"somebody"`, ":role")
+		if owner != "" {
+			statement = `SET LOCAL ROLE "` + owner + `"; ` + statement
+		}
+		statements = append(statements, statement)
+	}
+	return db.Role(t, statements...)
+}
+
+// Each line of README's table, with a fresh role that has no more.
+func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
+	t.Parallel()
+	empty := dbtest.NewEmpty(t)
+	owner := withProfiles(t, empty, "", "migrate")
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + owner.DSN}, "migrate", "up")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	d := deliverable(t, empty, 6)
+	try := func(db *dbtest.DB, args ...string) string {
+		t.Helper()
+		d.db = db
+		r := command(t, d.environ(), args...)
+		require.Equal(t, codeDone, r.code, "%s: %s%s", args, r.stdout, r.stderr)
+		return r.stdout
+	}
+	web := withProfiles(t, empty, owner.User, "enqueue")
+	for _, sql := range []string{
+		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'plain')`,
+		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'returning') RETURNING id`,
+		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
+		`SELECT * FROM belfry.enqueue_group('{inbox,push}', 'operator_notice', 'group')`,
+		`INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'plain')`,
+		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.send_external('u3', 'activity', 'function')`,
+	} {
+		_, err := web.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	for _, sql := range []string{`SELECT title FROM belfry.jobs`, `SELECT title FROM belfry.activities`, `SELECT addresses FROM belfry.channels`, `UPDATE belfry.jobs SET abort_requested = true`} {
+		_, err := web.Pool.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "permission denied", sql)
+	}
+
+	operator := withProfiles(t, empty, owner.User, "operate")
+	id := strings.TrimSpace(try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
+	try(operator, "jobs", "set", id, "priority=5")
+	try(operator, "abort", id)
+	try(operator, "resume", id, "--edit", "--title", "Hello")
+	try(operator, "abort", id)
+	try(operator, "lanes", "pause", "default")
+	try(operator, "lanes", "resume", "default")
+	try(operator, "categories", "set", "popular_content", "cap=3/24h")
+	try(operator, "senders", "pause", "fcm")
+	try(operator, "senders", "resume", "fcm")
+	try(operator, "channels", "segment", "create", "vip")
+	try(operator, "channels", "segment", "drop", "vip")
+	try(operator, "channels", "opt-out", "--channel", "6")
+	try(operator, "channels", "opt-in", "--channel", "6")
+	try(operator, "send", "--external-id", "u4", "--title", "liked")
+
+	runner := withProfiles(t, empty, owner.User, "run")
+	_, err := operator.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 second', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
+	require.NoError(t, err)
+	try(runner, "run", "--quiet")
+	relay := withProfiles(t, empty, owner.User, "deliver")
+	d.db = relay
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan code, 1)
+	a := &app{stdout: io.Discard, stderr: io.Discard, environ: d.environ(), now: time.Now}
+	go func() { ended <- a.execute(ctx, []string{"relay"}) }()
+	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
+	cancel()
+	<-ended
+	both := withProfiles(t, empty, owner.User, "run,deliver")
+	try(both, "run", "--deliver", "--quiet")
+	try(both, "doctor", "--for", "run,deliver")
+	d.db = empty
+	require.Zero(t, d.statuses()["PENDING"]+d.statuses()["PROCESSING"])
+
+	try(operator, "schedules", "pause", "s")
+	try(operator, "schedules", "remove", "s")
+	try(operator, "recall", "1")
+	try(operator, "prune", "--older-than", "90d")
+	try(operator, "doctor", "--for", "operate")
+
+	monitor := withProfiles(t, empty, owner.User, "monitor")
+	try(monitor, "jobs", "list")
+	try(monitor, "jobs", "show", "1")
+	try(monitor, "jobs", "audit", "1")
+	try(monitor, "dead", "list")
+	try(monitor, "senders", "list")
+	require.Regexp(t, `(?m)^ok       privileges     .* may do all that monitor needs$`, try(monitor, "doctor"), "by itself: it may write nothing")
+	_, err = monitor.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs`)
+	require.ErrorContains(t, err, "permission denied")
+
+	// A table of a later version is within reach.
+	_, err = owner.Pool.Exec(t.Context(), `CREATE TABLE belfry.later (id bigint)`)
+	require.NoError(t, err)
+	_, err = monitor.Pool.Exec(t.Context(), `SELECT FROM belfry.later`)
+	require.NoError(t, err)
+	_, err = runner.Pool.Exec(t.Context(), `INSERT INTO belfry.later VALUES (1)`)
+	require.NoError(t, err)
+}
+
+// What is missing is said with the statement that gives it.
+func TestDoctor_NamesTheGrants(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	doctor := func(role *dbtest.DB, args ...string) string {
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + role.DSN}, append([]string{"doctor"}, args...)...)
+		require.Equal(t, codeFailure, r.code, r.stdout)
+		return r.stdout
+	}
+	nobody := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`)
+	require.Contains(t, doctor(nobody), `; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO "`+nobody.User+`"; `+"`belfry roles --for monitor")
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (id, external_id, platform) VALUES (5, 'u5', 'web')`)
+	require.NoError(t, err)
+	monitor := withProfiles(t, db, "", "monitor")
+	require.Contains(t, doctor(monitor, "--for", "deliver"), ` -> GRANT INSERT, UPDATE, DELETE ON belfry.leases TO "`+monitor.User+`"`)
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + monitor.DSN}, "channels", "opt-out", "--channel", "5")
+	require.Equal(t, codeFailure, r.code)
+	require.NotContains(t, r.stderr, "contract")
+	require.Contains(t, r.stderr, "permission denied for table opt_outs")
+	require.Contains(t, r.stderr, "belfry roles")
+	r = command(t, nil, "roles", "--for", "rule")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, `--for: "rule" is not allowed; allowed values: migrate, enqueue, run, deliver, operate, monitor`)
+}
