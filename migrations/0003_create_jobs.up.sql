@@ -273,6 +273,85 @@ SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.s
                             coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
+-- How far who may only INSERT may go in what a job asks of the database, in one row; NULL:
+-- as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
+CREATE TABLE belfry.limits (
+    only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY,
+    priority            integer          DEFAULT 0,
+    max_rows_per_second integer,
+    duty_cycle          double precision,
+    chunk_target_ms     integer          DEFAULT 1000,
+    max_chunk_rows      integer          DEFAULT 50000,
+    max_skips           integer          DEFAULT 10000,
+    health_checks       boolean NOT NULL DEFAULT true, -- they may not be switched off
+    CONSTRAINT limits_only_row_check CHECK (only_row),
+    CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
+    CONSTRAINT limits_max_rows_per_second_check CHECK (max_rows_per_second BETWEEN 1 AND 10000000),
+    CONSTRAINT limits_duty_cycle_check CHECK (duty_cycle >= 0.01 AND duty_cycle <= 1),
+    CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
+    CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
+    CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000)
+);
+
+INSERT INTO belfry.limits DEFAULT VALUES;
+
+-- Whoever enqueues is measured by them.
+GRANT SELECT ON belfry.limits TO PUBLIC;
+
+-- Records what changed in the ceilings, only what differs, whoever writes.
+CREATE FUNCTION belfry.limits_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+    SELECT 'limits', '', 'changed', coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+           jsonb_build_object('session_user', session_user, 'before', jsonb_object_agg(k, to_jsonb(OLD) -> k), 'after', jsonb_object_agg(k, to_jsonb(NEW) -> k))
+      FROM jsonb_object_keys(to_jsonb(NEW)) k
+     WHERE to_jsonb(OLD) -> k IS DISTINCT FROM to_jsonb(NEW) -> k;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
+    FOR EACH ROW WHEN (OLD IS DISTINCT FROM NEW) EXECUTE FUNCTION belfry.limits_record();
+
+-- Refuses what is beyond a ceiling. It runs with the rights of the role that executes the
+-- INSERT, a SECURITY DEFINER function's owner for instance: what that role may UPDATE
+-- afterwards is not refused before.
+CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    col     text;
+    given   text;
+    ceiling text;
+    allowed text;
+BEGIN
+    FOR col, given, ceiling, allowed IN
+        SELECT v.col, v.given, v.ceiling, v.allowed
+          FROM belfry.limits l
+         CROSS JOIN LATERAL (VALUES
+            ('priority', NEW.priority > l.priority, NEW.priority::text, l.priority::text, '-1000 to ' || l.priority),
+            ('max_rows_per_second', NEW.max_rows_per_second = 0 OR NEW.max_rows_per_second > l.max_rows_per_second, NEW.max_rows_per_second::text, l.max_rows_per_second::text,
+                'null (the runner''s setting), 1 to ' || l.max_rows_per_second),
+            ('duty_cycle', NEW.duty_cycle > l.duty_cycle, NEW.duty_cycle::text, l.duty_cycle::text, 'null (the runner''s setting), 0.01 to ' || l.duty_cycle),
+            ('chunk_target_ms', NEW.chunk_target_ms > l.chunk_target_ms, NEW.chunk_target_ms::text, l.chunk_target_ms::text, 'null (the runner''s setting), 1 to ' || l.chunk_target_ms),
+            ('max_chunk_rows', NEW.max_chunk_rows > l.max_chunk_rows, NEW.max_chunk_rows::text, l.max_chunk_rows::text, 'null (the runner''s setting), 1 to ' || l.max_chunk_rows),
+            ('max_skips', NEW.max_skips > l.max_skips, NEW.max_skips::text, l.max_skips::text, 'null (the runner''s setting), 0 to ' || l.max_skips),
+            ('health_checks', l.health_checks AND NOT NEW.health_checks, 'false', 'true', 'null (the runner''s setting), true'))
+            v (col, beyond, given, ceiling, allowed)
+         WHERE v.beyond AND v.ceiling IS NOT NULL
+    LOOP
+        IF NOT has_column_privilege('belfry.jobs', col, 'UPDATE') THEN
+            PERFORM belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', given, current_user, allowed),
+                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %s=…', col, col));
+        END IF;
+    END LOOP;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
+    FOR EACH ROW WHEN (NEW.priority > 0 OR num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms,
+        NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks) > 0)
+    EXECUTE FUNCTION belfry.jobs_limit();
+
 -- Validates what the requester sets, on INSERT and on later corrections.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -675,5 +754,5 @@ CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
 
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
+REVOKE EXECUTE ON FUNCTION belfry.limits_record(), belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
     belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;

@@ -49,7 +49,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 		}},
 		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, and prune", reads: true, writes: true, grants: []grant{
-			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
+			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
 			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""}, {"INSERT, UPDATE, DELETE", "opt_outs", ""},

@@ -1,0 +1,73 @@
+package job_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// Once whoever could INSERT could switch off the protection of the database and go before
+// everybody in a lane.
+func TestLimits_BindWhoMayOnlyInsert(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	insert := func(column, value string) error {
+		_, err := enqueuer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, `+column+`) VALUES ('inbox', 'operator_notice', 'x', `+value+`)`)
+		return err
+	}
+	for _, c := range []struct{ column, beyond, within, allowed string }{
+		{"priority", "1", "-5", "-1000 to 0"},
+		{"chunk_target_ms", "1001", "1000", "null (the runner's setting), 1 to 1000"},
+		{"max_chunk_rows", "50001", "50000", "null (the runner's setting), 1 to 50000"},
+		{"max_skips", "10001", "10000", "null (the runner's setting), 0 to 10000"},
+		{"health_checks", "false", "true", "null (the runner's setting), true"},
+	} {
+		err := insert(c.column, c.beyond)
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused, c.column)
+		require.Equal(t, []string{"23514", c.column}, []string{refused.Code, refused.ColumnName})
+		require.Equal(t, "belfry.jobs."+c.column+": "+c.beyond+" is beyond the ceiling for "+enqueuer.User+"; allowed values: "+c.allowed, refused.Message)
+		require.Contains(t, refused.Hint, "Roles that may UPDATE belfry.jobs ("+c.column+") go further.")
+		require.NoError(t, insert(c.column, c.within))
+		require.NoError(t, insert(c.column, "DEFAULT"))
+	}
+	// Without a ceiling a column goes as far as it goes; the other two have none at first.
+	require.NoError(t, insert("duty_cycle", "1"))
+	require.NoError(t, insert("max_rows_per_second", "0"))
+	b.exec(t, `UPDATE belfry.limits SET duty_cycle = 0.5, max_rows_per_second = 100, priority = NULL, health_checks = false`)
+	require.ErrorContains(t, insert("duty_cycle", "0.6"), "allowed values: null (the runner's setting), 0.01 to 0.5")
+	require.ErrorContains(t, insert("max_rows_per_second", "0"), "allowed values: null (the runner's setting), 1 to 100")
+	require.ErrorContains(t, insert("max_rows_per_second", "101"), "beyond the ceiling")
+	require.NoError(t, insert("priority", "1000"))
+	require.ErrorContains(t, insert("priority", "1001"), "allowed values: -1000 to 1000", "the column's own bounds hold")
+	require.NoError(t, insert("health_checks", "false"))
+	require.Equal(t, `{"priority": null, "duty_cycle": 0.5, "health_checks": false, "max_rows_per_second": 100}`,
+		one[string](t, b, `SELECT (detail -> 'after')::text FROM belfry.events WHERE subject = 'limits'`))
+	_, err := enqueuer.Pool.Exec(t.Context(), `UPDATE belfry.limits SET duty_cycle = 1`)
+	require.ErrorContains(t, err, "permission denied")
+}
+
+// Who may change a column afterwards may go beyond its ceiling at once: the role that
+// executes the INSERT counts, be it by SET ROLE or by a function of its own.
+func TestLimits_DoNotBindWhoMayUpdate(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	operator := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT, UPDATE (priority) ON belfry.jobs TO :role`, `GRANT CREATE ON SCHEMA public TO :role`)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT :role TO "`+operator.User+`"`)
+	urgent := `INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('inbox', 'operator_notice', 'x', 9)`
+	_, err := operator.Pool.Exec(t.Context(), urgent)
+	require.NoError(t, err)
+	_, err = operator.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, health_checks) VALUES ('inbox', 'operator_notice', 'x', false)`)
+	require.ErrorContains(t, err, "belfry.jobs.health_checks: false is beyond the ceiling", "column by column")
+	_, err = operator.Pool.Exec(t.Context(), `SET LOCAL ROLE "`+enqueuer.User+`"; `+urgent)
+	require.ErrorContains(t, err, "belfry.jobs.priority: 9 is beyond the ceiling for "+enqueuer.User)
+
+	_, err = enqueuer.Pool.Exec(t.Context(), urgent)
+	require.ErrorContains(t, err, "beyond the ceiling")
+	_, err = operator.Pool.Exec(t.Context(), `CREATE FUNCTION public.urgent() RETURNS void LANGUAGE sql SECURITY DEFINER AS $$ `+urgent+` $$`)
+	require.NoError(t, err)
+	_, err = enqueuer.Pool.Exec(t.Context(), `SELECT public.urgent()`)
+	require.NoError(t, err)
+}
