@@ -56,7 +56,10 @@ type ChunkConfig struct {
 
 // RetryConfig sets how a run repeats a chunk after an error that a retry can mend.
 type RetryConfig struct {
-	Limit   int           `mapstructure:"limit"`   // retries of one chunk in a row; 0: none
+	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0: none
+	// For is how long a chunk is repeated while the server is short of something (disk,
+	// memory, connections, files) or read-only; these tries do not count for Limit.
+	For     time.Duration `mapstructure:"for"`
 	Initial time.Duration `mapstructure:"initial"` // the first pause; each next one doubles
 	Max     time.Duration `mapstructure:"max"`     // the longest pause
 }
@@ -74,7 +77,7 @@ func DefaultConfig() Config {
 		MaxSkips:         1000,
 		Chunk:            ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond},
 		Load:             DefaultLoadConfig(),
-		Retry:            RetryConfig{Limit: 10, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
+		Retry:            RetryConfig{Limit: 10, For: 15 * time.Minute, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
 	}
 }
 
@@ -101,6 +104,7 @@ func (c Config) Validate() error {
 	between("stale_after", c.StaleAfter, 100*time.Millisecond, 24*time.Hour)
 	between("grace_period", c.GracePeriod, 0, time.Hour)
 	between("chunk.target", c.Chunk.Target, time.Millisecond, time.Minute)
+	between("retry.for", c.Retry.For, 0, 7*24*time.Hour)
 	between("retry.initial", c.Retry.Initial, time.Millisecond, time.Hour)
 	between("retry.max", c.Retry.Max, c.Retry.Initial, time.Hour)
 	check(c.StaleAfter >= 2*c.StatementTimeout, "stale_after", "%s is not allowed; it must be at least twice statement_timeout (%s), or a slow chunk looks dead", c.StaleAfter, c.StatementTimeout)

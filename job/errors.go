@@ -187,6 +187,15 @@ func retryable(err error) bool {
 	return disconnected(pg) || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58")
 }
 
+// shortage reports that the server lacks something that somebody has to bring back,
+// which takes longer than a deadlock: room on its disk, memory, connections (class 53),
+// files (class 58), or leave to write.
+func shortage(err error) bool {
+	var pg *pgconn.PgError
+	return retryable(err) && errors.As(err, &pg) &&
+		(strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58") || pg.Code == codeReadOnly)
+}
+
 // disconnected reports a server that ends, refuses or has lost the connection.
 func disconnected(pg *pgconn.PgError) bool {
 	if strings.HasPrefix(pg.Code, "08") {

@@ -293,6 +293,49 @@ func TestRunner_GivesUpAfterTheRetryLimit(t *testing.T) {
 	require.Empty(t, s.Rows)
 }
 
+// A full disk that somebody clears is no reason to fail a job, however many tries that
+// takes; one that stays full is, when Retry.For is over. Other errors between do not
+// count the tries of the shortage.
+func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		full   int // tries that find the disk full
+		limit  time.Duration
+		status job.Status
+	}{
+		{"cleared", 20, patience, job.Processed},
+		{"never cleared", 1 << 30, 20 * time.Millisecond, job.Failed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 300)
+			b.register(t)
+			id := b.enqueue(t, job.Spec{Type: "noting"})
+			tries := 0
+			kind := b.noting(func(ctx context.Context, tx pgx.Tx, _ []int64) error {
+				if tries++; tries > c.full+1 {
+					return nil
+				}
+				sql := `DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = 'disk_full'; END $$`
+				if tries == c.full+1 {
+					sql = `DO $$ BEGIN RAISE EXCEPTION 'busy' USING ERRCODE = 'serialization_failure'; END $$`
+				}
+				_, err := tx.Exec(ctx, sql)
+				return err
+			})
+			config := config("r")
+			config.Retry = job.RetryConfig{Limit: 2, For: c.limit, Initial: time.Millisecond, Max: time.Millisecond}
+			b.runDue(t, b.runnerWith(t, b.db.Pool, config, []job.Type{kind}))
+			s := b.state(t, id)
+			require.Equal(t, c.status, s.Status, s.LastError)
+			if c.status == job.Failed {
+				require.Regexp(t, "gave up after [0-9]+ tries in .*53100", s.LastError)
+			}
+		})
+	}
+}
+
 // A job whose row is aborted and deleted under its run ends the run, nothing else.
 func TestRunner_JobDeletedUnderItsRun(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,12 @@ import (
 // what became of the chunk. nil means go on from the row's cursor.
 func (u *run) recover(ctx, hard context.Context, cause error) error {
 	for {
-		u.failed++
+		if u.failed++; u.failed == 1 {
+			u.since, u.short = time.Now(), 0
+		}
+		if shortage(cause) {
+			u.short++
+		}
 		lost := errors.Is(mapError(cause), ErrUnreachable)
 		if lost {
 			u.pool.Reset() // idle connections to a server that went away fail one by one
@@ -35,11 +40,11 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 			return u.adopt(now)
 		case err == nil && !retryable(cause):
 			return givenUpError{cause}
-		case u.failed > u.live().Retry.Limit:
+		case u.spent(cause):
 			if err != nil {
 				return fmt.Errorf("%w: gave up after %d tries: %w", ErrUnreachable, u.failed, err)
 			}
-			return givenUpError{fmt.Errorf("gave up after %d tries: %w", u.failed, cause)}
+			return givenUpError{fmt.Errorf("gave up after %d tries in %s: %w", u.failed, time.Since(u.since).Round(time.Millisecond), cause)}
 		}
 		if timedOut(cause) {
 			u.governor.shrink()
@@ -55,6 +60,15 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		}
 		cause = err // the row could not be read: the database is still away
 	}
+}
+
+// spent reports whether the patience with a chunk's errors is at its end: a shortage
+// has Retry.For from the first error on, and any other error Retry.Limit tries.
+func (u *run) spent(cause error) bool {
+	if shortage(cause) {
+		return time.Since(u.since) >= u.live().Retry.For
+	}
+	return u.failed-u.short > u.live().Retry.Limit
 }
 
 // givenUpError ends the run with the job FAILED and its cause as last_error.

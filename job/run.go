@@ -26,9 +26,11 @@ type run struct {
 	pace     pace
 	poison   poison
 	meter    meter
-	failed   int  // errors in a row since the last progress
-	retrying bool // skipped recipients are to be tried again first
-	overdue  bool // jobs wait that did not start in time
+	failed   int       // errors in a row since the last progress
+	short    int       // those of them that are shortages
+	since    time.Time // the first of them
+	retrying bool      // skipped recipients are to be tried again first
+	overdue  bool      // jobs wait that did not start in time
 	outcome  *Outcome
 
 	deafUntil time.Time // the abort cache did not answer and is not asked before; zero: it did

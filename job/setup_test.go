@@ -152,7 +152,7 @@ func config(name string) job.Config {
 	c.StaleAfter, c.StatementTimeout, c.GracePeriod = 2*patience, patience, patience
 	c.Chunk = job.ChunkConfig{InitialRows: chunkRows, MinRows: chunkRows, MaxRows: chunkRows, Target: 100 * time.Millisecond}
 	c.Load.Health.Enabled = false // other tests load the same server
-	c.Retry = job.RetryConfig{Limit: 10, Initial: time.Millisecond, Max: 20 * time.Millisecond}
+	c.Retry = job.RetryConfig{Limit: 10, For: patience, Initial: time.Millisecond, Max: 20 * time.Millisecond}
 	return c
 }
 

@@ -58,11 +58,11 @@ func TestConfig_ValidateTellsEverything(t *testing.T) {
 		StatementTimeout: 2 * time.Second,
 		GracePeriod:      -time.Second,
 		Chunk:            ChunkConfig{InitialRows: 5, MinRows: 10, MaxRows: 1, Target: 5 * time.Second},
-		Retry:            RetryConfig{Limit: -1, Initial: 0, Max: time.Minute},
+		Retry:            RetryConfig{Limit: -1, For: -1, Initial: 0, Max: time.Minute},
 	}.Validate()
 	for _, key := range []string{
 		"runner.lanes", "runner.poll_interval", "runner.stale_after", "runner.grace_period", "runner.chunk.initial_rows",
-		"runner.chunk.max_rows", "runner.chunk.target", "runner.retry.limit", "runner.retry.initial",
+		"runner.chunk.max_rows", "runner.chunk.target", "runner.retry.limit", "runner.retry.for", "runner.retry.initial",
 	} {
 		require.ErrorContains(t, err, key+": ")
 	}
