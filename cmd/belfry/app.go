@@ -95,11 +95,10 @@ func (a *app) configInput(cmd *cobra.Command) configInput {
 	return in
 }
 
-// logger returns the logger that the settings ask for. Commands that show their
-// progress themselves set quiet: they log from warn on unless a level was asked
-// for.
-func (a *app) logger(s settings, w io.Writer, quiet bool) zerolog.Logger {
-	return a.formatted(s, w).Level(logLevel(s, quiet)).With().Timestamp().Logger()
+// logger returns the logger of a command that shows its progress itself: it logs from warn
+// on unless a level was asked for.
+func (a *app) logger(s settings, w io.Writer) zerolog.Logger {
+	return a.formatted(s, w).Level(logLevel(s, true)).With().Timestamp().Logger()
 }
 
 // liveLogger is logger with a level that may be changed while it is used.
@@ -118,7 +117,7 @@ func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 	return zerolog.New(w)
 }
 
-// logLevel is the level of the settings; see logger for quiet. A file that repeats the
+// logLevel is the level of the settings; quiet: warn where none was asked for. A file that repeats the
 // default, as the shipped one does, asks for nothing.
 func logLevel(s settings, quiet bool) zerolog.Level {
 	asked := s.sources["log.level"].kind

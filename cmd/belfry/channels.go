@@ -65,7 +65,7 @@ belfry.send_external finds channels, and a radius is refused where there is no l
 				return err
 			}
 			if !slices.ContainsFunc(faults, func(f channels.Fault) bool { return f.Fatal }) {
-				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr, true)); err != nil {
+				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr)); err != nil {
 					return err
 				}
 			}

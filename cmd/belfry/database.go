@@ -96,7 +96,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := a.open(ctx, s, need, a.logger(s, a.stderr, true))
+	db, err := a.open(ctx, s, need, a.logger(s, a.stderr))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 	d.note("configuration", healthOK, "", "%s read", s.readFrom())
 
 	ctx := cmd.Context()
-	db, err := d.open(ctx, s, schemaAny, d.logger(s, d.stderr, true))
+	db, err := d.open(ctx, s, schemaAny, d.logger(s, d.stderr))
 	if err != nil {
 		d.note("connection", healthFailed, "", "%s", err)
 		return nil

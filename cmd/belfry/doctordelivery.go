@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -163,7 +162,7 @@ func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (t
 	}
 	for _, u := range list {
 		due := u.DueIn == nil || *u.DueIn <= 0
-		if still := c.standstill(u, d.now()); due && u.Status != job.Aborted && !c.alive(u.Route[0]) {
+		if still := c.standstill(u, d.now()); due && !u.Held && !c.alive(u.Route[0]) {
 			told = append(told, u.JobID)
 			d.note("delivery", healthWarning, still.remedy, "%s of job %d not sent: %s", counted(u.Waiting, "message"), u.JobID, still.why)
 		}

@@ -39,7 +39,7 @@ channels.relation that is configured is then recorded in the database.`,
 				return err
 			}
 			if s.sources["channels.relation"].kind != sourceDefault {
-				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr, true)); err != nil {
+				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr)); err != nil {
 					return err
 				}
 			}

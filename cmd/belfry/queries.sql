@@ -180,9 +180,10 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
 -- name: UnsentJobs :many
 -- Jobs with messages that are not final, most urgent first: @limit at most, or of those
 -- the ones with @ids. due_in is how long until the message that is due first, which waits
--- for reason: NULL when none is PENDING. Relies on jobs_undelivered_idx, job_deliveries_pkey
--- and messages_due_idx. No row: nothing is left to send.
-SELECT j.id AS job_id, j.type, j.status, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
+-- for reason: NULL when none is PENDING. held tells that belfry.sendable_jobs has not the
+-- job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row:
+-- nothing is left to send.
+SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
   FROM belfry.jobs j
   JOIN belfry.job_progress p ON p.job_id = j.id
   LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
@@ -206,14 +207,14 @@ SELECT j.id
  LIMIT @limit;
 
 -- name: MessagesWaiting :one
--- How many messages of jobs are not final and may be sent now: not those of ABORTED jobs, or
--- of jobs whose deliver_at is to come. Relies on jobs_undelivered_idx and
+-- How many messages of jobs are not final and may be sent now: of belfry.sendable_jobs
+-- those whose deliver_at has come. Relies on jobs_undelivered_idx and
 -- job_deliveries_pkey. Always one row.
 SELECT coalesce(sum(p.waiting), 0)::bigint
-  FROM belfry.jobs j
-  JOIN belfry.job_progress p ON p.job_id = j.id
- WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED'
-   AND coalesce(j.deliver_at <= now(), true);
+  FROM belfry.sendable_jobs s
+  JOIN belfry.jobs j ON j.id = s.job_id
+  JOIN belfry.job_progress p ON p.job_id = s.job_id
+ WHERE coalesce(j.deliver_at <= now(), true);
 
 -- name: GroupsFirst :many
 -- The lowest id of the jobs of each of @groups (jobs_group_idx).

@@ -92,7 +92,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	ctx := cmd.Context()
 	show := a.newProgress()
 	defer show.end()
-	logger := a.logger(s, show, true)
+	logger := a.logger(s, show)
 	db, err := a.open(ctx, s, need, logger)
 	if err != nil {
 		return err

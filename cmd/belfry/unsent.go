@@ -21,6 +21,8 @@ type unsentJob struct {
 	JobID   int64
 	Type    string
 	Status  job.Status
+	Lane    string
+	Held    bool // no relay may take them: the job is ABORTED, or its lane paused
 	Route   []string
 	Waiting int64
 	DueIn   *time.Duration // of the one due first; nil: all are in a relay's hands
@@ -87,6 +89,8 @@ func (c carriers) standstill(u unsentJob, now time.Time) standstill {
 	switch {
 	case u.Status == job.Aborted:
 		return standstill{why: "held, the job is ABORTED", remedy: fmt.Sprintf("`belfry resume %d`", u.JobID)}
+	case u.Held:
+		return standstill{why: "held, lane " + u.Lane + " is paused", remedy: "`belfry lanes resume " + u.Lane + "`"}
 	case len(lacking) == len(u.Route) && len(c.configured) == 0 && len(c.live) == 0:
 		return standstill{
 			why: "nobody has a sender for " + strings.Join(lacking, " or "),

@@ -31,8 +31,12 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
 		},
 		"aborted": {
-			carriers{}, unsentJob{JobID: 7, Status: job.Aborted, Route: []string{"push"}},
+			carriers{}, unsentJob{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
 			"held, the job is ABORTED", "`belfry resume 7`", false,
+		},
+		"lane paused": {
+			carriers{live: pushes}, unsentJob{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
+			"held, lane night is paused", "`belfry lanes resume night`", false,
 		},
 		"due later": {
 			carriers{live: pushes}, unsentJob{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
