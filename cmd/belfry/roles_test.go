@@ -73,25 +73,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 		require.Equal(t, codeDone, r.code, "%s: %s%s", args, r.stdout, r.stderr)
 		return r.stdout
 	}
-	web := withProfiles(t, empty, owner.User, "enqueue")
-	for _, sql := range []string{
-		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'plain')`,
-		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'returning') RETURNING id`,
-		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
-		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
-		`SELECT * FROM belfry.enqueue_group('{inbox,push}', 'operator_notice', 'group')`,
-		`INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'plain')`,
-		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
-		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
-		`SELECT belfry.send_external('u3', 'activity', 'function')`,
-	} {
-		_, err := web.Pool.Exec(t.Context(), sql)
-		require.NoError(t, err, sql)
-	}
-	for _, sql := range []string{`SELECT title FROM belfry.jobs`, `SELECT title FROM belfry.activities`, `SELECT addresses FROM belfry.channels`, `UPDATE belfry.jobs SET abort_requested = true`} {
-		_, err := web.Pool.Exec(t.Context(), sql)
-		require.ErrorContains(t, err, "permission denied", sql)
-	}
+	requireEnqueues(t, withProfiles(t, empty, owner.User, "enqueue"))
 
 	operator := withProfiles(t, empty, owner.User, "operate")
 	id := strings.TrimSpace(try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
@@ -152,6 +134,29 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = runner.Pool.Exec(t.Context(), `INSERT INTO belfry.later VALUES (1)`)
 	require.NoError(t, err)
+}
+
+// requireEnqueues has an application's role enqueue in every way, and see no text.
+func requireEnqueues(t *testing.T, web *dbtest.DB) {
+	t.Helper()
+	for _, sql := range []string{
+		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'plain')`,
+		`INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'returning') RETURNING id`,
+		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.enqueue('inbox', 'operator_notice', 'function', idempotency_key => 'k')`,
+		`SELECT * FROM belfry.enqueue_group('{inbox,push}', 'operator_notice', 'group')`,
+		`INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'plain')`,
+		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.send(2, 'activity', 'function', idempotency_key => 'k')`,
+		`SELECT belfry.send_external('u3', 'activity', 'function')`,
+	} {
+		_, err := web.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	for _, sql := range []string{`SELECT title FROM belfry.jobs`, `SELECT title FROM belfry.activities`, `SELECT addresses FROM belfry.channels`, `UPDATE belfry.jobs SET abort_requested = true`} {
+		_, err := web.Pool.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "permission denied", sql)
+	}
 }
 
 // What is missing is said with the statement that gives it.
