@@ -26,6 +26,8 @@ var (
 	ErrPreference = errors.New("preference")
 	// ErrNoCategory: no category has that name.
 	ErrNoCategory = errors.New("no such category")
+	// ErrCategoryExists: a category of that name exists already.
+	ErrCategoryExists = errors.New("the category exists already")
 	// ErrNotOwn: the operation writes channels, and channels.relation names a
 	// relation that is not belfry's to write.
 	ErrNotOwn = errors.New("only belfry.channels can be written")
@@ -55,6 +57,9 @@ func mapError(err error) error {
 			return fmt.Errorf("%w: %w", ErrNoSegment, err)
 		}
 	case "23505":
+		if pg.ConstraintName == "categories_pkey" {
+			return fmt.Errorf("%w: %w", ErrCategoryExists, err)
+		}
 		if pg.ConstraintName == "segments_pkey" {
 			return fmt.Errorf("%w: %w", ErrSegmentExists, err)
 		}

@@ -540,6 +540,10 @@ SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint
 FROM belfry.categories c
 ORDER BY c.name;
 
+-- name: CategoryAdd :exec
+-- A new category. One that there is already raises 23505 (categories_pkey).
+INSERT INTO belfry.categories (name, description) VALUES (@name, @description);
+
 -- name: CategoryActor :exec
 -- Says who acts and why, for the event that the change leaves. It holds until the end
 -- of the transaction.

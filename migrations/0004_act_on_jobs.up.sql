@@ -31,6 +31,12 @@ BEGIN
                 MESSAGE = format('belfry.jobs.idempotency_key: %L was enqueued by a transaction this one cannot see', enqueue.idempotency_key),
                 HINT = 'Repeat the transaction.';
         END IF;
+        -- A warning and no error: an operator may have corrected the job meanwhile.
+        IF EXISTS (SELECT FROM belfry.jobs j WHERE j.id = job_id AND (j.category, j.title, j.body, j.audience, j.data, j.variants)
+                       IS DISTINCT FROM (enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.variants)) THEN
+            RAISE WARNING USING MESSAGE = format('belfry.jobs.idempotency_key: %L enqueued job %s before, which says something else; this request changes nothing', enqueue.idempotency_key, job_id),
+                HINT = 'Another request needs another key.';
+        END IF;
     END IF;
     RETURN job_id;
 END $$;

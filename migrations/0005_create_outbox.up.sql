@@ -76,6 +76,7 @@ CREATE TABLE belfry.activities (
     idempotency_key text        CONSTRAINT activities_idempotency_key UNIQUE,
     requested_by    text        NOT NULL DEFAULT session_user,
     created_at      timestamptz NOT NULL DEFAULT now(),
+    test_of         bigint, -- the job whose content this tests (`belfry jobs test-send`); NULL: none
     CONSTRAINT activities_id_check CHECK (id < 0)
 );
 

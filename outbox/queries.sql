@@ -193,3 +193,16 @@ SELECT s.key::bigint, s.error
 SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHERE s.job_id = j.id)
   FROM belfry.jobs j
  WHERE j.id = @id;
+
+-- name: ReportPage :many
+-- The next @limit messages of job @id above the channel @after, in their order: the medium
+-- of the route where each is or ended, what became of it, and its times. Relies on
+-- messages_pkey.
+SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
+       CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
+       m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END
+  FROM belfry.messages m
+  JOIN belfry.jobs j ON j.id = m.job_id
+ WHERE m.job_id = @id AND m.channel_id > @after
+ ORDER BY m.channel_id
+ LIMIT @limit;

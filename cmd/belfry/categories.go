@@ -13,8 +13,8 @@ import (
 )
 
 func newCategoriesCommand(a *app) *cobra.Command {
-	return newGroup("categories", "List categories, or change a route, quiet hours or a cap",
-		newCategoriesListCommand(a), newCategoriesSetCommand(a),
+	return newGroup("categories", "List and add categories, or change a route, quiet hours or a cap",
+		newCategoriesListCommand(a), newCategoriesAddCommand(a), newCategoriesSetCommand(a),
 		newControlEventsCommand(a, controlEvents{
 			subject: "category", argument: "CATEGORY", short: "Show when categories were changed, newest first",
 			example: "  belfry categories events\n  belfry categories events operator_notice --json", none: "no category was ever changed",
@@ -28,7 +28,7 @@ func newCategoriesListCommand(a *app) *cobra.Command {
 		Long: `List categories: the route by which their messages go, the time of day in which none
 is sent, and how many a channel gets at most within a time.
 
-INSERT INTO belfry.categories adds one.`,
+` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
 		Args: noArgs,
 	}
 	asJSON := addJSON(cmd)
@@ -96,6 +96,53 @@ is not sent yet. Keys:
 			switch {
 			case errors.Is(err, channels.ErrNoCategory):
 				return unknownCategory(ctx, db, args[0])
+			case err != nil:
+				return preferenceProblem(err)
+			case *asJSON:
+				return a.printJSON(c)
+			}
+			a.printf("category %s: route %s, quiet hours %s, cap %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c))
+			return nil
+		})
+	}
+	return cmd
+}
+
+func newCategoriesAddCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add CATEGORY [KEY=VALUE...]",
+		Short: "Add a category",
+		Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
+push, at any time and without a cap, unless keys say otherwise; they are those of
+` + "`belfry categories set`" + `.
+
+The same by SQL: INSERT INTO belfry.categories (name, description) VALUES (…);`,
+		Example: `  belfry categories add digest --description "the weekly digest"
+  belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("%s needs CATEGORY, the name of the new one", named(cmd))
+			}
+			return nil
+		},
+	}
+	description := cmd.Flags().String("description", "", "what the category is for")
+	who := addActFlags(a, cmd, "the category's events")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		change, err := parseCategoryChange(args[1:])
+		if err != nil {
+			return err
+		}
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+			act := who()
+			c, err := channels.AddCategory(ctx, db.Pool, args[0], *description, change, act.Actor, act.Reason)
+			var server *pgconn.PgError
+			switch {
+			case errors.Is(err, channels.ErrCategoryExists):
+				return withAdvice(channels.ErrCategoryExists, "`belfry categories set "+args[0]+" …` changes it")
+			case errors.Is(err, channels.ErrPreference) && !errors.As(err, &server):
+				return &exitError{codeUsage, err}
 			case err != nil:
 				return preferenceProblem(err)
 			case *asJSON:

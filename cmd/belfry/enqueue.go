@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // previewLimit bounds --preview, which has to look at every candidate.
@@ -28,6 +32,9 @@ are shown, aborted and resumed together. The ids are printed, one to a line.
 Messages go by the category's media, or by those of --route. TITLE, TEXT and variants
 may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
 variant of its locale where there is one.
+
+With --title and --category, --preview shows what would come of it; without, it counts.
+` + "` + previewHelp + `" + `
 
 A job that did not start before --expires-at, because its lane was paused or
 nothing ran, is EXPIRED rather than sent at 3 a.m.
@@ -49,14 +56,26 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 		if err != nil {
 			return err
 		}
-		if *e.preview {
+		if *e.preview && (*e.title == "" || *e.category == "") {
 			return a.countAudience(cmd, audience, previewLimit, *e.json)
+		}
+		if *e.preview {
+			return e.showPreview(a, cmd, audience)
 		}
 		types, spec, err := e.spec(a, audience)
 		if err != nil {
 			return err
 		}
-		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+		limit := statementDeadline
+		if e.confirmCount.value != nil {
+			limit = previewLimit
+		}
+		return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+			if n := e.confirmCount.value; n != nil {
+				if err := confirmAudience(ctx, s, db, audience, *n); err != nil {
+					return err
+				}
+			}
 			return a.enqueue(ctx, db, types, spec, *e.json)
 		})
 	}
@@ -75,7 +94,8 @@ type enqueueFlags struct {
 	at, deliverAt           *parsed[time.Time]
 	expiresAt               *parsed[time.Time]
 	expiresIn               *parsed[time.Duration]
-	preview, json           *bool
+	confirmCount            *parsed[int64]
+	yes, preview, json      *bool
 }
 
 func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
@@ -99,7 +119,9 @@ func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
 		priority:       flagOf(f, "priority", "N", "-1000 to 1000, higher is more urgent (default 0)", intBetween(-1000, 1000)),
 		idempotencyKey: f.String("idempotency-key", "", "`KEY` with which repeating the request returns the first job"),
 		request:        f.String("requested-by", "", "`WHO` asks (default: user@host)"),
-		preview:        f.Bool("preview", false, "only count the audience"),
+		confirmCount:   flagOf(f, "confirm-count", "N", "enqueue only if the audience has exactly `N` channels now", intBetween(0, math.MaxInt64)),
+		yes:            f.Bool("yes", false, "yes, --at may lie in the past"),
+		preview:        f.Bool("preview", false, "enqueue nothing, show what would come of it"),
 		json:           addJSON(cmd),
 	}
 }
@@ -116,6 +138,9 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 	}
 	if len(missing) > 0 {
 		return nil, job.Spec{}, usagef("%s needed", strings.Join(missing, ", "))
+	}
+	if e.at.value != nil && a.now().Sub(*e.at.value) > late && !*e.yes {
+		return nil, job.Spec{}, usagef("--at %s is %s ago: the job would start at once; say --yes if that is meant", clock(*e.at.value), short(a.now().Sub(*e.at.value)))
 	}
 	if e.at.value != nil && e.deliverAt.value != nil && e.deliverAt.value.Before(*e.at.value) {
 		return nil, job.Spec{}, usagef("--deliver-at is before --at; allowed values: the same time or a later one")
@@ -143,6 +168,38 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 		}
 	}
 	return *e.types, spec, nil
+}
+
+// showPreview shows what would come of the request.
+func (e enqueueFlags) showPreview(a *app, cmd *cobra.Command, audience channels.Audience) error {
+	what := compose.Content{
+		Category: *e.category, Title: *e.title, Body: *e.body, Route: e.route.or(nil),
+		Messages: len(*e.types) == 0 || slices.ContainsFunc(*e.types, func(t string) bool { return t != "inbox" }),
+	}
+	switch {
+	case e.deliverAt.value != nil:
+		what.At = *e.deliverAt.value
+	case e.at.value != nil:
+		what.At = *e.at.value
+	}
+	var err error
+	if *e.data != "" {
+		if what.Data, err = dataOf(*e.data); err != nil {
+			return err
+		}
+	}
+	if *e.variants != "" {
+		if what.Variants, err = variantsOf(*e.variants); err != nil {
+			return err
+		}
+	}
+	return a.withDatabase(cmd, schemaCurrent, previewLimit, func(ctx context.Context, s settings, db *database) error {
+		err := a.preview(ctx, s, db, what, audience, *e.json)
+		if errors.Is(err, channels.ErrNoCategory) {
+			return unknownCategory(ctx, db, what.Category)
+		}
+		return err
+	})
 }
 
 // expires is when the jobs expire; nil: never. Without --at, --expires-in counts
@@ -199,7 +256,7 @@ func (a *app) enqueue(ctx context.Context, db *database, types []string, spec jo
 	for _, j := range made.Jobs {
 		a.printf("%d\n", j.ID)
 		if j.CreatedAt.Before(before) {
-			a.remark("job %d was enqueued before, at %s, with the same idempotency key; it is %s", j.ID, clock(j.CreatedAt), j.Status)
+			a.remark("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, clock(j.CreatedAt), j.Status, differing(j, spec))
 			continue
 		}
 		a.remark("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due(j, before))
@@ -208,6 +265,29 @@ func (a *app) enqueue(ctx context.Context, db *database, types []string, spec jo
 		a.remark("group %s", made.GroupID)
 	}
 	return nil
+}
+
+// differing names what a repeated request says otherwise than the first one's job does now.
+func differing(j job.Job, spec job.Spec) string {
+	var names []string
+	for _, one := range []struct {
+		name string
+		same bool
+	}{
+		{"category", j.Category == spec.Category},
+		{"title", j.Title == spec.Title},
+		{"body", j.Body == spec.Body},
+		{"audience", reflect.DeepEqual(j.Audience, spec.Audience)},
+		{"route", spec.Route == nil || slices.Equal(j.Route, spec.Route)},
+	} {
+		if !one.same {
+			names = append(names, one.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; warning: this request has another " + strings.Join(names, ", ") + ", and changes nothing"
 }
 
 func due(j job.Job, now time.Time) string {

@@ -20,6 +20,7 @@ import (
 func newJobsCommand(a *app) *cobra.Command {
 	return newGroup("jobs", "List jobs, show one, its timeline and whom it skipped, or change it",
 		newJobsListCommand(a), newJobsShowCommand(a), newJobsWatchCommand(a), newJobsEventsCommand(a), newJobsSetCommand(a),
+		newJobsPreviewCommand(a), newTestSendCommand(a), newJobsReportCommand(a),
 		newJobsSkipsCommand(a), newRetrySkippedCommand(a), newRevisionsCommand(a), newAuditCommand(a))
 }
 

@@ -30,8 +30,9 @@ type activity struct {
 	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string          `json:"requested_by" db:"requested_by"`
 	CreatedAt      time.Time       `json:"created_at" db:"created_at"`
-	Status         string          `json:"status" db:"status"` // of its message
-	Reason         *string         `json:"reason" db:"reason"` // null: none
+	TestOf         *int64          `json:"test_of" db:"test_of"` // the job that it tests; null: none
+	Status         string          `json:"status" db:"status"`   // of its message
+	Reason         *string         `json:"reason" db:"reason"`   // null: none
 }
 
 func newSendCommand(a *app) *cobra.Command {

@@ -22,6 +22,14 @@ SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.
                                FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t
   LEFT JOIN belfry.categories c ON c.name = t.category;
 
+-- name: PreviewCategory :one
+-- What holds for @category, as in Contents, for a job that is not enqueued yet. No row: no
+-- such category.
+SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), c.route,
+       extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
+  FROM belfry.categories c
+ WHERE c.name = @category;
+
 -- name: LastFailures :many
 -- What the last call of each message of @job_ids and @channel_ids, which stand side by
 -- side, came to. One without a recorded call has no row (attempts_message_idx).

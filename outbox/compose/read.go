@@ -55,16 +55,21 @@ func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int6
 			return struct{}{}, errNoInstallation
 		}
 		b.installation = *installation
-		if from != nil && until != nil {
-			t.quiet = &channels.QuietHours{Start: seconds(*from), End: seconds(*until)}
-		}
-		if most != nil && window != nil {
-			t.cap = &channels.Cap{Max: *most, Window: seconds(*window)}
-		}
+		t.limits(from, until, most, window)
 		b.contents[id] = t
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// limits are the quiet hours and the cap of the category, in seconds; nil: none.
+func (c *content) limits(from, until *int64, most *int, window *int64) {
+	if from != nil && until != nil {
+		c.quiet = &channels.QuietHours{Start: seconds(*from), End: seconds(*until)}
+	}
+	if most != nil && window != nil {
+		c.cap = &channels.Cap{Max: *most, Window: seconds(*window)}
+	}
 }
 
 func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channels.Store, ids []int64) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -90,6 +91,19 @@ func (t *Template) literal(text string) error {
 
 // NeedsAttributes reports whether the template refers to an attribute.
 func (t *Template) NeedsAttributes() bool { return t.attributes }
+
+// Missing returns the attributes that the template refers to without a default and that
+// the values have nothing for, each once.
+func (t *Template) Missing(v Values) (names []string) {
+	for _, p := range t.parts {
+		name, attribute := strings.CutPrefix(p.value, "attributes.")
+		defaults := slices.ContainsFunc(p.functions, func(f function) bool { return f.name == "default" })
+		if attribute && !defaults && strings.TrimSpace(v.get(p.value)) == "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // Title is the output on one line, at most MaxTitle characters.
 func (t *Template) Title(v Values) string { return cut(oneLine(t.execute(v)), MaxTitle) }

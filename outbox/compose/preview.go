@@ -1,0 +1,249 @@
+package compose
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/template"
+)
+
+// Content is what a preview composes: of a job, or of one that is not enqueued yet.
+type Content struct {
+	Category, Title, Body string
+	Data, Variants        json.RawMessage
+	Route                 []string  // nil: the category's
+	Messages              bool      // false: notifications, for which nothing is composed
+	At                    time.Time // when it is to be sent; earlier than now: now
+}
+
+// Sample is what one channel would get.
+type Sample struct {
+	ChannelID  int64           `json:"channel_id"`
+	ExternalID string          `json:"external_id"`
+	Platform   string          `json:"platform"`
+	Locale     string          `json:"locale"`
+	Medium     string          `json:"medium"` // "": a notification
+	Title      string          `json:"title"`
+	Body       string          `json:"body"`
+	Data       json.RawMessage `json:"data"`
+}
+
+// Preview is what an audience would get. Each channel that was looked at is in one of
+// Media, NoAddress, InvalidAddress, OptedOut and BadContent; QuietHours and Capped are
+// among those in Media.
+type Preview struct {
+	Channels  int64            `json:"channels"`  // that the audience has now
+	LookedAt  int64            `json:"looked_at"` // those that everything below is of
+	Exact     bool             `json:"exact"`     // all of them; otherwise a sample
+	Platforms map[string]int64 `json:"platforms"`
+	Locales   map[string]int64 `json:"locales"`
+	Media     map[string]int64 `json:"media"` // by the first usable medium of the route
+
+	NoAddress      int64 `json:"no_address"`
+	InvalidAddress int64 `json:"invalid_address"`
+	OptedOut       int64 `json:"opted_out"`
+	BadContent     int64 `json:"bad_content"`
+	QuietHours     int64 `json:"quiet_hours"`
+	Capped         int64 `json:"capped"`
+
+	// MissingAttributes are, by attribute that the words refer to without a default, how
+	// many channels have none.
+	MissingAttributes map[string]int64 `json:"missing_attributes"`
+	Samples           []Sample         `json:"samples"`
+}
+
+const (
+	// previewKeys is how many keys a preview looks at, whatever the size of the audience.
+	previewKeys = 100_000
+	// maxNames bounds how many locales and platforms are told apart.
+	maxNames = 1000
+	samples  = 3
+	others   = "(others)"
+)
+
+// Preview composes content for the channels that an audience has now, and counts. It
+// looks at up to 100,000 keys, so that its cost does not grow with the audience, but for
+// the count of a larger one (channels.Store.Count). It writes nothing. A malformed audience
+// is channels.ErrAudience, an unknown category channels.ErrNoCategory; ctx needs a deadline.
+func (c *Composer) Preview(ctx context.Context, what Content, audience channels.Audience) (Preview, error) {
+	p := Preview{
+		Platforms: map[string]int64{}, Locales: map[string]int64{}, Media: map[string]int64{},
+		MissingAttributes: map[string]int64{}, Samples: []Sample{},
+	}
+	b, err := c.previewed(ctx, what)
+	if err != nil {
+		return p, err
+	}
+	v := &preview{composer: c, batch: b, what: what, out: &p}
+	p.Exact, err = c.who.Sample(ctx, c.pool, audience, previewKeys, func(ids []int64) error { return v.page(ctx, ids) })
+	if err != nil {
+		return p, fmt.Errorf("preview: %w", err)
+	}
+	p.Channels = p.LookedAt
+	if !p.Exact {
+		if p.Channels, err = c.who.Count(ctx, c.pool, audience); err != nil {
+			return p, err
+		}
+	}
+	p.Samples = append(p.Samples, v.spare[:min(len(v.spare), samples-len(p.Samples))]...)
+	return p, nil
+}
+
+// previewed reads what holds for the category.
+func (c *Composer) previewed(ctx context.Context, what Content) (*batch, error) {
+	b := &batch{}
+	t := &content{category: what.Category, title: what.Title, body: what.Body, data: what.Data, variants: what.Variants, route: what.Route}
+	if len(t.variants) == 0 {
+		t.variants = json.RawMessage("{}")
+	}
+	var from, until, window *int64
+	var most *int
+	var installation *uuid.UUID
+	var route []string
+	err := c.pool.QueryRow(ctx, queries.SQL("PreviewCategory"), pgx.StrictNamedArgs{"category": what.Category}).
+		Scan(&b.now, &installation, &route, &from, &until, &most, &window)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("preview: %w: %q", channels.ErrNoCategory, what.Category)
+	case err != nil:
+		return nil, fmt.Errorf("preview: read the category: %w", err)
+	case installation == nil:
+		return nil, errNoInstallation
+	}
+	b.installation = *installation
+	if t.route == nil {
+		t.route = route
+	}
+	t.limits(from, until, most, window)
+	if what.At.After(b.now) {
+		b.now = what.At
+	}
+	b.contents = map[int64]*content{0: t}
+	return b, nil
+}
+
+// preview is one Preview under way.
+type preview struct {
+	composer *Composer
+	batch    *batch
+	what     Content
+	out      *Preview
+	seen     map[string]bool // locales that have a sample
+	spare    []Sample        // of locales that had one already
+}
+
+// page composes for the channels of one slice.
+func (v *preview) page(ctx context.Context, ids []int64) error {
+	b := v.batch
+	b.people = make(map[int64]*person, len(ids))
+	if err := b.readPeople(ctx, v.composer.pool, v.composer.who, ids); err != nil {
+		return err
+	}
+	list := make([]Composed, 0, len(ids))
+	for _, id := range ids {
+		if b.people[id] == nil {
+			continue // it went meanwhile
+		}
+		m := outbox.Claimed{Key: outbox.Key{ChannelID: id}}
+		if v.what.Messages {
+			list = append(list, b.route(m, v.composer.config.NoAddress))
+		} else {
+			list = append(list, Composed{Claimed: m})
+		}
+	}
+	if err := v.composer.endUnsent(ctx, list); err != nil {
+		return err
+	}
+	for i := range list {
+		v.count(&list[i])
+	}
+	quiet := make([]Composed, len(list))
+	copy(quiet, list)
+	for i := range quiet {
+		v.composer.quiet(b, &quiet[i])
+		if quiet[i].Action == Defer {
+			v.out.QuietHours++
+		}
+	}
+	capped := make([]Composed, len(list))
+	copy(capped, list)
+	if err := v.composer.capped(ctx, b, capped); err != nil {
+		return err
+	}
+	for i := range capped {
+		if capped[i].Reason == outbox.ReasonCapped {
+			v.out.Capped++
+		}
+		v.words(&list[i])
+	}
+	return nil
+}
+
+// count counts a channel and what comes of its route.
+func (v *preview) count(out *Composed) {
+	p := v.batch.people[out.Claimed.ChannelID]
+	v.out.LookedAt++
+	name(v.out.Platforms, p.Platform)
+	name(v.out.Locales, p.Locale)
+	switch {
+	case out.Action == Send:
+		v.out.Media[out.Delivery.Medium]++
+	case out.Reason == outbox.ReasonNoAddress:
+		v.out.NoAddress++
+	case out.Reason == outbox.ReasonInvalidAddress:
+		v.out.InvalidAddress++
+	case out.Reason == outbox.ReasonOptedOut:
+		v.out.OptedOut++
+	}
+}
+
+// name counts by name, up to maxNames of them.
+func name(counts map[string]int64, key string) {
+	if _, known := counts[key]; !known && len(counts) >= maxNames {
+		key = others
+	}
+	counts[key]++
+}
+
+// words renders what a channel would read, and keeps samples.
+func (v *preview) words(out *Composed) {
+	p := v.batch.people[out.Claimed.ChannelID]
+	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title, Body: v.what.Body, Data: v.what.Data}
+	if v.what.Messages {
+		if out.Action != Send {
+			return
+		}
+		medium, words := out.Delivery.Medium, v.batch.contents[0].in(p.Locale)
+		if v.batch.write(out); words.err != nil {
+			v.out.Media[medium]--
+			v.out.BadContent++
+			return
+		}
+		values := template.Values{Attributes: members(p.Attributes)}
+		missing := append(words.title.Missing(values), words.body.Missing(values)...)
+		slices.Sort(missing)
+		for _, attribute := range slices.Compact(missing) {
+			name(v.out.MissingAttributes, attribute)
+		}
+		sample.Medium, sample.Title, sample.Body = out.Delivery.Medium, out.Delivery.Title, out.Delivery.Body
+	}
+	if v.seen == nil {
+		v.seen = make(map[string]bool)
+	}
+	switch {
+	case len(v.out.Samples) < samples && !v.seen[p.Locale]:
+		v.seen[p.Locale] = true
+		v.out.Samples = append(v.out.Samples, sample)
+	case len(v.spare) < samples:
+		v.spare = append(v.spare, sample)
+	}
+}
