@@ -16,14 +16,14 @@ type Config struct {
 	Name string `mapstructure:"name"`
 	// Lanes are those this runner serves; none means all.
 	Lanes []string `mapstructure:"lanes"`
-	// PollInterval is how often the daemon looks for due and stale jobs when nothing
-	// rings.
+	// PollInterval is how often the daemon looks for due and stale jobs while one is
+	// RUNNING or due; see Runner.Run.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
-	// WatchInterval is how often an idle daemon looks whether the server connection of
-	// another runner's RUNNING job is gone, to take that job over.
+	// WatchInterval is how often a daemon without a job looks, while any is RUNNING,
+	// whether the server connection of its runner is gone, to take that job over.
 	WatchInterval time.Duration `mapstructure:"watch_interval"`
-	// Listen has the daemon LISTEN for the database's hint that a job is due. Off, or
-	// where the connection cannot listen, polling alone finds everything.
+	// Listen has the daemon LISTEN for the database's hints. Off, or where they do not
+	// arrive, polling alone finds everything.
 	Listen bool `mapstructure:"listen"`
 	// StaleAfter is how old, in the database's clock, a RUNNING job's heartbeat must
 	// be before any runner may take the job over. At least twice StatementTimeout.

@@ -500,9 +500,16 @@ SELECT {{columns}} FROM {{relation}} ORDER BY {{order}} LIMIT 1;
 -- One page of a relation of the user's in key order (its key index).
 SELECT {{columns}} FROM {{relation}} WHERE {{window}} ORDER BY {{order}} LIMIT @limit;
 
--- name: BellListen :exec
--- Subscribes the daemon's own connection to the hint that a job is due.
-LISTEN belfry_jobs;
+-- name: JobsLook :one
+-- What an idle daemon looks at: whether any job is RUNNING (jobs_one_running_per_lane),
+-- and in how many seconds the first PENDING one is due or too late to start
+-- (jobs_schedule_idx, jobs_expiry_idx), NULL: none ever. Costs the same however many wait.
+SELECT EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'RUNNING'),
+       extract(epoch FROM least(
+           (SELECT j.schedule_at FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.schedule_at LIMIT 1),
+           (SELECT j.expires_at FROM belfry.jobs j
+             WHERE j.status = 'PENDING' AND j.expires_at IS NOT NULL AND j.started_at IS NULL
+             ORDER BY j.expires_at LIMIT 1)) - statement_timestamp())::double precision;
 
 -- name: HealthProbe :one
 -- What the enabled health checks need, from the server's statistics; the marks name

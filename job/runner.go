@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Runner claims due jobs and runs them, one at a time. Any number of runners may
@@ -28,6 +30,8 @@ type Runner struct {
 	at      func(ctx context.Context, point string) error // failpoint of tests
 	cache   AbortCache                                    // nil: none
 
+	hint      func()                             // called at every hint
+	ears      atomic.Pointer[lifecycle.Listener] // of Run; nil: none
 	reloaded  atomic.Pointer[Config]
 	baselines map[string]*baseline // by job type
 
@@ -46,6 +50,10 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Runner) { r.log = lo
 // transition and after every committed chunk. It must return quickly.
 func WithObserver(f func(Progress)) Option { return func(r *Runner) { r.observe = f } }
 
+// WithHint has f called at every hint of the database's that Run hears, and when it begins
+// or ceases to hear them. Schedules that change are among the hints. f must return at once.
+func WithHint(f func()) Option { return func(r *Runner) { r.hint = f } }
+
 // WithAbortCache has runs look at cache before each chunk (see AbortCache).
 func WithAbortCache(cache AbortCache) Option { return func(r *Runner) { r.cache = cache } }
 
@@ -62,6 +70,7 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 	r := &Runner{
 		pool: pool, config: config, types: make(map[string]Type, len(types)), log: zerolog.Nop(),
 		observe: func(Progress) {},
+		hint:    func() {},
 		at:      func(context.Context, string) error { return nil },
 		stopped: make(chan struct{}), baselines: make(map[string]*baseline),
 	}

@@ -14,8 +14,8 @@ CREATE TABLE belfry.lanes (
     CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 
--- Pausing and opening a lane, by whoever writes: recorded, and the bell rings when
--- a lane opens.
+-- Pausing and opening a lane, by whoever writes: recorded, and runners and relays are
+-- woken when a lane opens.
 CREATE FUNCTION belfry.lanes_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -29,6 +29,7 @@ BEGIN
             jsonb_build_object('session_user', session_user, 'before', jsonb_build_object('paused_at', was), 'after', jsonb_build_object('paused_at', now)));
         IF now IS NULL THEN
             PERFORM belfry.ring('belfry_jobs');
+            PERFORM belfry.ring('belfry_messages');
         END IF;
     END IF;
     RETURN NULL;
@@ -614,8 +615,9 @@ CREATE TRIGGER jobs_undeliver BEFORE UPDATE OF status, abort_requested ON belfry
     FOR EACH ROW WHEN (OLD.delivered_at IS NOT NULL AND NEW.status IN ('PENDING', 'RUNNING'))
     EXECUTE FUNCTION belfry.jobs_undeliver();
 
--- Writes the timeline and rings the bell. The bell (NOTIFY belfry_jobs, belfry.ring) is
--- only a hint to poll now. The actor is who is said to act; detail.session_user is who
+-- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look:
+-- it is due, now or later, or it runs and its runner may die. Relays are woken when what
+-- was held may be sent again. The actor is who is said to act; detail.session_user is who
 -- was logged in.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -659,8 +661,11 @@ BEGIN
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks, 'skipped', NEW.skipped));
     END IF;
     -- Nobody is called for a job that made room: whom it made room for comes first.
-    IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() AND kind NOT IN ('preempted', 'lane_paused') THEN
+    IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused') THEN
         PERFORM belfry.ring('belfry_jobs');
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.status = 'ABORTED' AND NEW.started_at IS NOT NULL THEN
+        PERFORM belfry.ring('belfry_messages');
     END IF;
     RETURN NULL;
 END $$;
@@ -696,7 +701,7 @@ BEGIN
           FROM belfry.job_revisions r WHERE r.job_id = OLD.id
             ON CONFLICT ON CONSTRAINT job_revisions_cursor_key DO NOTHING; -- nothing was written since the last edit
     END IF;
-    IF NEW.status = 'PENDING' AND NEW.schedule_at <= clock_timestamp() THEN
+    IF NEW.status = 'PENDING' THEN
         PERFORM belfry.ring('belfry_jobs');
     END IF;
     RETURN NULL;

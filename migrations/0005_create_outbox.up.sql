@@ -159,12 +159,14 @@ END $$;
 CREATE TRIGGER activities_validate BEFORE INSERT OR UPDATE ON belfry.activities
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_validate();
 
--- The message of an activity, in the same transaction, due when that commits.
+-- The message of an activity, in the same transaction, due when that commits, which wakes
+-- relays.
 CREATE FUNCTION belfry.activities_enqueue() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at)
     VALUES (NEW.id, NEW.channel_id, coalesce(NEW.deliver_at, NEW.created_at));
+    PERFORM belfry.ring('belfry_messages');
     RETURN NULL;
 END $$;
 
@@ -378,6 +380,7 @@ BEGIN
                  WHEN was ->> 'paused_at' IS NOT NULL AND is_now ->> 'paused_at' IS NULL THEN 'resumed' ELSE 'changed' END,
             coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
             jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now));
+        PERFORM belfry.ring('belfry_messages');
     END IF;
     RETURN NULL;
 END $$;

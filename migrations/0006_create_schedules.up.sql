@@ -297,6 +297,7 @@ BEGIN
             NEW.failing_since := NULL;
         END IF;
     END IF;
+    PERFORM belfry.ring('belfry_jobs'); -- daemons look when it is due
     RETURN NEW;
 END $$;
 

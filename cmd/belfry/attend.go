@@ -27,11 +27,13 @@ type attendant struct {
 	db     *database
 	firer  *schedule.Firer
 	behind atomic.Bool // the database did not take the schedules over yet
+	hints  <-chan struct{}
 }
 
-func newAttendant(r *reloader, db *database) *attendant {
+// newAttendant returns the attendant of a daemon whose runner passes hints on.
+func newAttendant(r *reloader, db *database, hints <-chan struct{}) *attendant {
 	return &attendant{
-		reloader: r, db: db,
+		reloader: r, db: db, hints: hints,
 		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name())),
 	}
 }
@@ -39,12 +41,12 @@ func newAttendant(r *reloader, db *database) *attendant {
 // start begins to attend until ctx is cancelled. The returned function waits for the
 // end. Signals count from the moment start returns.
 func (t *attendant) start(ctx context.Context) (wait func() error, err error) {
-	fire, maintain := make(chan struct{}, 1), make(chan struct{}, 1)
+	fire, late, maintain := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	ticks, err := gocron.NewScheduler()
 	if err != nil {
 		return nil, fmt.Errorf("start ticks: %w", err)
 	}
-	ring := t.ring(fire, maintain)
+	ring := t.ring(fire, late, maintain)
 	_, err = ticks.NewJob(gocron.DurationJob(t.settings().Runner.PollInterval), gocron.NewTask(ring),
 		gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()), gocron.WithSingletonMode(gocron.LimitModeReschedule))
 	if err != nil {
@@ -55,7 +57,8 @@ func (t *attendant) start(ctx context.Context) (wait func() error, err error) {
 	t.sync(ctx)
 	ticks.Start()
 	var loops sync.WaitGroup
-	loops.Go(func() { on(ctx, fire, t.fire) })
+	loops.Go(func() { t.firer.Run(ctx, fire, t.hints, t.runner.Listening) })
+	loops.Go(func() { on(ctx, late, t.sync) })
 	loops.Go(func() { on(ctx, maintain, t.maintain) })
 	loops.Go(func() { on(ctx, hangups, t.reload) })
 	return func() error {
@@ -77,12 +80,16 @@ func on[T any](ctx context.Context, c <-chan T, do func(context.Context)) {
 	}
 }
 
-// ring returns what a tick does: it asks for a look at the schedules, and every
-// retention.interval, at once for the first time, for maintenance.
-func (t *attendant) ring(fire, maintain chan<- struct{}) func() {
+// ring returns what a tick does: it asks for a look at the schedules, for those of the
+// configuration if the database does not have them yet, and every retention.interval, at
+// once for the first time, for maintenance.
+func (t *attendant) ring(fire, late, maintain chan<- struct{}) func() {
 	var last time.Time
 	return func() {
 		ask(fire)
+		if t.behind.Load() {
+			ask(late)
+		}
 		if interval := t.settings().Retention.Interval; last.IsZero() || time.Since(last) >= interval {
 			last = time.Now()
 			ask(maintain)
@@ -95,16 +102,6 @@ func ask(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// fire fires the schedules that are due.
-func (t *attendant) fire(ctx context.Context) {
-	if t.behind.Load() {
-		t.sync(ctx)
-	}
-	if _, err := t.firer.FireDue(ctx); err != nil && ctx.Err() == nil {
-		t.log.Warn().Err(err).Msg("schedules not fired; will try again")
 	}
 }
 

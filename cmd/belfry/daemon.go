@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/job"
 )
 
 func newDaemonCommand(a *app) *cobra.Command {
@@ -58,7 +60,8 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
-	runner, done, err := newRunner(s, db, logger)
+	hints := make(chan struct{}, 1)
+	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }))
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	attending, dismiss := context.WithCancel(ctx)
 	defer dismiss()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
-	wait, err := newAttendant(reloader, db).start(attending)
+	wait, err := newAttendant(reloader, db, hints).start(attending)
 	if err != nil {
 		return err
 	}

@@ -135,6 +135,68 @@ func (f *Firer) due(ctx context.Context) (names []string, err error) {
 	return names, mapError(err)
 }
 
+// restAtMost is how long Run does not look at the schedules while none is due.
+const restAtMost = 5 * time.Second
+
+// Run fires what is due until ctx is cancelled, and logs what does not succeed: at ticks,
+// unless it is known that nothing is due, and at hints that a schedule may have changed.
+// While listening says that no such hints are heard, every tick is a look.
+func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening func() bool) {
+	var until time.Time // nothing is due before
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hints:
+		case <-ticks:
+			if listening() && time.Now().Before(until) {
+				continue
+			}
+		}
+		var err error
+		if until, err = f.fireUntil(ctx); err != nil && ctx.Err() == nil {
+			f.log.Warn().Err(err).Msg("schedules not fired; will try again")
+		}
+	}
+}
+
+// fireUntil fires what is due and sees until when nothing is. Where nothing is due that is
+// one statement.
+func (f *Firer) fireUntil(ctx context.Context) (until time.Time, err error) {
+	for fired := false; ; fired = true {
+		began := time.Now()
+		wait, ok, err := f.Wait(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if !ok {
+			wait = restAtMost
+		}
+		if wait > 0 || fired {
+			return began.Add(min(wait, restAtMost)), nil
+		}
+		if _, err := f.FireDue(ctx); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+// Wait says in how long the next schedule is due, as the database has them now: 0: one is;
+// false: none ever. It is one statement.
+func (f *Firer) Wait(ctx context.Context) (wait time.Duration, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var seconds float64
+	err = f.pool.QueryRow(ctx, queries.SQL("SchedulesNext"), pgx.StrictNamedArgs{"now": f.now()}).Scan(&seconds)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("next schedule: %w", mapError(err))
+	}
+	return time.Duration(seconds * float64(time.Second)), true, nil
+}
+
 // fire fires one schedule, if nobody else does. With an error nothing of it counts:
 // the transaction was rolled back, or the outcome of its COMMIT is unknown and the next
 // look at the row tells.

@@ -81,6 +81,16 @@ SELECT name
  ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
  LIMIT 1000;
 
+-- name: SchedulesNext :one
+-- In how many seconds from @now (NULL: the statement's time) the next schedule is due, 0 or
+-- less: one is (schedules_due_idx). No row: none ever.
+SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::timestamptz), t.now) - t.now)::double precision
+  FROM belfry.schedules
+ CROSS JOIN (SELECT coalesce(@now::timestamptz, statement_timestamp()) AS now) t
+ WHERE paused_at IS NULL
+ ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
+ LIMIT 1;
+
 -- name: ScheduleLock :one
 -- Locks one schedule if it is still due. No row: another node has it or had it.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,

@@ -2,9 +2,14 @@ package job_test
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
@@ -96,4 +101,62 @@ func TestRun_FaultOfTheListeningConnectionIsMended(t *testing.T) {
 	b.eventually(t, `SELECT EXISTS (`+listening+` AND pid <> $1)`, pid)
 	stop()
 	b.eventually(t, `SELECT NOT EXISTS (`+listening+`)`)
+}
+
+// asked is what a pool's connections send, in order.
+type asked struct {
+	mu   sync.Mutex
+	list []question
+}
+
+type question struct {
+	sql string
+	at  time.Time
+}
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.list = append(a.list, question{data.SQL, time.Now()})
+	return ctx
+}
+
+func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// last are the last n statements, fewer if there were fewer.
+func (a *asked) last(n int) []question {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.list[max(0, len(a.list)-n):])
+}
+
+// A daemon that hears hints, with nothing that runs or is due, asks one thing every few
+// seconds, however often it polls while something runs.
+func TestRun_IdleDaemonAsksOften(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	trace := &asked{}
+	pc, err := pgxpool.ParseConfig(b.db.DSN)
+	require.NoError(t, err)
+	pc.ConnConfig.Tracer = trace
+	pool, err := pgxpool.NewWithConfig(t.Context(), pc)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	c := config("r")
+	c.Listen, c.PollInterval, c.WatchInterval = true, 10*time.Millisecond, 10*time.Millisecond
+	r := b.runnerWith(t, pool, c, outbox.Types(b.who))
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
+
+	id := b.enqueue(t, job.Spec{})
+	b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
+	looks := func(q question) bool { return strings.Contains(q.sql, "extract(epoch FROM least(") }
+	require.Eventually(t, func() bool {
+		two := trace.last(2)
+		return len(two) == 2 && looks(two[0]) && looks(two[1]) && two[1].at.Sub(two[0].at) > time.Second
+	}, patience, time.Millisecond)
+	later := b.enqueue(t, job.Spec{}) // it is not asleep
+	b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, later)
 }

@@ -1,0 +1,143 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+const (
+	// closeTimeout bounds the end of a connection of which nothing is wanted any more.
+	closeTimeout = time.Second
+	// The first pause before another connection is tried, and the longest.
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// errDeaf reports a connection on which notifications do not arrive.
+var errDeaf = errors.New("notifications do not arrive: a pooler in transaction mode is in between, or belfry.bell is off")
+
+// Listener hears what is notified on one channel, on a connection of its own beside the
+// pool. It is safe for concurrent use.
+type Listener struct {
+	pool    *pgxpool.Pool
+	channel string
+	timeout time.Duration
+	wake    func()
+	log     zerolog.Logger
+	sure    atomic.Bool
+}
+
+// NewListener returns a Listener on a channel, a plain identifier. wake is called at every
+// notification, and whenever Listening changes, because what was notified before is lost
+// and afterwards it has to be looked for; it must return at once. timeout bounds the set-up
+// of a connection and each of its statements.
+func NewListener(pool *pgxpool.Pool, channel string, timeout time.Duration, wake func(), log zerolog.Logger) *Listener {
+	return &Listener{pool: pool, channel: channel, timeout: timeout, wake: wake, log: log}
+}
+
+// Listening reports whether notifications arrive: one that the Listener caused itself,
+// through the pool, has arrived on the present connection. A nil Listener does not listen.
+func (l *Listener) Listening() bool { return l != nil && l.sure.Load() }
+
+// Run listens until ctx ends, on one connection after the other.
+func (l *Listener) Run(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		err := l.once(ctx)
+		if l.sure.Swap(false) {
+			failures = 0
+			l.wake()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if failures == 0 {
+			l.log.Warn().Err(err).Msg("not listening for hints; polling goes on")
+		}
+		timer := time.NewTimer(min(firstPause<<min(failures, 10), longestPause))
+		failures++
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// once listens on one connection until it fails.
+func (l *Listener) once(ctx context.Context) error {
+	start, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	var suffix [8]byte
+	_, _ = rand.Read(suffix[:]) // documented never to fail
+	echo, heard := "belfry_echo_"+hex.EncodeToString(suffix[:]), false
+	conn, err := l.connect(start, func(channel string) {
+		if channel == echo {
+			heard = true
+			return
+		}
+		l.wake()
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = conn.Close(end) // nothing is lost with it
+	}()
+	for _, channel := range []string{l.channel, echo} {
+		if _, err := conn.Exec(start, strings.ReplaceAll(queries.SQL("Listen"), "{{channel}}", pgx.Identifier{channel}.Sanitize())); err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+	}
+	if _, err := l.pool.Exec(start, queries.SQL("Echo"), pgx.StrictNamedArgs{"channel": echo}); err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	for !heard {
+		if err := conn.PgConn().WaitForNotification(start); err != nil {
+			if start.Err() != nil && ctx.Err() == nil {
+				return errDeaf
+			}
+			return err
+		}
+	}
+	l.sure.Store(true)
+	l.wake()
+	for {
+		// A silent half-open connection costs only the hint.
+		if err := conn.PgConn().WaitForNotification(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// connect opens a connection as the pool does.
+func (l *Listener) connect(ctx context.Context, heard func(channel string)) (*pgx.Conn, error) {
+	config := l.pool.Config().ConnConfig
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard(n.Channel) }
+	if prepare := l.pool.Config().BeforeConnect; prepare != nil { // a rotating password, say
+		if err := prepare(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, config)
+}

@@ -1,0 +1,130 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// restAtMost is how long a daemon that listens asks the database nothing while nothing runs
+// or is due. Hints end the rest; what committed without one waits for its end.
+const restAtMost = 5 * time.Second
+
+// channel is what the database notifies when a job is due, now or later, or runs.
+const channel = "belfry_jobs"
+
+// Run is the daemon: RunDue at once, and whenever there is something to do, until ctx is
+// cancelled (a soft stop, see RunDue) or StopNow. While any job is RUNNING or due it does
+// so every PollInterval, and when a look every WatchInterval finds a run that lost its
+// connection. While none is, it asks only whether that has changed: when the database says
+// so, if Config.Listen is set, when a job falls due that is known, and from time to time.
+// While the database does not answer, Run warns and tries again. It returns nil after a
+// stop, and only after everything it started has ended.
+func (r *Runner) Run(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	hint, poll, watch := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	var ears *lifecycle.Listener
+	if r.config.Listen {
+		ears = lifecycle.NewListener(r.pool, channel, r.config.StatementTimeout, func() { ask(hint); r.hint() }, r.log)
+		var listening sync.WaitGroup
+		listening.Go(func() { ears.Run(ctx) })
+		defer func() { cancel(); listening.Wait() }()
+	}
+	r.ears.Store(ears)
+	ticks, err := r.tick(ctx, poll, watch)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ticks.Shutdown()) }()
+	resting, until := false, time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.stopped:
+			return nil
+		case <-watch:
+			if resting {
+				continue // there was no run whose end could be missed
+			}
+			if gone, err := r.orphaned(ctx); err != nil || !gone {
+				continue // the poll says what is wrong
+			}
+		case <-poll:
+			if resting && time.Now().Before(until) && r.Listening() {
+				continue
+			}
+		case <-hint:
+		}
+		if resting {
+			if until, resting = r.idle(ctx); resting {
+				continue
+			}
+		}
+		if _, err := r.RunDue(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn().Err(err).Msg("run of due jobs failed; will try again")
+		}
+		until, resting = r.idle(ctx)
+	}
+}
+
+// Listening reports whether Run hears the database's hints.
+func (r *Runner) Listening() bool { return r.ears.Load().Listening() }
+
+// idle looks whether nothing runs or is due, and until when a daemon that hears hints may
+// believe it. A database that does not answer is not idle.
+func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
+	defer cancel()
+	until = time.Now().Add(restAtMost)
+	var running bool
+	var seconds *float64
+	if err := r.pool.QueryRow(ctx, queries.SQL("JobsLook")).Scan(&running, &seconds); err != nil || running {
+		return time.Time{}, false
+	}
+	if seconds != nil {
+		if *seconds <= 0 {
+			return time.Time{}, false
+		}
+		if due := time.Now().Add(time.Duration(min(*seconds, restAtMost.Seconds()) * float64(time.Second))); due.Before(until) {
+			until = due
+		}
+	}
+	return until, true
+}
+
+// ask asks for a look; asking twice before the look is asking once.
+func ask(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// tick asks for a poll every PollInterval, at once for the first time, and for a watch
+// every WatchInterval.
+func (r *Runner) tick(ctx context.Context, poll, watch chan<- struct{}) (gocron.Scheduler, error) {
+	ticks, err := gocron.NewScheduler()
+	if err != nil {
+		return nil, fmt.Errorf("start ticks: %w", err)
+	}
+	for _, tick := range []struct {
+		every time.Duration
+		asked chan<- struct{}
+	}{{r.config.PollInterval, poll}, {r.config.WatchInterval, watch}} {
+		_, err = ticks.NewJob(gocron.DurationJob(tick.every), gocron.NewTask(func() { ask(tick.asked) }),
+			gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start ticks: %w", err), ticks.Shutdown())
+		}
+	}
+	ticks.Start()
+	return ticks, nil
+}
