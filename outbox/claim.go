@@ -59,6 +59,21 @@ func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int
 	return claimed, next, nil
 }
 
+// Next says in how long the next message is due that is due later than now and is not held;
+// false: none is.
+func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	var seconds *float64
+	if err := l.pool.QueryRow(ctx, queries.SQL("MessagesNext")).Scan(&seconds); err != nil {
+		return 0, false, fmt.Errorf("look for the next message: %w", mapError(err))
+	}
+	if seconds == nil {
+		return 0, false, nil
+	}
+	return time.Duration(min(*seconds, 1e9) * float64(time.Second)), true, nil
+}
+
 func (l *Ledger) claim(ctx context.Context, what, statement string, limit int, args pgx.StrictNamedArgs, each func(dueAt time.Time, c Claimed)) ([]Claimed, error) {
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("%s: %d messages are not allowed; allowed are 1 to %d", what, limit, MaxBatch)

@@ -221,6 +221,11 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 	if err != nil {
 		return 0, err
 	}
+	if changed > 0 && a.to == Pending {
+		if _, err := tx.Exec(ctx, queries.SQL("MessagesRing")); err != nil {
+			return 0, err
+		}
+	}
 	return changed, undeliver(ctx, tx, recalls)
 }
 

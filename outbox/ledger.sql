@@ -413,8 +413,23 @@ SELECT s.name, 1 + (SELECT count(*) FROM belfry.relays r
   FROM unnest(@senders::text[]) s(name);
 
 -- name: RelayLeave :exec
--- Forgets a relay that ends.
-DELETE FROM belfry.relays r WHERE r.name = @relay;
+-- Forgets a relay that ends, and wakes the others: what it has handed back is theirs.
+WITH gone AS (DELETE FROM belfry.relays r WHERE r.name = @relay)
+SELECT belfry.ring('belfry_messages');
+
+-- name: MessagesNext :one
+-- In how many seconds the first message is due that is due later than now and is not held
+-- (messages_activity_idx, and messages_due_idx once for each job that may have messages to
+-- send). NULL: none is.
+SELECT extract(epoch FROM least(
+           (SELECT m.next_attempt_at FROM belfry.messages m
+             WHERE m.job_id < 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
+             ORDER BY m.next_attempt_at LIMIT 1),
+           (SELECT min(n.next_attempt_at)
+              FROM belfry.sendable_jobs s
+             CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
+                                  WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
+                                  ORDER BY m.next_attempt_at LIMIT 1) n)) - statement_timestamp())::double precision;
 
 -- name: SenderOverrides :many
 -- What operators set about senders.

@@ -25,9 +25,14 @@ SELECT k.job_id, '', k.written, k.dead, k.cancelled
 -- What has become of the messages of some jobs (jobs_pkey, job_deliveries_pkey).
 SELECT p.job_id, p.messages, p.sent, p.dead, p.cancelled, p.waiting FROM belfry.job_progress p WHERE p.job_id = ANY (@ids::bigint[]);
 
--- name: TransactionTime :one
--- The database's clock at the beginning of the chunk's transaction.
-SELECT now();
+-- name: ChunkDue :one
+-- When a chunk's messages are due: at @deliver_at, or NULL: when the chunk's transaction
+-- began. Relays are woken when that commits.
+SELECT coalesce(@deliver_at::timestamptz, now()) FROM belfry.ring('belfry_messages');
+
+-- name: MessagesRing :exec
+-- Wakes relays when the transaction commits.
+SELECT belfry.ring('belfry_messages');
 
 -- name: StepBegin :exec
 -- Deadlines for one transaction of a recall, an audit or retention; what it commits

@@ -53,14 +53,10 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	return n, addCounts(ctx, tx, map[int64]countChange{j.ID: {written: n}})
 }
 
-// dueAt is when the chunk's messages may first be sent.
-func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (time.Time, error) {
-	if j.DeliverAt != nil {
-		return *j.DeliverAt, nil
-	}
-	var now time.Time
-	err := tx.QueryRow(ctx, queries.SQL("TransactionTime")).Scan(&now)
-	return now, err
+// dueAt is when the chunk's messages may first be sent. It has relays woken then.
+func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (due time.Time, err error) {
+	err = tx.QueryRow(ctx, queries.SQL("ChunkDue"), pgx.StrictNamedArgs{"deliver_at": j.DeliverAt}).Scan(&due)
+	return due, err
 }
 
 // postgresEpoch is 2000-01-01 00:00:00 UTC in microseconds of the Unix epoch: the

@@ -147,4 +147,4 @@ func (r *reloader) live(key string, needRestart []string, sameSenders bool) bool
 }
 
 // restartDelivery are the keys of delivery that count from the next start on.
-var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.time_zone", "delivery.quiet_hours_jitter"}
+var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone", "delivery.quiet_hours_jitter"}

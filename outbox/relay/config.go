@@ -28,8 +28,13 @@ type Config struct {
 	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
 	// that dies holds its messages back for as long.
 	Lease time.Duration `mapstructure:"lease"`
-	// PollInterval is how often an idle relay looks for messages.
+	// PollInterval is how often a relay looks for messages while there are any. One that
+	// has found none for a while rests; see Listen.
 	PollInterval time.Duration `mapstructure:"poll_interval"`
+	// Listen has the relay LISTEN for the database's hints that there are messages: with
+	// nothing to do it asks for nothing for up to ten seconds. Off, or where hints do not
+	// arrive, it looks ever more seldom, down to once a second.
+	Listen bool `mapstructure:"listen"`
 	// StatementTimeout bounds every statement and COMMIT.
 	StatementTimeout time.Duration `mapstructure:"statement_timeout"`
 	// GracePeriod is how long calls in flight may still take after a soft stop before
@@ -109,6 +114,7 @@ func DefaultConfig() Config {
 		MaxInHand:        5000,
 		Lease:            30 * time.Second,
 		PollInterval:     200 * time.Millisecond,
+		Listen:           true,
 		StatementTimeout: 5 * time.Second,
 		GracePeriod:      10 * time.Second,
 		MaxCrashes:       3,

@@ -23,6 +23,12 @@ func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 	return func(r *Relay) { r.at = f }
 }
 
+// WithRest has a Relay that hears hints rest for so long.
+func WithRest(d time.Duration) Option { return func(r *Relay) { r.rest = d } }
+
+// Resting reports whether the relay waits for hints alone, and hears them.
+func (r *Relay) Resting() bool { return r.resting.Load() && r.ears.Load().Listening() }
+
 // What is pure, or holds no database.
 var (
 	Decide        = decide

@@ -45,6 +45,7 @@ type feed struct {
 	more       bool            // the present round did not get to all jobs
 	epoch      int             // grows with every claim that finds something
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
+	lull       lull
 	activities struct {
 		since     time.Time // claims go on from here
 		rescanned time.Time
@@ -82,6 +83,7 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 		case len(batch.messages) > 0:
 			failures = 0
 			f.epoch++
+			f.busy()
 			out <- batch // a composer takes it: they end after the feed
 			continue
 		case f.more:
@@ -91,13 +93,16 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 			return
 		default:
 			failures = 0
+			pause = f.calm(hard, pause)
 		}
 		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-r.hand.freed:
+			f.lull.woken = true
 		}
+		f.stir(hard)
 	}
 }
 

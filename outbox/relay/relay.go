@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -56,16 +57,23 @@ type Relay struct {
 	random   func() float64
 	at       func(ctx context.Context, point string) error
 
-	config   atomic.Pointer[Config]
-	hand     *hand
-	books    *books
-	tally    tally
-	handing  chan struct{}  // one for each group that is being handed over
-	inFlight sync.WaitGroup // groups that are handed over or called
-	running  atomic.Bool
-	draining atomic.Bool
-	searches atomic.Int32 // that have not been made once
-	absent   absent
+	config    atomic.Pointer[Config]
+	hand      *hand
+	books     *books
+	tally     tally
+	handing   chan struct{}  // one for each group that is being handed over
+	inFlight  sync.WaitGroup // groups that are handed over or called
+	running   atomic.Bool
+	draining  atomic.Bool
+	searches  atomic.Int32 // that have not been made once
+	ears      atomic.Pointer[lifecycle.Listener]
+	rest      time.Duration // at most
+	resting   atomic.Bool   // the feed has found nothing for a while
+	roused    chan struct{} // size 1: the heartbeat is not to wait
+	awaited   atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
+	expecting chan struct{} // size 1: the search for receipts is not to wait
+	pool      *pgxpool.Pool
+	absent    absent
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -103,6 +111,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
 		hand: newHand(), books: newBooks(), handing: make(chan struct{}, handovers), stopped: make(chan struct{}),
+		pool: pool, rest: restAtMost, roused: make(chan struct{}, 1), expecting: make(chan struct{}, 1),
 	}
 	r.config.Store(&config)
 	for _, option := range options {
@@ -134,8 +143,9 @@ func (r *Relay) Name() string { return r.name }
 func (r *Relay) settings() Config { return *r.config.Load() }
 
 // Reload brings limits and policies in force, at once and for calls that are not made
-// yet. What may not change while a relay runs is its name and lease, and its senders'
-// names, media, platforms and order; it is an error that says so, and nothing changes.
+// yet. What may not change while a relay runs is its name and lease, whether it listens,
+// and its senders' names, media, platforms and order; it is an error that says so, and
+// nothing changes.
 func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	was := r.settings()
 	if config.Name == "" {
@@ -149,6 +159,7 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	}
 	fixed(config.Name == was.Name, "delivery.name")
 	fixed(config.Lease == was.Lease, "delivery.lease")
+	fixed(config.Listen == was.Listen, "delivery.listen")
 	fixed(len(senders) == len(r.lines), "senders")
 	for i := range min(len(senders), len(r.lines)) {
 		old := r.lines[i].settings()
@@ -217,6 +228,11 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	defer context.AfterFunc(hard, over)()
 
 	var looking, keeping, settling sync.WaitGroup
+	if r.settings().Listen && !drain {
+		ears := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.log)
+		r.ears.Store(ears)
+		looking.Go(func() { ears.Run(work) })
+	}
 	r.look(work, hard, &looking)
 	r.keep(records, &keeping)
 	for range settlers {
@@ -261,8 +277,8 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 // keep starts what goes on until all is recorded: renewals, and the heartbeat.
 func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	lease := r.settings().Lease
-	wait.Go(func() { r.every(records, lease/4, "leases are not renewed", r.renew) })
-	wait.Go(func() { r.every(records, min(time.Second, lease/9), "the relay's heartbeat fails", r.beat) })
+	wait.Go(func() { r.every(records, always(lease/4), nil, "leases are not renewed", r.renew) })
+	wait.Go(func() { r.every(records, r.betweenBeats, r.roused, "the relay's heartbeat fails", r.beat) })
 }
 
 // look starts the search for lost leases and for receipts, until the stop. A drain does
@@ -271,10 +287,10 @@ func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
 	c := r.settings()
 	r.searches.Store(2)
 	wait.Go(func() {
-		r.every(ctx, min(c.Lease/4, 5*time.Second), "lost leases are not looked for", r.first(r.recover))
+		r.every(ctx, always(min(c.Lease/4, 5*time.Second)), nil, "lost leases are not looked for", r.first(r.recover))
 	})
 	wait.Go(func() {
-		r.every(ctx, min(time.Second, c.Receipts.Interval/4), "receipts are not looked for", r.first(func(context.Context) error {
+		r.every(ctx, r.betweenReceipts, r.expecting, "receipts are not looked for", r.first(func(context.Context) error {
 			return r.lookForReceipts(hard) // what was taken for a look is looked at
 		}))
 	})

@@ -179,6 +179,9 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		ev.Msg("the database does not take an outcome")
 	}
 	r.log.Debug().Int("rows", len(batch)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("settled messages")
+	if slices.ContainsFunc(batch, func(s outbox.Settlement) bool { return s.To == outbox.Processing }) {
+		r.expectReceipts()
+	}
 	r.tally.settled(batch, statuses)
 	r.books.settled(len(batch))
 	r.books.over(without(r.hand.drop(counts), leases))

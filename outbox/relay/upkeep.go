@@ -15,9 +15,9 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// every calls f at once and then every so often until ctx ends, and logs its first error
-// of a row.
-func (r *Relay) every(ctx context.Context, d time.Duration, problem string, f func(context.Context) error) {
+// every calls f at once, then as often as between says, and when it is asked for, until ctx
+// ends, and logs its first error of a row.
+func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <-chan struct{}, problem string, f func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	failing := false
@@ -26,6 +26,7 @@ func (r *Relay) every(ctx context.Context, d time.Duration, problem string, f fu
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-asked:
 		}
 		err := r.at(ctx, pointUpkeep)
 		if err == nil {
@@ -35,9 +36,12 @@ func (r *Relay) every(ctx context.Context, d time.Duration, problem string, f fu
 			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(problem)
 		}
 		failing = err != nil
-		timer.Reset(d)
+		timer.Reset(between())
 	}
 }
+
+// always is one pace.
+func always(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
 // levelOf is the level at which an error is logged that is met by trying again. That
 // transactions could not be serialized is everyday where that is the default isolation.
@@ -169,6 +173,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 		return 0, err
 	}
 	r.tally.recovered.Add(int64(done.Released + done.Settled))
+	r.hand.rouse() // what was taken back may be claimed
 	for i, status := range done.Statuses {
 		if status != "" {
 			r.tally.settledOne(&settlements[i], status)
@@ -208,6 +213,9 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 		})
 		if err != nil {
 			return err
+		}
+		if len(due) > 0 {
+			r.expectReceipts()
 		}
 		bySender := make(map[string][]outbox.Awaited)
 		for _, a := range due {
