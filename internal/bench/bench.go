@@ -77,6 +77,7 @@ func benchmarks() []benchmark {
 		{name: "level", what: "last tenth of a walk's chunks against the first", run: level},
 		{name: "memory", what: "peak memory of a runner process", run: memory},
 		{name: "latency", what: "enqueue to first chunk committed, woken by NOTIFY", run: latency},
+		{name: "idle", what: "what a daemon that delivers asks while it has nothing to do", run: idle},
 		{name: "takeover", what: "kill -9 of a runner to its successor's first chunk", run: takeover},
 		{name: "radius", what: "cost of sparse audiences against their matches", run: radius},
 		{name: "load", what: "what a job does to other users of the database", run: load, named: true},

@@ -65,7 +65,7 @@ func TestRun_EveryBenchmarkMeasures(t *testing.T) {
 	for _, name := range []string{
 		"walk/inbox_ratio", "walk/push_ratio", "walk/inbox_chunk_p99", "alternatives/insert_per_row_ratio",
 		"alternatives/offset_ratio", "level/last_to_first", "memory/large_to_middle", "memory/large_peak",
-		"latency/first_chunk_p99", "takeover/takeover_p50", "radius/everyone",
+		"latency/first_chunk_p99", "idle/statements", "takeover/takeover_p50", "radius/everyone",
 	} {
 		require.Positive(t, all[name], name)
 	}
@@ -147,7 +147,7 @@ func TestConfig_Validate(t *testing.T) {
 	require.NoError(t, bench.QuickConfig().Validate())
 	c := bench.Config{Only: []string{"walk", "fly"}, Channels: 7, Rounds: 0, Enqueues: -1, Kills: 10_001}
 	require.EqualError(t, c.Validate(), strings.Join([]string{
-		`only: there is no benchmark "fly"; allowed values: walk, alternatives, level, memory, latency, takeover, radius, load`,
+		`only: there is no benchmark "fly"; allowed values: walk, alternatives, level, memory, latency, idle, takeover, radius, load`,
 		"channels: 7 is not allowed; allowed values: 2000 to 100000000",
 		"rounds: 0 is not allowed; allowed values: 1 to 10000",
 		"enqueues: -1 is not allowed; allowed values: 1 to 10000",

@@ -88,6 +88,10 @@ INSERT INTO bench.channels_large SELECT i, 'u-' || i, 'ios', true FROM generate_
 INSERT INTO belfry.platforms (name, description) VALUES ('kiosk', 'a rare one') ON CONFLICT DO NOTHING;
 UPDATE belfry.channels SET platform = 'kiosk' WHERE id % 100000 IN (1, 2, 3) AND active;
 
+-- name: BackendsOf :many
+-- The server processes of this database's connections of one name.
+SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = @application ORDER BY a.pid;
+
 -- name: JobState :one
 -- How far a job is. No row: there is no such job.
 SELECT status, fence, rows_written FROM belfry.jobs WHERE id = @id;

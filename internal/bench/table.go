@@ -135,4 +135,7 @@ const (
 	unitSpeed = "rows/s"
 	unitMiB   = "MiB"
 	unitMicro = "µs"
+
+	unitPerSecond = "/s"
+	unitPercent   = "%"
 )
