@@ -170,11 +170,11 @@ BEGIN
     IF cardinality(fields) <> 5 OR length(cron) > 200 THEN
         RETURN 'is not a cron expression';
     END IF;
-    weekly := fields[5] !~ '(^|,)\*(/0*1)?(,|$)';
+    weekly := fields[5] !~ '(^|,)[*](/0*1)?(,|$)';
     FOR i IN 1..5 LOOP
         words := CASE i WHEN 4 THEN '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[] WHEN 5 THEN '{sun,mon,tue,wed,thu,fri,sat}'::text[] ELSE '{}'::text[] END;
         FOREACH part IN ARRAY regexp_split_to_array(fields[i], ',') LOOP
-            m := regexp_match(part, '^(?:\*|([0-9]{1,4}|[A-Za-z]{3})(?:-([0-9]{1,4}|[A-Za-z]{3}))?)(?:/([0-9]{1,4}))?$');
+            m := regexp_match(part, '^(?:[*]|([0-9]{1,4}|[A-Za-z]{3})(?:-([0-9]{1,4}|[A-Za-z]{3}))?)(?:/([0-9]{1,4}))?$');
             IF m IS NULL THEN
                 RETURN format('is not a cron expression: %L in the %s', left(part, 20), names[i]);
             END IF;
