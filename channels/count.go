@@ -7,6 +7,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Unknown returns how many of the channels that an audience lists there are not, and up to
+// five of them. Other audiences list none.
+func (s *Store) Unknown(ctx context.Context, q Querier, a Audience) (n int64, sample []string, err error) {
+	if a.Kind != KindChannels {
+		return 0, nil, nil
+	}
+	err = q.QueryRow(ctx, s.render(queries.SQL("ListedWithout")), pgx.StrictNamedArgs{"ids": a.IDs, "external_ids": a.ExternalIDs}).Scan(&n, &sample)
+	if err != nil {
+		return 0, nil, s.wrap("look for the listed channels", err)
+	}
+	return n, sample, nil
+}
+
 // Count previews an audience: how many active channels match it now, exactly.
 // Everyone and platforms read the whole relation, a circle its index entries, a
 // list or a segment its members; the deadline in ctx is the limit of that. A

@@ -83,7 +83,7 @@
 //	external_id, platform        required
 //	active                       true or false; empty keeps it (new: true)
 //	latitude, longitude          both or neither; empty: no location
-//	locale, time_zone            empty clears
+//	locale, time_zone            empty clears; a time zone is a name of the IANA database
 //	attributes, addresses        a JSON object, which replaces; empty: {}
 //	address.<medium>             sets one address; empty removes it
 //

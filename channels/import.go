@@ -91,7 +91,7 @@ func (s *Store) Import(ctx context.Context, db Beginner, r io.Reader, opts Impor
 	if err != nil {
 		return ImportResult{}, fmt.Errorf("channels: import: %w", err)
 	}
-	im := &importer{db: db, opts: opts, reader: newRecordReader(text), counter: counter}
+	im := &importer{db: db, opts: opts, reader: newRecordReader(text), counter: counter, parser: rowParser{zones: knownZones{}}}
 	if err := im.readHeader(ctx); err != nil {
 		return ImportResult{}, fmt.Errorf("channels: import: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -104,6 +105,26 @@ func importTableColumns() []string {
 type rowParser struct {
 	header    importHeader
 	platforms []string // known to the database
+	zones     knownZones
+}
+
+// knownZones are the names that were asked for, and whether there is such a time zone:
+// those of a file are few, and what is bad is rejected.
+type knownZones map[string]bool
+
+// maxZones is more than the names of the IANA database; beyond it nothing is remembered.
+const maxZones = 2048
+
+func (z knownZones) has(name string) bool {
+	known, asked := z[name]
+	if !asked {
+		_, err := time.LoadLocation(name)
+		known = err == nil && name != "Local"
+		if len(z) < maxZones {
+			z[name] = known
+		}
+	}
+	return known
 }
 
 // parse returns the row, or the reason why there is none. misread tells that
@@ -203,6 +224,9 @@ func (p rowParser) texts(fields []string, row *importRow) string {
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
 		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)
+	}
+	if row.timeZone != "" && !p.zones.has(row.timeZone) {
+		return fmt.Sprintf("time_zone: %s is not known; allowed values: names of the IANA database, as UTC, Asia/Seoul, Europe/Berlin, or empty", clip(row.timeZone))
 	}
 	return ""
 }

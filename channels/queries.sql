@@ -197,6 +197,16 @@ FROM (
 SELECT array_agg(c.id::bigint) FROM {{relation}} c
 WHERE c.external_id = ANY (@external_ids::text[]) AND c.id > @after::bigint AND c.id <= @bound::bigint;
 
+-- name: ListedWithout :one
+-- How many of @ids and @external_ids, either of them empty, have no channel, and a few of
+-- them. Relies on the indexes on id and external_id.
+SELECT count(*), coalesce((array_agg(k.name ORDER BY k.name))[1:5], '{}')
+FROM (SELECT DISTINCT i.id::text AS name FROM unnest(@ids::bigint[]) i (id)
+      WHERE NOT EXISTS (SELECT FROM {{relation}} c WHERE c.id = i.id)
+      UNION ALL
+      SELECT DISTINCT e.id FROM unnest(@external_ids::text[]) e (id)
+      WHERE NOT EXISTS (SELECT FROM {{relation}} c WHERE c.external_id = e.id)) k;
+
 -- name: SegmentSize :one
 -- Whether the segment exists, and how many members of it lie in the window,
 -- counted up to @limit.

@@ -76,7 +76,11 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 					return err
 				}
 			}
-			return a.enqueue(ctx, db, types, spec, *e.json)
+			if err := a.enqueue(ctx, db, types, spec, *e.json); err != nil || *e.json {
+				return err
+			}
+			a.remarkUnknown(ctx, s, db, audience)
+			return nil
 		})
 	}
 	return cmd
@@ -288,6 +292,23 @@ func differing(j job.Job, spec job.Spec) string {
 		return ""
 	}
 	return "; warning: this request has another " + strings.Join(names, ", ") + ", and changes nothing"
+}
+
+// remarkUnknown names the channels that an audience lists and that there are not. A role
+// that may only enqueue cannot look for them.
+func (a *app) remarkUnknown(ctx context.Context, s settings, db *database, audience channels.Audience) {
+	var n int64
+	var sample []string
+	store, err := channels.New(s.Channels)
+	if err == nil {
+		n, sample, err = store.Unknown(ctx, db.Pool, audience)
+	}
+	switch {
+	case err != nil:
+		a.remark("whether each listed channel is there could not be looked at: %s", oneLine(err.Error(), 200))
+	case n > 0:
+		a.remark("%s without a channel now, as %s", counted(n, "listed id"), strings.Join(sample, ", "))
+	}
 }
 
 func due(j job.Job, now time.Time) string {
