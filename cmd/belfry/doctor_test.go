@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"net/url"
 	"testing"
 
@@ -20,8 +21,32 @@ func TestDoctor_SeesAPooler(t *testing.T) {
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec"}, "doctor")
 	require.Equal(t, codeDone, r.code, r.stdout)
 	require.Contains(t, r.stdout, "warning  pooler         a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (30s), not at once\n")
+	const hint = "-> set runner.listen and delivery.listen to false"
+	require.Contains(t, r.stdout, hint)
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec", "BELFRY_RUNNER_LISTEN=false", "BELFRY_DELIVERY_LISTEN=false"}, "doctor")
+	require.Contains(t, r.stdout, "a pooler stands")
+	require.NotContains(t, r.stdout, hint, "it is set")
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "doctor")
 	require.NotContains(t, r.stdout, "a pooler stands")
+}
+
+// A pooler makes its process numbers up: any 32 bits. Half of them are larger than
+// PostgreSQL's type for its own.
+func TestSession_BeginsBehindAPoolerWhateverNumberItMakesUp(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, db.DSN, nil)
+	for range 100 {
+		conn, err := pgx.Connect(t.Context(), pooler.DSN(db.Name))
+		require.NoError(t, err)
+		pid := conn.PgConn().PID()
+		require.NoError(t, standardSession(t.Context(), conn), "%d", pid)
+		require.NoError(t, conn.Close(t.Context()))
+		if pid > math.MaxInt32 {
+			return
+		}
+	}
+	require.Fail(t, "it makes small numbers up only")
 }
 
 // A role that may not read the server's statistics has blind health checks.

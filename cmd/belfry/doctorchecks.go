@@ -53,7 +53,11 @@ func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
 	}
 	d.checkDurability(facts)
 	if clientPID != facts.BackendPid {
-		d.note("pooler", healthWarning, "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later",
+		remedy := ""
+		if s.Runner.Listen || s.Delivery.Relay.Listen {
+			remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
+		}
+		d.note("pooler", healthWarning, remedy,
 			"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", s.Runner.StaleAfter)
 	}
 	d.checkConnections(ctx, s, db)

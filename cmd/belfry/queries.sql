@@ -20,7 +20,7 @@ SELECT set_config(s.name, s.value, false)
                ('row_security', 'on'), ('default_transaction_isolation', 'read committed'), ('default_transaction_deferrable', 'off'),
                ('default_transaction_read_only', 'off')) s (name, value)
  WHERE current_setting(s.name) <> s.value
-   AND (s.name NOT LIKE 'default!_transaction!_%' ESCAPE '!' OR pg_backend_pid() = @pid::integer);
+   AND (s.name NOT LIKE 'default!_transaction!_%' ESCAPE '!' OR pg_backend_pid() = @pid::bigint);
 
 -- name: ServerClock :one
 -- The database's clock, by which schedules and heartbeats are judged. Always one
