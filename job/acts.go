@@ -29,8 +29,10 @@ type operation struct {
 // letsGoOn reports whether the act makes a job at rest PENDING again.
 func (o operation) letsGoOn() bool { return !slices.Contains(o.from, Pending) }
 
+const abortName = "abort"
+
 func abortOperation() operation {
-	return operation{"abort", queries.SQL("JobAbort"), []Status{Pending, Running}, nil}
+	return operation{abortName, queries.SQL("JobAbort"), []Status{Pending, Running, Processed, Failed}, nil}
 }
 
 func resumeOperation() operation {
@@ -45,9 +47,11 @@ func retrySkippedOperation() operation {
 	return operation{"retry-skipped", queries.SQL("JobRetrySkipped"), []Status{Processed, Failed}, nil}
 }
 
-// Abort makes a PENDING or RUNNING job ABORTED. When it returns without error no
-// further row and no cursor movement of the job is committed (I6). A job in another
-// status is a *WrongStatusError and stays as it is. When the error is
+// Abort makes a PENDING or RUNNING job ABORTED, and a PROCESSED or FAILED one as long as
+// a message of it is not final. When it returns without error no further row and no cursor
+// movement of the job is committed, and no message of it that was not handed to a provider
+// is sent (I6). A job in another status, or with nothing left to send, is a
+// *WrongStatusError and stays as it is. When the error is
 // ErrUnreachable the abort may have happened; repeat it. With an abort cache the job
 // is flagged there first, and a database that does not answer is a *FlaggedError.
 func (s *Store) Abort(ctx context.Context, id int64, act Act) (j Job, err error) {
@@ -58,7 +62,9 @@ func (s *Store) Abort(ctx context.Context, id int64, act Act) (j Job, err error)
 	return j, err
 }
 
-// Resume makes an ABORTED job PENDING again; it goes on from its cursor.
+// Resume lets an ABORTED job go on. When its walk was complete (Job.WalkedAt) it is
+// PROCESSED and its delivery goes on at once; otherwise it is PENDING and goes on from its
+// cursor.
 func (s *Store) Resume(ctx context.Context, id int64, act Act) (Job, error) {
 	return s.actOne(ctx, resumeOperation(), id, act)
 }
@@ -70,7 +76,7 @@ func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
 	return s.actOne(ctx, retryOperation(), id, act)
 }
 
-// AbortGroup aborts every PENDING or RUNNING job of a group, all or none, and
+// AbortGroup aborts every job of a group that Abort would, all or none, and
 // returns the whole group as it is then. A member in another status stays as it is.
 // ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
 // when it has none that can be aborted. With an abort cache every member is flagged
@@ -205,6 +211,9 @@ func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job,
 	j, err := get(ctx, tx, id)
 	if err != nil {
 		return Job{}, err
+	}
+	if refused == nil && o.name == abortName && j.Status != Aborted { // nothing is left to send
+		refused = &WrongStatusError{JobID: id, Act: o.name, Status: status, Needs: []Status{Pending, Running}, Delivered: true}
 	}
 	return j, refused
 }

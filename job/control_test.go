@@ -425,7 +425,7 @@ func TestEdit_CorrectsWhatIsStillToCome(t *testing.T) {
 	b.requireDone(t, id, want)
 	require.NotNil(t, b.get(t, id).ChannelsTotal)
 	cursors := one[[]string](t, b, `SELECT array_agg("cursor" || ' ' || title ORDER BY revision) FROM belfry.job_revisions WHERE job_id = $1`, id)
-	require.Equal(t, []string{"2000 tpyo", "3000 typo"}, cursors)
+	require.Equal(t, []string{"2000 tpyo", "3000 typo", "3000 third"}, cursors)
 	revisions, err := b.jobs.Revisions(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann", "typo", "ben"}, []string{revisions[0].EditedBy, revisions[0].Reason, revisions[1].EditedBy})

@@ -72,6 +72,9 @@ type WrongStatusError struct {
 	Act    string   // "abort", "resume" or "retry"
 	Status Status   // what the job is
 	Needs  []Status // what the act starts from
+	// Delivered tells that the status would do, but no message of the job is left to be
+	// held by an abort.
+	Delivered bool
 }
 
 // Error names the job, what it is and what the act needs.
@@ -79,6 +82,9 @@ func (e *WrongStatusError) Error() string {
 	var needs []string
 	for _, s := range e.Needs {
 		needs = append(needs, string(s))
+	}
+	if e.Delivered {
+		return fmt.Sprintf("job %d is %s and has no message left to send; %s needs a job that is %s, or messages that are left", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 	}
 	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }

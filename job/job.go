@@ -74,6 +74,11 @@ type Job struct {
 	CreatedAt      time.Time  `json:"created_at" db:"created_at"`
 	StartedAt      *time.Time `json:"started_at" db:"started_at"`
 	FinishedAt     *time.Time `json:"finished_at" db:"finished_at"`
+	// WalkedAt tells that the walk is complete, also while the job is ABORTED: no runner has
+	// anything to do about it.
+	WalkedAt *time.Time `json:"walked_at" db:"walked_at"`
+	// Revision counts corrections of the content or the audience since the walk began.
+	Revision int `json:"revision" db:"revision"`
 }
 
 // Total is how many keys the walk examines, and whether that is known: the planner's

@@ -59,6 +59,7 @@ type modelJob struct {
 	lane     string
 	status   job.Status
 	dead     bool // stale, or its connection is gone: to be taken over at once
+	walked   bool // ABORTED when its walk was complete
 	fence    int64
 	frozen   bool
 	bound    int64
@@ -398,23 +399,51 @@ func (m *model) stale(t *rapid.T) {
 }
 
 func (m *model) abort(t *rapid.T) {
-	m.act(t, m.b.jobs.Abort, job.Aborted, job.Pending, job.Running)
+	m.act(t, m.b.jobs.Abort, func(j *modelJob) job.Status {
+		switch {
+		case j.status == job.Pending, j.status == job.Running:
+			return job.Aborted
+		case (j.status == job.Processed || j.status == job.Failed) && one[int](t, m.b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1`, j.id) > 0:
+			j.walked = j.status == job.Processed // nobody sends here: all are left
+			return job.Aborted
+		}
+		return ""
+	})
 }
 
-func (m *model) resume(t *rapid.T) { m.act(t, m.b.jobs.Resume, job.Pending, job.Aborted) }
+func (m *model) resume(t *rapid.T) {
+	m.act(t, m.b.jobs.Resume, func(j *modelJob) job.Status {
+		switch {
+		case j.status != job.Aborted:
+			return ""
+		case j.walked:
+			j.walked = false
+			return job.Processed
+		}
+		return job.Pending
+	})
+}
 
-func (m *model) retry(t *rapid.T) { m.act(t, m.b.jobs.Retry, job.Pending, job.Failed) }
+func (m *model) retry(t *rapid.T) {
+	m.act(t, m.b.jobs.Retry, func(j *modelJob) job.Status {
+		if j.status == job.Failed {
+			return job.Pending
+		}
+		return ""
+	})
+}
 
-// act does something to one job, which succeeds from some statuses only (I7).
-func (m *model) act(t *rapid.T, do func(context.Context, int64, job.Act) (job.Job, error), to job.Status, from ...job.Status) {
+// act does something to one job, which leads from some statuses to another, and is refused
+// in the others (I7).
+func (m *model) act(t *rapid.T, do func(context.Context, int64, job.Act) (job.Job, error), to func(*modelJob) job.Status) {
 	if len(m.jobs) == 0 {
 		t.Skip("no jobs")
 	}
 	j := rapid.SampledFrom(m.jobs).Draw(t, "job")
 	after, err := do(t.Context(), j.id, job.Act{Actor: "model"})
-	if slices.Contains(from, j.status) {
+	if next := to(j); next != "" {
 		require.NoError(t, err)
-		j.status = to
+		j.status = next
 	} else {
 		var wrong *job.WrongStatusError
 		require.ErrorAs(t, err, &wrong)
@@ -430,7 +459,9 @@ func (m *model) drain(t *rapid.T) {
 		var err error
 		switch j.status {
 		case job.Aborted:
-			_, err = m.b.jobs.Resume(t.Context(), j.id, act)
+			if _, err = m.b.jobs.Resume(t.Context(), j.id, act); j.walked {
+				j.status, j.walked = job.Processed, false
+			}
 		case job.Failed:
 			_, err = m.b.jobs.Retry(t.Context(), j.id, act)
 		case job.Pending, job.Running, job.Processed, job.Expired:

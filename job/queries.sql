@@ -31,7 +31,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at
+       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
  WHERE id = @id;
 
@@ -44,7 +44,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at
+       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
  WHERE id < @before_id
    AND (@statuses::text[] IS NULL OR status = ANY (@statuses))
@@ -73,11 +73,13 @@ SELECT status FROM belfry.jobs WHERE id = @id FOR UPDATE;
 SELECT id FROM belfry.jobs WHERE group_id = @group_id ORDER BY id;
 
 -- name: JobAbort :exec
--- The operator's abort: PENDING or RUNNING becomes ABORTED in this statement.
+-- The operator's abort: PENDING or RUNNING, and what has messages left, becomes ABORTED
+-- in this statement.
 SELECT FROM belfry.abort(@id, @actor, @reason);
 
 -- name: JobResume :exec
--- The operator's resume: ABORTED becomes PENDING, the cursor stays.
+-- The operator's resume: ABORTED becomes PENDING, the cursor stays, or PROCESSED when the
+-- walk was complete.
 SELECT FROM belfry.resume(@id, @actor, @reason);
 
 -- name: JobRetry :exec
@@ -94,7 +96,7 @@ SELECT FROM belfry.retry_skipped(@id, @actor, @reason);
 SELECT FROM belfry.set(@id, @changes, @actor, @reason);
 
 -- name: JobResumeEdited :exec
--- Corrects an ABORTED or FAILED job and lets it go on from its cursor.
+-- Corrects an ABORTED or FAILED job and lets it go on.
 SELECT FROM belfry.resume_edited(@id, @changes, @actor, @reason);
 
 -- name: JobSkips :many

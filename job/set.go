@@ -16,8 +16,9 @@ import (
 // category's, or lifts deliver_at or expires_at. Values are what encoding/json makes of them.
 //
 // Settings of the walk, priority and times may change at any time and count from
-// the next chunk on; content, audience and lane stand still while the job runs,
-// content and audience once it is PROCESSED, and the route once it has started.
+// the next chunk on; content, audience and lane stand still while the job runs, content
+// while it is PROCESSED, the audience once the walk is complete, and the route once it has
+// started.
 type Changes map[string]any
 
 // Set changes a job, recorded with before and after. A column that cannot be set
@@ -27,8 +28,9 @@ func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Jo
 }
 
 // ResumeEdited corrects what an ABORTED or FAILED job has still to say, and to
-// whom, and makes it PENDING, in one act. What it wrote before keeps its content
-// (see Revisions); messages that are not sent yet get the new one.
+// whom, and lets it go on as Resume and Retry do, in one act. Notifications that it wrote
+// and messages that a provider took keep their content (see Revisions); all messages that
+// are not sent yet get the new one, whatever the cursor.
 func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
 	return s.alter(ctx, operation{"resume --edit", queries.SQL("JobResumeEdited"), []Status{Aborted, Failed}, nil}, id, changes, act)
 }
@@ -45,11 +47,12 @@ func (s *Store) alter(ctx context.Context, o operation, id int64, changes Change
 	return s.actOne(ctx, o, id, act)
 }
 
-// Revision is what a job said, and to whom, before it was corrected in mid-walk.
+// Revision is what a job said, and to whom, before it was corrected once its walk had
+// begun.
 type Revision struct {
 	JobID    int64           `json:"job_id" db:"job_id"`
-	Revision int             `json:"revision" db:"revision"`
-	Cursor   string          `json:"cursor" db:"cursor"` // rows up to here, above the revision before, were written under it
+	Revision int             `json:"revision" db:"revision"` // that this correction made; messages sent under the content have one less
+	Cursor   string          `json:"cursor" db:"cursor"`     // rows up to here, above the revision before, were written under it
 	Title    string          `json:"title" db:"title"`
 	Body     string          `json:"body" db:"body"`
 	Data     json.RawMessage `json:"data" db:"data"`

@@ -3,9 +3,9 @@ package job
 // Status is where a job stands. Values equal the database's text.
 type Status string
 
-// The statuses. PROCESSED, ABORTED, FAILED and EXPIRED are terminal: a job leaves
-// them only by an operator's recorded act, PROCESSED only to try skipped recipients
-// again.
+// The statuses. PROCESSED, ABORTED, FAILED and EXPIRED are terminal for the walk: a job
+// leaves them only by an operator's recorded act, PROCESSED only to try skipped recipients
+// again or to hold the messages that are left.
 const (
 	Pending   Status = "PENDING"
 	Running   Status = "RUNNING"
@@ -47,6 +47,9 @@ var transitions = map[edge]string{
 	{Running, Aborted}:   "operator: aborts",
 	{Running, Failed}:    "runner: an error that a retry cannot mend, or too many that it could",
 	{Aborted, Pending}:   "operator: resumes from the cursor",
+	{Aborted, Processed}: "operator: resumes the delivery, the walk being complete",
+	{Processed, Aborted}: "operator: aborts while messages are left",
+	{Failed, Aborted}:    "operator: aborts while messages are left",
 	{Failed, Pending}:    "operator: retries from the cursor",
 	{Expired, Pending}:   "operator: retries, with expires_at lifted or ahead again",
 	{Processed, Pending}: "operator: has the skipped recipients tried again",

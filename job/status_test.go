@@ -1,12 +1,15 @@
 package job_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -47,8 +50,15 @@ func TestStatus_TriggerAndTableAgreeOnEveryPair(t *testing.T) {
 			}
 			id := b.enqueue(t, job.Spec{Lane: fmt.Sprintf("lane-%d", legal)})
 			b.skipped(t, id)
+			b.waiting(t, id, 1)
 			for _, s := range path(from) {
 				b.exec(t, set(s), id)
+			}
+			if from == job.Aborted && to == job.Processed { // walked before
+				b.exec(t, set(job.Pending), id)
+				b.exec(t, set(job.Running), id)
+				b.exec(t, set(job.Processed), id)
+				b.exec(t, set(job.Aborted), id)
 			}
 			_, err := b.db.Pool.Exec(t.Context(), set(to), id)
 			got := b.state(t, id).Status
@@ -75,6 +85,117 @@ func TestStatus_TriggerAndTableAgreeOnEveryPair(t *testing.T) {
 func (b *bundle) skipped(t *testing.T, id int64) {
 	t.Helper()
 	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error, retry) VALUES ($1, '7', '6', 'bad', true)`, id)
+}
+
+// waiting gives a job messages that are not final: what PROCESSED and FAILED need to
+// become ABORTED.
+func (b *bundle) waiting(t *testing.T, id int64, n int) {
+	t.Helper()
+	b.exec(t, `INSERT INTO belfry.job_deliveries (job_id, relay, written) VALUES ($1, '', $2)`, id, n)
+}
+
+// I6, I7: a job whose walk is over is aborted while messages are left, by the flag alone of
+// a role that has no other right, and goes on without a runner; with nothing left to send
+// it stays, and one that was not walked to the end goes on from its cursor.
+func TestAbort_WhileMessagesAreLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ctx := t.Context()
+	done, left, failed := b.enqueue(t, job.Spec{}), b.enqueue(t, job.Spec{}), b.enqueue(t, job.Spec{})
+	for id, end := range map[int64]job.Status{done: job.Processed, left: job.Processed, failed: job.Failed} {
+		b.exec(t, set(job.Running), id)
+		b.exec(t, set(end), id)
+	}
+	b.waiting(t, left, 3)
+	b.waiting(t, failed, 1)
+	require.NotNil(t, b.get(t, left).WalkedAt)
+	require.Nil(t, b.get(t, failed).WalkedAt)
+
+	role := one[string](t, b, `SELECT 'abort_' || substr(md5(current_database()), 1, 20)`)
+	b.exec(t, `CREATE ROLE `+role)
+	t.Cleanup(func() {
+		_, err := b.db.Pool.Exec(context.WithoutCancel(ctx), `DROP OWNED BY `+role+`; DROP ROLE `+role)
+		require.NoError(t, err)
+	})
+	b.exec(t, `GRANT USAGE ON SCHEMA belfry TO `+role)
+	b.exec(t, `GRANT SELECT, UPDATE (abort_requested) ON belfry.jobs TO `+role)
+	as := func(sql string, id int64) {
+		require.NoError(t, pgx.BeginFunc(ctx, b.db.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `SET LOCAL ROLE `+role); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, sql, id)
+			return err
+		}))
+	}
+	for _, id := range []int64{done, left, failed} {
+		as(`UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
+	}
+	require.Equal(t, job.Processed, b.get(t, done).Status)
+	require.False(t, one[bool](t, b, `SELECT abort_requested FROM belfry.jobs WHERE id = $1`, done))
+	require.Equal(t, job.Aborted, b.get(t, left).Status)
+	require.Equal(t, job.Aborted, b.get(t, failed).Status)
+	as(`UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, left)
+	as(`UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, failed)
+	require.Equal(t, job.Processed, b.get(t, left).Status)
+	require.Equal(t, job.Pending, b.get(t, failed).Status)
+	require.Equal(t, []string{"enqueued", "claimed", "finished", "aborted", "resume_requested"}, b.kinds(t, left))
+	require.Equal(t, []string{"enqueued", "claimed", "failed", "aborted", "resume_requested"}, b.kinds(t, failed))
+
+	var wrong *job.WrongStatusError
+	_, err := b.jobs.Abort(ctx, done, job.Act{})
+	require.ErrorAs(t, err, &wrong)
+	require.True(t, wrong.Delivered)
+	require.EqualError(t, err, fmt.Sprintf("job %d is PROCESSED and has no message left to send; abort needs a job that is PENDING or RUNNING, or messages that are left", done))
+	j, err := b.jobs.Abort(ctx, left, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, job.Aborted, j.Status)
+	require.NotNil(t, j.WalkedAt)
+	_, err = b.jobs.ResumeEdited(ctx, left, job.Changes{"audience": channels.OnPlatforms("ios")}, job.Act{})
+	require.ErrorContains(t, err, "has been walked to the end; allowed changes: none")
+	j, err = b.jobs.ResumeEdited(ctx, left, job.Changes{"title": "corrected"}, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, job.Processed, j.Status)
+	_, err = b.jobs.Set(ctx, left, job.Changes{"title": "again"}, job.Act{})
+	require.ErrorContains(t, err, "is PROCESSED; allowed changes: none")
+	_, err = b.db.Pool.Exec(ctx, set(job.Aborted), done)
+	require.ErrorContains(t, err, "is PROCESSED and has no message left to send")
+
+	b.skipped(t, left) // another walk
+	_, err = b.jobs.RetrySkipped(ctx, left, job.Act{})
+	require.NoError(t, err)
+	require.Nil(t, b.get(t, left).WalkedAt)
+	_, err = b.jobs.Abort(ctx, left, job.Act{})
+	require.NoError(t, err)
+	_, err = b.db.Pool.Exec(ctx, set(job.Processed), left)
+	require.ErrorContains(t, err, "has not been walked to the end")
+	j, err = b.jobs.Resume(ctx, left, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, job.Pending, j.Status)
+}
+
+// A group is aborted and resumed together, whatever each of its jobs is at.
+func TestAbort_OfAGroupHoldsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	ids, err := b.jobs.EnqueueGroup(t.Context(), []string{"inbox", "push"}, job.Spec{Category: "operator_notice", Title: "x"})
+	require.NoError(t, err)
+	for _, id := range ids {
+		b.exec(t, set(job.Running), id)
+		b.exec(t, set(job.Processed), id)
+	}
+	b.waiting(t, ids[1], 2)
+	group := *b.get(t, ids[0]).GroupID
+	list, err := b.jobs.AbortGroup(t.Context(), group, job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, []job.Status{job.Processed, job.Aborted}, []job.Status{list[0].Status, list[1].Status})
+	list, err = b.jobs.ResumeGroup(t.Context(), group, job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, []job.Status{job.Processed, job.Processed}, []job.Status{list[0].Status, list[1].Status})
+	b.exec(t, `SELECT belfry.abort_group($1)`, group)
+	require.Equal(t, job.Aborted, b.get(t, ids[1]).Status)
+	b.exec(t, `SELECT belfry.resume_group($1)`, group)
+	require.Equal(t, job.Processed, b.get(t, ids[1]).Status)
 }
 
 // I7: what is PROCESSED stays so, unless a skipped recipient is to be tried again.

@@ -133,6 +133,9 @@ CREATE TABLE belfry.jobs (
     created_at      timestamptz NOT NULL DEFAULT now(),
     started_at      timestamptz,
     finished_at     timestamptz,
+    walked_at       timestamptz, -- the walk was completed, and no other one was asked for since
+    -- How often the content or the audience was corrected after the walk had begun.
+    revision        integer     NOT NULL DEFAULT 0,
     -- delivered_at: the job is at rest and no message of it is left to send. Relays look
     -- for work among the others.
     delivered_at    timestamptz,
@@ -148,6 +151,7 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_backend_check CHECK (backend_pid IS NULL OR status = 'RUNNING' AND backend_start IS NOT NULL),
     CONSTRAINT jobs_throttle_check CHECK (throttle IS NULL OR status = 'RUNNING'),
     CONSTRAINT jobs_finished_check CHECK ((status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')) = (finished_at IS NOT NULL)),
+    CONSTRAINT jobs_walked_check CHECK (walked_at IS NULL OR status IN ('PROCESSED', 'ABORTED')),
     CONSTRAINT jobs_retention_check CHECK (retention_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT jobs_pruned_check CHECK (pruned_at IS NULL OR retention_at IS NOT NULL),
     CONSTRAINT jobs_cursor_check CHECK ("cursor" IS NULL OR bound IS NOT NULL),
@@ -211,8 +215,9 @@ CREATE TABLE belfry.job_skips (
 
 CREATE INDEX job_skips_retry_idx ON belfry.job_skips (job_id, key) WHERE retry;
 
--- What a job said, and to whom, before it was corrected in mid-walk: the rows up
--- to and including "cursor", and above the revision before, were written under it.
+-- What a job said, and to whom, before its correction number "revision": the rows up to
+-- and including "cursor", and above that of the revision before, were written under it, and
+-- the messages sent under it have this number less one as their revision, 0 as NULL.
 CREATE TABLE belfry.job_revisions (
     job_id    bigint      NOT NULL CONSTRAINT job_revisions_job_fkey REFERENCES belfry.jobs (id) ON DELETE CASCADE,
     revision  integer     NOT NULL,
@@ -225,8 +230,7 @@ CREATE TABLE belfry.job_revisions (
     edited_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     edited_by text        NOT NULL,
     reason    text        NOT NULL DEFAULT '',
-    CONSTRAINT job_revisions_pkey PRIMARY KEY (job_id, revision),
-    CONSTRAINT job_revisions_cursor_key UNIQUE (job_id, "cursor")
+    CONSTRAINT job_revisions_pkey PRIMARY KEY (job_id, revision)
 );
 
 -- Gives a job its id, whoever inserts it and however, and lets it keep that.
@@ -390,6 +394,8 @@ BEGIN
             WHEN NEW.throttled_ms IS DISTINCT FROM 0 THEN 'throttled_ms'
             WHEN NEW.recalled IS DISTINCT FROM 0 THEN 'recalled'
             WHEN NEW.recalled_at IS NOT NULL THEN 'recalled_at'
+            WHEN NEW.walked_at IS NOT NULL THEN 'walked_at'
+            WHEN NEW.revision IS DISTINCT FROM 0 THEN 'revision'
         END;
         IF known IS NOT NULL THEN
             PERFORM belfry.reject('jobs', known, 'belongs to belfry; allowed values for a new job: none, leave it out');
@@ -418,7 +424,14 @@ BEGIN
                 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).');
         END IF;
         IF known IN ('title', 'body', 'data', 'audience') AND OLD.status = 'PROCESSED' THEN
-            PERFORM belfry.reject('jobs', known, format('job %s is PROCESSED; allowed changes: none', OLD.id), 'Recall it and enqueue another.');
+            PERFORM belfry.reject('jobs', known, format('job %s is PROCESSED; allowed changes: none', OLD.id),
+                'While messages are left: abort it, correct it, resume it: belfry.resume_edited(id, changes). Otherwise enqueue another.');
+        END IF;
+        IF NEW.audience IS DISTINCT FROM OLD.audience AND OLD.walked_at IS NOT NULL THEN
+            PERFORM belfry.reject('jobs', 'audience', format('job %s has been walked to the end; allowed changes: none', OLD.id), 'Enqueue another for those who are to be added.');
+        END IF;
+        IF OLD."cursor" IS NOT NULL AND (NEW.title, NEW.body, NEW.data, NEW.variants, NEW.audience) IS DISTINCT FROM (OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience) THEN
+            NEW.revision := OLD.revision + 1;
         END IF;
         IF NEW.audience IS DISTINCT FROM OLD.audience THEN
             NEW.channels_total := NULL; -- the next run estimates again
@@ -487,7 +500,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
-    type, category, title, body, data, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
+    type, category, title, body, data, variants, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
     max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
@@ -506,7 +519,8 @@ BEGIN
         END IF;
         IF NEW.variants IS DISTINCT FROM OLD.variants AND OLD.status IN ('RUNNING', 'PROCESSED') THEN
             PERFORM belfry.reject('jobs', 'variants', format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
-                CASE OLD.status WHEN 'RUNNING' THEN 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).' ELSE 'Recall it and enqueue another.' END);
+                CASE OLD.status WHEN 'RUNNING' THEN 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).'
+                    ELSE 'While messages are left: abort it, correct it, resume it: belfry.resume_edited(id, changes). Otherwise enqueue another.' END);
         END IF;
     END IF;
     IF TG_OP = 'INSERT' OR (NEW.title, NEW.body, NEW.variants) IS DISTINCT FROM (OLD.title, OLD.body, OLD.variants) THEN
@@ -528,46 +542,64 @@ CREATE TRIGGER jobs_validate_content BEFORE INSERT OR UPDATE OF title, body, var
 -- Setting abort_requested IS the abort: PENDING or RUNNING becomes ABORTED in the
 -- same statement, so no runner has to be alive to acknowledge it, and the guard
 -- of the chunk's last statement (job/queries.sql, ChunkCommit) does the rest (I6).
--- Clearing it on an ABORTED job resumes. On any other job both are a NOTICE, not
--- an error: aborting a whole group must not fail because one member is done.
+-- A PROCESSED or FAILED job is aborted too as long as a message of it is not final: what
+-- is left is held by the relays' look before each call.
+-- Clearing it on an ABORTED job resumes: a job whose walk is complete is PROCESSED again,
+-- and its delivery goes on without a runner or the lane; another is PENDING and goes on
+-- from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
+-- group must not fail because one member is done.
+-- It runs with its owner's rights: who may abort need not see deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    left_over boolean;
 BEGIN
+    IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
+        left_over := (SELECT p.waiting > 0 FROM belfry.job_progress p WHERE p.job_id = OLD.id);
+    END IF;
     IF NEW.abort_requested AND NOT OLD.abort_requested THEN
-        IF OLD.status IN ('PENDING', 'RUNNING') THEN
+        IF OLD.status IN ('PENDING', 'RUNNING') OR left_over THEN
             NEW.status := 'ABORTED';
         ELSE
             RAISE NOTICE 'belfry: job % is % already; nothing to abort', OLD.id, OLD.status;
             NEW.abort_requested := false;
         END IF;
     ELSIF OLD.abort_requested AND NOT NEW.abort_requested AND NEW.status = 'ABORTED' THEN
-        NEW.status := 'PENDING';
+        NEW.status := CASE WHEN OLD.walked_at IS NOT NULL THEN 'PROCESSED' ELSE 'PENDING' END;
     END IF;
 
     IF NEW.status <> OLD.status THEN
         IF (OLD.status, NEW.status) NOT IN (
             ('PENDING', 'RUNNING'), ('PENDING', 'ABORTED'), ('PENDING', 'EXPIRED'),
             ('RUNNING', 'PENDING'), ('RUNNING', 'PROCESSED'), ('RUNNING', 'ABORTED'), ('RUNNING', 'FAILED'),
-            ('ABORTED', 'PENDING'), ('FAILED', 'PENDING'),
-            ('EXPIRED', 'PENDING'), ('PROCESSED', 'PENDING')) THEN
+            ('ABORTED', 'PENDING'), ('ABORTED', 'PROCESSED'), ('FAILED', 'PENDING'), ('FAILED', 'ABORTED'),
+            ('EXPIRED', 'PENDING'), ('PROCESSED', 'PENDING'), ('PROCESSED', 'ABORTED')) THEN
             PERFORM belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s',
                     OLD.id, OLD.status, NEW.status, CASE OLD.status
                         WHEN 'PENDING' THEN 'RUNNING, ABORTED, EXPIRED'
                         WHEN 'RUNNING' THEN 'PENDING, PROCESSED, ABORTED, FAILED'
-                        ELSE 'PENDING' END),
+                        WHEN 'EXPIRED' THEN 'PENDING'
+                        WHEN 'ABORTED' THEN 'PENDING, PROCESSED'
+                        ELSE 'PENDING, ABORTED' END),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
         END IF;
-        IF OLD.status = 'PROCESSED' THEN -- alone: not everybody who may abort may read job_skips
-            IF NOT EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry) THEN
-                PERFORM belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
-                    'belfry.retry_skipped(id) runs the skipped recipients again.');
-            END IF;
+        IF OLD.status = 'PROCESSED' AND NEW.status = 'PENDING' AND NOT EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry) THEN
+            PERFORM belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
+                'belfry.retry_skipped(id) runs the skipped recipients again.');
+        END IF;
+        IF NEW.status = 'ABORTED' AND OLD.status IN ('PROCESSED', 'FAILED') AND NOT coalesce(left_over, false) THEN
+            PERFORM belfry.reject('jobs', 'status', format('job %s is %s and has no message left to send; allowed values now: PENDING', OLD.id, OLD.status));
+        END IF;
+        IF NEW.status = 'PROCESSED' AND OLD.status = 'ABORTED' AND OLD.walked_at IS NULL THEN
+            PERFORM belfry.reject('jobs', 'status', format('job %s is ABORTED and has not been walked to the end; allowed values now: PENDING', OLD.id),
+                'Resume it with belfry.resume(id).');
         END IF;
         IF OLD.status = 'EXPIRED' AND NEW.expires_at <= clock_timestamp() THEN
             PERFORM belfry.reject('jobs', 'expires_at', format('job %s expired at %s; allowed values now: null, or a time to come', OLD.id, NEW.expires_at),
                 'belfry.set(id, ''{"expires_at": null}'') lifts it.');
         END IF;
         NEW.abort_requested := NEW.status = 'ABORTED';
+        NEW.walked_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED') THEN CASE OLD.status WHEN 'RUNNING' THEN CASE NEW.status WHEN 'PROCESSED' THEN clock_timestamp() END ELSE OLD.walked_at END END;
         NEW.finished_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED') THEN clock_timestamp() END;
         IF NEW.status <> 'RUNNING' THEN
             NEW.runner := NULL;
@@ -646,10 +678,10 @@ BEGIN
                 kind := 'expired';
                 reason := format('did not start before %s', NEW.expires_at);
             WHEN NEW.status = 'ABORTED' THEN kind := 'aborted';
+            WHEN OLD.status = 'ABORTED' THEN kind := 'resume_requested';
             WHEN NEW.status = 'PROCESSED' THEN kind := 'finished'; actor := OLD.runner; reason := '';
             WHEN NEW.status = 'FAILED' THEN
                 kind := 'failed'; actor := coalesce(nullif(current_setting('belfry.actor', true), ''), OLD.runner); reason := coalesce(NEW.last_error, '');
-            WHEN OLD.status = 'ABORTED' THEN kind := 'resume_requested';
             WHEN OLD.status = 'PROCESSED' THEN kind := 'retry_skipped_requested';
             ELSE kind := 'retry_requested';
         END CASE;
@@ -697,9 +729,7 @@ BEGIN
     VALUES (NEW.id, 'changed', who, why, jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now, 'cursor', NEW."cursor"));
     IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,variants,audience}' THEN
         INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, variants, audience, edited_by, reason)
-        SELECT OLD.id, 1 + count(*), OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, who, why
-          FROM belfry.job_revisions r WHERE r.job_id = OLD.id
-            ON CONFLICT ON CONSTRAINT job_revisions_cursor_key DO NOTHING; -- nothing was written since the last edit
+        VALUES (OLD.id, NEW.revision, OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, who, why);
     END IF;
     IF NEW.status = 'PENDING' THEN
         PERFORM belfry.ring('belfry_jobs');
@@ -759,5 +789,5 @@ CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
 
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.limits_record(), belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_record(),
+REVOKE EXECUTE ON FUNCTION belfry.limits_record(), belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_transition(), belfry.jobs_record(),
     belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;

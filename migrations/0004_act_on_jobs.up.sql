@@ -78,16 +78,19 @@ END $$;
 
 -- The operator's acts, with actor and reason. Each returns the job as it is now;
 -- no row means there is no such job. On a job in another status nothing changes.
+-- abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as long
+-- as messages are left: they are held. resume goes on: with them, if the walk is complete,
+-- otherwise from the cursor.
 CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = $1 AND j.status IN ('PENDING', 'RUNNING');
+    UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = $1 AND j.status IN ('PENDING', 'RUNNING', 'PROCESSED', 'FAILED');
     PERFORM belfry.act(NULL, NULL);
     RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
 END $$;
 
--- Aborts every PENDING or RUNNING job of a group, in id order.
+-- Aborts every job of a group that can be, in id order.
 CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -170,7 +173,8 @@ BEGIN
 END $$;
 
 -- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
--- it go on from its cursor: one act. changes as for belfry.set.
+-- it go on as resume or retry do: one act. changes as for belfry.set. Messages that are
+-- not sent yet get the new content, also those that were composed with the old one.
 CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -178,7 +182,7 @@ BEGIN
     IF FOUND THEN
         PERFORM FROM belfry.set($1, $2, $3, $4);
         PERFORM belfry.act(actor, reason);
-        UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
+        UPDATE belfry.jobs j SET abort_requested = false, status = CASE j.status WHEN 'FAILED' THEN 'PENDING' ELSE j.status END WHERE j.id = $1;
         PERFORM belfry.act(NULL, NULL);
     END IF;
     RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
@@ -200,15 +204,3 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
 END $$;
-
--- What a channel was told by a job of belfry's own types: the revision under which
--- its row was written, or the job's present content. Show a notification with it.
-CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
-      FROM belfry.jobs j
-      LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
-                          WHERE v.job_id = j.id AND v."cursor"::bigint >= $2
-                          ORDER BY v.revision LIMIT 1) r ON true
-     WHERE j.id = $1
-$$;

@@ -1,4 +1,5 @@
 -- Removes notifications, messages and activities, and what relays know.
+DROP FUNCTION belfry.job_content;
 DROP VIEW belfry.dead_letters, belfry.sendable_jobs, belfry.sendable_messages;
 DROP TABLE belfry.installation, belfry.senders, belfry.relays, belfry.attempts, belfry.handovers,
     belfry.leases, belfry.retention_walks, belfry.activities, belfry.messages, belfry.notifications;

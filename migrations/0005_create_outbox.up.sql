@@ -39,12 +39,30 @@ CREATE TABLE belfry.messages (
     lease_id         bigint,
     receipt          text,
     reason           text,
+    revision         smallint, -- of the content that was sent; NULL: the job's first
+    sender           text,     -- that took it
     CONSTRAINT messages_pkey PRIMARY KEY (job_id, channel_id),
     CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
     CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
     CONSTRAINT messages_owner_check CHECK (status <> 'PROCESSING' OR lease_id IS NOT NULL OR receipt IS NOT NULL),
     CONSTRAINT messages_reason_check CHECK (status <> ALL ('{DEAD,CANCELLED}') OR reason IS NOT NULL)
 );
+
+-- What a channel was told by a job of belfry's own types, or is to be told. A message that
+-- a provider took has the content that it was sent with, one that is not sent yet the
+-- job's present one. A notification has that of the revision under which it was written.
+CREATE FUNCTION belfry.job_content(job_id bigint, channel_id bigint) RETURNS TABLE (title text, body text, data jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(r.title, j.title), coalesce(r.body, j.body), coalesce(r.data, j.data)
+      FROM belfry.jobs j
+      LEFT JOIN belfry.messages m ON m.job_id = j.id AND m.channel_id = $2
+      LEFT JOIN LATERAL (SELECT v.title, v.body, v.data FROM belfry.job_revisions v
+                          WHERE v.job_id = j.id
+                            AND CASE WHEN m.job_id IS NULL THEN v."cursor"::bigint >= $2
+                                     ELSE (m.status = 'SENT' OR m.receipt IS NOT NULL) AND v.revision > coalesce(m.revision, 0) END
+                          ORDER BY v.revision LIMIT 1) r ON true
+     WHERE j.id = $1
+$$;
 
 -- Claims walk one job in this order and go on where the last one ended, so that they
 -- never step over the same dead entries twice. The messages of activities, whose
@@ -224,20 +242,22 @@ BEGIN
 END $$;
 
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, and
--- its job is not ABORTED (I6). What a relay claims, and looks at again right before it
+-- its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at again right before it
 -- calls a provider, is of these (MessageClaim and MessageLook in outbox/ledger.sql repeat
 -- the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
   FROM belfry.messages m
  WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING') AND m.recalled_at IS NULL AND m.receipt IS NULL
-   AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' FROM belfry.jobs j WHERE j.id = m.job_id), false));
+   AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+                                      FROM belfry.jobs j WHERE j.id = m.job_id), false));
 
--- The jobs that may have messages to send, most urgent first.
+-- The jobs that may have messages to send, most urgent first: not those of a paused lane.
 CREATE VIEW belfry.sendable_jobs AS
 SELECT j.id AS job_id, j.lane, j.priority
   FROM belfry.jobs j
  WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED'
+   AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
  ORDER BY j.priority DESC, j.id;
 
 -- One row per message that is DEAD (messages_dead_idx, by job).

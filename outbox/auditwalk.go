@@ -47,7 +47,7 @@ func factsOf(j job.Job) (f facts, err error) {
 			return f, fmt.Errorf("bound %q is not the key of a channel: one bigint", *j.Bound)
 		}
 	}
-	if j.Status == job.Processed {
+	if j.Status == job.Processed || j.WalkedAt != nil {
 		f.passed = f.bound
 	}
 	return f, nil

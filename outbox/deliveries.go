@@ -30,8 +30,9 @@ type Counts struct {
 	Dead       int64 `json:"dead"`
 	Cancelled  int64 `json:"cancelled"`
 	// Held are those of Pending and Queued that are not sent because the job is
-	// ABORTED: all or none.
-	Held int64 `json:"held"`
+	// ABORTED, or its lane paused: all or none.
+	Held       int64 `json:"held"`
+	LanePaused bool  `json:"lane_paused"`
 	// Notifications. Withdrawn ones count as nothing else.
 	Unread    int64 `json:"unread"`
 	Read      int64 `json:"read"`
@@ -93,7 +94,12 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 			break
 		}
 	}
-	if j.Status == job.Aborted {
+	if j.Type != TypeInbox {
+		if err := pool.QueryRow(ctx, queries.SQL("LanePaused"), pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
+			return c, mapError(err)
+		}
+	}
+	if j.Status == job.Aborted || c.LanePaused {
 		c.Held = c.Pending + c.Queued
 	}
 	return c, nil

@@ -14,7 +14,8 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictSend     Verdict = "send"
-	VerdictHeld     Verdict = "held"     // its job is ABORTED: back to PENDING, as it was
+	VerdictHeld     Verdict = "held"     // its job is ABORTED, or its lane paused: back to PENDING, as it was
+	VerdictEdited   Verdict = "edited"   // its job's content was corrected: back to PENDING, as it was, to be composed anew
 	VerdictRecalled Verdict = "recalled" // becomes CANCELLED
 	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
 )
@@ -50,10 +51,14 @@ func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error
 		return nil, err
 	}
 	k := keysOf(messages)
+	revisions := make([]int32, len(messages))
+	for i := range messages {
+		revisions[i] = int32(messages[i].Revision) //nolint:gosec // an integer of the database's
+	}
 	var verdicts []Verdict
 	var b pgx.Batch
 	b.Queue(queries.SQL("MessageLook"), pgx.StrictNamedArgs{
-		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "leases": different(k.leases), "jobs": different(k.jobs),
+		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "leases": different(k.leases), "jobs": different(k.jobs), "revisions": revisions,
 	}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts) })
 	if err := l.atOnce(ctx, false, &b); err != nil {
 		return nil, fmt.Errorf("look at %d messages: %w", len(messages), err)

@@ -26,7 +26,8 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- Takes up to @keys due messages of one job into @relay's hands, in the order of
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
 -- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are passed
--- over. No row: nothing is due there, or the job is ABORTED, gone, or by other media.
+-- over. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
+-- by other media.
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
 -- one that an index could serve would let a plan walk that index, dead entries and all.
@@ -37,7 +38,9 @@ WITH due AS MATERIALIZED (
      WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
-       AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true) FROM belfry.jobs j WHERE j.id = @job_id)
+       AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true)
+                   AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+              FROM belfry.jobs j WHERE j.id = @job_id)
        AND m.step <> ALL (ARRAY(SELECT r.step - 1 FROM belfry.jobs j CROSS JOIN unnest(j.route) WITH ORDINALITY r(medium, step)
                                  WHERE j.id = @job_id AND r.medium <> ALL (@media::text[])))
      ORDER BY m.next_attempt_at, m.channel_id
@@ -107,16 +110,21 @@ SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.ste
 -- The look right before the call: one verdict per key, in their order (leases_pkey,
 -- jobs_pkey). A message is looked for where its claim left it, @tids, which may be NULL,
 -- and if it is not there by its key (messages_pkey). @leases and @jobs are the different
--- ones among the keys. It repeats the rule of the view sendable_messages, lease included.
+-- ones among the keys. It repeats the rule of the view sendable_messages, lease included,
+-- and compares @revisions, of the contents that the messages were composed from, with
+-- those of the jobs now.
 SELECT array_agg(v.verdict ORDER BY v.n)
   FROM (SELECT k.n,
                CASE WHEN m.job_id IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
                              WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
                     WHEN m.recalled_at IS NOT NULL THEN 'recalled'
                     WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
-                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED')) THEN 'held'
+                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
+                               AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL))) THEN 'held'
+                    WHEN k.job_id > 0 AND k.revision <> (SELECT j.revision FROM belfry.jobs j WHERE j.id = k.job_id) THEN 'edited'
                     ELSE 'send' END AS verdict
-          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[]) WITH ORDINALITY k(lease_id, job_id, channel_id, tid, n)
+          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @revisions::integer[])
+               WITH ORDINALITY k(lease_id, job_id, channel_id, tid, revision, n)
           LEFT JOIN LATERAL (SELECT m.job_id, m.recalled_at FROM belfry.messages m
                               WHERE m.ctid = k.tid AND m.job_id = k.job_id AND m.channel_id = k.channel_id
                                 AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
@@ -132,9 +140,10 @@ SELECT array_agg(v.verdict ORDER BY v.n)
 -- what became of them. Leaves to DeliveriesSettled whose messages they were.
 WITH changed AS (
     UPDATE belfry.messages m
-       SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), reason = NULL, last_error = NULL
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @attempts::smallint[], @receipts::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, tid, attempts, receipt, n)
+       SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), sender = nullif(k.sender, ''),
+           reason = NULL, last_error = NULL
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @attempts::smallint[], @receipts::text[], @senders::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, tid, attempts, receipt, sender, n)
      WHERE m.ctid = k.tid AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
        AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
     RETURNING k.n, m.job_id
@@ -152,11 +161,12 @@ SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(a
 -- Keys that are not returned have another owner. Leaves those it changed to
 -- DeliveriesSettled.
 WITH looked AS MATERIALIZED (
-    SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.n,
+    SELECT k.lease_id, k.status, k.reason, k.untouched, k.step, k.attempts, k.crashed, k.wait, k.receipt, k.error, k.sender, k.revision, k.n,
            m.tid, m.status AS was, m.receipt AS had
       FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @statuses::text[], @reasons::text[], @untouched::boolean[],
-                  @steps::smallint[], @attempts::smallint[], @crashed::smallint[], @waits::double precision[], @receipts::text[], @errors::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, status, reason, untouched, step, attempts, crashed, wait, receipt, error, n)
+                  @steps::smallint[], @attempts::smallint[], @crashed::smallint[], @waits::double precision[], @receipts::text[], @errors::text[],
+                  @senders::text[], @revisions::smallint[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, status, reason, untouched, step, attempts, crashed, wait, receipt, error, sender, revision, n)
      CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.receipt FROM belfry.messages m
                           WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
                             AND (m.lease_id = k.lease_id AND (m.status <> 'PROCESSING' OR m.receipt IS NULL)
@@ -172,7 +182,9 @@ WITH looked AS MATERIALIZED (
            lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
            receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
            sent_at = CASE WHEN k.status = 'SENT' THEN statement_timestamp() END,
-           last_error = CASE WHEN k.untouched THEN m.last_error ELSE nullif(k.error, '') END
+           last_error = CASE WHEN k.untouched THEN m.last_error ELSE nullif(k.error, '') END,
+           sender = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.sender, ''), m.sender) END,
+           revision = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.revision, 0), m.revision) END
       FROM looked k
      WHERE m.ctid = k.tid AND m.status = 'PROCESSING'
        AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)

@@ -131,11 +131,11 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
-	explainOn(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "leases": []int64{4}, "jobs": []int64{id}}))
-	explainOn(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts}))
+	explainOn(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "revisions": small, "leases": []int64{4}, "jobs": []int64{id}}))
+	explainOn(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts, "senders": texts}))
 	explainOn(t, tx, &out, explain, "MessagesSettle", keys(pgx.StrictNamedArgs{
 		"statuses": statuses, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
-		"receipts": texts, "errors": texts, "take": false,
+		"receipts": texts, "errors": texts, "senders": texts, "revisions": small, "take": false,
 		"record_of": leases[:1], "record_steps": small[:1], "record_attempts": small[:1], "record_media": texts, "record_senders": texts, "record_outcomes": outcomes,
 		"record_reasons": texts, "record_codes": texts, "record_errors": texts,
 		"invalid_of": leases[:1], "invalid_media": texts[:1], "invalid_sha256": [][]byte{make([]byte, 32)}, "invalid_senders": texts[:1], "invalid_errors": texts[:1],

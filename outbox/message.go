@@ -101,5 +101,9 @@ type Claimed struct {
 	// the message may have been accepted.
 	Ambiguous bool
 
+	// Revision is that of the content which the message was composed from: the composer
+	// sets it, and Look compares it with the job's.
+	Revision int
+
 	tid pgtype.TID // where its row was when it was claimed; a hint that may be wrong or NULL
 }

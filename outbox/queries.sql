@@ -155,6 +155,10 @@ SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, count(*), max(k.
          LIMIT @keys) k
  GROUP BY k.status, k.reason, k.receipt IS NOT NULL;
 
+-- name: LanePaused :one
+-- Whether a lane is paused, and its messages held (lanes_pkey).
+SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at IS NOT NULL);
+
 -- name: MessageSlice :many
 -- A job's messages in key order: at most @keys after @after, up to @bound
 -- (messages_pkey).

@@ -40,6 +40,8 @@ type Settlement struct {
 	// support with SENT. Of a message whose receipt is awaited it is that one, whatever To
 	// is.
 	Receipt string
+	// Sender is who took the message, kept with SENT and PROCESSING.
+	Sender string
 	// Error is kept with the message; empty keeps none.
 	Error string
 	// Record is appended to the attempts, in order. None for a plain success. When a
@@ -105,9 +107,10 @@ func (s Settlement) problem() error {
 	return nil
 }
 
-// plain reports whether s says no more than that the message was sent.
+// plain reports whether s says no more than that the message was sent, and with its job's
+// first content.
 func (s Settlement) plain() bool {
-	return s.To == Sent && s.LeaseID != 0 && len(s.Record) == 0 && s.InvalidAddress == nil && s.Error == "" && s.Reason == "" && s.NextStep == s.Step
+	return s.To == Sent && s.LeaseID != 0 && len(s.Record) == 0 && s.InvalidAddress == nil && s.Error == "" && s.Reason == "" && s.NextStep == s.Step && s.Revision == 0
 }
 
 // Settle records what became of messages, in one transaction and one round trip, and
@@ -225,11 +228,11 @@ func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, s
 
 func sentArgs(all []Settlement, of []int) pgx.StrictNamedArgs {
 	k := keysAt(all, of)
-	attempts, receipts := make([]int16, len(of)), make([]string, len(of))
+	attempts, receipts, senders := make([]int16, len(of)), make([]string, len(of)), make([]string, len(of))
 	for n, i := range of {
-		attempts[n], receipts[n] = small(all[i].NextAttempts), cut(all[i].Receipt, keptError)
+		attempts[n], receipts[n], senders[n] = small(all[i].NextAttempts), cut(all[i].Receipt, keptError), all[i].Sender
 	}
-	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "attempts": attempts, "receipts": receipts}
+	return pgx.StrictNamedArgs{"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "attempts": attempts, "receipts": receipts, "senders": senders}
 }
 
 func keysAt(all []Settlement, of []int) keys {
@@ -248,6 +251,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 		untouched                          = make([]bool, len(of))
 		steps, attempts, crashes           = make([]int16, len(of)), make([]int16, len(of)), make([]int16, len(of))
 		waits                              = make([]float64, len(of))
+		takers, revisions                  = make([]string, len(of)), make([]int16, len(of))
 		recordOf, invalidOf                = []int64{}, []int64{}
 		recordSteps, recordAttempts        = []int16{}, []int16{}
 		media, senders, outcomes           = []string{}, []string{}, []string{}
@@ -260,6 +264,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 		statuses[n], reasons[n], untouched[n] = string(s.To), string(s.Reason), s.Untouched
 		steps[n], attempts[n], crashes[n] = small(s.NextStep), small(s.NextAttempts), small(crashed)
 		waits[n], receipts[n], texts[n] = max(0, s.Wait).Seconds(), cut(s.Receipt, keptError), cut(s.Error, keptError)
+		takers[n], revisions[n] = s.Sender, small(s.Revision)
 		if s.Untouched {
 			crashes[n] = 0
 		}
@@ -277,7 +282,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{
 		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "take": crashed != 0,
 		"statuses": statuses, "reasons": reasons, "untouched": untouched, "steps": steps, "attempts": attempts,
-		"crashed": crashes, "waits": waits, "receipts": receipts, "errors": texts,
+		"crashed": crashes, "waits": waits, "receipts": receipts, "errors": texts, "senders": takers, "revisions": revisions,
 		"record_of": recordOf, "record_steps": recordSteps, "record_attempts": recordAttempts, "record_media": media, "record_senders": senders,
 		"record_outcomes": outcomes, "record_reasons": recordReasons, "record_codes": codes, "record_errors": recordErrors,
 		"invalid_of": invalidOf, "invalid_media": invalidMedia, "invalid_sha256": invalidSHA, "invalid_senders": invalidSenders, "invalid_errors": invalidErrors,

@@ -35,10 +35,11 @@ type actedJob struct {
 func newAbortCommand(a *app) *cobra.Command {
 	var recall *bool
 	cmd := newActCommand(a, operatorAct{
-		name: "abort", short: "Stop a PENDING or RUNNING job at once",
-		long: `Stop a PENDING or RUNNING job at once. When the command has returned, no further
-row of the job is committed, and its messages are held. No runner has to be alive
-for that. With --recall, unsent messages are then cancelled and unread notifications
+		name: "abort", short: "Stop a job at once, in its walk or while its messages go out",
+		long: `Stop a job at once. When the command has returned, no further row of the job is
+committed, and no message of it that was not handed to a provider is sent: they are
+held until it is resumed. No runner or relay has to be alive for that. A job that is
+PROCESSED or FAILED is stopped as well, as long as messages of it are left. With --recall, unsent messages are then cancelled and unread notifications
 withdrawn, with --group also those of its jobs that are PROCESSED already.
 
 With abort.cache the job is flagged there first: a run stops before its next chunk
@@ -61,13 +62,15 @@ The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 func newResumeCommand(a *app) *cobra.Command {
 	var edit editFlags
 	act := operatorAct{
-		name: "resume", short: "Let an ABORTED job go on from its cursor, corrected if need be",
-		long: `Let an ABORTED job go on from its cursor: it is PENDING again, and the next run
-continues where the last one stopped. Nobody is notified twice.
+		name: "resume", short: "Let an ABORTED job go on, corrected if need be",
+		long: `Let an ABORTED job go on: its messages go out again at once, and if its walk is not
+complete it is PENDING, and the next run continues from its cursor. If the walk is
+complete the job is PROCESSED again. Nobody is notified twice.
 
 With --edit the job, which may be FAILED as well, is corrected first: title, body,
-data, variants and audience of what is still to come. What was written keeps its content
-(` + "`belfry jobs revisions ID`" + `), messages that are not sent yet get the new one; both are
+data, variants and audience of what is still to come. Notifications that were written
+and messages that were sent keep their content (` + "`belfry jobs revisions ID`" + `), messages
+that are not sent yet get the new one. The audience stands once the walk is complete. Both are
 one act, kept in the job's events. With --group each job of the group is corrected
 by itself.
 
@@ -201,13 +204,13 @@ func (o operatorAct) apply(ctx context.Context, store *job.Store, ids []int64, g
 }
 
 // recallInstead says what is left to do where an abort comes too late: the job's rows
-// are written, and relays go on with its messages.
+// are written, and its messages are sent.
 func recallInstead(err error, of string) error {
 	var wrong *job.WrongStatusError
-	if !errors.As(err, &wrong) || wrong.Act != "abort" || wrong.Status != job.Processed {
+	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed {
 		return err
 	}
-	return withAdvice(err, "`belfry recall "+of+"` takes back what is not sent or read yet")
+	return withAdvice(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
 }
 
 // standing is one line about where a job is.

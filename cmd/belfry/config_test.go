@@ -83,6 +83,7 @@ func sample(t *testing.T, k configKey) string {
 		"delivery.lease":                   "31s",
 		"delivery.activity_share":          "0.3",
 		"delivery.retry.policy":            "linear",
+		"delivery.retry.jitter":            "0.5",
 		"delivery.time_zone":               "Asia/Seoul",
 		"senders":                          `[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com/x", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`,
 		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,

@@ -112,7 +112,11 @@ func (a *app) showJob(r jobReport) {
 		field("route", "%s", strings.Join(j.Route, ", "))
 	}
 	field("audience", "%s", j.Audience)
-	field("lane", "%s, priority %d", j.Lane, j.Priority)
+	lane := j.Lane
+	if r.Deliveries != nil && r.Deliveries.LanePaused {
+		lane += " (paused, and holds the messages; `belfry lanes resume " + j.Lane + "`)"
+	}
+	field("lane", "%s, priority %d", lane, j.Priority)
 	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
 	if j.IdempotencyKey != nil {
 		field("idempotency key", "%s", *j.IdempotencyKey)
@@ -262,6 +266,9 @@ func ownSettings(j job.Job) string {
 func nextStep(j job.Job) string {
 	switch j.Status {
 	case job.Aborted:
+		if j.WalkedAt != nil {
+			return fmt.Sprintf("; `belfry resume %d` lets its messages go out", j.ID)
+		}
 		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
 	case job.Failed:
 		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)

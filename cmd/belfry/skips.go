@@ -114,10 +114,11 @@ func newRevisionsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revisions ID",
 		Short: "Show what a job said, and to whom, before it was corrected",
-		Long: `Show what a job said, and to whom, before it was corrected in mid-walk, oldest
-first. The rows up to a revision's cursor, above that of the one before, were
+		Long: `Show what a job said, and to whom, before it was corrected after its walk had begun,
+oldest first. The rows up to a revision's cursor, above that of the one before, were
 written under it; those above the last were, or will be, written under what
-` + "`belfry jobs show ID`" + ` shows.`,
+` + "`belfry jobs show ID`" + ` shows. A message says what its job says when it is sent: what that
+was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
 		Example: "  belfry jobs revisions 17",
 		Args:    exactArgs("ID"),
 	}
@@ -136,7 +137,7 @@ written under it; those above the last were, or will be, written under what
 				return a.printJSON(emptyList(list))
 			}
 			if len(list) == 0 {
-				a.printf("job %d was never corrected in mid-walk\n", id)
+				a.printf("job %d was never corrected after its walk had begun\n", id)
 				return nil
 			}
 			t := newTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")

@@ -126,7 +126,7 @@ func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
 		out.refuse(outbox.Dead, outbox.ReasonBadContent)
 		return out
 	}
-	out.Category, out.Route = content.category, content.route
+	out.Category, out.Route, out.Claimed.Revision = content.category, content.route, content.revision
 	p, known := b.people[m.ChannelID]
 	switch {
 	case !known:

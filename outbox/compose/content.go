@@ -18,6 +18,7 @@ type content struct {
 	data     json.RawMessage
 	variants json.RawMessage
 	route    []string
+	revision int
 	quiet    *channels.QuietHours
 	cap      *channels.Cap
 

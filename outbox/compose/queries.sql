@@ -9,14 +9,14 @@
 -- in both tables, and its sign decides nothing: the checks of the tables keep it out of
 -- one of them, so that no id has two contents. Each row also has the database's now and
 -- the installation's name.
-SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route,
+SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
-  FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
+  FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
           FROM unnest(@ids::bigint[]) k (id)
-         CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route
+         CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
                                FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
         UNION ALL
-        SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
+        SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route, 0
           FROM unnest(@ids::bigint[]) k (id)
          CROSS JOIN LATERAL (SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
                                FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t

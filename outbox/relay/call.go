@@ -92,7 +92,7 @@ func (r *Relay) admitted(items []item, verdicts []outbox.Verdict) (send []item) 
 		switch verdicts[i] {
 		case outbox.VerdictSend:
 			send = append(send, it)
-		case outbox.VerdictHeld:
+		case outbox.VerdictHeld, outbox.VerdictEdited:
 			r.books.add(outbox.Release(it.Claimed))
 		case outbox.VerdictRecalled:
 			r.books.add(outbox.Settlement{Claimed: it.Claimed, To: outbox.Cancelled, Reason: outbox.ReasonRecalled, NextStep: it.Claimed.Step, NextAttempts: it.Claimed.Attempts})

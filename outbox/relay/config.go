@@ -68,12 +68,17 @@ const (
 )
 
 // RetryConfig sets how often a medium is tried, and when. The pause before an attempt is
-// drawn evenly from zero to the policy's; a Retry-After comes on top of it.
+// the policy's, less a part that is drawn evenly up to Jitter of it, and MinDelay at least;
+// a Retry-After comes on top of it.
 type RetryConfig struct {
-	Attempts int           `mapstructure:"attempts"` // calls per message and medium, at most
+	Attempts int           `mapstructure:"attempts"` // calls per message and medium, the first included, at most
 	Policy   Policy        `mapstructure:"policy"`
 	Initial  time.Duration `mapstructure:"initial"`
-	Max      time.Duration `mapstructure:"max"` // the longest pause without a Retry-After
+	Max      time.Duration `mapstructure:"max"`       // the longest pause without a Retry-After
+	MinDelay time.Duration `mapstructure:"min_delay"` // the shortest, whatever is drawn
+	// Jitter is the share of a pause that is drawn: 1, from nothing to the whole of it; 0,
+	// none is, and a linear policy is that to the millisecond.
+	Jitter float64 `mapstructure:"jitter"`
 }
 
 // BreakerConfig sets when a sender's circuit breaker opens, and closes again.
@@ -120,7 +125,7 @@ func DefaultConfig() Config {
 		MaxCrashes:       3,
 		ActivityShare:    0.2,
 		Receipts:         ReceiptConfig{Interval: 10 * time.Second, Limit: 10 * time.Minute},
-		Retry:            RetryConfig{Attempts: 3, Policy: Exponential, Initial: time.Second, Max: 5 * time.Minute},
+		Retry:            RetryConfig{Attempts: 3, Policy: Exponential, Initial: time.Second, Max: 5 * time.Minute, Jitter: 1},
 	}
 }
 
@@ -184,6 +189,8 @@ func (c RetryConfig) Validate(path string) error {
 	v.check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed are %s, %s", c.Policy, Exponential, Linear)
 	v.between("initial", c.Initial, time.Millisecond, time.Hour)
 	v.check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed are initial (%s) to %s", c.Max, c.Initial, 24*time.Hour)
+	v.check(c.MinDelay >= 0 && c.MinDelay <= c.Max, "min_delay", "%s is not allowed; allowed are 0 to max (%s)", c.MinDelay, c.Max)
+	v.check(c.Jitter >= 0 && c.Jitter <= 1, "jitter", "%v is not allowed; allowed are 0 (none) to 1", c.Jitter)
 	return errors.Join(v.problems...)
 }
 
@@ -242,6 +249,12 @@ func (c SenderConfig) covers(other SenderConfig) bool {
 // takes reports whether a message of the medium to a channel of the platform is for c.
 func (c SenderConfig) takes(medium, platform string) bool {
 	return c.Medium == medium && (len(c.Platforms) == 0 || slices.Contains(c.Platforms, platform))
+}
+
+// draw is the pause before the attempt that follows the given number of them, for random
+// in [0, 1).
+func (c RetryConfig) draw(attempts int, random float64) time.Duration {
+	return max(c.MinDelay, time.Duration((1-c.Jitter+c.Jitter*random)*float64(c.pause(attempts))))
 }
 
 // pause is the longest pause before the attempt that follows the given number of them.

@@ -20,7 +20,7 @@ import (
 func decide(c *compose.Composed, name string, retry RetryConfig, look time.Duration, r sender.Result, random float64) outbox.Settlement {
 	s := outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1, Record: c.Record}
 	if r.Class == sender.Accepted {
-		s.To, s.Receipt = outbox.Sent, r.Receipt
+		s.To, s.Receipt, s.Sender = outbox.Sent, r.Receipt, name
 		return s
 	}
 	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: c.Delivery.Medium, Sender: name, Code: r.Code, Error: r.Detail}
@@ -32,7 +32,7 @@ func decide(c *compose.Composed, name string, retry RetryConfig, look time.Durat
 			return failed.again(tried, outbox.OutcomeUnknown, retry, 0, random)
 		}
 		tried.Outcome = outbox.OutcomeAccepted
-		s.To, s.Receipt, s.Wait, s.Record = outbox.Processing, r.Receipt, look, with(s.Record, tried)
+		s.To, s.Receipt, s.Sender, s.Wait, s.Record = outbox.Processing, r.Receipt, name, look, with(s.Record, tried)
 		return s
 	case sender.Permanent:
 		return failed.forGood(tried, outbox.OutcomePermanent, outbox.ReasonPermanent)
@@ -144,11 +144,11 @@ func with(record []outbox.Attempt, tried outbox.Attempt) []outbox.Attempt {
 	return append(record[:len(record):len(record)], tried)
 }
 
-// wait is the pause after the given number of attempts: drawn evenly from zero to the
-// policy's (full jitter, after M. Brooker, "Exponential Backoff And Jitter"). What the
-// provider asked for comes first and whole (I11).
+// wait is the pause after the given number of attempts (with a jitter of 1 full jitter,
+// after M. Brooker, "Exponential Backoff And Jitter"). What the provider asked for comes
+// first and whole (I11).
 func wait(retry RetryConfig, attempts int, after time.Duration, random float64) time.Duration {
-	return min(max(after, 0), math.MaxInt64/2) + time.Duration(random*float64(retry.pause(attempts)))
+	return min(max(after, 0), math.MaxInt64/2) + retry.draw(attempts, random)
 }
 
 // medium is the one of a step; empty when the route ends before.

@@ -46,7 +46,7 @@ func TestDecide_EveryOutcome(t *testing.T) {
 	n := 0
 	everyWorld(func(w world) {
 		n++
-		retry := relay.RetryConfig{Attempts: 3, Policy: w.policy, Initial: time.Second, Max: time.Minute}
+		retry := relay.RetryConfig{Attempts: 3, Policy: w.policy, Initial: time.Second, Max: time.Minute, Jitter: 1}
 		c := &compose.Composed{
 			Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: 2}, LeaseID: 3, Step: w.step, Attempts: w.attempt - 1, Ambiguous: w.ambiguous},
 			Route:   []string{"push", "sms"}, Step: w.step, Attempts: w.attempt - 1,
@@ -130,7 +130,7 @@ func TestDecide_GivesUpWhereAProviderAsksForMoreThanADay(t *testing.T) {
 // which grows and is bounded.
 func TestWait_FullJitterAfterRetryAfter(t *testing.T) {
 	t.Parallel()
-	exponential := relay.RetryConfig{Attempts: 9, Policy: relay.Exponential, Initial: time.Second, Max: 10 * time.Second}
+	exponential := relay.RetryConfig{Attempts: 9, Policy: relay.Exponential, Initial: time.Second, Max: 10 * time.Second, Jitter: 1}
 	linear := exponential
 	linear.Policy = relay.Linear
 	for i, seconds := range [][2]float64{{1, 1}, {2, 2}, {4, 3}, {8, 4}, {10, 5}, {10, 6}} {

@@ -38,8 +38,8 @@
 //     its relay renews it; what is put off is PENDING with a time. A COMMIT whose
 //     answer was lost is repeated.
 //   - I11: a medium is tried at most retry.attempts times. The next attempt is due at
-//     the provider's Retry-After plus the policy's pause, drawn evenly from zero to its
-//     length, after the outcome was recorded, in the database's clock. A provider that
+//     the provider's Retry-After plus the policy's pause, drawn as its jitter wants it,
+//     after the outcome was recorded, in the database's clock. A provider that
 //     asks for more than a day has its last attempt.
 //   - I12: the next medium is due only in the transaction that records the permanent
 //     failure or the last attempt of the one before, or why that was passed over. A dead

@@ -182,10 +182,27 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	if slices.ContainsFunc(batch, func(s outbox.Settlement) bool { return s.To == outbox.Processing }) {
 		r.expectReceipts()
 	}
+	for i, status := range statuses {
+		r.died(&batch[i], status)
+	}
 	r.tally.settled(batch, statuses)
 	r.books.settled(len(batch))
 	r.books.over(without(r.hand.drop(counts), leases))
 	r.hand.ended(leases)
+}
+
+// died writes a line about a message that has become a dead letter: with what it is found
+// by, and never an address or what a provider said of it.
+func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
+	if now != outbox.Dead || s.To != outbox.Dead {
+		return
+	}
+	var last outbox.Attempt
+	if n := len(s.Record); n > 0 {
+		last = s.Record[n-1]
+	}
+	r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID).Str("medium", last.Medium).Str("sender", last.Sender).
+		Str("reason", string(s.Reason)).Msg("dead letter")
 }
 
 // withoutTexts returns the outcome without what the provider said of it, which is what a

@@ -81,7 +81,7 @@ func (b *bundle) job(t require.TestingT, lane string, from, to int, route ...str
 func (b *bundle) running(t require.TestingT, lane string, from, to int, route ...string) int64 {
 	id := b.job(t, lane, from, to, route...)
 	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', finished_at = NULL, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
+	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', finished_at = NULL, walked_at = NULL, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
 	b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
 	return id
 }

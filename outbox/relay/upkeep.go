@@ -177,6 +177,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	for i, status := range done.Statuses {
 		if status != "" {
 			r.tally.settledOne(&settlements[i], status)
+			r.died(&settlements[i], status)
 		}
 	}
 	r.log.Warn().Str("worker_id", lost.Relay).Int("rows", done.Released+done.Settled).Str("transport", transport).Msg("messages of a lost lease recovered")
