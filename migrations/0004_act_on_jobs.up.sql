@@ -1,6 +1,14 @@
 -- What people and programs do with jobs by SQL: enqueue one or a group, abort, resume,
 -- retry and correct them, and ask what a job said to a channel.
 
+-- Whether the job that was enqueued under a key says this, for whoever repeats the key and
+-- may not read what jobs say: it runs with its owner's rights, and answers yes or no.
+CREATE FUNCTION belfry.says(idempotency_key text, type text, category text, title text, body text, audience jsonb, data jsonb, variants jsonb) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_and((j.category, j.title, j.body, j.audience, j.data, j.variants) IS NOT DISTINCT FROM ($3, $4, $5, $6, $7, $8)), true)
+      FROM belfry.jobs j WHERE j.idempotency_key = $1 AND j.type = $2
+$$;
+
 -- enqueue inserts one job in the caller's transaction and returns its id. With an
 -- idempotency key that this type has seen, it returns the first job's id instead.
 CREATE FUNCTION belfry.enqueue(
@@ -32,8 +40,7 @@ BEGIN
                 HINT = 'Repeat the transaction.';
         END IF;
         -- A warning and no error: an operator may have corrected the job meanwhile.
-        IF EXISTS (SELECT FROM belfry.jobs j WHERE j.id = job_id AND (j.category, j.title, j.body, j.audience, j.data, j.variants)
-                       IS DISTINCT FROM (enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.variants)) THEN
+        IF NOT belfry.says(enqueue.idempotency_key, enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.variants) THEN
             RAISE WARNING USING MESSAGE = format('belfry.jobs.idempotency_key: %L enqueued job %s before, which says something else; this request changes nothing', enqueue.idempotency_key, job_id),
                 HINT = 'Another request needs another key.';
         END IF;
