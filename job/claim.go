@@ -156,8 +156,8 @@ func (r *Runner) take(ctx context.Context, held *link, statement string, args pg
 
 // orphanGrace is how long a run whose server connection is gone has to record
 // another one before it is taken over: a connection that broke under a run that lives
-// is replaced in a few milliseconds.
-const orphanGrace = 150 * time.Millisecond
+// is replaced in a few milliseconds, on a machine with nine busy processes in a few hundred.
+const orphanGrace = 500 * time.Millisecond
 
 // orphans returns the RUNNING jobs of this runner's types and lanes whose server
 // connection is gone.

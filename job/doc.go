@@ -85,7 +85,7 @@
 //
 // A runner that dies leaves its job RUNNING. The row names the server connection that
 // the run holds (backend pid and start): when the server does not have it any more,
-// and the run has not recorded another within 150 ms, any runner takes the job over. Where that cannot be known, because a pooler
+// and the run has not recorded another within 500 ms, any runner takes the job over. Where that cannot be known, because a pooler
 // stands between or the process was only stopped, the heartbeat decides: kept in the
 // database's clock and renewed only by the loop's progress, it makes a run stale when
 // it is older than Config.StaleAfter. Who takes over ends the connections that the

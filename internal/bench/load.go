@@ -59,11 +59,25 @@ func scenarios() []scenario {
 const pgbenchScale = 20 // branches; 2,000,000 accounts
 
 // The times of one measurement: full, and quick.
-func (e *env) warmUp() time.Duration {
-	if e.Quick {
-		return 200 * time.Millisecond
+// warmUp waits until pgbench is at work, and then for a while.
+func (e *env) warmUp(ctx context.Context, running *foreground) error {
+	for atWork := false; !atWork; {
+		select {
+		case <-running.ended:
+			return nil // stop says why
+		default:
+		}
+		if err := e.pool.QueryRow(ctx, queries.SQL("PgbenchAtWork")).Scan(&atWork); err != nil {
+			return fmt.Errorf("look for pgbench: %w", err)
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	return 1500 * time.Millisecond
+	if e.Quick {
+		return wait(ctx, 200*time.Millisecond)
+	}
+	return wait(ctx, 1500*time.Millisecond)
 }
 
 func (e *env) aloneTime() time.Duration {
@@ -154,7 +168,7 @@ func (e *env) beside(ctx context.Context, bench pgbench, f foregroundKind, s sce
 	if err != nil {
 		return m, err
 	}
-	if err := wait(ctx, e.warmUp()); err != nil {
+	if err := e.warmUp(ctx, running); err != nil {
 		running.kill()
 		return m, err
 	}

@@ -103,9 +103,14 @@ func (p pgbench) start(ctx context.Context, args []string) (*foreground, error) 
 	return f, nil
 }
 
-// logTail is how long pgbench goes on after what is measured: it writes its log in
-// blocks, and the block that it is filling when it ends is lost.
-const logTail = 700 * time.Millisecond
+// pgbench writes its log in blocks, and the block that it is filling when it is ended is
+// lost: it goes on until each of its threads has logged a transaction from after what is
+// measured. logPause is between two looks; on a server that does nothing the wait is over
+// after logPatience.
+const (
+	logPause    = 100 * time.Millisecond
+	logPatience = 30 * time.Second
+)
 
 // kill ends pgbench; how it ends, interrupted as it is, says nothing.
 func (f *foreground) kill() {
@@ -115,20 +120,45 @@ func (f *foreground) kill() {
 
 // stop ends pgbench and returns the transactions that ended within the window.
 func (f *foreground) stop(ctx context.Context, from, to time.Time) (transactions, error) {
-	select {
-	case <-f.ended:
-		f.cancel()
-		if ctx.Err() != nil { // an interrupt reaches pgbench, too
+	for began := time.Now(); ; {
+		select {
+		case <-f.ended:
+			f.cancel()
+			if ctx.Err() != nil { // an interrupt reaches pgbench, too
+				return transactions{}, context.Cause(ctx)
+			}
+			return transactions{}, fmt.Errorf("pgbench ended by itself: %w: %s", f.err, bytes.TrimSpace(f.output.Bytes()))
+		case <-ctx.Done():
+			f.kill()
 			return transactions{}, context.Cause(ctx)
+		case <-time.After(logPause):
 		}
-		return transactions{}, fmt.Errorf("pgbench ended by itself: %w: %s", f.err, bytes.TrimSpace(f.output.Bytes()))
-	case <-ctx.Done():
-		f.kill()
-		return transactions{}, context.Cause(ctx)
-	case <-time.After(logTail):
+		all, err := loggedSince(f.dir, to)
+		if err != nil {
+			f.kill()
+			return transactions{}, err
+		}
+		if all || time.Since(began) > logPatience {
+			f.kill()
+			return readLogs(f.dir, from, to)
+		}
 	}
-	f.kill()
-	return readLogs(f.dir, from, to)
+}
+
+// loggedSince reports whether each log of one pgbench has a transaction that ended at t or
+// later.
+func loggedSince(dir string, t time.Time) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "pgbench_log.*"))
+	for _, name := range files {
+		var later transactions
+		if err := later.readFile(name, t, t.Add(time.Hour)); err != nil {
+			return false, err
+		}
+		if len(later.ms) == 0 {
+			return false, nil
+		}
+	}
+	return len(files) > 0, err
 }
 
 // transactions are what pgbench logged in a window.

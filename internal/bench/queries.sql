@@ -96,6 +96,13 @@ SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database() AND a.
 -- How far a job is. No row: there is no such job.
 SELECT status, fence, rows_written FROM belfry.jobs WHERE id = @id;
 
+-- name: PgbenchAtWork :one
+-- Whether pgbench is connected and has begun with its transactions.
+SELECT count(*) > 0
+  FROM pg_stat_activity a
+ WHERE a.datname = current_database() AND a.application_name = 'pgbench'
+   AND a.query ~* '^(begin|end|update|insert|select abalance)';
+
 -- name: PgbenchVacuum :exec
 -- Level ground for pgbench: of its small tables every row is updated again and again.
 VACUUM pgbench_branches, pgbench_tellers;

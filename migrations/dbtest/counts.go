@@ -24,6 +24,7 @@ func Recount(t require.TestingT, pool *pgxpool.Pool) {
 // in belfry.messages in the same snapshot, as long as retention has deleted none: nil where
 // all is well.
 func Miscounted(t require.TestingT, pool *pgxpool.Pool) (list []string) {
+	//sqlfile:allow for tests of several packages
 	err := pool.QueryRow(context.Background(), `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
 		  FROM belfry.job_progress p
 		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent, count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
