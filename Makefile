@@ -29,7 +29,7 @@ ARGS ?=
 
 GOLANGCI_LINT = $(GO) tool -modfile=tools/go.mod golangci-lint
 TESTREPORT = $(GO) run ./internal/testreport
-GO_TEST = $(GO) test -json -shuffle=on -timeout 8m $(if $(RUN),-run '$(RUN)')
+GO_TEST = $(GO) test -json -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
 .PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
