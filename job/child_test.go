@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -116,8 +117,26 @@ type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan string // of standard output; closed at its end
-	errs  strings.Builder
+	errs  said
 	done  bool
+}
+
+// said is what a child has written so far.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 func (b *bundle) child(t *testing.T, c job.Config, point string, nth int) *child {

@@ -15,7 +15,7 @@ import (
 // but the clock makes it so.
 func brief(name string) job.Config {
 	c := config(name)
-	c.StatementTimeout, c.StaleAfter = 300*time.Millisecond, 600*time.Millisecond
+	c.StatementTimeout, c.StaleAfter = 2*time.Second, 4*time.Second
 	c.Retry = job.RetryConfig{Limit: 1000, Initial: 10 * time.Millisecond, Max: 200 * time.Millisecond}
 	return c
 }

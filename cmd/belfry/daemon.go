@@ -40,7 +40,9 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 	flags := addRunFlags(cmd)
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
 	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.daemon(cmd, flags.schema(), !*noDeliver) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return untilSignal(cmd.Context(), a.daemon(cmd, flags.schema(), !*noDeliver))
+	}
 	return cmd
 }
 
@@ -126,6 +128,15 @@ func (a *app) serve(ctx context.Context, logger zerolog.Logger, stopping string,
 	close(over)
 	<-told
 	return errors.Join(errs...)
+}
+
+// untilSignal is what became of a command that ends by a signal only: one that came while
+// the command started cuts that short, and is no failure either.
+func untilSignal(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted) {
+		return nil
+	}
+	return err
 }
 
 // notifySystemd tells the service manager, if there is one, what state the

@@ -121,6 +121,9 @@ func parsePoint(text string) (channels.Point, error) {
 	return channels.Point{Latitude: latitude, Longitude: longitude}, nil
 }
 
+// zonedLayouts are the forms of a time with its zone; the second is what tables show.
+var zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00"}
+
 // localLayouts are the forms of a time without a zone, read in the local one.
 var localLayouts = []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"}
 
@@ -129,8 +132,10 @@ var localLayouts = []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-
 // compares the result with its own clock.
 func instantParser(now func() time.Time, zone *time.Location) func(string) (time.Time, error) {
 	return func(text string) (time.Time, error) {
-		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-			return t.UTC(), nil
+		for _, layout := range zonedLayouts {
+			if t, err := time.Parse(layout, text); err == nil {
+				return t.UTC(), nil
+			}
 		}
 		if d, ok := strings.CutPrefix(text, "+"); ok {
 			if ahead, err := parseDuration(d); err == nil {

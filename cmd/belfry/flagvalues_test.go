@@ -49,6 +49,7 @@ func TestInstant(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2026-11-20T08:50:00+09:00": time.Date(2026, 11, 19, 23, 50, 0, 0, time.UTC),
 		"2026-11-20T08:50:00Z":      time.Date(2026, 11, 20, 8, 50, 0, 0, time.UTC),
+		"2026-11-20 08:50:00+09:00": time.Date(2026, 11, 19, 23, 50, 0, 0, time.UTC),
 		"2026-11-20T08:50:00.25Z":   time.Date(2026, 11, 20, 8, 50, 0, 250_000_000, time.UTC),
 		"+10m":                      now.Add(10 * time.Minute),
 		"+1h30m":                    now.Add(90 * time.Minute),

@@ -173,8 +173,9 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// clock renders an instant in local time, to the second.
-func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+// clock renders an instant in local time, to the second, with its zone, as psql does and
+// as --at reads it.
+func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05-07:00") }
 
 // oneLine keeps a text from breaking a table or a terminal: control characters
 // become spaces, and it is cut at width.

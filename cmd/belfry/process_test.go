@@ -30,6 +30,10 @@ type process struct {
 	ended          chan struct{}
 }
 
+// quickExit has a process under the race detector end at once: by default it waits a
+// second for reports of other goroutines, which is most of a short command's time.
+const quickExit = "atexit_sleep_ms=10"
+
 // locked is a buffer that may be read while a process writes to it.
 type locked struct {
 	mu sync.Mutex
@@ -247,6 +251,26 @@ func TestProcess_TermEndsAnyCommand(t *testing.T) {
 	p.terminate(t)
 	require.Equal(t, codeFailure, p.exit(t))
 	require.Equal(t, "belfry: interrupted by a signal\n", p.stderr.String())
+}
+
+// To a service manager that stops what it has only just started nothing has failed.
+func TestProcess_TermWhileStartingIsNoFailure(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"relay", "daemon"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deliverable(t, dbtest.New(t), 1)
+			holder, err := d.db.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = holder.Exec(t.Context(), "LOCK TABLE belfry.schema_migrations IN ACCESS EXCLUSIVE MODE")
+			require.NoError(t, err)
+			p := start(t, d.environ(), name)
+			waitUntil(t, d.db.Pool, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+			p.terminate(t)
+			require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+		})
+	}
 }
 
 // Without database.url belfry brings its own PostgreSQL, migrates it, and leaves

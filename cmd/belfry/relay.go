@@ -47,7 +47,9 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 	}
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of this relay, unique among the living")
 	migrate := cmd.Flags().Bool("migrate", false, "apply pending migrations first")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.relay(cmd, runFlags{migrate}.schema()) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return untilSignal(cmd.Context(), a.relay(cmd, runFlags{migrate}.schema()))
+	}
 	return cmd
 }
 

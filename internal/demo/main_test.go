@@ -46,7 +46,9 @@ func binary(t *testing.T) string {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		text, err := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "belfry"), "../../cmd/belfry").CombinedOutput()
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir, "../../cmd/belfry")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, for the build cache
+		text, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", text)
 		b.dir = dir
 	}
