@@ -7,13 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Beat says that this relay lives, which senders it has and how many messages it
-// holds, and returns for each of its senders how many relays with it live, this one
+// Beat says that this relay lives, which senders it has, by what limits, and how many messages
+// it holds, and returns for each of its senders how many relays with it live, this one
 // included. It is to come about every second: a relay that has not beaten for a third
 // of the lease time counts as dead.
-func (l *Ledger) Beat(ctx context.Context, senders []string, inHand int) (map[string]int, error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (map[string]int, error) {
 	if senders == nil {
-		senders = []string{}
+		senders = []SenderLimits{}
+	}
+	names := make([]string, len(senders))
+	for i, s := range senders {
+		names[i] = s.Name
 	}
 	media := l.media
 	if media == nil {
@@ -21,7 +25,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []string, inHand int) (map[st
 	}
 	live := make(map[string]int, len(senders))
 	_, err := list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": senders, "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": senders, "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
 		err = row.Scan(&sender, &n)

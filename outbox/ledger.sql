@@ -411,9 +411,9 @@ UPDATE belfry.jobs j
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it
 -- beat within @seconds, itself included. Relays not heard of for an hour are forgotten.
 WITH beat AS (
-    INSERT INTO belfry.relays (name, senders, media, in_hand) VALUES (@relay, @senders, @media, @in_hand)
+    INSERT INTO belfry.relays (name, senders, media, in_hand, limits) VALUES (@relay, @senders, @media, @in_hand, @limits)
         ON CONFLICT (name) DO UPDATE
-           SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_hand = excluded.in_hand
+           SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_hand = excluded.in_hand, limits = excluded.limits
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k

@@ -228,7 +228,11 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	beat := func(relay string, senders ...string) map[string]int {
-		live, err := b.ledger(relay).Beat(bg, senders, 7)
+		limits := make([]outbox.SenderLimits, len(senders))
+		for i, name := range senders {
+			limits[i].Name = name
+		}
+		live, err := b.ledger(relay).Beat(bg, limits, 7)
 		require.NoError(t, err)
 		return live
 	}

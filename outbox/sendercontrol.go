@@ -14,6 +14,14 @@ import (
 // SubjectSender is the subject of belfry.events that acts on senders are recorded under.
 const SubjectSender = "sender"
 
+// SenderLimits are what a relay works by: an operator's, where one set them, else its
+// configuration's.
+type SenderLimits struct {
+	Name          string  `json:"name,omitempty"`
+	RatePerSecond float64 `json:"rate_per_second"` // of all relays together; 0: no limit
+	Concurrency   int     `json:"concurrency"`     // calls at once of each relay
+}
+
 // SenderState is a sender as operators see it.
 type SenderState struct {
 	Name string `json:"name" db:"name"`
@@ -25,6 +33,10 @@ type SenderState struct {
 	PauseReason   string     `json:"pause_reason" db:"pause_reason"`
 	// Relays is how many live relays have it.
 	Relays int `json:"relays" db:"relays"`
+	// InForce are the limits that live relays worked by at their last heartbeat, each
+	// once, without the name. More than one: their configurations differ, or one has not
+	// followed yet.
+	InForce []SenderLimits `json:"in_force" db:"in_force"`
 }
 
 // RelayState is a relay as its last heartbeat told.

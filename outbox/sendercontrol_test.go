@@ -18,15 +18,19 @@ const alive = 10 * time.Second
 func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_hand, heartbeat_at) VALUES ('r1', '{fcm,sms}', 7, now()), ('r2', '{fcm}', 0, now()), ('r3', '{old}', 3, now() - interval '1 minute')`)
+	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_hand, limits, heartbeat_at) VALUES
+		('r1', '{fcm,sms}', 7, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8}, {"name": "sms", "rate_per_second": 0, "concurrency": 4}]', now()),
+		('r2', '{fcm}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8}]', now()),
+		('r3', '{old,fcm}', 3, '[{"name": "fcm", "rate_per_second": 7, "concurrency": 8}]', now() - interval '1 minute')`)
+	fcm := []outbox.SenderLimits{{RatePerSecond: 500, Concurrency: 8}} // of the two that live
 	who := job.Act{Actor: "ann", Reason: "too fast"}
 	rate, slots := 12.5, 4
 	s, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true, RatePerSecond: &rate}, alive, who)
 	require.NoError(t, err)
-	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Relays: 2}, s)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Relays: 2, InForce: fcm}, s)
 	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Slots: true, Concurrency: &slots}, alive, who)
 	require.NoError(t, err)
-	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Concurrency: &slots, Relays: 2}, s)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Concurrency: &slots, Relays: 2, InForce: fcm}, s)
 	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true}, alive, who)
 	require.NoError(t, err)
 	require.Nil(t, s.RatePerSecond)
@@ -54,7 +58,7 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	for range 2 {
 		s, err = outbox.ResumeSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ann"})
 		require.NoError(t, err)
-		require.Equal(t, outbox.SenderState{Name: "post"}, s)
+		require.Equal(t, outbox.SenderState{Name: "post", InForce: []outbox.SenderLimits{}}, s)
 	}
 	_, err = outbox.ResumeSender(t.Context(), b.db.Pool, "never", alive, job.Act{})
 	require.NoError(t, err)

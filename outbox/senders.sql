@@ -5,7 +5,9 @@
 -- something about, by name; @name narrows to one, which is told of whether known or not.
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
        (SELECT count(*) FROM belfry.relays r
-         WHERE n.name = ANY (r.senders) AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)) AS relays
+         WHERE n.name = ANY (r.senders) AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)) AS relays,
+       coalesce((SELECT jsonb_agg(DISTINCT l - 'name') FROM belfry.relays r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l
+                  WHERE l ->> 'name' = n.name AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), '[]') AS in_force
   FROM (SELECT k.name FROM belfry.senders k
          WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
         UNION

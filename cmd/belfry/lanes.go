@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,6 +140,39 @@ func newLaneEventsCommand(a *app) *cobra.Command {
 	})
 }
 
+// changes tells what an event changed, by the two states in its detail: values that one of
+// them does not have are "unset". Who paused, when and why the event itself says.
+func changes(detail json.RawMessage) string {
+	var d struct{ Before, After map[string]json.RawMessage }
+	if json.Unmarshal(detail, &d) != nil || d.Before == nil || d.After == nil {
+		return "" // nothing was before, or is after; or this kind of event has another detail
+	}
+	value := func(state map[string]json.RawMessage, key string) string {
+		raw, ok := state[key]
+		var text string
+		var list []string
+		switch {
+		case !ok || string(raw) == "null":
+			return "unset"
+		case json.Unmarshal(raw, &text) == nil && text != "":
+			return text
+		case json.Unmarshal(raw, &list) == nil && len(list) > 0:
+			return strings.Join(list, ",")
+		default:
+			return string(raw)
+		}
+	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(d.Before)), maps.Keys(d.After))
+	slices.Sort(keys)
+	var parts []string
+	for _, key := range slices.Compact(keys) {
+		if was, is := value(d.Before, key), value(d.After, key); was != is && !slices.Contains([]string{"paused_at", "paused_by", "pause_reason"}, key) {
+			parts = append(parts, key+" "+was+" → "+is)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // controlEvents is one timeline of belfry.events.
 type controlEvents struct {
 	subject        string
@@ -184,9 +220,9 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 				a.printf("%s\n", of.none)
 				return nil
 			}
-			t := newTable("AT", of.argument, "EVENT", "BY", "REASON")
+			t := newTable("AT", of.argument, "EVENT", "BY", "CHANGE", "REASON")
 			for _, e := range list {
-				t.add(clock(e.At), e.Name, e.Kind, e.Actor, oneLine(e.Reason, 200))
+				t.add(clock(e.At), e.Name, e.Kind, e.Actor, oneLine(changes(e.Detail), 120), oneLine(e.Reason, 200))
 			}
 			if err := t.write(a.stdout); err != nil {
 				return err

@@ -55,8 +55,9 @@ func newSendersListCommand(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List senders, what operators said of them, and the relays",
 		Long: `List the senders of live relays and of this configuration, and those that an operator
-has said something about: whether they are paused, and their limits where they are not
-the configuration's. Then the relays, by their last heartbeat, and how many messages
+has said something about: whether they are paused, and the limits that live relays work
+by; (set) marks what an operator set, and a sender without a live relay has its limits
+"as configured". Then the relays, by their last heartbeat, and how many messages
 each has in hand.`,
 		Args: noArgs,
 	}
@@ -99,7 +100,7 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 			if s.PausedAt != nil {
 				state = "paused"
 			}
-			t.add(s.Name, state, rateText(s.RatePerSecond), slotsText(s.Concurrency), itoa(int64(s.Relays)), instantOr(s.PausedAt, ""), s.PausedBy, oneLine(s.PauseReason, 80))
+			t.add(s.Name, state, rateText(s), slotsText(s), itoa(int64(s.Relays)), instantOr(s.PausedAt, ""), s.PausedBy, oneLine(s.PauseReason, 80))
 		}
 		if err := t.write(a.stdout); err != nil {
 			return err
@@ -122,18 +123,38 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 
 const asConfigured = "as configured"
 
-func rateText(rate *float64) string {
-	if rate == nil {
-		return asConfigured
-	}
-	return strconv.FormatFloat(*rate, 'f', -1, 64) + "/s"
+func rateText(s outbox.SenderState) string {
+	return limitText(s.RatePerSecond, s.InForce, func(l outbox.SenderLimits) float64 { return l.RatePerSecond }, func(rate float64) string {
+		if rate == 0 {
+			return "no limit"
+		}
+		return strconv.FormatFloat(rate, 'f', -1, 64) + "/s"
+	})
 }
 
-func slotsText(n *int) string {
-	if n == nil {
-		return asConfigured
+func slotsText(s outbox.SenderState) string {
+	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return grouped(int64(n)) })
+}
+
+// limitText is one limit: what live relays work by, and whether an operator set it.
+func limitText[T float64 | int](set *T, live []outbox.SenderLimits, of func(outbox.SenderLimits) T, text func(T) string) string {
+	var inForce []string
+	for _, l := range live {
+		if value := text(of(l)); !slices.Contains(inForce, value) {
+			inForce = append(inForce, value)
+		}
 	}
-	return grouped(int64(*n))
+	now := strings.Join(inForce, " and ")
+	switch {
+	case set == nil && now == "":
+		return asConfigured
+	case set == nil:
+		return now
+	case now == "" || now == text(*set):
+		return text(*set) + " (set)"
+	default:
+		return fmt.Sprintf("%s (set; %s until the relays follow)", text(*set), now)
+	}
 }
 
 func newSendersSetCommand(a *app) *cobra.Command {
@@ -306,7 +327,7 @@ func senderProblem(err error) error {
 
 // senderStanding is one line about a sender.
 func senderStanding(s outbox.SenderState) string {
-	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s.RatePerSecond), slotsText(s.Concurrency), counted(int64(s.Relays), "live relay"))
+	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
 	}

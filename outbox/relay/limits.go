@@ -96,13 +96,22 @@ func (l *limits) adjust(now time.Time) {
 	}
 }
 
+// inForce is what the sender works by.
+func (l *limits) inForce() outbox.SenderLimits {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return outbox.SenderLimits{Name: l.config.Name, RatePerSecond: l.perSecond(), Concurrency: l.concurrency()}
+}
+
 // rate is this relay's share of the sender's rate; 0: no limit.
-func (l *limits) rate() float64 {
-	perSecond := l.config.RatePerSecond
+func (l *limits) rate() float64 { return l.perSecond() / float64(l.relays) }
+
+// perSecond is the sender's rate over all relays; 0: no limit.
+func (l *limits) perSecond() float64 {
 	if l.override.RatePerSecond != nil {
-		perSecond = *l.override.RatePerSecond
+		return *l.override.RatePerSecond
 	}
-	return perSecond / float64(l.relays)
+	return l.config.RatePerSecond
 }
 
 func (l *limits) concurrency() int {

@@ -86,14 +86,14 @@ func (r *Relay) renew(ctx context.Context) error {
 
 // beat says that this relay lives, and takes up what operators have set about senders.
 func (r *Relay) beat(ctx context.Context) error {
-	names := make([]string, len(r.lines))
+	senders := make([]outbox.SenderLimits, len(r.lines))
 	for i, l := range r.lines {
-		names[i] = l.settings().Name
+		senders[i] = l.limits.inForce()
 	}
 	var live map[string]int
 	var overrides []outbox.SenderOverride
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		if live, err = r.ledger.Beat(ctx, names, r.hand.size()); err == nil {
+		if live, err = r.ledger.Beat(ctx, senders, r.hand.size()); err == nil {
 			overrides, err = r.ledger.Overrides(ctx)
 		}
 		return err
@@ -106,8 +106,9 @@ func (r *Relay) beat(ctx context.Context) error {
 		set[o.Name] = o
 	}
 	for i, l := range r.lines {
-		if o := set[names[i]]; l.limits.operate(o, live[names[i]], time.Now()) {
-			r.log.Info().Str("sender", names[i]).Bool("paused", o.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
+		name := senders[i].Name
+		if o := set[name]; l.limits.operate(o, live[name], time.Now()) {
+			r.log.Info().Str("sender", name).Bool("paused", o.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
 		}
 		l.rouse()
 	}
