@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/dbpool"
 )
 
 // Errors of the package; compare with errors.Is.
@@ -64,5 +66,5 @@ func mapError(err error) error {
 			return fmt.Errorf("%w: %w", ErrSegmentExists, err)
 		}
 	}
-	return err
+	return dbpool.Explain(err)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/dbpool"
 )
 
 var (
@@ -122,7 +124,7 @@ func mapError(err error) error {
 		case disconnected(pg):
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		return err
+		return dbpool.Explain(err)
 	case connectionLost(err):
 		return Unreachable(err)
 	}
@@ -171,7 +173,8 @@ func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
 
 // retryable reports whether the same chunk may succeed when it is tried again:
 // serialisation failures, deadlocks, timeouts, lost connections, a server that
-// shuts down or starts up, and resources that run out and come back. Everything
+// shuts down or starts up, resources that run out and come back, and prepared statements
+// that a pooler has lost. Everything
 // else (data exceptions, constraint violations, missing relations, a Writer's own
 // errors) fails the same way each time.
 func retryable(err error) bool {
@@ -179,7 +182,7 @@ func retryable(err error) bool {
 	if errors.As(err, &own) {
 		return false
 	}
-	if errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) {
+	if errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || dbpool.Lost(err) {
 		return true
 	}
 	var pg *pgconn.PgError

@@ -32,6 +32,7 @@ func TestRetryable_ByCause(t *testing.T) {
 	for _, err := range []error{
 		state("40001"), state("40P01"), state("55P03"), state("57014"), state("25P03"), state("53100"), state("53200"),
 		state("53300"), state("57P01"), state("57P02"), state("57P03"), state("08006"), state("58030"),
+		state("26000"), state("42P05"), // by a pooler
 		io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("reset")}, context.DeadlineExceeded, ErrUnreachable, errMoved,
 	} {
 		require.True(t, retryable(err), "%v", err)

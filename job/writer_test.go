@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -170,6 +171,24 @@ func TestRunner_FaultOfAnUnreadableRowFailsThatJobOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "FAILED", one[string](t, b, `SELECT status FROM belfry.jobs WHERE priority = 9`))
 	b.requireDone(t, good, everyone(100))
+}
+
+// A pool that an embedding program gives is the program's to open: what a pooler loses is
+// explained, with the remedy.
+func TestStore_NamesTheRemedyWhereAPoolerLosesPreparedStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	pool, err := pgxpool.New(t.Context(), b.db.DSN+"&pool_max_conns=1")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store := job.NewStore(pool)
+	_, err = store.Lanes(t.Context())
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "DEALLOCATE ALL") // as another's transaction on another server connection
+	require.NoError(t, err)
+	_, err = store.Lanes(t.Context())
+	require.ErrorIs(t, err, dbpool.ErrLost)
+	require.ErrorContains(t, err, "default_query_exec_mode=cache_describe")
 }
 
 // The Store works in every way pgx can talk, poolers included, and whatever the

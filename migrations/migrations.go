@@ -147,6 +147,9 @@ func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) erro
 	if err != nil {
 		return fmt.Errorf("parse database url: %w", err)
 	}
+	if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // which a pooler in transaction mode may lose
+		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	db := stdlib.OpenDB(*config)
 	defer func() { err = errors.Join(err, db.Close()) }()
 

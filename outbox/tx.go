@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -69,7 +70,7 @@ func mapError(err error) error {
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), pg.Code == "53300":
 			return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 		}
-		return err
+		return dbpool.Explain(err)
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
@@ -76,7 +77,7 @@ func (a *app) open(ctx context.Context, s settings, need schemaNeed, logger zero
 			need = schemaMigrate
 		}
 	}
-	err := db.connect(ctx, s)
+	err := db.connect(ctx, s, logger)
 	if err == nil {
 		err = db.ensureSchema(ctx, need)
 	}
@@ -125,7 +126,7 @@ func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.
 }
 
 // prepare opens the pool, which connects with its first use.
-func (d *database) prepare(ctx context.Context, s settings) error {
+func (d *database) prepare(ctx context.Context, s settings, logger zerolog.Logger) error {
 	cfg, err := pgxpool.ParseConfig(d.DSN)
 	if err != nil {
 		return fmt.Errorf("database.url: %s", parseURLProblem(err))
@@ -139,15 +140,15 @@ func (d *database) prepare(ctx context.Context, s settings) error {
 	}
 	cfg.AfterConnect = standardSession
 	d.Address = addressOf(cfg.ConnConfig)
-	if d.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+	if d.Pool, err = dbpool.Open(ctx, cfg, logger); err != nil {
 		return fmt.Errorf("open connection pool: %w", err)
 	}
 	return nil
 }
 
 // connect opens the pool and has the server answer once.
-func (d *database) connect(ctx context.Context, s settings) error {
-	if err := d.prepare(ctx, s); err != nil {
+func (d *database) connect(ctx context.Context, s settings, logger zerolog.Logger) error {
+	if err := d.prepare(ctx, s, logger); err != nil {
 		return err
 	}
 	cfg := d.Pool.Config()

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
@@ -21,14 +22,16 @@ type serverFacts struct {
 	Fsync             bool
 	FullPageWrites    bool
 	SynchronousCommit string
-	BackendPid        uint32
 }
 
 func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
 	var facts serverFacts
-	var clientPID uint32 // what the connection's other end said its pid was
+	var found dbpool.Found
+	var unknown error // why the rest of it was not found out
 	err := db.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		clientPID = c.Conn().PgConn().PID()
+		if found, unknown = dbpool.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
+			return unknown
+		}
 		rows, err := c.Query(ctx, queries.SQL("DoctorServer"))
 		if err != nil {
 			return err
@@ -52,16 +55,33 @@ func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
 		d.note("server", healthOK, "", "PostgreSQL %s", facts.Version)
 	}
 	d.checkDurability(facts)
-	if clientPID != facts.BackendPid {
-		remedy := ""
-		if s.Runner.Listen || s.Delivery.Relay.Listen {
-			remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
-		}
-		d.note("pooler", healthWarning, remedy,
-			"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", s.Runner.StaleAfter)
+	if found.Pooler {
+		d.checkPooler(s, db, found, unknown)
 	}
 	d.checkConnections(ctx, s, db)
 	d.checkStatistics(ctx, s, db)
+}
+
+// checkPooler says what a pooler keeps from belfry.
+func (d *doctor) checkPooler(s settings, db *database, found dbpool.Found, unknown error) {
+	remedy := ""
+	if s.Runner.Listen || s.Delivery.Relay.Listen {
+		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
+	}
+	d.note("pooler", healthWarning, remedy,
+		"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", s.Runner.StaleAfter)
+	const check = "statements"
+	asked := db.Pool.Config().ConnConfig.DefaultQueryExecMode
+	switch {
+	case !dbpool.Prepares(asked):
+		d.note(check, healthOK, "", "nothing is prepared (default_query_exec_mode), whatever the pooler does")
+	case unknown != nil:
+		d.note(check, healthWarning, dbpool.Remedy, "whether the pooler keeps prepared statements was not found out, and belfry goes on without any: %s", unknown)
+	case found.Loses:
+		d.note(check, healthWarning, dbpool.Remedy, "the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any")
+	default:
+		d.note(check, healthOK, "", "the pooler keeps prepared statements, by a trial over several transactions on two connections")
+	}
 }
 
 func (d *doctor) checkDurability(facts serverFacts) {

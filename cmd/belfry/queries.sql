@@ -35,8 +35,7 @@ SELECT current_setting('server_version_num')::int                  AS version_nu
        current_setting('transaction_read_only') = 'on'             AS read_only,
        current_setting('fsync') = 'on'                             AS fsync,
        current_setting('full_page_writes') = 'on'                  AS full_page_writes,
-       current_setting('synchronous_commit')                       AS synchronous_commit,
-       pg_backend_pid()                                            AS backend_pid;
+       current_setting('synchronous_commit')                       AS synchronous_commit;
 
 -- name: DoctorConnections :one
 -- Connections that are left for ordinary users. Without pg_read_all_stats other

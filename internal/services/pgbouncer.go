@@ -33,8 +33,10 @@ const poolerPort = 6432
 type PgBouncer struct {
 	*process
 
-	Version string // as the program reports it: "1.18.0"
-	user    string
+	Version  string // as the program reports it: "1.18.0"
+	user     string
+	server   *pgconn.Config
+	settings map[string]string
 }
 
 // StartPgBouncer starts a pooler for one test, which is skipped if none is
@@ -78,20 +80,26 @@ func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBou
 	if minor >= preparedSince {
 		all["max_prepared_statements"] = "0"
 	}
-	maps.Copy(all, settings)
-	config := filepath.Join(dir, "pgbouncer.ini")
-	require.NoError(t, os.WriteFile(config, []byte(poolerConfig(server, all)), 0o600))
-	if credential != nil {
-		require.NoError(t, os.Chown(config, int(credential.Uid), int(credential.Gid)))
-	}
-	b := &PgBouncer{Version: version, user: server.User, process: &process{
-		program: program, args: []string{config}, dir: dir, credential: credential,
+	b := &PgBouncer{Version: version, user: server.User, server: server, settings: all, process: &process{
+		program: program, args: []string{filepath.Join(dir, "pgbouncer.ini")}, dir: dir, credential: credential,
 	}}
+	b.Configure(t, settings)
 	b.answers = func(ctx context.Context, _ int) error { return b.ask(ctx) }
 	require.NoError(t, b.Start(t.Context()))
 	require.NotContains(t, b.logTail(), "unknown parameter", "pgbouncer %s", version)
 	b.endWith(t)
 	return b
+}
+
+// Configure changes settings from the next Start on.
+func (b *PgBouncer) Configure(t testing.TB, settings map[string]string) {
+	t.Helper()
+	maps.Copy(b.settings, settings)
+	config := b.args[0]
+	require.NoError(t, os.WriteFile(config, []byte(poolerConfig(b.server, b.settings)), 0o600))
+	if b.credential != nil {
+		require.NoError(t, os.Chown(config, int(b.credential.Uid), int(b.credential.Gid)))
+	}
 }
 
 // Churn returns settings with which a server connection serves one transaction and

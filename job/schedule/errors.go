@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -65,7 +66,7 @@ func mapError(err error) error {
 		case gone(pg.Code):
 			return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 		}
-		return err
+		return dbpool.Explain(err)
 	case lost(err):
 		return job.Unreachable(err)
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/services"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// withoutPrepared is what the log says of a pooler, once in each process.
+const withoutPrepared = "a pooler in transaction mode loses prepared statements; going on without any"
+
+// Processes whose prepared statements have the same names share a few server connections:
+// none of them meets another's, nothing ends, and each says once what would spare the look.
+func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 300)
+	pooler := services.StartPgBouncer(t, d.db.DSN, map[string]string{"default_pool_size": "4"})
+	environ := d.environ("BELFRY_DATABASE_URL="+pooler.DSN(d.db.Name), "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=true", "BELFRY_RUNNER_POLL_INTERVAL=50ms")
+	processes := map[string]*process{
+		"daemon":  start(t, environ, "daemon"),
+		"another": start(t, environ, "daemon", "--no-deliver"),
+		"relay":   start(t, environ, "relay"),
+	}
+	said := func(name, stderr string) {
+		t.Helper()
+		require.Equal(t, 1, strings.Count(stderr, withoutPrepared), "%s: %s", name, stderr)
+		require.Contains(t, stderr, "default_query_exec_mode=cache_describe", name)
+		require.NotContains(t, stderr, "42P05", name)
+		require.NotContains(t, stderr, "26000", name)
+	}
+	for range 4 {
+		r := command(t, environ, "enqueue", "--type", "inbox,push", "--category", "operator_notice", "--title", "Hello", "--everyone")
+		require.Equal(t, codeDone, r.code, r.stderr)
+		said("enqueue", r.stderr)
+		r = command(t, environ, "run", "--deliver", "--quiet")
+		require.Contains(t, []code{codeDone, codeHeld}, r.code, r.stderr)
+		said("run", r.stderr)
+		r = command(t, environ, "jobs", "list", "--json")
+		require.Equal(t, codeDone, r.code, r.stderr)
+		said("jobs list", r.stderr)
+	}
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 9 AND bool_and(status = 'PROCESSED') FROM belfry.jobs")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	require.Equal(t, map[string]int64{"SENT": 5 * 300}, d.statuses())
+	require.EqualValues(t, 4*300, count(t, d.db, "belfry.notifications"))
+	for name, p := range processes {
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), "%s: %s", name, p.stderr.String())
+		said(name, p.stderr.String())
+	}
+}
+
+// A pooler that comes to lose prepared statements while belfry runs costs a try and ends
+// nothing.
+func TestPooler_MayChangeItsModeWhileBelfryRuns(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 300)
+	settings := map[string]string{"pool_mode": "session", "default_pool_size": "40"}
+	pooler := services.StartPgBouncer(t, d.db.DSN, settings)
+	environ := d.environ("BELFRY_DATABASE_URL="+pooler.DSN(d.db.Name), "BELFRY_RUNNER_POLL_INTERVAL=50ms")
+	daemon := start(t, environ, "daemon")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	require.NotContains(t, daemon.stderr.String(), "going on without any")
+
+	require.NoError(t, pooler.Stop())
+	pooler.Configure(t, map[string]string{"pool_mode": "transaction", "default_pool_size": "3"})
+	require.NoError(t, pooler.Start(t.Context()))
+	r := command(t, environ, "enqueue", "--type", "inbox,push", "--category", "operator_notice", "--title", "Hello", "--everyone")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 3 AND bool_and(status = 'PROCESSED') FROM belfry.jobs")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
+	require.Equal(t, map[string]int64{"SENT": 2 * 300}, d.statuses())
+	require.EqualValues(t, 300, count(t, d.db, "belfry.notifications"))
+	require.Zero(t, count(t, d.db, "belfry.job_skips"))
+	daemon.terminate(t)
+	require.Equal(t, codeDone, daemon.exit(t), daemon.stderr.String())
+	require.Equal(t, 1, strings.Count(daemon.stderr.String(), "going on without any"), daemon.stderr.String())
+}
+
+// The doctor tries prepared statements where a pooler stands, and says what it found.
+func TestDoctor_TriesPreparedStatementsBehindAPooler(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	transaction := services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)
+	session := services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name)
+	full := services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name)
+	const (
+		loses   = "warning  statements     the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any\n"
+		remedy  = "-> add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements (PgBouncer 1.21 and later: max_prepared_statements)\n"
+		without = "ok       statements     nothing is prepared (default_query_exec_mode), whatever the pooler does\n"
+	)
+	for _, c := range []struct {
+		dsn  string
+		says []string
+	}{
+		{transaction, []string{loses, remedy}},
+		{transaction + "&default_query_exec_mode=describe_exec", []string{loses, remedy}},
+		{transaction + "&default_query_exec_mode=cache_describe", []string{without}},
+		{transaction + "&default_query_exec_mode=exec", []string{without}},
+		{session, []string{"ok       statements     the pooler keeps prepared statements, by a trial over several transactions on two connections\n"}},
+		{full, []string{"warning  statements     whether the pooler keeps prepared statements was not found out, and belfry goes on without any: look for a pooler: ", remedy}},
+	} {
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + c.dsn}, "doctor")
+		require.Equal(t, codeDone, r.code, r.stdout)
+		for _, text := range c.says {
+			require.Contains(t, r.stdout, text)
+		}
+	}
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "doctor")
+	require.NotContains(t, r.stdout, " statements ", "nobody stands in between")
+}
+
+// Migrations prepare nothing under a name, so a pooler has nothing to lose.
+func TestMigrate_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewEmpty(t)
+	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})
+	environ := []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name)}
+	for range 3 {
+		r := command(t, environ, "migrate", "up")
+		require.Equal(t, codeDone, r.code, r.stderr)
+		r = command(t, environ, "migrate", "status")
+		require.Equal(t, codeDone, r.code, r.stderr)
+	}
+}

@@ -1,0 +1,275 @@
+package dbpool_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/services"
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC) //nolint:gochecknoglobals // a constant
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	sqlfile.CheckUse(t, ".")
+}
+
+// logged is a log that several goroutines write.
+type logged struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *logged) warnings() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.all.Bytes(), []byte("going on without any"))
+}
+
+// open returns a pool of Open and its log.
+func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *logged) {
+	t.Helper()
+	c, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	c.MaxConns = connections
+	log := new(logged)
+	pool, err := dbpool.Open(t.Context(), c, zerolog.New(log))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool, log
+}
+
+func modeOf(t *testing.T, pool *pgxpool.Pool) (mode pgx.QueryExecMode) {
+	t.Helper()
+	require.NoError(t, pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+		mode = c.Conn().Config().DefaultQueryExecMode
+		return nil
+	}))
+	return mode
+}
+
+// thing is what comes back to work.
+type thing struct {
+	ID   int64
+	What *string
+	List []string
+	Data map[string]any
+	At   *time.Time
+	Away time.Duration
+}
+
+// work has every kind of statement executed that belfry has, in one transaction, and
+// returns what comes back.
+func work(ctx context.Context, pool *pgxpool.Pool) (all []thing, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `CREATE TEMP TABLE things (id bigint, what text, list text[], data jsonb, at timestamptz) ON COMMIT DROP`); err != nil {
+			return err
+		}
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "things"}, []string{"id", "what", "list", "data", "at"}, pgx.CopyFromRows([][]any{
+			{int64(1), `ä'\`, []string{"a", `"b",`}, map[string]any{"k": []any{1, nil}}, noon}, {int64(2), nil, nil, nil, nil},
+		}))
+		if err != nil {
+			return err
+		}
+		var b pgx.Batch
+		b.Queue(`UPDATE pg_temp.things SET id = id + $1 WHERE id = ANY($2)`, int64(10), []int64{2, 3})
+		b.Queue(`SELECT max(id) FROM pg_temp.things`)
+		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT *, make_interval(secs => @secs::float8) AS away FROM pg_temp.things WHERE data = @data::jsonb OR id = @id::bigint ORDER BY id`,
+			pgx.StrictNamedArgs{"secs": 1.5, "data": map[string]any{"k": []any{1, nil}}, "id": int64(12)})
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByName[thing])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var three int
+	if err := pool.QueryRow(ctx, `SELECT $1::int + 1`, 2).Scan(&three); err != nil {
+		return nil, err
+	}
+	var alone pgx.Batch // a transaction by itself, sent in one piece
+	alone.Queue(`SELECT set_config('lock_timeout', $1, true)`, "1min")
+	alone.Queue(`SELECT count(*) FROM unnest($1::text[]) u WHERE u = $2`, []string{"a", "b"}, "b")
+	if err := pool.SendBatch(ctx, &alone).Close(); err != nil {
+		return nil, err
+	}
+	return all, pool.QueryRow(ctx, `SELECT count(*) FROM unnest($1::int[])`, []int{1, 2, three}).Scan(&three)
+}
+
+// side has several goroutines work beside each other over each pool, and looks at what
+// came of it.
+func side(t *testing.T, pools ...*pgxpool.Pool) {
+	t.Helper()
+	text := `ä'\`
+	want := []thing{
+		{ID: 1, What: &text, List: []string{"a", `"b",`}, Data: map[string]any{"k": []any{1.0, nil}}, At: &noon, Away: 1500 * time.Millisecond},
+		{ID: 12, Away: 1500 * time.Millisecond},
+	}
+	var all sync.WaitGroup
+	problems := make(chan error, len(pools)*4*20)
+	for _, pool := range pools {
+		for range 4 {
+			all.Go(func() {
+				for range 20 {
+					got, err := work(t.Context(), pool)
+					for i, one := range got {
+						if one.At != nil {
+							utc := one.At.UTC()
+							got[i].At = &utc
+						}
+					}
+					if err == nil && !reflect.DeepEqual(want, got) {
+						err = fmt.Errorf("wanted %+v, got %+v", want, got)
+					}
+					if err != nil {
+						problems <- err
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	close(problems)
+	for err := range problems {
+		require.NoError(t, err)
+	}
+}
+
+// Two processes, whose statements have the same names, share three server connections.
+func TestOpen_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})
+	one, said := open(t, pooler.DSN(db.Name), 4)
+	other, saidToo := open(t, pooler.DSN(db.Name), 4)
+	side(t, one, other)
+	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, one))
+	require.Equal(t, []int{1, 1}, []int{said.warnings(), saidToo.warnings()}, "once for each pool")
+}
+
+func TestOpen_PreparesWhereThatWorks(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	for name, dsn := range map[string]string{
+		"directly":        db.DSN,
+		"in session mode": services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name),
+	} {
+		pool, said := open(t, dsn, 1)
+		side(t, pool)
+		require.Equal(t, pgx.QueryExecModeCacheStatement, modeOf(t, pool), name)
+		require.Zero(t, said.warnings(), name)
+	}
+}
+
+// Where a pooler is full nothing can be found out, and nothing depends on it.
+func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pool, said := open(t, services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name), 1)
+	side(t, pool)
+	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool))
+	require.Equal(t, 1, said.warnings())
+}
+
+// What was asked for is what is done.
+func TestOpen_LeavesAModeThatWorksAsItIs(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "2"})
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
+		c, err := pgxpool.ParseConfig(pooler.DSN(db.Name))
+		require.NoError(t, err)
+		c.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := dbpool.Open(t.Context(), c, zerolog.Nop())
+		require.NoError(t, err)
+		require.Equal(t, mode, modeOf(t, pool))
+		require.Nil(t, pool.Config().ConnConfig.Tracer)
+		pool.Close()
+	}
+}
+
+// A pooler that changes its mode while connections stand is found out by the first error,
+// and the next try succeeds on every connection.
+func TestOpen_GoesWithoutAfterTheFirstStatementLost(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	lose := func(ctx context.Context, c *pgxpool.Conn) {
+		_, err := c.Exec(ctx, "DEALLOCATE ALL", pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+	for name, try := range map[string]func(*pgxpool.Conn) error{
+		"a query": func(c *pgxpool.Conn) error {
+			var n int
+			return c.QueryRow(t.Context(), `SELECT $1::int + 1`, 1).Scan(&n)
+		},
+		"a batch": func(c *pgxpool.Conn) error {
+			var b pgx.Batch
+			b.Queue(`SELECT $1::int + 1`, 1)
+			return c.SendBatch(t.Context(), &b).Close()
+		},
+	} {
+		pool, said := open(t, db.DSN, 3)
+		side(t, pool)
+		require.NoError(t, pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
+			var n int
+			require.NoError(t, c.QueryRow(t.Context(), `SELECT $1::int + 1`, 1).Scan(&n))
+			lose(t.Context(), c)
+			err := try(c)
+			require.True(t, dbpool.Lost(err), "%s: %v", name, err)
+			return nil
+		}))
+		side(t, pool)
+		require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool), name)
+		require.Equal(t, 1, said.warnings(), name)
+	}
+}
+
+func TestLook_SeesWhatIsInBetween(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	for _, c := range []struct {
+		dsn  string
+		want dbpool.Found
+	}{
+		{db.DSN, dbpool.Found{}},
+		{services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name), dbpool.Found{Pooler: true}},
+		{services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
+		{services.StartPgBouncer(t, db.DSN, map[string]string{"server_round_robin": "1"}).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
+		{services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "1"}).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
+	} {
+		for range 5 {
+			conn, err := pgx.Connect(t.Context(), c.dsn)
+			require.NoError(t, err)
+			found, err := dbpool.Look(t.Context(), conn)
+			require.NoError(t, err)
+			require.Equal(t, c.want, found)
+			require.NoError(t, conn.Close(t.Context()))
+		}
+	}
+}

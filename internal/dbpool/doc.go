@@ -1,0 +1,23 @@
+// Package dbpool opens connection pools that also work through a pooler.
+//
+// pgx prepares each statement once on each connection, under a name made from its text.
+// A pooler in transaction mode gives each transaction whatever server connection is free.
+// Unless it carries prepared statements (PgBouncer 1.21 with max_prepared_statements), a
+// name is then unknown where it is used (SQLSTATE 26000), or taken where it is to be
+// prepared, because another process has the same statements (42P05).
+//
+// A pool of Open therefore prepares only where that works:
+//
+//	first connection ── the server's process number is not the one it was told: a pooler
+//	                       │
+//	                       ▼
+//	                 prepare on two connections, use over several transactions
+//	                       │ lost                         │ kept, or nothing found out
+//	                       ▼                              ▼
+//	                 QueryExecModeCacheDescribe ◄──── the first 42P05 or 26000
+//
+// In that mode statements are unnamed and parsed at each execution, and parameters and
+// results have the same types and formats as before. The change is logged once. It counts
+// for the whole pool: a connection that was opened before is replaced before its next use.
+// Nothing was executed by a statement that failed so; whoever tries again later succeeds.
+package dbpool
