@@ -64,7 +64,12 @@ func (d *courierTest) exec(sql string, args ...any) {
 // enqueue writes another job's messages.
 func (d *courierTest) enqueue() {
 	d.Helper()
-	_, err := job.NewStore(d.db.Pool).Enqueue(d.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push", "sms"}})
+	d.enqueueIn("default")
+}
+
+func (d *courierTest) enqueueIn(lane string) {
+	d.Helper()
+	_, err := job.NewStore(d.db.Pool).Enqueue(d.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push", "sms"}, Lane: lane})
 	require.NoError(d, err)
 	r := command(d.T, []string{"BELFRY_DATABASE_URL=" + d.db.DSN, regardless}, "run", "--quiet")
 	require.Equal(d, codeDone, r.code, r.stderr)
