@@ -12,6 +12,8 @@ CREATE TABLE belfry.schedules (
     -- What: the job, or the jobs of a group, and a query that makes one of each row.
     template      jsonb       NOT NULL,
     query         text,
+    query_timeout interval    NOT NULL DEFAULT '10 seconds',
+    query_role    text, -- that the query runs as; NULL: the node's
     -- Occurrences that are older than missed_after when a node looks are missed.
     missed        text        NOT NULL DEFAULT 'once',
     missed_after  interval    NOT NULL DEFAULT '10 minutes',
@@ -252,6 +254,10 @@ BEGIN
         PERFORM belfry.reject('schedules', 'query', CASE WHEN length(NEW.query) > 10000 THEN format('has %s characters', length(NEW.query))
             ELSE format('begins with %L', left(regexp_replace(NEW.query, '[[:space:]]+', ' ', 'g'), 20)) END || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE');
     END IF;
+    IF NEW.query_timeout IS NULL OR extract(year FROM NEW.query_timeout) <> 0 OR extract(month FROM NEW.query_timeout) <> 0
+        OR extract(epoch FROM NEW.query_timeout) NOT BETWEEN 1 AND 300 OR extract(epoch FROM NEW.query_timeout) % 1 <> 0 THEN
+        PERFORM belfry.reject('schedules', 'query_timeout', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 5 minutes', coalesce(NEW.query_timeout::text, 'null')));
+    END IF;
     IF NEW.missed IS NULL OR NEW.missed NOT IN ('skip', 'once', 'all') THEN
         PERFORM belfry.reject('schedules', 'missed', format('%L is not allowed; allowed values: skip, once, all', left(coalesce(NEW.missed, 'null'), 60)));
     END IF;
@@ -266,8 +272,33 @@ BEGIN
 END $$;
 
 CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
-    name, source, cron, every, time_zone, template, query, missed, missed_after
+    name, source, cron, every, time_zone, template, query, query_timeout, missed, missed_after
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
+
+-- Whoever has a query run as a role must be able to become it himself: the node that runs
+-- the query can become many. So does whoever changes the query of such a schedule.
+-- With the rights of who writes: they are the question.
+CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.query_role IS NULL OR TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) THEN
+        RETURN NEW;
+    END IF;
+    IF NEW.query IS NULL THEN
+        PERFORM belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = NEW.query_role) THEN
+        PERFORM belfry.reject('schedules', 'query_role', format('%L is not a role; allowed values: null, or a role that %I may become by SET ROLE', left(NEW.query_role, 63), current_user));
+    END IF;
+    IF NOT pg_has_role(NEW.query_role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+        PERFORM belfry.reject('schedules', 'query_role', format('%I may not become %L; allowed values: null, or a role that %1$I may become by SET ROLE', current_user, NEW.query_role),
+            format('GRANT %I TO %I allows it.', NEW.query_role, current_user));
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER schedules_check_role BEFORE INSERT OR UPDATE OF query, query_role
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_check_role();
 
 -- What follows from a change, for whoever writes. A new timetable counts from now
 -- on. What falls into a pause never fires: that is what a pause is for.
@@ -285,8 +316,8 @@ BEGIN
         NEW.failing_since := NULL;
     END IF;
     IF TG_OP = 'UPDATE' THEN
-        IF (NEW.source, NEW.cron, NEW.every, NEW.time_zone, NEW.template, NEW.query, NEW.missed, NEW.missed_after)
-            IS DISTINCT FROM (OLD.source, OLD.cron, OLD.every, OLD.time_zone, OLD.template, OLD.query, OLD.missed, OLD.missed_after) THEN
+        IF (NEW.source, NEW.cron, NEW.every, NEW.time_zone, NEW.template, NEW.query, NEW.query_timeout, NEW.query_role, NEW.missed, NEW.missed_after)
+            IS DISTINCT FROM (OLD.source, OLD.cron, OLD.every, OLD.time_zone, OLD.template, OLD.query, OLD.query_timeout, OLD.query_role, OLD.missed, OLD.missed_after) THEN
             NEW.updated_at := clock_timestamp();
             NEW.retry_at := NULL; -- the cure of a failure is tried at once
         END IF;
@@ -302,14 +333,14 @@ BEGIN
 END $$;
 
 CREATE TRIGGER schedules_derive BEFORE INSERT OR UPDATE OF
-    source, cron, every, time_zone, template, query, missed, missed_after, paused_at, paused_by, pause_reason
+    source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at, paused_by, pause_reason
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_derive();
 
 -- The definition as an event shows it.
 CREATE FUNCTION belfry.schedule_definition(s belfry.schedules) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('source', s.source, 'cron', s.cron, 'every', s.every, 'time_zone', s.time_zone,
-        'query', s.query, 'missed', s.missed, 'missed_after', s.missed_after)) || jsonb_build_object('template', s.template)
+        'query', s.query, 'query_timeout', s.query_timeout, 'query_role', s.query_role, 'missed', s.missed, 'missed_after', s.missed_after)) || jsonb_build_object('template', s.template)
 $$;
 
 -- Writes the timeline. The actor is who is said to act; detail.session_user is who

@@ -22,6 +22,7 @@ type scheduleFlags struct {
 	priority                   *parsed[int64]
 	deliverAfter, expiresAfter *string
 	query, missed, missedAfter *string
+	queryTimeout, queryRole    *string
 	audience                   audienceFlags
 }
 
@@ -33,7 +34,9 @@ func newSchedulesAddCommand(a *app) *cobra.Command {
 enqueues one job, or with several types a group. With --query each row of the query
 enqueues one: its columns, named as the flags are in the configuration (title, body,
 data, variants, route, audience, category, lane, priority, deliver_after, expires_after),
-replace what the flags say, and no audience has to be given.
+replace what the flags say, and no audience has to be given. A query runs read only, for
+--query-timeout at the most, and as --query-role if one is named: it cannot leave that
+role, and sees what that may see.
 
 ` + audienceHelp + `
 
@@ -92,6 +95,8 @@ func addScheduleFlags(cmd *cobra.Command) scheduleFlags {
 		deliverAfter: f.String("deliver-after", "", "deliver messages this `DURATION` after the occurrence (default: at once)"),
 		expiresAfter: f.String("expires-after", "", "EXPIRED if a job did not start this `DURATION` after the occurrence (default: never)"),
 		query:        f.String("query", "", "`SQL` that returns a row for each job, up to 100"),
+		queryTimeout: f.String("query-timeout", "", "how long the query may take, a `DURATION` of 1s to 5m (default 10s)"),
+		queryRole:    f.String("query-role", "", "the database `ROLE` that the query runs as, which you may become by SET ROLE (default: the daemon's)"),
 		missed:       f.String("missed", "", "what becomes of missed occurrences: `skip, once or all` (default once)"),
 		missedAfter:  f.String("missed-after", "", "an occurrence later than this `DURATION` is missed (default 10m)"),
 	}
@@ -100,7 +105,7 @@ func addScheduleFlags(cmd *cobra.Command) scheduleFlags {
 // definition checks what can be checked without the database.
 func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (schedule.Definition, error) {
 	d := schedule.Definition{
-		Name: name, Cron: *f.cron, Every: *f.every, TimeZone: *f.zone, Query: *f.query, Missed: schedule.Policy(*f.missed), After: *f.missedAfter,
+		Name: name, Cron: *f.cron, Every: *f.every, TimeZone: *f.zone, Query: *f.query, QueryTimeout: *f.queryTimeout, QueryRole: *f.queryRole, Missed: schedule.Policy(*f.missed), After: *f.missedAfter,
 		Template: schedule.Template{
 			Types: *f.types, Category: *f.category, Title: *f.title, Body: *f.body, Route: f.route.or(nil), Lane: *f.lane,
 			Priority: int(f.priority.or(0)), DeliverAfter: *f.deliverAfter, ExpiresAfter: *f.expiresAfter,

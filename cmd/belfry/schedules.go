@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,6 +156,7 @@ func (a *app) showSchedule(s schedule.Schedule) error {
 	field("template", "%s", template)
 	if s.Query != "" {
 		field("query", "%s", s.Query)
+		field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
 	}
 	field("last", "%s, fired %s, jobs %s", instantOr(s.LastAt, "none"), instantOr(s.LastFiredAt, "never"), ids(s.LastJobs))
 	field("in all", "%s fired, %s skipped", counted(s.Fired, "occurrence"), grouped(s.Skipped))

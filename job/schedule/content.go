@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// queryTimeout bounds the operator's query on the server.
-	queryTimeout = 10 * time.Second
 	// maxRows is how many jobs, or groups of jobs, one occurrence makes at most, and
 	// maxRowLength how many characters a row may have as JSON. QueryRows in queries.sql
 	// reads one more of each.
@@ -222,12 +220,19 @@ func content(value json.RawMessage) (json.RawMessage, error) {
 	return value, nil
 }
 
-// rows runs the operator's query, read only and within its deadline, in a savepoint
-// that is rolled back: whatever the query sets ends with it.
+// rows runs the operator's query, read only, within its deadline and as its role, in a
+// savepoint that is rolled back: whatever the query sets ends with it.
 func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) (list []map[string]json.RawMessage, err error) {
+	timeout, err := parseSpan(s.QueryTimeout)
+	if err != nil {
+		return nil, faultf("query_timeout: %w", err)
+	}
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if err := s.become(ctx, tx); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, queries.SQL("QueryBegin"), pgx.StrictNamedArgs{
-			"timeout_ms": fmt.Sprint(queryTimeout.Milliseconds()), "occurrence": o.Format(time.RFC3339Nano),
+			"timeout_ms": fmt.Sprint(timeout.Milliseconds()), "occurrence": o.Format(time.RFC3339Nano),
 		})
 		if err != nil {
 			return err
@@ -246,18 +251,38 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) (list []map[
 // errRead rolls back the savepoint of a query that has been read.
 var errRead = fmt.Errorf("read")
 
+// become has what follows in the savepoint run as the query's role, and no other.
+func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
+	if s.QueryRole == "" {
+		return nil
+	}
+	var user, database string
+	if err := tx.QueryRow(ctx, queries.SQL("QueryWho")).Scan(&user, &database); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, queries.SQL("QueryRole"), pgx.StrictNamedArgs{"role": s.QueryRole}); err != nil {
+		return roleFault(err, s.QueryRole, user)
+	}
+	_, err := tx.Exec(ctx, queries.SQL("QueryGuard"))
+	return guardFault(err, s.QueryRole, database)
+}
+
 func (s Schedule) read(ctx context.Context, tx pgx.Tx) (list []map[string]json.RawMessage, err error) {
 	body := strings.TrimRight(s.Query, "; \t\r\n")
 	sql := strings.Replace(queries.SQL("QueryRows"), "/* query */", body, 1)
 	// The extended protocol, whatever the pool's mode, takes one statement only: nothing
 	// can be appended that ends the transaction.
-	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
+	args := []any{pgx.QueryExecModeExec}
+	if s.QueryRole != "" {
+		sql, args = queries.SQL("QueryGuarded"), append(args, pgx.StrictNamedArgs{"query": sql})
+	}
+	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, queryFault(err)
+		return nil, s.queryFault(err)
 	}
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, queryFault(err)
+		return nil, s.queryFault(err)
 	}
 	if len(texts) > maxRows {
 		return nil, faultf("query: has more than %d rows; allowed are up to %d, each of which becomes a job", maxRows, maxRows)

@@ -17,14 +17,20 @@ import (
 // to a Store. Durations are texts of hours, minutes and seconds such as 45s, 15m or
 // 1h30m.
 type Definition struct {
-	Name     string   `json:"name" db:"name" mapstructure:"name"`                         // 1 to 63 of a-z, 0-9, _ and -
-	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`               // five fields, or @daily and the like
-	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`            // instead of Cron: 1s to 8784h
-	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"`          // of Cron; empty: UTC
-	Template Template `json:"template" db:"template" mapstructure:"template"`             // the job
-	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query"`            // makes a job of each of its rows, up to 100
-	Missed   Policy   `json:"missed" db:"missed" mapstructure:"missed"`                   // empty: once
-	After    string   `json:"missed_after" db:"missed_after" mapstructure:"missed_after"` // later than this is missed: 1s to 744h; empty: 10m
+	Name     string   `json:"name" db:"name" mapstructure:"name"`                // 1 to 63 of a-z, 0-9, _ and -
+	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`      // five fields, or @daily and the like
+	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`   // instead of Cron: 1s to 8784h
+	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"` // of Cron; empty: UTC
+	Template Template `json:"template" db:"template" mapstructure:"template"`    // the job
+	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query"`   // makes a job of each of its rows, up to 100
+	// QueryTimeout is how long the query may take, 1s to 5m; empty: 10s.
+	QueryTimeout string `json:"query_timeout" db:"query_timeout" mapstructure:"query_timeout"`
+	// QueryRole is the role that the query runs as; empty: the node's. Who stores the
+	// definition has to be able to become it, and so has the node.
+	QueryRole string `json:"query_role,omitempty" db:"query_role" mapstructure:"query_role"`
+
+	Missed Policy `json:"missed" db:"missed" mapstructure:"missed"`                   // empty: once
+	After  string `json:"missed_after" db:"missed_after" mapstructure:"missed_after"` // later than this is missed: 1s to 744h; empty: 10m
 }
 
 // Policy says what becomes of missed occurrences.
@@ -75,6 +81,7 @@ func (t *Template) UnmarshalJSON(b []byte) error {
 const (
 	maxEvery  = 366 * 24 * time.Hour
 	maxMissed = 31 * 24 * time.Hour
+	maxQuery  = 5 * time.Minute
 	// variantsWant is what template.variants may be.
 	variantsWant = `JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}`
 	cronWants    = "five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"
@@ -130,6 +137,11 @@ func (d Definition) Validate(prefix string) error {
 		c.that(queryHead.MatchString(d.Query), "query", "does not begin like a query; allowed are statements that begin with SELECT, WITH, VALUES or TABLE")
 		c.that(len([]rune(d.Query)) <= 10_000, "query", "has %d characters; allowed are up to 10000", len([]rune(d.Query)))
 	}
+	if d.QueryTimeout != "" {
+		c.span("query_timeout", d.QueryTimeout, time.Second, maxQuery)
+	}
+	c.that(d.QueryRole == "" || d.Query != "", "query_role", "is for a schedule with a query; allowed without one is none")
+	c.that(len(d.QueryRole) <= 63, "query_role", "has %d bytes; allowed are names of roles, up to 63", len(d.QueryRole))
 	d.Template.validate(&c, d.Query != "")
 	return errors.Join(c.problems...)
 }
@@ -253,6 +265,9 @@ func (d Definition) withDefaults() Definition {
 	}
 	if d.After == "" {
 		d.After = "10m"
+	}
+	if d.QueryTimeout == "" {
+		d.QueryTimeout = "10s"
 	}
 	if d.Template.Type != "" {
 		d.Template.Types, d.Template.Type = []string{d.Template.Type}, ""

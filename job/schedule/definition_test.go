@@ -59,6 +59,8 @@ func TestPut_ComesBackAsItWasGiven(t *testing.T) {
 			TimeZone: rapid.SampledFrom([]string{"UTC", "UTC", "UTC", "UTC", "UTC", "UTC", "Asia/Seoul"}).Draw(r, "zone"),
 			Missed:   rapid.SampledFrom([]schedule.Policy{schedule.Skip, schedule.Once, schedule.All}).Draw(r, "missed"),
 			After:    rapid.SampledFrom([]string{"1s", "10m", "1h30m", "744h"}).Draw(r, "after"),
+
+			QueryTimeout: rapid.SampledFrom([]string{"1s", "10s", "5m"}).Draw(r, "timeout"),
 			Template: schedule.Template{
 				Types:    rapid.SampledFrom([][]string{{"inbox"}, {"push"}, {"push", "inbox"}}).Draw(r, "types"),
 				Category: "popular_content", Title: rapid.StringMatching(`[a-zA-Z<>&"'é]{1,30}`).Draw(r, "title"),
@@ -77,6 +79,7 @@ func TestPut_ComesBackAsItWasGiven(t *testing.T) {
 		}
 		if rapid.Bool().Draw(r, "query") {
 			d.Query = "\n WITH a AS (SELECT 1) SELECT * FROM a;\n"
+			d.QueryRole = rapid.SampledFrom([]string{"", "pg_monitor"}).Draw(r, "role")
 		}
 		require.NoError(r, d.Validate(""))
 		_, err := b.store.Put(context.Background(), d, schedule.FromDatabase, operator)

@@ -25,7 +25,7 @@
 //  2. No occurrence is lost silently: each one after armed_at has fired, or counts in
 //     skipped with an event that says why, or is still ahead of next_at.
 //  3. A schedule that fails (a definition that cannot be read, a query that does not
-//     run, a template that is refused) keeps no other from firing.
+//     run or takes its time, a template that is refused) keeps no other from firing.
 //  4. Every act of an operator, every firing, every skip and every new error is in
 //     belfry.events, written in the same transaction (I14 of the design).
 //
@@ -60,7 +60,13 @@
 //
 // A job's start: the occurrence is when it is enqueued for (schedule_at); lanes and
 // priorities decide the rest. The order of schedules that are due at the same time.
-// Two rows of a query are two jobs even when they are equal. The query runs with the
-// rights of the node's database role, read only: who may write belfry.schedules may
-// read what that role can.
+// Two rows of a query are two jobs even when they are equal.
+//
+// # Queries
+//
+// A query runs read only, for query_timeout at the most, beside those of other schedules:
+// a Firer runs up to four at once, and keeps the last place from schedules that fail. It
+// runs as query_role, inside a function with that role's rights, which it cannot leave
+// (QueryGuard in queries.sql). Without one it runs with the rights of the node's database
+// role: who may write belfry.schedules may read what that role can.
 package schedule

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/dbpool"
@@ -46,6 +47,8 @@ const (
 	codeLockTimeout    = "55P03"
 	codeQueryCanceled  = "57014"
 	codeReadOnly       = "25006"
+	codeNoPrivilege    = "42501"
+	codeBadParameter   = "22023"
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
@@ -124,15 +127,41 @@ func faultf(format string, args ...any) error {
 
 // queryFault words an error of the operator's query. What is transient elsewhere is
 // the query's own here, when it takes too long or wants to write.
-func queryFault(err error) error {
+func (s Schedule) queryFault(err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case !errors.As(err, &pg):
 		return err
 	case pg.Code == codeQueryCanceled:
-		return faultf("query: took longer than %s", queryTimeout)
+		return faultf("query: took longer than %s", s.QueryTimeout)
 	case pg.Code != codeReadOnly && transient(pg.Code):
 		return err
 	}
 	return faultf("query: %s (SQLSTATE %s)", pg.Message, pg.Code)
+}
+
+// roleFault words that a role cannot be become, and guardFault that it can make no
+// function. user and database are quoted.
+func roleFault(err error, role, user string) error {
+	var pg *pgconn.PgError
+	name := pgx.Identifier{role}.Sanitize()
+	switch {
+	case !errors.As(err, &pg):
+		return err
+	case pg.Code == codeNoPrivilege:
+		return faultf("query_role: %s may not become %s; run: GRANT %s TO %s", user, name, name, user)
+	case pg.Code == codeBadParameter:
+		return faultf("query_role: %s is not a role of this server; run: CREATE ROLE %s; GRANT %s TO %s", name, name, name, user)
+	}
+	return err
+}
+
+func guardFault(err error, role, database string) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == codeNoPrivilege {
+		name := pgx.Identifier{role}.Sanitize()
+		return faultf("query_role: %s may not make the temporary function that keeps a query to its role (%s); run: GRANT TEMPORARY ON DATABASE %s TO %s",
+			name, pg.Message, database, name)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	// fireTimeout bounds the firing of one schedule.
+	// fireTimeout bounds the firing of one schedule, but for its query.
 	fireTimeout = 30 * time.Second
 	// fireBudget is how long a firing goes on to further occurrences: its row is locked,
 	// and whoever wants to pause the schedule waits.
@@ -29,6 +30,7 @@ type Firer struct {
 	pool *pgxpool.Pool
 	name string
 	log  zerolog.Logger
+	crew *crew
 	now  func() *time.Time                             // nil: the database's clock
 	at   func(ctx context.Context, point string) error // failpoint of tests
 }
@@ -48,11 +50,12 @@ func WithClock(now func() time.Time) Option {
 	return func(f *Firer) { f.now = func() *time.Time { t := now(); return &t } }
 }
 
-// NewFirer returns a Firer over pool, which stays the caller's to close. A firing takes
-// one connection of it.
+// NewFirer returns a Firer over pool, which stays the caller's to close. It takes one
+// connection of it, and one more for each query that it runs: a quarter of the pool's, at
+// most four.
 func NewFirer(pool *pgxpool.Pool, options ...Option) *Firer {
 	f := &Firer{
-		pool: pool, name: "belfry", log: zerolog.Nop(),
+		pool: pool, name: "belfry", log: zerolog.Nop(), crew: newCrew(int(pool.Config().MaxConns)),
 		now: func() *time.Time { return nil },
 		at:  func(context.Context, string) error { return nil },
 	}
@@ -82,35 +85,53 @@ type Failure struct {
 	Err      error
 }
 
-// FireDue fires every schedule that is due, each in a transaction of its own, and says
-// what it did. A schedule that fails is in Fired.Failed and no error; an error is the
-// database's, what fired before it stays, and the next call goes on. When nothing is
-// due it costs one statement. Cancelling ctx rolls back the firing in progress.
+// FireDue fires every schedule that is due, each in a transaction of its own, those with a
+// query beside each other, and says what it did. A schedule that fails is in Fired.Failed
+// and no error; an error is the database's, what fired before it stays, and the next call
+// goes on. When nothing is due it costs one statement. Cancelling ctx rolls back the
+// firings in progress.
 func (f *Firer) FireDue(ctx context.Context) (Fired, error) {
 	var out Fired
-	names, err := f.due(ctx)
+	list, err := f.due(ctx, nil)
 	if err != nil {
 		return out, fmt.Errorf("due schedules: %w", err)
 	}
 	if err := f.at(ctx, "due"); err != nil {
 		return out, err
 	}
-	var problems []error
-	for _, name := range names {
-		one, err := f.fire(ctx, name)
+	done, problems := make([]Fired, len(list)), make([]error, len(list))
+	var asking sync.WaitGroup
+	stop := false
+	for i, d := range list {
+		if d.Asks && f.crew.join(ctx, d) {
+			asking.Go(func() {
+				defer f.crew.leave(d)
+				done[i], problems[i] = f.fireOnce(ctx, d)
+			})
+			continue
+		}
+		if stop = stop || ctx.Err() != nil; !stop {
+			done[i], problems[i] = f.fireOnce(ctx, d)
+			stop = errors.Is(problems[i], job.ErrUnreachable)
+		}
+	}
+	asking.Wait()
+	for _, one := range done {
 		out.Occurrences = append(out.Occurrences, one.Occurrences...)
 		out.Failed = append(out.Failed, one.Failed...)
 		out.Skipped += one.Skipped
-		if err == nil {
-			f.tell(name, one)
-			continue
-		}
-		problems = append(problems, fmt.Errorf("fire schedule %s: %w", name, err))
-		if ctx.Err() != nil || errors.Is(err, job.ErrUnreachable) {
-			break
-		}
 	}
 	return out, errors.Join(problems...)
+}
+
+// fireOnce fires one schedule that is due and logs what came of it.
+func (f *Firer) fireOnce(ctx context.Context, d due) (Fired, error) {
+	one, err := f.fire(ctx, d)
+	if err != nil {
+		return one, fmt.Errorf("fire schedule %s: %w", d.Name, err)
+	}
+	f.tell(d.Name, one)
+	return one, nil
 }
 
 func (f *Firer) tell(name string, one Fired) {
@@ -125,47 +146,73 @@ func (f *Firer) tell(name string, one Fired) {
 	}
 }
 
-func (f *Firer) due(ctx context.Context) (names []string, err error) {
+// due is a schedule that is due.
+type due struct {
+	Name         string `db:"name"`
+	Asks         bool   `db:"asks"`          // it has a query
+	Failing      bool   `db:"failing"`       // it failed since it fired last
+	QueryTimeout int64  `db:"query_timeout"` // in seconds
+}
+
+// limit bounds the firing, its query included.
+func (d due) limit() time.Duration {
+	return fireTimeout + time.Duration(d.QueryTimeout)*time.Second
+}
+
+func (f *Firer) due(ctx context.Context, busy []string) (list []due, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	rows, err := f.pool.Query(ctx, queries.SQL("SchedulesDue"), pgx.StrictNamedArgs{"now": f.now()})
+	rows, err := f.pool.Query(ctx, queries.SQL("SchedulesDue"), pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)})
 	if err == nil {
-		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
 	}
-	return names, mapError(err)
+	return list, mapError(err)
 }
+
+// named is names, never NULL.
+func named(names []string) []string { return append([]string{}, names...) }
 
 // restAtMost is how long Run does not look at the schedules while none is due.
 const restAtMost = 5 * time.Second
 
 // Run fires what is due until ctx is cancelled, and logs what does not succeed: at ticks,
 // unless it is known that nothing is due, and at hints that a schedule may have changed.
-// While listening says that no such hints are heard, every tick is a look.
+// While listening says that no such hints are heard, every tick is a look. A query that
+// takes its time keeps no other schedule waiting. Run returns when all firings have ended.
 func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening func() bool) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	var until time.Time // nothing is due before
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hints:
+		case <-f.crew.left:
 		case <-ticks:
 			if listening() && time.Now().Before(until) {
 				continue
 			}
 		}
 		var err error
-		if until, err = f.fireUntil(ctx); err != nil && ctx.Err() == nil {
-			f.log.Warn().Err(err).Msg("schedules not fired; will try again")
+		if until, err = f.fireUntil(ctx, &asking); err != nil {
+			f.complain(ctx, err)
 		}
 	}
 }
 
-// fireUntil fires what is due and sees until when nothing is. Where nothing is due that is
-// one statement.
-func (f *Firer) fireUntil(ctx context.Context) (until time.Time, err error) {
+func (f *Firer) complain(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		f.log.Warn().Err(err).Msg("schedules not fired; will try again")
+	}
+}
+
+// fireUntil fires what is due, has queries asked beside it, and sees until when nothing
+// else is. Where nothing is due that is one statement.
+func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until time.Time, err error) {
 	for fired := false; ; fired = true {
 		began := time.Now()
-		wait, ok, err := f.Wait(ctx)
+		wait, ok, err := f.wait(ctx, f.crew.busy())
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -175,8 +222,29 @@ func (f *Firer) fireUntil(ctx context.Context) (until time.Time, err error) {
 		if wait > 0 || fired {
 			return began.Add(min(wait, restAtMost)), nil
 		}
-		if _, err := f.FireDue(ctx); err != nil {
-			return time.Time{}, err
+		list, err := f.due(ctx, f.crew.busy())
+		if err != nil {
+			return time.Time{}, fmt.Errorf("due schedules: %w", err)
+		}
+		for _, d := range list {
+			var err error
+			switch {
+			case !d.Asks:
+				_, err = f.fireOnce(ctx, d)
+			case f.crew.enter(d):
+				asking.Go(func() {
+					defer f.crew.leave(d)
+					if _, err := f.fireOnce(ctx, d); err != nil {
+						f.complain(ctx, err)
+					}
+				})
+			}
+			if err != nil && (ctx.Err() != nil || errors.Is(err, job.ErrUnreachable)) {
+				return time.Time{}, err
+			}
+			if err != nil {
+				f.complain(ctx, err)
+			}
 		}
 	}
 }
@@ -184,10 +252,14 @@ func (f *Firer) fireUntil(ctx context.Context) (until time.Time, err error) {
 // Wait says in how long the next schedule is due, as the database has them now: 0: one is;
 // false: none ever. It is one statement.
 func (f *Firer) Wait(ctx context.Context) (wait time.Duration, ok bool, err error) {
+	return f.wait(ctx, nil)
+}
+
+func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var seconds float64
-	err = f.pool.QueryRow(ctx, queries.SQL("SchedulesNext"), pgx.StrictNamedArgs{"now": f.now()}).Scan(&seconds)
+	err = f.pool.QueryRow(ctx, queries.SQL("SchedulesNext"), pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)}).Scan(&seconds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
@@ -200,10 +272,10 @@ func (f *Firer) Wait(ctx context.Context) (wait time.Duration, ok bool, err erro
 // fire fires one schedule, if nobody else does. With an error nothing of it counts:
 // the transaction was rolled back, or the outcome of its COMMIT is unknown and the next
 // look at the row tells.
-func (f *Firer) fire(ctx context.Context, name string) (Fired, error) {
+func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	fr := firing{Firer: f, began: time.Now()}
-	err := inTx(ctx, f.pool, fireTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		l, err := lock(ctx, tx, "ScheduleLock", pgx.StrictNamedArgs{"name": name, "now": f.now()})
+	err := inTx(ctx, f.pool, d.limit(), func(ctx context.Context, tx pgx.Tx) error {
+		l, err := lock(ctx, tx, "ScheduleLock", pgx.StrictNamedArgs{"name": d.Name, "now": f.now()})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

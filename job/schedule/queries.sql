@@ -19,7 +19,8 @@ SELECT belfry.act(@actor, @reason);
 -- name: ScheduleList :many
 -- Lists schedules by name, all of them: there are as many as people have written.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
-       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
+       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at
@@ -29,7 +30,8 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
 -- name: ScheduleGet :one
 -- Reads one schedule. No row: there is none.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
-       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
+       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at
@@ -39,16 +41,16 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
 -- name: SchedulePut :one
 -- Inserts or changes one definition. Empty texts are NULL. Returns whether it was
 -- created. No row: it was there with the same definition, or comes from another source.
-INSERT INTO belfry.schedules AS s (name, source, cron, every, time_zone, template, query, missed, missed_after)
+INSERT INTO belfry.schedules AS s (name, source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after)
 VALUES (@name, @source, nullif(@cron::text, ''), nullif(@every::text, '')::interval, @time_zone, @template::jsonb,
-        nullif(@query::text, ''), @missed, @missed_after::text::interval)
+        nullif(@query::text, ''), @query_timeout::text::interval, nullif(@query_role::text, ''), @missed, @missed_after::text::interval)
     ON CONFLICT ON CONSTRAINT schedules_pkey DO UPDATE
    SET cron = excluded.cron, every = excluded.every, time_zone = excluded.time_zone, template = excluded.template,
-       query = excluded.query, missed = excluded.missed, missed_after = excluded.missed_after
+       query = excluded.query, query_timeout = excluded.query_timeout, query_role = excluded.query_role, missed = excluded.missed, missed_after = excluded.missed_after
  WHERE s.source = excluded.source
-   AND (s.cron, s.every, s.time_zone, s.template, s.query, s.missed, s.missed_after)
+   AND (s.cron, s.every, s.time_zone, s.template, s.query, s.query_timeout, s.query_role, s.missed, s.missed_after)
        IS DISTINCT FROM
-       (excluded.cron, excluded.every, excluded.time_zone, excluded.template, excluded.query, excluded.missed, excluded.missed_after)
+       (excluded.cron, excluded.every, excluded.time_zone, excluded.template, excluded.query, excluded.query_timeout, excluded.query_role, excluded.missed, excluded.missed_after)
 RETURNING s.xmax = 0 AS created;
 
 -- name: ScheduleRemove :exec
@@ -72,29 +74,30 @@ SELECT id, at, kind, actor, reason, detail
  LIMIT @limit;
 
 -- name: SchedulesDue :many
--- Names of what is due at @now (NULL: the statement's time), the longest due first
--- (schedules_due_idx).
-SELECT name
+-- What is due at @now (NULL: the statement's time) and not among @busy, those without a
+-- query first, then those that are not failing, then the longest due (schedules_due_idx).
+SELECT name, query IS NOT NULL AS asks, failures > 0 AS failing, extract(epoch FROM query_timeout)::bigint AS query_timeout
   FROM belfry.schedules
- WHERE paused_at IS NULL
+ WHERE paused_at IS NULL AND name <> ALL (@busy::text[])
    AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
- ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
+ ORDER BY query IS NOT NULL, failures > 0, coalesce(retry_at, next_at, '-infinity'::timestamptz)
  LIMIT 1000;
 
 -- name: SchedulesNext :one
--- In how many seconds from @now (NULL: the statement's time) the next schedule is due, 0 or
--- less: one is (schedules_due_idx). No row: none ever.
+-- In how many seconds from @now (NULL: the statement's time) the next schedule that is not
+-- among @busy is due, 0 or less: one is (schedules_due_idx). No row: none ever.
 SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::timestamptz), t.now) - t.now)::double precision
   FROM belfry.schedules
  CROSS JOIN (SELECT coalesce(@now::timestamptz, statement_timestamp()) AS now) t
- WHERE paused_at IS NULL
+ WHERE paused_at IS NULL AND name <> ALL (@busy::text[])
  ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
  LIMIT 1;
 
 -- name: ScheduleLock :one
 -- Locks one schedule if it is still due. No row: another node has it or had it.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
-       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
+       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, coalesce(@now::timestamptz, statement_timestamp()) AS now
@@ -106,7 +109,8 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
 -- name: ScheduleLockNow :one
 -- Waits for the row of one schedule, paused or not. No row: there is none.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
-       template, coalesce(query, '') AS query, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
+       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, clock_timestamp() AS now
@@ -141,11 +145,39 @@ UPDATE belfry.schedules
    SET failures = failures + 1, last_error = left(@error::text, 2000), retry_at = @retry_at, failing_since = coalesce(failing_since, @now)
  WHERE name = @name;
 
+-- name: QueryWho :one
+-- Who asks, and where: quoted, for what a failure says.
+SELECT quote_ident(current_user), quote_ident(current_database());
+
+-- name: QueryRole :exec
+-- Within a savepoint, becomes the role that the operator's query runs as.
+SELECT set_config('role', @role, true);
+
+-- name: QueryGuard :exec
+-- Makes the function that reads the operator's query, owned by the role that was just
+-- become, for as long as the savepoint lasts. PostgreSQL refuses to change the role while
+-- a function with its owner's rights runs, whatever that calls: the way back to the
+-- node's role is closed to the query. A loop opens a cursor, and a cursor takes one
+-- statement only.
+CREATE FUNCTION pg_temp.belfry_schedule_rows(query text) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    line text;
+BEGIN
+    FOR line IN EXECUTE query LOOP
+        RETURN NEXT line;
+    END LOOP;
+END $$;
+
 -- name: QueryBegin :exec
 -- Within a savepoint, prepares for the operator's query: nothing is written, no
 -- statement outlasts the deadline, and the query can ask for its occurrence.
 SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', @timeout_ms::text, true),
        set_config('belfry.occurrence', @occurrence::text, true);
+
+-- name: QueryGuarded :many
+-- Runs the operator's query, put into QueryRows, behind QueryGuard.
+SELECT * FROM pg_temp.belfry_schedule_rows(@query);
 
 -- name: QueryRows :many
 -- Runs the operator's query, put in place of the mark: a JSON object a row, one row

@@ -47,6 +47,10 @@ var badSQL = []struct{ name, sql string }{
 	{"an offset is no zone", `(name, cron, time_zone, template) VALUES ('a', '@daily', '+09', '` + good + `')`},
 	{"null zone", `(name, cron, time_zone, template) VALUES ('a', '@daily', NULL, '` + good + `')`},
 	{"unknown policy", `(name, cron, missed, template) VALUES ('a', '@daily', 'twice', '` + good + `')`},
+	{"query_timeout zero", `(name, cron, query_timeout, template) VALUES ('a', '@daily', '0', '` + good + `')`},
+	{"query_timeout of a day", `(name, cron, query_timeout, template) VALUES ('a', '@daily', '1 day', '` + good + `')`},
+	{"query_role without a query", `(name, cron, query_role, template) VALUES ('a', '@daily', 'reader', '` + good + `')`},
+	{"query_role that is none", `(name, cron, query, query_role, template) VALUES ('a', '@daily', 'SELECT 1', 'no such', '` + good + `')`},
 	{"missed_after zero", `(name, cron, missed_after, template) VALUES ('a', '@daily', '0', '` + good + `')`},
 	{"missed_after a month", `(name, cron, missed_after, template) VALUES ('a', '@daily', '1 month', '` + good + `')`},
 	{"query that deletes", `(name, cron, query, template) VALUES ('a', '@daily', 'DELETE FROM posts', '` + good + `')`},
@@ -200,7 +204,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	b.exec(t, `UPDATE belfry.schedules SET next_at = now() WHERE name LIKE 's10_'`)
 	b.exec(t, `VACUUM (ANALYZE) belfry.schedules`)
 	var out strings.Builder
-	explain(t, db, &out, "SchedulesDue", pgx.StrictNamedArgs{"now": nil})
+	explain(t, db, &out, "SchedulesDue", pgx.StrictNamedArgs{"now": nil, "busy": []string{}})
 	explain(t, db, &out, "ScheduleLock", pgx.StrictNamedArgs{"name": "s1", "now": nil})
 	explain(t, db, &out, "ScheduleEvents", pgx.StrictNamedArgs{"name": "s1", "after_id": int64(0), "limit": 50})
 	require.NotContains(t, out.String(), "Seq Scan")
@@ -252,13 +256,20 @@ func TestDocs_TheStatementsWork(t *testing.T) {
 	b.exec(t, `INSERT INTO app.posts SELECT g, 'Post ' || g, g, '2026-05-01 00:00Z'::timestamptz + g * interval '1 h' FROM generate_series(1, 9) g`)
 	page, err := os.ReadFile("../../docs/schedules.md")
 	require.NoError(t, err)
+	// Roles belong to the whole server.
+	node, reader := b.db.Role(t).User, "r_"+strings.TrimPrefix(b.db.Name, "belfry_test_")
+	names := strings.NewReplacer("belfry_daemon, ann;", node+";", "app_reader", reader)
+	t.Cleanup(func() { b.exec(t, `DROP OWNED BY `+reader+`; DROP ROLE `+reader) })
 	n := 0
 	for _, block := range strings.Split(string(page), "```sql\n")[1:] {
 		sql, _, _ := strings.Cut(block, "```")
-		b.exec(t, sql)
+		b.exec(t, names.Replace(sql))
 		n++
 	}
-	require.Equal(t, 4, n)
+	require.Equal(t, 6, n)
+	require.Equal(t, reader, b.get(t, "popular").QueryRole)
+	_, err = b.db.Pool.Exec(context.Background(), `UPDATE belfry.schedules SET query_role = NULL WHERE name = 'popular'`)
+	require.ErrorContains(t, err, "app_schedules_role")
 	b.exec(t, `UPDATE belfry.schedules SET armed_at = '2026-05-01 04:00Z'`)
 	b.exec(t, `DELETE FROM belfry.schedules WHERE name IN ('morning', 'hello')`)
 	fired := b.fire(t, "05-02 03:00:00") // noon in Seoul; posts 4 to 9 are younger than a day

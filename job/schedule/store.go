@@ -63,7 +63,7 @@ func (s Schedule) Next(after time.Time, n int) ([]time.Time, error) {
 
 // tidy brings a row as it was read into the form that people write.
 func (s *Schedule) tidy() {
-	for _, text := range []*string{&s.Every, &s.After} {
+	for _, text := range []*string{&s.Every, &s.After, &s.QueryTimeout} {
 		if d, err := time.ParseDuration(*text); err == nil {
 			*text = spanText(d)
 		}
@@ -88,7 +88,7 @@ type Event struct {
 }
 
 // Store reads schedules and carries out operators' acts, each in a transaction of its
-// own that takes 15 seconds at the most, RunNow 30. When the error of an act is
+// own that takes 15 seconds at the most, RunNow 30 and what its query may take. When the error of an act is
 // job.ErrUnreachable it may have happened. A Store is safe for concurrent use.
 type Store struct{ pool *pgxpool.Pool }
 
@@ -211,7 +211,7 @@ func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Ac
 	}
 	args := pgx.StrictNamedArgs{
 		"name": d.Name, "source": string(source), "cron": d.Cron, "every": d.Every, "time_zone": d.TimeZone, "template": string(template),
-		"query": d.Query, "missed": string(d.Missed), "missed_after": d.After,
+		"query": d.Query, "query_timeout": d.QueryTimeout, "query_role": d.QueryRole, "missed": string(d.Missed), "missed_after": d.After,
 	}
 	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
@@ -321,7 +321,15 @@ func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (
 // with the query or a row is the error, and nothing is enqueued. Repeated after
 // job.ErrUnreachable it may fire twice.
 func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []int64, err error) {
-	err = inTx(ctx, s.pool, fireTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	is, err := s.Get(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("run %w", err)
+	}
+	limit, err := parseSpan(is.QueryTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("run schedule %s: query_timeout: %w", name, err)
+	}
+	err = inTx(ctx, s.pool, fireTimeout+limit, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
