@@ -139,8 +139,8 @@ CREATE TABLE belfry.jobs (
     -- delivered_at: the job is at rest and no message of it is left to send. Relays look
     -- for work among the others.
     delivered_at    timestamptz,
-    -- Retention: retention_at says that a job's rows are being deleted and is final, so
-    -- the job cannot go on; pruned_at that none of them is left.
+    -- Retention: retention_at says that a job's rows are being deleted, so that it cannot be
+    -- walked again, nor, ABORTED before then, be resumed; pruned_at that none of them is left.
     retention_at    timestamptz,
     pruned_at       timestamptz,
     CONSTRAINT jobs_id_check CHECK (id > 0), -- those of activities are negative
@@ -623,6 +623,8 @@ END $$;
 CREATE TRIGGER jobs_transition BEFORE UPDATE OF status, abort_requested, fence
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
+-- What retention deletes of a job keeps it from being walked again, whole or in part. What
+-- it still has to deliver may be stopped, and go on until retention deletes what was held.
 CREATE FUNCTION belfry.jobs_stay_pruned() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -632,7 +634,9 @@ BEGIN
 END $$;
 
 CREATE TRIGGER jobs_unpruned BEFORE UPDATE OF status, abort_requested ON belfry.jobs -- after jobs_transition, by name
-    FOR EACH ROW WHEN (OLD.retention_at IS NOT NULL AND NEW.status IS DISTINCT FROM OLD.status)
+    FOR EACH ROW WHEN (OLD.retention_at IS NOT NULL AND NEW.status IS DISTINCT FROM OLD.status
+        AND (OLD.pruned_at IS NOT NULL
+             OR NEW.status <> 'ABORTED' AND NOT (OLD.status = 'ABORTED' AND NEW.status = 'PROCESSED' AND OLD.retention_at < OLD.finished_at)))
     EXECUTE FUNCTION belfry.jobs_stay_pruned();
 
 -- A job that goes on has messages to deliver again.

@@ -16,13 +16,14 @@ CREATE TABLE belfry.notifications (
     CONSTRAINT notifications_pkey PRIMARY KEY (channel_id, job_id)
 );
 
--- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the
--- job's deliver_at, or the time its chunk was written. step is the place in the route that
--- it is at, attempts counts the calls of that step. reason says why a message is DEAD or
--- CANCELLED, or what a PENDING one waits for. receipt is what the provider calls a
--- message whose result comes later. recalled_at is set by a recall on a message that it
--- found PROCESSING: the attempt in progress is the last; when it fails the message becomes
--- CANCELLED, and the constraint keeps it from becoming due again.
+-- One message per (job, channel) (I2), PENDING and due at next_attempt_at: the job's
+-- deliver_at, or the time its chunk was written; of one that is DEAD or CANCELLED it says
+-- since when. step is the place in the route that it is at, attempts counts the calls of
+-- that step. reason says why a message is DEAD or CANCELLED, or what a PENDING one waits
+-- for. receipt is what the provider calls a message whose result comes later. recalled_at is
+-- set by a recall on a message that it found PROCESSING: the attempt in progress is the
+-- last; when it fails the message becomes CANCELLED, and the constraint keeps it from
+-- becoming due again.
 -- Every statement that writes a message reads these conditions first, and takes the longer
 -- the longer they are: array literals, and one that says what waiting messages have not.
 CREATE TABLE belfry.messages (
@@ -266,14 +267,14 @@ SELECT j.id AS job_id, j.lane, j.priority
 --   dead_at  since when: a message that dies is due no more, so its due time says it
 --   held     its job is ABORTED: redriven, it waits until the job is resumed
 --   kept     NULL, or why a redrive leaves it: 'recalled', its job was recalled after it
---            died; 'retention', the rows of its job are being deleted, and then a discard
---            leaves it as well
+--            died; 'retention', its job is ABORTED for so long that it cannot be resumed, or
+--            is deleted, and then a discard leaves it as well
 CREATE VIEW belfry.dead_letters AS
 SELECT m.job_id, m.channel_id, coalesce(j.category, t.category) AS category, m.step,
        (coalesce(j.route, t.route))[least(m.step + 1, cardinality(coalesce(j.route, t.route)))] AS medium,
        m.reason, m.attempts, m.crashes, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at,
        coalesce(j.status = 'ABORTED', false) AS held,
-       CASE WHEN j.retention_at IS NOT NULL OR j.id IS NULL AND t.id IS NULL THEN 'retention'
+       CASE WHEN j.status = 'ABORTED' AND j.retention_at >= j.finished_at OR j.id IS NULL AND t.id IS NULL THEN 'retention'
             WHEN m.recalled_at IS NOT NULL OR j.recalled_at >= m.next_attempt_at THEN 'recalled' END AS kept
   FROM belfry.messages m
   LEFT JOIN belfry.jobs j ON j.id = m.job_id

@@ -135,8 +135,8 @@ type DeadLetter struct {
 	DeadAt    time.Time `json:"dead_at"`
 	// Held tells that its job is ABORTED: redriven, it waits until the job is resumed.
 	Held bool `json:"held"`
-	// Kept says why a redrive leaves it: "retention" is deleting the rows of its job, and
-	// a discard leaves it as well; its job was "recalled" after it died; "": it does not.
+	// Kept says why a redrive leaves it: its job is ABORTED and "retention" is deleting its
+	// rows, and a discard leaves it as well; its job was "recalled" after it died; "": it does not.
 	Kept string `json:"kept"`
 }
 

@@ -88,7 +88,7 @@ WITH locked AS MATERIALIZED (
                             FOR UPDATE) k
 )
 UPDATE belfry.messages m
-   SET status = 'CANCELLED', reason = 'discarded'
+   SET status = 'CANCELLED', reason = 'discarded', next_attempt_at = statement_timestamp()
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.status = 'DEAD'
 RETURNING m.job_id, m.channel_id;
 
@@ -96,7 +96,7 @@ RETURNING m.job_id, m.channel_id;
 -- Says that jobs have messages to send again, as the last thing about them in the step
 -- of a redrive: their rows are locked in id order, and always written, so that a relay
 -- that is just about to call one delivered looks again. Fewer rows than @ids: one was
--- recalled, or is deleted by retention, since the step looked; take the step again.
+-- recalled, or cannot be resumed any more, since the step looked; take the step again.
 WITH locked AS MATERIALIZED (
     SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (@ids::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
 )
@@ -104,7 +104,7 @@ UPDATE belfry.jobs j
    SET delivered_at = NULL
   FROM locked l
   JOIN unnest(@ids::bigint[], @recalls::timestamptz[]) s (id, recalled_at) ON s.id = l.id
- WHERE j.id = l.id AND j.retention_at IS NULL AND j.recalled_at IS NOT DISTINCT FROM s.recalled_at;
+ WHERE j.id = l.id AND NOT (j.status = 'ABORTED' AND coalesce(j.retention_at >= j.finished_at, false)) AND j.recalled_at IS NOT DISTINCT FROM s.recalled_at;
 
 -- name: DeadRecord :one
 -- The event of a redrive or a discard, in the transaction of the first step that

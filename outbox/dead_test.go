@@ -250,7 +250,7 @@ func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
 func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	held, pruned := b.letters(t, 2, job.Aborted), b.letters(t, 3, job.Processed)
+	held, pruned := b.letters(t, 2, job.Aborted), b.letters(t, 3, job.Aborted)
 	recalled, resumed := b.letters(t, 4, job.Aborted), b.letters(t, 5, job.Processed)
 	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
 	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
@@ -280,7 +280,7 @@ func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 func TestDiscard_IsForGood(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id, recalled, pruned := b.letters(t, 4, job.Processed), b.letters(t, 2, job.Aborted), b.letters(t, 2, job.Processed)
+	id, recalled, pruned := b.letters(t, 4, job.Processed), b.letters(t, 2, job.Aborted), b.letters(t, 2, job.Aborted)
 	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
 	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ type DeadDone struct {
 	Looked  int64 `json:"looked"`  // dead letters that matched
 	Changed int64 `json:"changed"` // of them, those that were redriven or discarded
 	Held    int64 `json:"held"`    // of those redriven: their job is ABORTED, they wait until it is resumed
-	// Left as they were: retention is deleting the rows of their jobs; their job was
-	// recalled after they died.
+	// Left as they were: their job is ABORTED and retention is deleting its rows, or it is
+	// gone; their job was recalled after they died.
 	Retention int64 `json:"retention"`
 	Recalled  int64 `json:"recalled"`
 }
@@ -52,8 +52,9 @@ type DeadOptions struct {
 // committed stays redriven, and calling it again goes on. Any number may be at it at
 // once. The counts are those of the steps that this call knows to be committed.
 //
-// Left are letters whose jobs retention deletes, and those whose job was recalled
-// after they died. Those of an ABORTED job are redriven and held until it is resumed.
+// Left are letters of ABORTED jobs that retention deletes, and those whose job was recalled
+// after they died. Those of other ABORTED jobs are redriven and held until these are
+// resumed.
 //
 // The act is one event, subject dead_letter, written with the first step that changes
 // something and raised with each later one: its counts are always those of the rows

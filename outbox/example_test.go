@@ -36,6 +36,7 @@ func Example() {
 	fmt.Println("cancelled:", recalled.Messages)
 
 	must(db.Pool.Exec(ctx, `UPDATE belfry.jobs SET finished_at = finished_at - interval '90 days'`))
+	must(db.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - interval '90 days'`))
 	retention := outbox.DefaultRetention()
 	retention.Messages, retention.Jobs = 30*24*time.Hour, 60*24*time.Hour
 	pruned := must(outbox.Prune(ctx, db.Pool, retention, outbox.PruneOptions{Act: job.Act{Actor: "ann"}}))

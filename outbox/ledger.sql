@@ -178,7 +178,7 @@ WITH looked AS MATERIALIZED (
            step = CASE WHEN k.untouched THEN m.step ELSE k.step END,
            attempts = CASE WHEN k.untouched THEN m.attempts ELSE k.attempts END,
            crashes = m.crashes + k.crashed,
-           next_attempt_at = CASE WHEN k.untouched OR k.status IN ('SENT', 'CANCELLED') THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => k.wait) END,
+           next_attempt_at = CASE WHEN k.untouched OR k.status = 'SENT' THEN m.next_attempt_at ELSE statement_timestamp() + make_interval(secs => CASE WHEN k.status <> 'CANCELLED' THEN k.wait ELSE 0 END) END,
            lease_id = CASE WHEN k.status = 'PROCESSING' OR @take THEN NULL ELSE m.lease_id END,
            receipt = CASE WHEN k.status = 'PENDING' THEN NULL ELSE coalesce(nullif(k.receipt, ''), m.receipt) END,
            sent_at = CASE WHEN k.status = 'SENT' THEN statement_timestamp() END,

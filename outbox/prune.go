@@ -47,9 +47,11 @@ type PruneOptions struct {
 // about r.StepRows rows with a pause as long as each took, so that it has half a
 // connection's time at the most. The connection's role must own the schema.
 //
-// Before a job's first row goes, jobs.retention_at is set: from then on the job
-// cannot be resumed, retried or have skipped recipients tried again. Of its messages
-// those stay that may still be sent or whose receipt is awaited, and with them the job.
+// A message is as old as its last change, and is kept as long as its category's cap looks
+// back at least. When a job's first row goes, jobs.retention_at is set: from then on the
+// job cannot be walked again, so that it cannot be retried or have skipped recipients tried
+// again, and not resumed if it was ABORTED already. Of its messages those stay that may
+// still be sent or whose receipt is awaited, and with them the job.
 // A job's own row goes when none of its rows is left and it is older than r.Jobs. An
 // activity goes with its message, and counts as one, r.Messages after that was sent, died
 // or was cancelled. What was recorded of attempts goes with the message.
@@ -185,15 +187,10 @@ func (p *prune) messages(ctx context.Context) error {
 		if p.options.DryRun {
 			return p.countMessages(ctx, e)
 		}
-		if going, err := p.mark(ctx, e.id, p.retention.Messages); err != nil || !going {
-			return err
-		}
 		for last := new(int64(math.MinInt64)); last != nil; {
+			after := *last
 			err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-				after := *last
-				err = tx.QueryRow(ctx, queries.SQL("MessagePrune"), pgx.StrictNamedArgs{
-					"job_id": e.id, "after": after, "keys": p.retention.StepRows,
-				}).Scan(&last, &d.Messages)
+				last, d.Messages, err = p.pruneMessages(ctx, tx, e.id, after)
 				return d, err
 			})
 			if err != nil {
@@ -207,6 +204,29 @@ func (p *prune) messages(ctx context.Context) error {
 			return p.markPruned(ctx, tx, []int64{e.id})
 		})
 	})
+}
+
+// pruneMessages is one step through the messages of a job. What makes the job's rest final
+// is in the step that first deletes one. last is nil when none is left, or the job went on
+// meanwhile.
+func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
+	var seconds float64
+	var aborted bool
+	err = tx.QueryRow(ctx, queries.SQL("JobHoldForRetention"), pgx.StrictNamedArgs{"id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	err = tx.QueryRow(ctx, queries.SQL("MessagePrune"), pgx.StrictNamedArgs{
+		"job_id": id, "after": after, "keys": p.retention.StepRows, "seconds": seconds, "aborted": aborted,
+	}).Scan(&last, &deleted)
+	if err != nil || deleted == 0 {
+		return last, 0, err
+	}
+	_, err = tx.Exec(ctx, queries.SQL("JobMarkRetention"), pgx.StrictNamedArgs{"id": id, "seconds": seconds})
+	return last, deleted, err
 }
 
 // activities deletes old activities with their messages, or counts them.
@@ -252,7 +272,7 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			var keys int64
 			err = tx.QueryRow(ctx, queries.SQL("MessagesPrunable"), pgx.StrictNamedArgs{
-				"job_id": e.id, "after": *last, "keys": p.retention.StepRows,
+				"job_id": e.id, "after": *last, "keys": p.retention.StepRows, "seconds": p.retention.Messages.Seconds(),
 			}).Scan(&last, &keys, &d.Messages)
 			all, old = all+keys, old+d.Messages
 			return d, err

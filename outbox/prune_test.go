@@ -145,6 +145,70 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	require.Equal(t, outbox.Pruned{Messages: 70, Jobs: 3}, got)
 }
 
+// A message's time begins when it became what it is, however long ago its job ended: it may
+// have been due days later, or been put off. What is young can be redriven, and what is
+// left can be stopped and go on, also while older ones are deleted.
+func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	hour := month()
+	hour.Messages = time.Hour
+	id := b.rest(t, outbox.TypePush, 60, job.Processed)
+	b.states(t, id, "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PROCESSING")
+	b.old(t, "3 days", id)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
+	b.exec(t, `UPDATE belfry.messages SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
+	prune := func(want outbox.Pruned) {
+		for _, dry := range []bool{true, false} {
+			got, err := outbox.Prune(t.Context(), b.db.Pool, hour, outbox.PruneOptions{DryRun: dry})
+			require.NoError(t, err)
+			require.Equal(t, want, got, "dry run %t", dry)
+		}
+	}
+	prune(outbox.Pruned{})
+	require.True(t, one[bool](t, b, `SELECT retention_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
+
+	b.exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
+	prune(outbox.Pruned{Messages: 10 + 2 + 2})
+	require.Equal(t, map[string]int{"DEAD": 8, "CANCELLED": 8, "PENDING": 20, "PROCESSING": 10}, b.statuses(t, id))
+	require.True(t, one[bool](t, b, `SELECT retention_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
+
+	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{})
+	require.NoError(t, err)
+	require.Equal(t, outbox.DeadDone{Looked: 8, Changed: 8}, done)
+	aborted, err := b.jobs.Abort(t.Context(), id, ann)
+	require.NoError(t, err)
+	require.Equal(t, job.Aborted, aborted.Status)
+	resumed, err := b.jobs.Resume(t.Context(), id, ann)
+	require.NoError(t, err)
+	require.Equal(t, job.Processed, resumed.Status, "nothing of what was held is deleted")
+	_, err = b.jobs.Abort(t.Context(), id, ann)
+	require.NoError(t, err)
+	b.old(t, "2 hours", id)
+	prune(outbox.Pruned{Messages: 28 + 8})
+	_, err = b.jobs.Resume(t.Context(), id, ann)
+	require.ErrorContains(t, err, "retention deletes its rows since")
+}
+
+// What an operator cancels is kept from then on.
+func TestPrune_CancelledCountsFromTheAct(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	discarded, recalled := b.letters(t, 5, job.Processed), b.rest(t, outbox.TypePush, 5, job.Processed)
+	b.old(t, "40 days", discarded, recalled)
+	_, err := outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	require.NoError(t, err)
+	_, err = outbox.Recall(t.Context(), b.db.Pool, recalled, ann, nil)
+	require.NoError(t, err)
+	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	require.NoError(t, err)
+	require.Zero(t, got)
+	require.Equal(t, map[string]int{"CANCELLED": 5}, b.statuses(t, discarded))
+	require.Equal(t, map[string]int{"CANCELLED": 5}, b.statuses(t, recalled))
+}
+
 // Each kind of row has its own time, and a job outlives its rows.
 func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ WITH looked AS MATERIALIZED (
                             FOR UPDATE SKIP LOCKED) k
 ), cancelled AS (
     UPDATE belfry.messages m
-       SET status = 'CANCELLED', reason = 'recalled'
+       SET status = 'CANCELLED', reason = 'recalled', next_attempt_at = statement_timestamp()
      WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l WHERE l.status IN ('PENDING', 'QUEUED')))
        AND m.job_id = @job_id AND m.status IN ('PENDING', 'QUEUED')
     RETURNING m.channel_id

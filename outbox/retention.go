@@ -8,11 +8,13 @@ import (
 
 // Retention sets how long what belfry has written is kept. Zero keeps for ever.
 type Retention struct {
-	// Notifications and Messages are how long a job's rows are kept after it is at
-	// rest. In an inbox, a notification that is deleted is gone. An activity is kept as
-	// long as Messages after its message is final; its idempotency key goes with it.
+	// Notifications is how long a job's notifications are kept after it is at rest. In an
+	// inbox, one that is deleted is gone.
 	Notifications time.Duration `mapstructure:"notifications"`
-	Messages      time.Duration `mapstructure:"messages"`
+	// Messages is how long a message is kept after it was sent, died or was cancelled; that
+	// of a category with a cap at least as long as the cap looks back. An activity goes with
+	// its message, and its idempotency key with it.
+	Messages time.Duration `mapstructure:"messages"`
 	// Jobs is how long a job's own row, with its events, skips and revisions, is kept
 	// after it is at rest, and as long as any of its rows. An idempotency key is
 	// forgotten with its job.

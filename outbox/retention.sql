@@ -97,31 +97,46 @@ UPDATE belfry.jobs j
    AND (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL;
 
 -- name: JobsWithOldMessages :many
--- Up to @jobs jobs at rest for @seconds that have written rows which are not known to
--- be deleted, after a key, in the order of their end (jobs_unpruned_idx).
+-- Up to @jobs jobs at rest for @seconds, and for as long as their category's cap looks
+-- back, that have written rows which are not known to be deleted, after a key, in the
+-- order of their end (jobs_unpruned_idx).
 SELECT j.id, j.finished_at, j.type
   FROM belfry.jobs j
+  LEFT JOIN belfry.categories c ON c.name = j.category
  WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
    AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
+   AND j.finished_at < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window)
    AND j.rows_written > 0 AND j.type <> 'inbox'
  ORDER BY j.finished_at, j.id
  LIMIT @jobs;
 
+-- name: JobHoldForRetention :one
+-- Locks a job that is in JobsWithOldMessages for one step, so that nobody stops it or lets
+-- it go on meanwhile. Returns how long its messages are kept, in seconds, which is as long
+-- as its category's cap looks back at least, and whether it is ABORTED. No row: it went on,
+-- or is not old enough any more.
+SELECT extract(epoch FROM greatest(make_interval(secs => @seconds), c.cap_window))::float8, j.status = 'ABORTED'
+  FROM belfry.jobs j
+  LEFT JOIN belfry.categories c ON c.name = j.category
+ WHERE j.id = @id AND j.finished_at < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window)
+   FOR NO KEY UPDATE OF j;
+
 -- name: JobMarkRetention :exec
--- Says that a job's rows are being deleted: it cannot go on from now on. Zero rows: it
--- went on, or is not old enough any more.
+-- Says that a job's rows are being deleted: it cannot go on from now on. One that was
+-- stopped after it had been marked is marked anew: it could be resumed until now. Zero rows:
+-- it went on, or is not old enough any more.
 UPDATE belfry.jobs j
-   SET retention_at = coalesce(j.retention_at, clock_timestamp())
+   SET retention_at = CASE WHEN j.retention_at >= j.finished_at THEN j.retention_at ELSE clock_timestamp() END
  WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds);
 
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
--- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones; held
--- ones of an ABORTED job, which cannot be resumed now; and of an ABORTED job, or
--- recalled, those whose relay died with them in its hands. Others stay: they are still
--- to be sent, or their receipt is awaited. What was recorded of their attempts goes with
--- them (attempts_message_idx). Returns the last key (NULL: none was left) and how many it
--- deleted.
+-- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones that have
+-- been so for @seconds; if the job is @aborted, held ones, which cannot be resumed from now
+-- on; and, if it is @aborted or they are recalled, those whose relay died with them in its
+-- hands. Others stay: they are still to be sent, or their receipt is awaited, or they are
+-- too young. What was recorded of their attempts goes with them (attempts_message_idx).
+-- Returns the last key (NULL: none was left) and how many it deleted.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.ctid AS tid
       FROM belfry.messages m
@@ -134,12 +149,11 @@ WITH looked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
                           WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                                 OR m.status IN ('PENDING', 'QUEUED')
-                                    AND EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')
+                                    AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                                 OR m.status IN ('PENDING', 'QUEUED') AND @aborted::boolean
                                  OR m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
-                                    AND (m.recalled_at IS NOT NULL
-                                         OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED')))
+                                    AND (m.recalled_at IS NOT NULL OR @aborted::boolean))
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
     DELETE FROM belfry.messages m
@@ -154,16 +168,18 @@ WITH looked AS MATERIALIZED (
 SELECT (SELECT max(channel_id) FROM looked), (SELECT count(*) FROM gone);
 
 -- name: MessagesPrunable :one
--- What MessagePrune would delete, counted: one step of a dry run. Columns as there,
--- and how many it looked at.
-SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED')
+-- What MessagePrune would delete, counted: one step of a dry run, @seconds being as in
+-- JobHoldForRetention. Columns as there, and how many it looked at.
+SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 'DEAD', 'CANCELLED') AND k.old
          OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
          OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
-  FROM (SELECT m.channel_id, m.status, m.recalled_at,
-               m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless,
-               EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id AND j.status = 'ABORTED') AS aborted
-          FROM belfry.messages m
-         WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
+  FROM (SELECT m.channel_id, m.status, m.recalled_at, j.status = 'ABORTED' AS aborted,
+               greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window) AS old,
+               m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless
+          FROM belfry.jobs j
+          LEFT JOIN belfry.categories c ON c.name = j.category
+          JOIN belfry.messages m ON m.job_id = j.id
+         WHERE j.id = @job_id AND m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
          LIMIT @keys) k;
 
@@ -171,20 +187,22 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
 -- One step through the activities, oldest first: at most @keys below @after
 -- (activities_pkey; their ids descend). Those that are older than @seconds go, with
 -- their message and its attempts, when nobody will send it any more and that has been
--- so for @seconds (messages_pkey, attempts_message_idx). Returns the last id (NULL: those
+-- so for @seconds, and for as long as their category's cap looks back (categories_pkey,
+-- messages_pkey, attempts_message_idx). Returns the last id (NULL: those
 -- that follow are younger, or none was left) and how many it deleted.
 WITH looked AS MATERIALIZED (
-    SELECT t.id, t.channel_id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old
+    SELECT t.id, t.channel_id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
+           t.created_at, greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category)) AS kept
       FROM belfry.activities t
      WHERE t.id < @after::bigint
      ORDER BY t.id DESC
      LIMIT @keys
 ), locked AS MATERIALIZED (
     SELECT k.tid
-      FROM (SELECT l.id, l.channel_id FROM looked l WHERE l.old ORDER BY l.id DESC) o
+      FROM (SELECT l.id, l.channel_id, l.kept FROM looked l WHERE l.created_at < statement_timestamp() - l.kept ORDER BY l.id DESC) o
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
                           WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - o.kept
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
     DELETE FROM belfry.messages m
@@ -205,7 +223,8 @@ SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*)
 SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
   FROM (SELECT t.id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
                coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                                AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                                AND greatest(t.created_at, m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp()
+                                    - greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category))
                            FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), false) AS final
           FROM belfry.activities t
          WHERE t.id < @after::bigint

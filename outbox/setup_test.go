@@ -115,9 +115,10 @@ func (b *bundle) statuses(t require.TestingT, id int64) map[string]int {
 	return counts
 }
 
-// old makes the jobs at rest for that long.
+// old makes the jobs at rest for that long, and their messages what they are.
 func (b *bundle) old(t require.TestingT, age string, ids ...int64) {
 	b.exec(t, `UPDATE belfry.jobs SET finished_at = finished_at - $1::interval WHERE id = ANY ($2)`, age, ids)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval WHERE job_id = ANY ($2)`, age, ids)
 }
 
 // eventually waits until the query, a condition, is true.

@@ -38,8 +38,9 @@ first medium of its route, and may be tried as often as a new one. With --same-m
 begins with the medium that it died at. It is the same message: a provider that knows
 its idempotency key does not deliver it twice.
 
-Left are letters of jobs that were recalled after they died, and of jobs whose rows
-retention deletes. Those of an ABORTED job are redriven and held until it is resumed.`,
+Left are letters of jobs that were recalled after they died, and of ABORTED jobs that
+retention deletes. Those of other ABORTED jobs are redriven and held until these are
+resumed.`,
 		do: func(ctx context.Context, pool *pgxpool.Pool, f outbox.DeadFilter, o outbox.DeadOptions) (outbox.DeadDone, error) {
 			o.SameMedium = *same
 			return outbox.Redrive(ctx, pool, f, o)
@@ -54,7 +55,7 @@ func newDeadDiscardCommand(a *app) *cobra.Command {
 	return newDeadActCommand(a, deadAct{
 		name: "discard", done: "discarded", short: "Cancel every dead letter that matches, for good",
 		long: `Cancel every dead letter that matches, for good: it is listed no more, cannot be
-redriven, and audits count it as discarded. Left are letters of jobs whose rows
+redriven, and audits count it as discarded. Left are letters of ABORTED jobs that
 retention deletes.`,
 		do: outbox.Discard, recalled: true,
 	})

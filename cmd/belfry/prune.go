@@ -26,18 +26,20 @@ func newPruneCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Delete what is older than its retention",
-		Long: `Delete notifications and messages of jobs that ended longer ago than retention allows,
-then those jobs with their events, and old events of lanes, schedules and retention,
-in bounded steps. Jobs that wait or run, and messages that are not delivered, stay. A
-daemon does the same every retention.interval; any number of them at once does no
-harm. Interrupted, it leaves deleted what it deleted; repeating it goes on.`,
+		Long: `Delete notifications of jobs that ended longer ago than retention allows, messages that
+were sent, died or were cancelled longer ago, then jobs of which nothing is left with
+their events, and old events of lanes, schedules and retention, in bounded steps.
+Jobs that wait or run, and messages that are not delivered, stay, and those of a
+category with a cap for as long as the cap looks back. A daemon does the same every
+retention.interval; any number of them at once does no harm. Interrupted, it leaves
+deleted what it deleted; repeating it goes on.`,
 		Example: `  belfry prune --dry-run
   belfry prune
   belfry prune --older-than 90d --reason "disk is full"`,
 		Args: noArgs,
 	}
 	dry := cmd.Flags().Bool("dry-run", false, "only count what would be deleted")
-	age := flagOf(cmd.Flags(), "older-than", "AGE", "delete everything older than this, as 90d or 36h, whatever retention says", parseAge)
+	age := flagOf(cmd.Flags(), "older-than", "AGE", "delete everything older than this, as 90d or 36h, whatever retention says; what a cap counts stays", parseAge)
 	who := addActFlags(a, cmd, "the events of retention")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -73,6 +73,45 @@ func TestCap_CountsWhatWasSentInItsWindow(t *testing.T) {
 	require.Empty(t, got.Record)
 }
 
+// What was sent counts against a cap for as long as that looks back, however short messages
+// are kept otherwise (invariant 3).
+func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET cap = 1, cap_window = '24 hours' WHERE name IN ('operator_notice', 'activity')`)
+	job, free := b.job(t, nil), b.job(t, map[string]any{"category": "popular_content"})
+	activity := b.send(t, 1, "activity", "x")
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED', rows_written = 3, finished_at = now() - interval '2 hours', delivered_at = now() - interval '2 hours'`)
+	b.exec(t, `UPDATE belfry.activities SET created_at = now() - interval '2 hours'`)
+	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours'`)
+	b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+	b.exec(t, `ALTER TABLE belfry.activities ENABLE TRIGGER USER`)
+	for _, id := range []int64{job, free, activity} {
+		for channel := range int64(3) {
+			b.sent(t, id, channel+1, "2 hours")
+		}
+	}
+	hour := outbox.DefaultRetention()
+	hour.Messages, hour.Jobs = time.Hour, time.Hour
+	prune := func(want outbox.Pruned) {
+		for _, dry := range []bool{true, false} {
+			got, err := outbox.Prune(t.Context(), b.db.Pool, hour, outbox.PruneOptions{DryRun: dry})
+			require.NoError(t, err)
+			require.Equal(t, want, got, "dry run %t", dry)
+		}
+	}
+	prune(outbox.Pruned{Messages: 3, Jobs: 1})
+	require.Equal(t, "CANCELLED capped", what(b.compose(t, b.job(t, nil), 1)[0]))
+	another := b.send(t, 1, "activity", "x")
+	require.Equal(t, "CANCELLED capped", what(b.composed(t, b.claim(t, another, 1))[0]))
+
+	b.exec(t, `UPDATE belfry.categories SET cap_window = '90 minutes' WHERE cap IS NOT NULL`)
+	prune(outbox.Pruned{Messages: 4, Jobs: 1})
+	require.Equal(t, "send", what(b.compose(t, b.job(t, map[string]any{"route": []string{"sms"}}), 2)[0]), "what a shorter window leaves out is not kept")
+}
+
 // Others in a relay's hands may come to count: a message waits for them, and within a
 // batch the first ones go (invariant 3).
 func TestCap_WaitsForOthersInHand(t *testing.T) {
