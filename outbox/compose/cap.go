@@ -29,7 +29,7 @@ type pair struct {
 
 // capped refuses and puts off what a cap leaves no room for: first come, first served
 // within the batch.
-func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error {
+func (c *Composer) capped(ctx context.Context, b *batch, list []Composed, turn int64) error {
 	var pairs []pair
 	limits := make(map[pair]channels.Cap)
 	for i := range list {
@@ -47,9 +47,9 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed) error 
 	if len(pairs) == 0 {
 		return nil
 	}
-	here := make(map[outbox.Key]bool, len(list))
+	here := mine{turn: turn, keys: make(map[outbox.Key]bool, len(list))}
 	for i := range list {
-		here[list[i].Claimed.Key] = true
+		here.keys[list[i].Claimed.Key] = true
 	}
 	room, err := c.roomInTime(ctx, pairs, limits, here)
 	if err != nil {
@@ -81,6 +81,12 @@ func (b *batch) limit(out *Composed) *channels.Cap {
 	return b.contents[out.Claimed.JobID].cap
 }
 
+// mine is a batch: its turn and its messages.
+type mine struct {
+	turn int64
+	keys map[outbox.Key]bool
+}
+
 // room is what a cap leaves for one pair.
 type room struct {
 	left int
@@ -91,7 +97,7 @@ type room struct {
 // much work it goes on by an eighth of them, in half of what is left then, and so on, for
 // as long as there is time: of any batch some get on. The pairs there was no time for are
 // not in the result.
-func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here map[outbox.Key]bool) (map[pair]*room, error) {
+func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	counted := make(map[pair]*room, len(pairs))
 	deadline, limited := ctx.Deadline()
 	for size := len(pairs); len(pairs) > 0; {
@@ -123,7 +129,7 @@ func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair
 }
 
 // room counts for all pairs what is sent and what is in the hands of others.
-func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here map[outbox.Key]bool) (map[pair]*room, error) {
+func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	var ids, lows, highs []int64
 	var categories, spanned []string
 	var windows []float64
@@ -142,14 +148,14 @@ func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]chann
 		return nil, err
 	}
 	var n, counted int
-	var inHand []int64
-	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand}, func() error {
+	var inHand, leases []int64
+	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand, &leases}, func() error {
 		p := pairs[n-1]
 		r := found[p]
 		r.left -= counted
 		r.full = r.left <= 0
-		for _, id := range inHand {
-			if !here[outbox.Key{JobID: id, ChannelID: p.channel}] {
+		for i, id := range inHand {
+			if !here.keys[outbox.Key{JobID: id, ChannelID: p.channel}] && !c.turns.later(leases[i], here.turn) {
 				r.left--
 			}
 		}

@@ -146,6 +146,56 @@ func TestCap_WaitsForOthersInHand(t *testing.T) {
 	require.Equal(t, 5500*time.Millisecond, b.composed(t, list[2])[0].Wait)
 }
 
+// Batches of one composer that are composed at the same moment do not wait for each other in
+// vain: those of the first go, whichever that is. What nobody expected, and what another
+// composer has, is waited for (invariant 3).
+func TestCap_OfBatchesAtOnceTheFirstGoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `UPDATE belfry.categories SET route = '{sms}' WHERE name = 'activity'`)
+	b.capTo(t, "activity", 1)
+	claim := func(lease int64) outbox.Claimed {
+		m := b.claim(t, b.send(t, 1, "activity", "x"), 1)
+		m.LeaseID = lease
+		b.exec(t, `UPDATE belfry.messages SET lease_id = $2 WHERE job_id = $1`, m.JobID, lease)
+		return m
+	}
+	one, two, three := claim(11), claim(12), claim(13)
+	b.composer.Expect([]outbox.Claimed{one})
+	b.composer.Expect([]outbox.Claimed{two})
+	require.Equal(t, "wait capped", what(b.composed(t, one)[0]), "nobody has said that the third is to come")
+	b.exec(t, `DELETE FROM belfry.messages WHERE job_id = $1`, three.JobID)
+	require.Equal(t, "send", what(b.composed(t, one)[0]))
+	require.Equal(t, "wait capped", what(b.composed(t, two)[0]))
+
+	for round := range int64(20) {
+		b.exec(t, `DELETE FROM belfry.messages`)
+		said := make(chan string, 3)
+		var list []outbox.Claimed
+		for n := range int64(3) {
+			list = append(list, claim(100+10*round+n))
+			b.composer.Expect(list[n:])
+		}
+		for _, m := range list {
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				composed, err := b.composer.Compose(ctx, []outbox.Claimed{m})
+				if err != nil {
+					said <- err.Error()
+					return
+				}
+				said <- what(composed[0])
+			}()
+		}
+		got := map[string]int{}
+		for range list {
+			got[<-said]++
+		}
+		require.Equal(t, map[string]int{"send": 1, "wait capped": 2}, got)
+	}
+}
+
 // A message that is not to be sent takes no room.
 func TestCap_IsForThoseThatAreSent(t *testing.T) {
 	t.Parallel()

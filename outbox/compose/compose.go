@@ -63,6 +63,7 @@ type Composer struct {
 	config Config
 	zone   *time.Location // of Config
 	zones  zones
+	turns  turns
 	random func() float64
 }
 
@@ -76,8 +77,15 @@ func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() f
 	if random == nil {
 		random = rand.Float64
 	}
-	return &Composer{pool: pool, who: who, config: config, zone: zone, zones: zones{known: make(map[string]*time.Location)}, random: random}, nil
+	return &Composer{
+		pool: pool, who: who, config: config, zone: zone, zones: zones{known: make(map[string]*time.Location)},
+		turns: turns{turn: make(map[int64]int64), active: make(map[int64]bool)}, random: random,
+	}, nil
 }
+
+// Expect says that messages will be composed which are claimed: what is composed before them
+// need not wait for them under a cap. It is optional, and for the first Compose of a claim.
+func (c *Composer) Expect(claimed []outbox.Claimed) { c.turns.expect(claimed) }
 
 // Compose says of each message, in order, what is to be done with it now. It takes up to
 // 1,000 messages whose claims are committed, reads, and writes nothing: it may be called
@@ -86,6 +94,8 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]Com
 	if len(claimed) == 0 {
 		return nil, nil
 	}
+	turn := c.turns.begin(claimed)
+	defer c.turns.end(turn)
 	b, err := c.read(ctx, claimed)
 	if err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
@@ -100,7 +110,7 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]Com
 	for i := range list {
 		c.quiet(b, &list[i])
 	}
-	if err := c.capped(ctx, b, list); err != nil {
+	if err := c.capped(ctx, b, list, turn); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	for i := range list {

@@ -27,7 +27,8 @@
 //     that others in a relay's hands may leave no room for waits until they are settled:
 //     of two relays that compose at once, each after its claim was committed, at least
 //     one sees the other's message, so that never both pass. Within one batch the first
-//     ones pass.
+//     ones pass, and of the batches of one Composer those that begin first, if they were
+//     expected.
 //  4. A message is refused for what is true: DEAD unknown when any attempt may have been
 //     accepted, whatever else holds now. Of others, a route without a medium left is
 //     CANCELLED opted_out when an opt-out is what leaves nothing; else, when calls were

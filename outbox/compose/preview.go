@@ -176,7 +176,9 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	}
 	capped := make([]Composed, len(list))
 	copy(capped, list)
-	if err := v.composer.capped(ctx, b, capped); err != nil {
+	turn := v.composer.turns.begin(nil)
+	defer v.composer.turns.end(turn)
+	if err := v.composer.capped(ctx, b, capped, turn); err != nil {
 		return err
 	}
 	for i := range capped {

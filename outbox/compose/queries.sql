@@ -60,8 +60,9 @@ SELECT k.n::integer, a.outcome
         SELECT s.category, min(s.low) AS low, max(s.high) AS high, count(*) AS spans,
                statement_timestamp() - make_interval(secs => (SELECT max(k.seconds) FROM k WHERE k.category = s.category)) AS since
           FROM s GROUP BY s.category)
-SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTER (WHERE NOT f.counts), '{}')
-  FROM (SELECT k.n, m.job_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
+SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTER (WHERE NOT f.counts), '{}'),
+       coalesce(array_agg(f.lease_id) FILTER (WHERE NOT f.counts), '{}')
+  FROM (SELECT k.n, m.job_id, m.lease_id, m.status = 'SENT' OR m.receipt IS NOT NULL AS counts
           FROM c
          CROSS JOIN LATERAL (
                 SELECT j.id, j.rows_written
@@ -70,15 +71,15 @@ SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTE
                    AND coalesce(j.delivered_at, 'infinity'::timestamptz) >= c.since
                 OFFSET 0) j
          CROSS JOIN LATERAL (
-                SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
                   FROM belfry.messages o
                  WHERE j.rows_written <= 16 * c.spans
                    AND o.job_id = j.id AND o.channel_id BETWEEN c.low AND c.high
                    AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
                 UNION ALL
-                SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
                   FROM s
-                 CROSS JOIN LATERAL (SELECT o.job_id, o.channel_id, o.status, o.receipt, o.sent_at
+                 CROSS JOIN LATERAL (SELECT o.job_id, o.channel_id, o.lease_id, o.status, o.receipt, o.sent_at
                                        FROM belfry.messages o
                                       WHERE o.job_id = j.id AND o.channel_id BETWEEN s.low AND s.high
                                         AND (o.status = 'PROCESSING' OR o.status = 'SENT' AND o.sent_at >= c.since)
@@ -87,12 +88,12 @@ SELECT f.n, count(*) FILTER (WHERE f.counts), coalesce(array_agg(f.job_id) FILTE
                 OFFSET 0) m
           JOIN k ON k.channel_id = m.channel_id AND k.category = c.category
         UNION ALL
-        SELECT k.n, m.job_id, m.receipt IS NOT NULL
+        SELECT k.n, m.job_id, m.lease_id, m.receipt IS NOT NULL
           FROM k
           JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'PROCESSING'
          WHERE (SELECT a.category FROM belfry.activities a WHERE a.id = m.job_id) = k.category
         UNION ALL
-        SELECT k.n, m.job_id, true
+        SELECT k.n, m.job_id, m.lease_id, true
           FROM k
           JOIN belfry.messages m ON m.channel_id = k.channel_id AND m.job_id < 0 AND m.status = 'SENT'
                                 AND m.sent_at >= statement_timestamp() - make_interval(secs => k.seconds)

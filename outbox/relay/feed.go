@@ -46,6 +46,7 @@ type feed struct {
 	epoch      int             // grows with every claim that finds something
 	probed     map[string]bool // lanes whose last turn went to a job that had run out
 	lull       lull
+	capped     time.Time // when what this drain has put off under a cap is due; zero: nothing is
 	activities struct {
 		since     time.Time // claims go on from here
 		rescanned time.Time
@@ -84,6 +85,7 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 			failures = 0
 			f.epoch++
 			f.busy()
+			r.composer.Expect(batch.messages)
 			out <- batch // a composer takes it: they end after the feed
 			continue
 		case f.more:
@@ -394,17 +396,27 @@ func (f *feed) drained(ctx context.Context) bool {
 	if !f.idle {
 		return false
 	}
-	f.refreshed = time.Time{}
+	now := time.Now()
+	if wait := f.relay.capped.Swap(0); wait > 0 { // all of it is recorded by now
+		if due := now.Add(time.Duration(wait)); due.After(f.capped) {
+			f.capped = due
+		}
+	}
+	again := !f.capped.IsZero()
+	if now.Before(f.capped) {
+		return false
+	}
+	f.capped, f.refreshed = time.Time{}, time.Time{}
 	if f.refresh(ctx) != nil {
 		return false
 	}
-	over := true
+	over := !again
 	for _, w := range f.order {
 		w.mu.Lock()
 		stuck := w.stuck
 		w.line = nil
 		w.mu.Unlock()
-		if stuck || w.quiet == f.epoch {
+		if !again && (stuck || w.quiet == f.epoch) {
 			continue
 		}
 		f.rescan(w, time.Now())

@@ -16,6 +16,8 @@ import (
 // Composer makes of claimed messages what may be sent, in their order, or says why not.
 // It is called with a deadline and by several goroutines, and writes nothing.
 type Composer interface {
+	// Expect says before Compose that it is to come for a claim. It is quick.
+	Expect(claimed []outbox.Claimed)
 	Compose(ctx context.Context, claimed []outbox.Claimed) ([]compose.Composed, error)
 }
 
@@ -83,7 +85,7 @@ func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
 				NextStep: m.Claimed.Step, NextAttempts: m.Claimed.Attempts,
 			})
 		case compose.Defer:
-			settlements = append(settlements, deferred(m.Claimed, m.Reason, m.Wait))
+			settlements = append(settlements, deferred(m.Claimed, m.Reason, r.waitOf(m)))
 		case compose.Send:
 			l := r.lineFor(m.Delivery.Medium, m.Delivery.Platform)
 			if l == nil {
@@ -104,6 +106,25 @@ func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
 		putOff += l.join(items, now)
 	}
 	c.told(main, most, putOff, now)
+}
+
+// hurry is by how much shorter a drain puts messages off that wait for others under a cap:
+// it waits for them.
+const hurry = 4
+
+// waitOf is how long a composed message is put off. A drain goes on until those that wait for
+// others in hand under a cap have gone or ended.
+func (r *Relay) waitOf(m *compose.Composed) time.Duration {
+	if m.Reason != outbox.ReasonCapped || !r.draining.Load() {
+		return m.Wait
+	}
+	wait := m.Wait / hurry
+	for {
+		longest := r.capped.Load()
+		if int64(wait) <= longest || r.capped.CompareAndSwap(longest, int64(wait)) {
+			return wait
+		}
+	}
 }
 
 // unserved leaves a message that nobody here can send. At a medium of other relays it is

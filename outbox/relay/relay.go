@@ -65,6 +65,7 @@ type Relay struct {
 	inFlight  sync.WaitGroup // groups that are handed over or called
 	running   atomic.Bool
 	draining  atomic.Bool
+	capped    atomic.Int64 // in a drain, the longest wait under a cap since the feed looked
 	searches  atomic.Int32 // that have not been made once
 	ears      atomic.Pointer[lifecycle.Listener]
 	rest      time.Duration // at most
@@ -194,8 +195,8 @@ func (r *Relay) StopNow(cause error) {
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
 // Drain delivers what is due, also what becomes due while it does and what relays that
-// died have left, looks once for receipts, waits for nothing that is due later, and
-// returns what it did. What no sender takes now, because of an open breaker or a pause,
+// died have left, looks once for receipts, waits for nothing that is due later but for
+// messages that others in hand may leave no room for under a cap, and returns what it did. What no sender takes now, because of an open breaker or a pause,
 // is put off and left. Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
