@@ -222,7 +222,7 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 			}
 			t := newTable("AT", of.argument, "EVENT", "BY", "CHANGE", "REASON")
 			for _, e := range list {
-				t.add(clock(e.At), e.Name, e.Kind, e.Actor, oneLine(changes(e.Detail), 120), oneLine(e.Reason, 200))
+				t.add(clock(e.At), e.Name, e.Kind, e.Actor, oneLine(changes(e.Detail), 200), oneLine(e.Reason, 200))
 			}
 			if err := t.write(a.stdout); err != nil {
 				return err
