@@ -87,7 +87,7 @@
 //	attributes, addresses        a JSON object, which replaces; empty: {}
 //	address.<medium>             sets one address; empty removes it
 //
-// A column that is not in the file leaves what is there. Among rows with the same
+// ImportOptions.Columns maps other names to these. A column that is not in the file leaves what is there. Among rows with the same
 // external_id the last one wins. A bad row is rejected with its line and the
 // reason and keeps no other from being imported; a quote that is never closed
 // costs one line, not the rest of the file.

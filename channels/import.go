@@ -31,6 +31,9 @@ type ImportOptions struct {
 	BatchSize int
 	// BatchTimeout is the deadline of one transaction; 0 means one minute.
 	BatchTimeout time.Duration
+	// Columns says of columns of the file, by the names in its header, which of the
+	// columns that the package comment lists they are; empty leaves one out.
+	Columns map[string]string
 	// Rejects receives the rows that were not imported as CSV, headed line,
 	// reason and then the columns of the file: mended, it can be imported as it
 	// is. Nothing is written when nothing is rejected. nil discards them.
@@ -157,7 +160,7 @@ func (im *importer) readHeader(ctx context.Context) error {
 	case rec.problem != "":
 		return fmt.Errorf("line %d: %s", rec.line, rec.problem)
 	}
-	if im.parser.header, err = parseHeader(rec.fields); err != nil {
+	if im.parser.header, err = parseHeader(rec.fields, im.opts.Columns); err != nil {
 		return fmt.Errorf("line %d: %w", rec.line, err)
 	}
 	if err := im.db.QueryRow(ctx, queries.SQL("PlatformNames")).Scan(&im.parser.platforms); err != nil {

@@ -222,6 +222,36 @@ func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
 		"3,\"platform: \"\"tv\"\" is not a platform; allowed values: android, ios, web (INSERT INTO belfry.platforms adds one)\",u-3,tv\n", again.String())
 }
 
+// TestImport_MapsColumns: a file keeps its own names, and so does the file of rejects.
+func TestImport_MapsColumns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	file := "uid,os,token,signed_up\nu-1,ios,t-1,2020\nu-2,phone,t-2,2021\n"
+	as := map[string]string{"uid": "external_id", "os": "platform", "token": "address.push", "signed_up": ""}
+	var rejects bytes.Buffer
+	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Columns: as, Rejects: &rejects})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 1, Rejected: 1}, result)
+	var push string
+	require.NoError(t, b.pool.QueryRow(b.ctx, "SELECT addresses ->> 'push' FROM belfry.channels WHERE external_id = 'u-1' AND platform = 'ios'").Scan(&push))
+	require.Equal(t, "t-1", push)
+	require.True(t, strings.HasPrefix(rejects.String(), "line,reason,uid,os,token,signed_up\n3,"), rejects.String())
+	result, err = b.store.Import(b.ctx, b.pool, strings.NewReader(strings.Replace(rejects.String(), ",phone,", ",web,", 1)), ImportOptions{Columns: as})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 1, Inserted: 1}, result)
+
+	for want, as := range map[string]map[string]string{
+		`column "id", which is said to be external_id, is not in the header; its columns: "uid, os, token, signed_up"`: {"id": "external_id"},
+		`column "gone", which is said to be left out, is not in the header`:                                            {"gone": ""},
+		`column "external_id" is named twice`:                                                                          {"uid": "external_id", "os": "external_id"},
+		`column "shoe_size" is unknown`:                                                                                {"uid": "shoe_size"},
+		`column external_id is missing; required columns: external_id, platform; --map COLUMN=external_id`:             {"uid": "", "os": "platform", "token": "", "signed_up": ""},
+	} {
+		_, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Columns: as})
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestRecordReader_LosesNoLine: whatever quotes are strewn over a file, every
 // line of it that is a plain row by itself is read, as part of that row or of a
 // well-formed quoted field around it, and none is read twice.

@@ -1,8 +1,10 @@
 package channels
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -28,13 +30,25 @@ type importHeader struct {
 	media []string // of the address.<medium> columns
 }
 
-// parseHeader reads the header row. line and reason, which a file of rejects
-// has in front, are let pass and ignored.
-func parseHeader(fields []string) (importHeader, error) {
-	h := importHeader{names: slices.Clone(fields), at: make(map[string]int, len(fields))}
+// parseHeader reads the header row. as says of columns which of importColumns they are,
+// empty: none. line and reason, which a file of rejects has in front, are let pass and
+// ignored.
+func parseHeader(fields []string, as map[string]string) (importHeader, error) {
+	h := importHeader{names: make([]string, len(fields)), at: make(map[string]int, len(fields))}
 	for i, name := range fields {
-		name = strings.TrimSpace(name)
-		h.names[i] = name
+		h.names[i] = strings.TrimSpace(name)
+	}
+	for _, column := range slices.Sorted(maps.Keys(as)) {
+		if !slices.Contains(h.names, column) {
+			return h, fmt.Errorf("column %s, which is said to be %s, is not in the header; its columns: %s", clip(column), cmp.Or(as[column], "left out"), clip(strings.Join(h.names, ", ")))
+		}
+	}
+	for i, name := range h.names {
+		if is, said := as[name]; said && is == "" {
+			continue
+		} else if said {
+			name = is
+		}
 		if _, repeated := h.at[name]; repeated {
 			return h, fmt.Errorf("column %s is named twice", clip(name))
 		}
@@ -52,12 +66,12 @@ func parseHeader(fields []string) (importHeader, error) {
 			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
 				return h, fmt.Errorf("the header %s has one column; separate columns by commas", clip(name))
 			}
-			return h, fmt.Errorf("column %s is unknown; allowed columns: %s", clip(name), importColumns)
+			return h, fmt.Errorf("column %s is unknown; allowed columns: %s; --map COLUMN=FIELD reads a column as one of these, --map COLUMN= leaves it out", clip(name), importColumns)
 		}
 	}
 	for _, name := range []string{"external_id", "platform"} {
 		if !h.has(name) {
-			return h, fmt.Errorf("column %s is missing; required columns: external_id, platform", name)
+			return h, fmt.Errorf("column %s is missing; required columns: external_id, platform; --map COLUMN=%[1]s reads another as it", name)
 		}
 	}
 	if h.has("latitude") != h.has("longitude") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,17 +22,26 @@ Columns: external_id and platform, and optionally active, latitude, longitude,
 locale, time_zone, attributes and addresses (JSON objects), and address.MEDIUM
 such as address.push. FILE may be - for standard input.
 
+--map COLUMN=FIELD reads a column of the file as one of these, --map COLUMN= leaves it
+out; the flag may be repeated.
+
 Rows that cannot be imported go to the file of rejects with their line number and
 the reason; that file, mended, can be imported as it is. Repeating an import is
 safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		Example: `  belfry channels import users.csv.gz
-  belfry channels import users.csv --rejects bad.csv --json`,
+  belfry channels import users.csv --rejects bad.csv --json
+  belfry channels import crm.csv --map uid=external_id --map os=platform --map signed_up=`,
 		Args: exactArgs("FILE"),
 	}
 	rejects := cmd.Flags().String("rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
+	maps := cmd.Flags().StringArray("map", nil, "read a `COLUMN` of the file as a field: COLUMN=FIELD; may be repeated")
 	batch := flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		columns, err := columnMap(*maps)
+		if err != nil {
+			return err
+		}
 		file, size, err := openInput(args[0])
 		if err != nil {
 			return usagef("%s", readProblem(args[0], err))
@@ -49,7 +59,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 			}
 			show := a.newTicker()
 			result, err := store.Import(ctx, db.Pool, file, channels.ImportOptions{
-				BatchSize: int(batch.or(0)), Rejects: bad,
+				BatchSize: int(batch.or(0)), Columns: columns, Rejects: bad,
 				Progress: func(p channels.ImportProgress) {
 					of := ""
 					if size > 0 {
@@ -62,6 +72,23 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		})
 	}
 	return cmd
+}
+
+// columnMap reads the values of --map. A column's name may contain =, a field's does not.
+func columnMap(values []string) (map[string]string, error) {
+	columns := make(map[string]string, len(values))
+	for _, value := range values {
+		i := strings.LastIndexByte(value, '=')
+		if i < 1 {
+			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, as --map uid=external_id", oneLine(value, 60))
+		}
+		column := strings.TrimSpace(value[:i])
+		if _, again := columns[column]; again {
+			return nil, usagef("--map names the column %s twice", oneLine(column, 60))
+		}
+		columns[column] = strings.TrimSpace(value[i+1:])
+	}
+	return columns, nil
 }
 
 // importReport is the JSON of `belfry channels import`.
