@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -14,21 +15,57 @@ import (
 // corrected the job meanwhile: it is said, and changes nothing.
 func TestEnqueue_AKeyThatSaidSomethingElseWarns(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	config, err := pgx.ParseConfig(db.DSN)
-	require.NoError(t, err)
-	var said []string
-	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { said = append(said, n.Severity+": "+n.Message) }
-	conn, err := pgx.ConnectConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(t.Context()) }() // a test's
+	conn, said := session(t, dbtest.New(t))
 	enqueue := func(title string) (id int64) {
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT belfry.enqueue('inbox', 'operator_notice', $1, idempotency_key => 'k')`, title).Scan(&id))
 		return id
 	}
 	first := enqueue("Hello")
 	require.Equal(t, first, enqueue("Hello"))
-	require.Empty(t, said)
+	require.Empty(t, *said)
 	require.Equal(t, first, enqueue("Goodbye"))
-	require.Equal(t, []string{"WARNING: belfry.jobs.idempotency_key: 'k' enqueued job 1 before, which says something else; this request changes nothing"}, said)
+	require.Equal(t, []string{"WARNING: belfry.jobs.idempotency_key: 'k' enqueued job 1 before, which says something else; this request changes nothing"}, *said)
+}
+
+// session is an application's, and what the server remarks in it.
+func session(t *testing.T, db *dbtest.DB) (*pgx.Conn, *[]string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(db.DSN)
+	require.NoError(t, err)
+	said := new([]string)
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { *said = append(*said, n.Severity+": "+n.Message) }
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn, said
+}
+
+// Listed channels that there are not are named to whoever enqueues by the function, unless
+// the role may not look for them; the job is taken all the same.
+func TestEnqueue_NamesListedChannelsThatAreMissing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) VALUES ('ann', 'ios'), ('bob', 'web')`)
+	require.NoError(t, err)
+	const enqueue = `SELECT belfry.enqueue('inbox', 'operator_notice', 'Hello', audience => $1::jsonb)`
+	for audience, want := range map[string]string{
+		`{"kind": "everyone"}`:                                             "",
+		`{"kind": "channels", "external_ids": ["ann", "bob"]}`:             "",
+		`{"kind": "channels", "external_ids": ["ann", "eve", "eve", "x"]}`: "2 of the listed channels do not exist now, as eve, x",
+		`{"kind": "channels", "ids": [1, 7]}`:                              "1 of the listed channels do not exist now, as 7",
+	} {
+		conn, said := session(t, db)
+		_, err := conn.Exec(t.Context(), enqueue, audience)
+		require.NoError(t, err)
+		if want == "" {
+			require.Empty(t, *said, audience)
+			continue
+		}
+		require.Equal(t, []string{"WARNING: belfry.jobs.audience: " + want}, *said)
+	}
+	blind := db.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role", "GRANT INSERT ON belfry.jobs TO :role", "GRANT SELECT (id, type, group_id, idempotency_key) ON belfry.jobs TO :role")
+	conn, said := session(t, blind)
+	_, err = conn.Exec(t.Context(), enqueue, `{"kind": "channels", "external_ids": ["eve"]}`)
+	require.NoError(t, err)
+	require.Empty(t, *said)
 }

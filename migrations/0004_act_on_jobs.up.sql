@@ -9,8 +9,24 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
       FROM belfry.jobs j WHERE j.idempotency_key = $1 AND j.type = $2
 $$;
 
+-- How many of the channels that an audience lists are not in channels.relation
+-- (belfry.recipients), and up to five of them. Other audiences list none. Whoever calls it
+-- needs SELECT on the relation.
+CREATE FUNCTION belfry.audience_missing(audience jsonb, OUT missing bigint, OUT sample text[])
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    EXECUTE (SELECT format('SELECT count(*), coalesce((array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
+                              FROM (SELECT DISTINCT e.key FROM jsonb_array_elements_text($1) e(key)) l
+                             WHERE NOT EXISTS (SELECT FROM %I.%I c WHERE %s)', r.relation_schema, r.relation_name,
+                           CASE WHEN audience ? 'ids' THEN 'c.id = l.key::bigint' ELSE 'c.external_id = l.key' END)
+               FROM belfry.recipients r)
+       INTO missing, sample
+      USING CASE WHEN audience ->> 'kind' = 'channels' THEN coalesce(audience -> 'ids', audience -> 'external_ids') ELSE '[]' END;
+END $$;
+
 -- enqueue inserts one job in the caller's transaction and returns its id. With an
--- idempotency key that this type has seen, it returns the first job's id instead.
+-- idempotency key that this type has seen, it returns the first job's id instead. A warning
+-- names listed channels that there are not, to callers who may read channels.relation.
 CREATE FUNCTION belfry.enqueue(
     type text, category text, title text, body text DEFAULT '',
     audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
@@ -23,6 +39,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     job_id bigint;
+    listed record;
 BEGIN
     INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
                              idempotency_key, group_id, requested_by, expires_at, route, variants)
@@ -44,6 +61,15 @@ BEGIN
             RAISE WARNING USING MESSAGE = format('belfry.jobs.idempotency_key: %L enqueued job %s before, which says something else; this request changes nothing', enqueue.idempotency_key, job_id),
                 HINT = 'Another request needs another key.';
         END IF;
+    END IF;
+    IF audience ->> 'kind' = 'channels' THEN
+        BEGIN
+            SELECT * INTO listed FROM belfry.audience_missing(audience);
+            IF listed.missing > 0 THEN
+                RAISE WARNING USING MESSAGE = format('belfry.jobs.audience: %s of the listed channels do not exist now, as %s', listed.missing, array_to_string(listed.sample, ', '));
+            END IF;
+        EXCEPTION WHEN insufficient_privilege THEN -- whoever may only enqueue is not told
+        END;
     END IF;
     RETURN job_id;
 END $$;
