@@ -412,12 +412,70 @@ CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
 
 REVOKE EXECUTE ON FUNCTION belfry.senders_record() FROM PUBLIC;
 
--- The name of this database among others that use the same provider: part of every
--- idempotency key.
+-- The name of this database among others that use the same provider, part of every
+-- idempotency key, and where it was made or adopted: what leaves a copy of it elsewhere
+-- would reach people a second time. NULL as a system identifier: the server does not tell.
 CREATE TABLE belfry.installation (
-    one boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
-    id   uuid NOT NULL DEFAULT gen_random_uuid(),
+    one               boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
+    id                uuid NOT NULL DEFAULT gen_random_uuid(),
+    system_identifier bigint,
+    database_oid      oid, -- NULL: nowhere, so that nothing leaves
     CONSTRAINT installation_one_check CHECK (one)
 );
 
-INSERT INTO belfry.installation DEFAULT VALUES;
+-- Where this database is: the server's system identifier, which standbys and their
+-- primary share and no other server has, and the database's oid. It runs with its owner's
+-- rights, so that every role is told the same. NULL: the server does not tell the owner.
+CREATE FUNCTION belfry.here(OUT system_identifier bigint, OUT database_oid oid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    database_oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    system_identifier := (SELECT c.system_identifier FROM pg_control_system() c);
+EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
+    RETURN;
+END $$;
+
+-- Whether this database is where it was made or adopted, so that messages may be claimed.
+CREATE FUNCTION belfry.adopted() RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM belfry.installation i CROSS JOIN belfry.here() h
+                    WHERE i.database_oid = h.database_oid AND i.system_identifier IS NOT DISTINCT FROM h.system_identifier);
+END $$;
+
+-- Lets messages leave from where this database is now.
+CREATE FUNCTION belfry.adopt(actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.installation
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    INSERT INTO belfry.installation AS i (system_identifier, database_oid)
+    SELECT h.system_identifier, h.database_oid FROM belfry.here() h
+        ON CONFLICT ON CONSTRAINT installation_pkey DO UPDATE
+           SET system_identifier = excluded.system_identifier, database_oid = excluded.database_oid
+         WHERE (i.system_identifier, i.database_oid) IS DISTINCT FROM (excluded.system_identifier, excluded.database_oid);
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT * FROM belfry.installation i;
+END $$;
+
+-- Records it, whoever writes, and wakes the relays. Identifiers are text: they are beyond
+-- what JSON's numbers hold elsewhere.
+CREATE FUNCTION belfry.installation_record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO belfry.events (subject, kind, actor, reason, detail)
+    VALUES ('installation', CASE WHEN NEW.database_oid IS NULL THEN 'disowned' ELSE 'adopted' END,
+        coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+        jsonb_build_object('session_user', session_user,
+            'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text) END,
+            'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text)));
+    PERFORM belfry.ring('belfry_messages');
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.installation_record() FROM PUBLIC;
+
+INSERT INTO belfry.installation (system_identifier, database_oid)
+SELECT h.system_identifier, h.database_oid FROM belfry.here() h;
+
+CREATE TRIGGER installation_record AFTER INSERT OR UPDATE ON belfry.installation
+    FOR EACH ROW EXECUTE FUNCTION belfry.installation_record();

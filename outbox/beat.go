@@ -9,9 +9,10 @@ import (
 
 // Beat says that this relay lives, which senders it has, by what limits, and how many messages
 // it holds, and returns for each of its senders how many relays with it live, this one
-// included. It is to come about every second: a relay that has not beaten for a third
-// of the lease time counts as dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (map[string]int, error) {
+// included, and whether the database is adopted where it is (Installation): otherwise
+// claims find nothing. It is to come about every second: a relay that has not beaten for a
+// third of the lease time counts as dead.
+func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (live map[string]int, adopted bool, err error) {
 	if senders == nil {
 		senders = []SenderLimits{}
 	}
@@ -23,19 +24,20 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (
 	if media == nil {
 		media = []string{}
 	}
-	live := make(map[string]int, len(senders))
-	_, err := list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
+	live = make(map[string]int, len(senders))
+	_, err = list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
 		"relay": l.relay, "senders": names, "limits": senders, "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
-		err = row.Scan(&sender, &n)
+		err = row.Scan(&sender, &n, &adopted)
 		live[sender] = n
 		return n, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return live, nil
+	delete(live, "") // the row of a relay without senders
+	return live, adopted, nil
 }
 
 // Farewell forgets this relay: it has ended.

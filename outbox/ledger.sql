@@ -27,7 +27,7 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
 -- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are passed
 -- over. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
--- by other media.
+-- by other media, or the database is not where it was adopted.
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
 -- one that an index could serve would let a plan walk that index, dead entries and all.
@@ -35,7 +35,7 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+     WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
        AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true)
@@ -71,7 +71,7 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE m.job_id < 0 AND m.status = 'PENDING'
+     WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
        AND coalesce((SELECT v.route[m.step + 1] = ANY (@media::text[]) FROM belfry.activities v WHERE v.id = m.job_id), true)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
@@ -409,7 +409,9 @@ UPDATE belfry.jobs j
 
 -- name: RelayBeat :many
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it
--- beat within @seconds, itself included. Relays not heard of for an hour are forgotten.
+-- beat within @seconds, itself included, and in each row whether the database is where it
+-- was adopted. Without senders: one row of the latter, for the sender ''. Relays not heard
+-- of for an hour are forgotten.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_hand, limits) VALUES (@relay, @senders, @media, @in_hand, @limits)
         ON CONFLICT (name) DO UPDATE
@@ -419,10 +421,11 @@ WITH beat AS (
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k
                                 WHERE k.heartbeat_at < clock_timestamp() - interval '1 hour' AND k.name <> @relay FOR UPDATE SKIP LOCKED))
 )
-SELECT s.name, 1 + (SELECT count(*) FROM belfry.relays r
-                     WHERE r.name <> @relay AND s.name = ANY (r.senders)
-                       AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds))
-  FROM unnest(@senders::text[]) s(name);
+SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
+                                   WHERE r.name <> @relay AND s.name = ANY (r.senders)
+                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.adopted
+  FROM (SELECT belfry.adopted() AS adopted) h
+  LEFT JOIN unnest(@senders::text[]) s(name) ON true;
 
 -- name: RelayLeave :exec
 -- Forgets a relay that ends, and wakes the others: what it has handed back is theirs.

@@ -232,7 +232,8 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 		for i, name := range senders {
 			limits[i].Name = name
 		}
-		live, err := b.ledger(relay).Beat(bg, limits, 7)
+		live, adopted, err := b.ledger(relay).Beat(bg, limits, 7)
+		require.True(t, adopted)
 		require.NoError(t, err)
 		return live
 	}

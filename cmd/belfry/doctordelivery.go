@@ -13,13 +13,30 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// checkDelivery looks at routes, senders, relays and what they have not sent.
+// checkDelivery looks at the installation, routes, senders, relays and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
+	d.checkInstallation(ctx, db)
 	relays := d.checkSenders(ctx, s, db)
 	d.checkRoutes(ctx, s, db, relays)
 	d.checkDue(ctx, s, db, relays)
 	d.checkLeases(ctx, db, relays)
 	d.checkDead(ctx, db)
+}
+
+// checkInstallation wants the database to be where belfry was made or adopted.
+func (d *doctor) checkInstallation(ctx context.Context, db *database) {
+	where, err := outbox.ReadInstallation(ctx, db.Pool)
+	switch {
+	case err != nil:
+		d.note("installation", healthFailed, "", "%s", err)
+	case !where.Adopted:
+		d.note("installation", healthFailed, "`belfry adopt` shows what would leave, and lets it; leave it as it is where nothing is to be sent", "%s", where.Err())
+	case where.Here.SystemIdentifier == nil:
+		d.note("installation", healthWarning, "GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then `belfry adopt`; some hosted servers tell nobody",
+			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
+	default:
+		d.note("installation", healthOK, "", "made or adopted here, in %s", where.Here)
+	}
 }
 
 // checkRoutes wants a sender for every medium that a route names, of this configuration or

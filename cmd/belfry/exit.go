@@ -40,7 +40,7 @@ var exitCodes = []struct {
 	{codeAborted, "run: a job it ran was aborted by an operator."},
 	{codeUnavailable, "the database is unreachable, or refuses connections. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded."},
 	{codeHeld, "run: another runner holds the lane, nothing was run. Trying again later helps."},
-	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, or the schema's version is not this belfry's. Nothing was done, and trying again does not help."},
+	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
 
 // exitError is an error that decides the exit code.

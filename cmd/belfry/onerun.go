@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -33,6 +34,7 @@ type oneRun struct {
 	paused   []job.Lane   // lanes with due jobs that nobody may run
 	lost     []string     // whose messages find no address
 	sent     *relay.Stats // nil: nothing was to be delivered
+	copied   error        // the database is not adopted, so that nothing was delivered
 	unsent   []unsentMessages
 }
 
@@ -122,6 +124,9 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 	if ctx.Err() != nil {
 		r.outcome.Interrupted = true
 		return nil
+	}
+	if errors.Is(err, outbox.ErrNotAdopted) { // what was run is told all the same
+		r.copied, err = err, nil
 	}
 	return err
 }
@@ -244,6 +249,8 @@ func (r *oneRun) judge() error {
 		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
 	case len(aborted) > 0:
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
+	case r.copied != nil:
+		return &exitError{codeConfiguration, fmt.Errorf("%w\n  `belfry adopt` shows what would leave, and lets it", r.copied)}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
 	case len(r.outcome.Jobs) == 0 && !r.quiet && r.sent == nil:

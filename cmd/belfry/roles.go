@@ -48,7 +48,7 @@ func profiles() []profile {
 			{"INSERT", "invalid_addresses", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 		}},
-		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, and prune", reads: true, writes: true, grants: []grant{
+		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, and adopt", reads: true, writes: true, grants: []grant{
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
@@ -56,6 +56,7 @@ func profiles() []profile {
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid"},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}

@@ -86,6 +86,9 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "categories", "set", "popular_content", "cap=3/24h")
 	try(operator, "senders", "pause", "fcm")
 	try(operator, "senders", "resume", "fcm")
+	_, err := operator.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+	require.NoError(t, err)
+	try(operator, "adopt", "--yes")
 	try(operator, "channels", "segment", "create", "vip")
 	try(operator, "channels", "segment", "drop", "vip")
 	try(operator, "channels", "opt-out", "--channel", "6")
@@ -93,7 +96,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "send", "--external-id", "u4", "--title", "liked")
 
 	runner := withProfiles(t, empty, owner.User, "run")
-	_, err := operator.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 second', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
+	_, err = operator.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 second', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
 	require.NoError(t, err)
 	try(runner, "run", "--quiet")
 	relay := withProfiles(t, empty, owner.User, "deliver")

@@ -47,6 +47,7 @@ func unsentJobs(ctx context.Context, db *database, ids []int64) ([]unsentJob, er
 type carriers struct {
 	configured []string // media
 	live       []outbox.RelayState
+	copied     bool   // the database is not adopted: relays wait
 	flags      string // that name this configuration's files to belfry, with a blank before each
 }
 
@@ -63,6 +64,11 @@ func carriersOf(ctx context.Context, s settings, db *database) (c carriers, err 
 			c.live = append(c.live, r)
 		}
 	}
+	if err != nil {
+		return c, err
+	}
+	where, err := outbox.ReadInstallation(ctx, db.Pool)
+	c.copied = !where.Adopted
 	return c, err
 }
 
@@ -91,6 +97,8 @@ func (c carriers) standstill(u unsentJob, now time.Time) standstill {
 		return standstill{why: "held, the job is ABORTED", remedy: fmt.Sprintf("`belfry resume %d`", u.JobID)}
 	case u.Held:
 		return standstill{why: "held, lane " + u.Lane + " is paused", remedy: "`belfry lanes resume " + u.Lane + "`"}
+	case c.copied:
+		return standstill{why: "the database is a copy or was moved, and relays wait", remedy: "`belfry adopt` shows what would leave, and lets it"}
 	case len(lacking) == len(u.Route) && len(c.configured) == 0 && len(c.live) == 0:
 		return standstill{
 			why: "nobody has a sender for " + strings.Join(lacking, " or "),

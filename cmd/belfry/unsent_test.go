@@ -30,6 +30,10 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 			carriers{configured: []string{"sms"}}, unsentJob{Route: []string{"push", "sms"}, DueIn: &past},
 			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
 		},
+		"a copy": {
+			carriers{live: pushes, copied: true}, unsentJob{JobID: 7, Route: []string{"push"}, DueIn: &past},
+			"the database is a copy or was moved, and relays wait", "`belfry adopt` shows what would leave, and lets it", false,
+		},
 		"aborted": {
 			carriers{}, unsentJob{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
 			"held, the job is ABORTED", "`belfry resume 7`", false,

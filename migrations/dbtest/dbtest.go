@@ -76,6 +76,21 @@ func New(t testing.TB) *DB {
 	return h.use(ctx, t, name)
 }
 
+// CopyOf returns a copy of a test's database as CREATE DATABASE … TEMPLATE makes it: one
+// out of which relays send nothing. It closes the pool of the first.
+func CopyOf(t testing.TB, db *DB) *DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	h, err := shared.open(ctx)
+	require.NoError(t, err)
+	closePool(t, db.Pool, releaseTimeout)
+	name := databaseName(t)
+	_, err = h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(db.Name))
+	require.NoError(t, err)
+	return h.use(ctx, t, name)
+}
+
 // NewEmpty returns a fresh database without belfry's schema.
 func NewEmpty(t testing.TB) *DB {
 	t.Helper()

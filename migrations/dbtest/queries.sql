@@ -19,3 +19,13 @@ SELECT datname, coalesce(shobj_description(oid, 'pg_database'), '')
 FROM pg_database
 WHERE starts_with(datname, @databases) OR starts_with(datname, @templates)
 ORDER BY datname;
+
+-- name: CloneAdopt :exec
+-- Says of a clone that belfry was made in it, as if it had been migrated itself, and leaves
+-- no event. In a clone as it is relays wait.
+DO $$
+BEGIN
+    ALTER TABLE belfry.installation DISABLE TRIGGER installation_record;
+    UPDATE belfry.installation i SET database_oid = h.database_oid FROM belfry.here() h;
+    ALTER TABLE belfry.installation ENABLE TRIGGER installation_record;
+END $$;

@@ -232,4 +232,4 @@ func members(raw json.RawMessage) map[string]json.RawMessage {
 	return object
 }
 
-var errNoInstallation = errors.New("belfry.installation has no row: the database has no name to make idempotency keys of; `belfry migrate` makes one on a new database")
+var errNoInstallation = errors.New("belfry.installation has no row: the database has no name to make idempotency keys of; `belfry adopt` makes one")

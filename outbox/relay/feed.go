@@ -88,6 +88,12 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 			r.composer.Expect(batch.messages)
 			out <- batch // a composer takes it: they end after the feed
 			continue
+		case r.waits():
+			if r.draining.Load() {
+				return
+			}
+			failures, f.lull, pause = 0, lull{}, r.rest
+			r.resting.Store(true) // hints wake the heartbeat, which looks again
 		case f.more:
 			failures = 0
 			continue
@@ -111,6 +117,9 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 // claim makes one claim that finds something, if any does. A stop does not cut it short:
 // whether it was committed would not be known.
 func (f *feed) claim(ctx, hard context.Context) (claims, error) {
+	if f.relay.waits() {
+		return claims{}, nil
+	}
 	if err := f.relay.at(hard, pointClaim); err != nil {
 		return claims{}, err
 	}

@@ -75,6 +75,8 @@ type Relay struct {
 	expecting chan struct{} // size 1: the search for receipts is not to wait
 	pool      *pgxpool.Pool
 	absent    absent
+	copied    atomic.Pointer[outbox.Installation] // nil: the database is adopted
+	reminded  time.Time                           // when copied was logged last; the heartbeat's own
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -192,12 +194,15 @@ func (r *Relay) StopNow(cause error) {
 // the calls in flight end, within Config.GracePeriod, records what came of them, gives
 // back what it has not sent, and returns when everything it started has ended. An error
 // means that the database did not answer at the start; what fails later is tried again.
+// In a database that is not adopted (outbox.Installation) it waits until that is.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
 // Drain delivers what is due, also what becomes due while it does and what relays that
 // died have left, looks once for receipts, waits for nothing that is due later but for
-// messages that others in hand may leave no room for under a cap, and returns what it did. What no sender takes now, because of an open breaker or a pause,
-// is put off and left. Stops are those of Run.
+// messages that others in hand may leave no room for under a cap, and returns what it did.
+// What no sender takes now, because of an open breaker or a pause, is put off and left. In
+// a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted.
+// Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
 	return r.Stats(), err
@@ -249,6 +254,9 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	giveUp()
 	keeping.Wait()
 	r.farewell(ctx)
+	if where := r.copied.Load(); where != nil && drain {
+		return where.Err()
+	}
 	return nil
 }
 

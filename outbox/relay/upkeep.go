@@ -92,8 +92,9 @@ func (r *Relay) beat(ctx context.Context) error {
 	}
 	var live map[string]int
 	var overrides []outbox.SenderOverride
+	var adopted bool
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		if live, err = r.ledger.Beat(ctx, senders, r.hand.size()); err == nil {
+		if live, adopted, err = r.ledger.Beat(ctx, senders, r.hand.size()); err == nil {
 			overrides, err = r.ledger.Overrides(ctx)
 		}
 		return err
@@ -101,6 +102,7 @@ func (r *Relay) beat(ctx context.Context) error {
 	if err != nil {
 		return err // what was known last goes on
 	}
+	r.adopted(ctx, adopted)
 	set := make(map[string]outbox.SenderOverride, len(overrides))
 	for _, o := range overrides {
 		set[o.Name] = o
@@ -121,6 +123,9 @@ const leasesAtOnce = 10
 // recover takes back what relays that died have left, and claims of its own name that
 // it does not know. One that cannot be taken back holds up none of the others.
 func (r *Relay) recover(ctx context.Context) error {
+	if r.waits() {
+		return nil
+	}
 	var problems []error
 	var stay []int64 // the leases of which nothing could be moved
 	for ctx.Err() == nil {
@@ -202,7 +207,7 @@ const receiptsAtOnce = 500
 // what they say (I13). A message whose limit is over is SENT, unconfirmed, also when
 // nobody can be asked.
 func (r *Relay) lookForReceipts(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !r.waits() {
 		config := r.settings()
 		limit := min(receiptsAtOnce, config.MaxInHand-r.books.waiting())
 		if limit <= 0 {

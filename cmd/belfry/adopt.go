@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// adoptReport is the JSON of `belfry adopt`.
+type adoptReport struct {
+	outbox.Installation
+
+	Changed bool           `json:"changed"` // by this command
+	Backlog outbox.Backlog `json:"backlog"`
+}
+
+// errNotAsked is what `belfry adopt` ends with where nobody can be asked.
+var errNotAsked = usagef("nothing was changed; say --yes if messages are to leave from here, once a relay runs")
+
+func newAdoptCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adopt",
+		Short: "Let messages leave a database that was restored, copied or moved",
+		Long: `Let messages leave a database that was restored from a dump, copied or moved.
+
+The database knows on which server (its system identifier, where the server tells it)
+and in which database (its oid) belfry was made. Anywhere else no relay takes a message:
+a copy would send what the original sends, to the same people. Relays that wait say so
+in their log, belfry doctor fails, and belfry run --deliver ends with exit code 78. Jobs
+are walked all the same. A standby that was promoted is where it was; a restored dump,
+CREATE DATABASE … TEMPLATE and pg_upgrade are not. A copy of the server's files cannot
+be told from the original: docs/operations.md says what to do about it.
+
+The command shows where belfry was made, where it is now, and what would leave, and asks.
+With --yes, or an answer of yes, relays go on at once, by themselves. To keep what waits
+from being sent, abort or recall the jobs first.
+
+The same by SQL: SELECT belfry.adopt('ann', 'moved to the new server');
+Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL;`,
+		Example: `  belfry adopt
+  belfry adopt --yes --reason "moved to the new server"`,
+		Args: noArgs,
+	}
+	yes := cmd.Flags().Bool("yes", false, "adopt without asking")
+	who := addActFlags(a, cmd, "belfry.events")
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var report adoptReport
+		err := a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+			if report.Installation, err = outbox.ReadInstallation(ctx, db.Pool); err != nil {
+				return err
+			}
+			report.Backlog, err = outbox.ReadBacklog(ctx, db.Pool)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if report.Adopted {
+			if *asJSON {
+				return a.printJSON(report)
+			}
+			a.printf("nothing to adopt: belfry was made or adopted here, in %s\n", report.Here)
+			return nil
+		}
+		if !*asJSON {
+			a.showAdoption(report)
+		}
+		if !*yes && !a.agreed("Adopt it?") {
+			if *asJSON {
+				return errors.Join(a.printJSON(report), errNotAsked)
+			}
+			return errNotAsked
+		}
+		err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+			report.Installation, err = outbox.Adopt(ctx, db.Pool, who())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		report.Changed = true
+		if *asJSON {
+			return a.printJSON(report)
+		}
+		a.printf("adopted: relays deliver from %s\n", report.Here)
+		return nil
+	}
+	return cmd
+}
+
+// showAdoption says what an adoption would do.
+func (a *app) showAdoption(r adoptReport) {
+	a.printf("made on  %s\nnow on   %s\n", r.Made, r.Here)
+	var lines []string
+	for _, age := range r.Backlog.Ages {
+		when := "earlier"
+		switch {
+		case age.Within != nil && *age.Within <= time.Hour:
+			when = "in the last hour"
+		case age.Within != nil && *age.Within <= 24*time.Hour:
+			when = "in the last 24 hours"
+		case age.Within != nil:
+			when = "in the last 7 days"
+		}
+		lines = append(lines, fmt.Sprintf("%s of %s enqueued %s", counted(age.Messages, "message"), counted(age.Jobs, "job"), when))
+	}
+	if n := r.Backlog.Activities; n > 0 {
+		lines = append(lines, counted(n, "message")+" of activities")
+	}
+	if n := r.Backlog.Unwalked; n > 0 {
+		lines = append(lines, "what "+counted(n, "job")+" that are PENDING or RUNNING will write")
+	}
+	if n := r.Backlog.Schedules; n > 0 {
+		lines = append(lines, "what "+counted(n, "schedule")+" will enqueue")
+	}
+	if len(lines) == 0 {
+		lines = []string{"nothing that waits now"}
+	}
+	a.printf("adopted, relays send:\n  %s\n", strings.Join(lines, "\n  "))
+}
+
+// agreed asks a person at a terminal; without one nobody agrees.
+func (a *app) agreed(question string) bool {
+	if _, ok := terminal(a.stderr, a.environ); !ok || !term.IsTerminal(int(os.Stdin.Fd())) {
+		return false
+	}
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return err == nil && (answer == "y" || answer == "yes")
+}

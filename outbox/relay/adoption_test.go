@@ -1,0 +1,91 @@
+package relay_test
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// copied makes a copy of the database by CREATE DATABASE … TEMPLATE, and works on that.
+func (b *bundle) copied(t *testing.T) *bundle {
+	t.Helper()
+	copied := dbtest.CopyOf(t, b.db)
+	b.db = copied
+	return b
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.text.Bytes(), []byte(part))
+}
+
+// A relay on a copy sends nothing, takes back no lease and asks for no receipt, says so
+// once, and goes on by itself when the copy is adopted.
+func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
+	t.Parallel()
+	for name, listen := range map[string]bool{"listening": true, "polling": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 50)
+			b.job(t, "default", 1, 50)
+			b.activity(t, 7)
+			b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (5, 'dead', now() - interval '1 minute', '{1}', '{50}')`)
+			b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 5 WHERE job_id = 1 AND channel_id = 50`)
+			b.copied(t)
+			was := b.statuses(t)
+			provider, log := &script{}, &lines{}
+			c := config("r")
+			c.Listen, c.Lease, c.StatementTimeout = listen, relay.DefaultConfig().Lease, relay.DefaultConfig().StatementTimeout
+			r := b.start(t, c, []relay.Sender{push(provider)}, relay.WithLogger(zerolog.New(log)))
+			b.eventually(t, `SELECT count(*) = 1 FROM belfry.relays WHERE heartbeat_at > started_at + interval '2 seconds'`)
+			require.Empty(t, provider.all())
+			require.Equal(t, was, b.statuses(t))
+			require.Zero(t, r.Stats().Claimed)
+			require.Equal(t, 1, log.count("nothing is delivered before `belfry adopt`"))
+			require.Equal(t, 1, log.count(outbox.ErrNotAdopted.Error()))
+
+			i, err := outbox.Adopt(t.Context(), b.db.Pool, job.Act{Actor: "ann", Reason: "moved"})
+			require.NoError(t, err)
+			require.True(t, i.Adopted)
+			b.eventually(t, `SELECT count(*) = 51 FROM belfry.messages WHERE status = 'SENT'`)
+			require.Equal(t, 1, log.count("the database was adopted"))
+			require.Equal(t, "ann moved", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.events WHERE subject = 'installation' AND kind = 'adopted'`))
+		})
+	}
+}
+
+// A drain of a copy says why it delivers nothing.
+func TestDrain_RefusesACopy(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5)
+	b.job(t, "default", 1, 5)
+	b.copied(t)
+	provider := &script{}
+	stats, err := b.relay(t, config("r"), []relay.Sender{push(provider)}).Drain(t.Context())
+	require.ErrorIs(t, err, outbox.ErrNotAdopted)
+	require.ErrorContains(t, err, "made on database ")
+	require.Zero(t, stats.Claimed)
+	require.Empty(t, provider.all())
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`))
+}
