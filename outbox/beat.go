@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -20,13 +21,17 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (
 	for i, s := range senders {
 		names[i] = s.Name
 	}
+	limits, err := json.Marshal(senders) // text: without a session the parameter's type is not known
+	if err != nil {
+		return nil, false, fmt.Errorf("renew the relay's heartbeat: %w", err)
+	}
 	media := l.media
 	if media == nil {
 		media = []string{}
 	}
 	live = make(map[string]int, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": senders, "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
 		err = row.Scan(&sender, &n, &adopted)
