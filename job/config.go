@@ -58,7 +58,8 @@ type ChunkConfig struct {
 type RetryConfig struct {
 	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0: none
 	// For is how long a chunk is repeated while the server is short of something (disk,
-	// memory, connections, files) or read-only; these tries do not count for Limit.
+	// memory, connections, files) or read-only, or a constraint refuses everybody's rows;
+	// these tries do not count for Limit.
 	For     time.Duration `mapstructure:"for"`
 	Initial time.Duration `mapstructure:"initial"` // the first pause; each next one doubles
 	Max     time.Duration `mapstructure:"max"`     // the longest pause

@@ -173,16 +173,16 @@ func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
 
 // retryable reports whether the same chunk may succeed when it is tried again:
 // serialisation failures, deadlocks, timeouts, lost connections, a server that
-// shuts down or starts up, resources that run out and come back, and prepared statements
-// that a pooler has lost. Everything
-// else (data exceptions, constraint violations, missing relations, a Writer's own
-// errors) fails the same way each time.
+// shuts down or starts up, resources that run out and come back, prepared statements
+// that a pooler has lost, and a constraint that refuses everybody. Everything else (data
+// exceptions, other constraint violations, missing relations, a Writer's own errors) fails
+// the same way each time.
 func retryable(err error) bool {
 	var own writerError
 	if errors.As(err, &own) {
 		return false
 	}
-	if errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || dbpool.Lost(err) {
+	if errors.As(err, new(outageError)) || errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || dbpool.Lost(err) {
 		return true
 	}
 	var pg *pgconn.PgError
@@ -198,8 +198,11 @@ func retryable(err error) bool {
 
 // shortage reports that the server lacks something that somebody has to bring back,
 // which takes longer than a deadlock: room on its disk, memory, connections (class 53),
-// files (class 58), or leave to write.
+// files (class 58), leave to write, or a constraint that lets anybody's rows through.
 func shortage(err error) bool {
+	if errors.As(err, new(outageError)) {
+		return true
+	}
 	var pg *pgconn.PgError
 	return retryable(err) && errors.As(err, &pg) &&
 		(strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58") || pg.Code == codeReadOnly)

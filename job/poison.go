@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/cursor"
 )
 
 // poison finds the recipients whose rows cannot be written. A chunk that fails with
@@ -27,6 +29,8 @@ type poison struct {
 	clean   int64 // keys since the last skip, or since the run began
 	skips   int   // of this run
 	inARow  int   // skips without a recipient between them that went through
+
+	sound *cursor.Position // the recipient that a probe saw go through last; nil: none
 }
 
 // maxSkipsInARow is where a run stops to believe in faults of single recipients.
@@ -118,8 +122,8 @@ func (u *run) blame(s step, err error) error {
 
 // isolate narrows a fault down, or skips the recipient when it is found. The
 // server has answered and rolled the chunk back, so its outcome is known. It returns
-// any other error as it is, and the cause of the fault when nobody more may be
-// skipped.
+// any other error as it is, an outageError when everybody's rows are refused, and the
+// cause of the fault when nobody more may be skipped.
 func (u *run) isolate(ctx context.Context, err error) error {
 	var fault faultError
 	if !errors.As(err, &fault) {
@@ -128,6 +132,9 @@ func (u *run) isolate(ctx context.Context, err error) error {
 	if fault.step.read > 1 {
 		u.poison.failed(fault.step.read)
 		return nil
+	}
+	if err := u.outage(ctx, fault); err != nil {
+		return err
 	}
 	switch {
 	case u.job.Skipped >= int64(u.poison.allowed):

@@ -415,6 +415,11 @@ UPDATE belfry.jobs
        throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''), throttled_ms = throttled_ms + @throttled_ms
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
 
+-- name: ProbeConstraints :exec
+-- Has constraints checked now that would be checked at COMMIT, to the end of the
+-- transaction, which is rolled back.
+SET CONSTRAINTS ALL IMMEDIATE;
+
 -- name: SkipAdd :exec
 -- Records the one recipient that cannot be written, in the transaction that moves
 -- the cursor past it.
