@@ -96,7 +96,7 @@ func (u *run) examine(ctx context.Context) {
 	found, err := probe(ctx, u.pool, health, u.kind.hot)
 	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {
 		u.pace.mute = true
-		u.log.Warn().Err(err).Msg("health check does not work")
+		u.log.WithLevel(u.quietly(err)).Err(err).Msg("health check does not work")
 	}
 	if len(found.Hidden) > 0 && !u.pace.blind {
 		u.pace.blind = true

@@ -26,8 +26,10 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 		}
 		u.link.drop()
 		u.evict(hard)
+		began := time.Now()
 		now, err := u.beat(hard, cause)
 		if err == nil {
+			u.away.Tried(began, nil)
 			u.job.Chunks, u.job.ChannelsRead, u.job.ChannelsMatched = now.Chunks, now.ChannelsRead, now.ChannelsMatched
 			u.job.RowsWritten, u.job.Declined, u.job.Skipped = now.RowsWritten, now.Declined, now.Skipped
 		}
@@ -50,7 +52,7 @@ func (u *run) recover(ctx, hard context.Context, cause error) error {
 			u.governor.shrink()
 		}
 		wait := u.backoff()
-		u.log.Warn().Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")
+		u.log.WithLevel(u.quietly(cause)).Err(cause).Int("attempt", u.failed).Dur("elapsed_ms", wait).Msg("chunk will be retried")
 		u.rest(ctx, wait)
 		if err == nil {
 			return nil

@@ -56,12 +56,12 @@ func (r *Runner) run(ctx, hard context.Context, t tenure, out *Outcome) (Job, er
 		err = u.walk(ctx, hard)
 	}
 	if lost := errors.Is(err, ErrUnreachable); lost && !errors.As(err, new(givenUpError)) {
-		u.log.Warn().Err(err).Msg("run lost the database")
+		u.log.WithLevel(u.quietly(err)).Err(err).Msg("run lost the database")
 		u.report("lost", 0, 0)
 		return u.job, err
 	}
 	if errEnd := u.end(err); errEnd != nil {
-		u.log.Warn().Err(errEnd).Msg("end of run not recorded")
+		u.log.WithLevel(u.quietly(errEnd)).Err(errEnd).Msg("end of run not recorded")
 		if errors.Is(err, errInterrupted) {
 			return u.job, nil // stays RUNNING and becomes stale; the stop goes on
 		}
@@ -181,7 +181,7 @@ func (u *run) clear(ctx context.Context) {
 		return err
 	})
 	if u.overdue = err == nil && len(expired) == expireLimit; err != nil {
-		u.log.Warn().Err(err).Msg("expired jobs not cleared away")
+		u.log.WithLevel(u.quietly(err)).Err(err).Msg("expired jobs not cleared away")
 		return
 	}
 	u.tellExpired(expired, u.outcome)

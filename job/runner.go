@@ -26,6 +26,7 @@ type Runner struct {
 	types   map[string]Type
 	names   []string
 	log     zerolog.Logger
+	away    *Outage
 	observe func(Progress)
 	at      func(ctx context.Context, point string) error // failpoint of tests
 	cache   AbortCache                                    // nil: none
@@ -87,6 +88,9 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 	}
 	for _, option := range options {
 		option(r)
+	}
+	if r.away == nil {
+		r.away = NewOutage(r.log)
 	}
 	return r, nil
 }

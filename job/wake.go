@@ -24,7 +24,7 @@ const channel = "belfry_jobs"
 // so every PollInterval, and when a look every WatchInterval finds a run that lost its
 // connection. While none is, it asks only whether that has changed: when the database says
 // so, if Config.Listen is set, when a job falls due that is known, and from time to time.
-// While the database does not answer, Run warns and tries again. It returns nil after a
+// While the database does not answer, Run tries again, and its Outage says so. It returns nil after a
 // stop, and only after everything it started has ended.
 func (r *Runner) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -32,7 +32,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	hint, poll, watch := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var ears *lifecycle.Listener
 	if r.config.Listen {
-		ears = lifecycle.NewListener(r.pool, channel, r.config.StatementTimeout, func() { ask(hint); r.hint() }, r.log)
+		ears = lifecycle.NewListener(r.pool, channel, r.config.StatementTimeout, func() { ask(hint); r.hint() }, r.away, r.log)
 		var listening sync.WaitGroup
 		listening.Go(func() { ears.Run(ctx) })
 		defer func() { cancel(); listening.Wait() }()
@@ -68,7 +68,8 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 				continue
 			}
 		}
-		if _, err := r.RunDue(ctx); err != nil && ctx.Err() == nil {
+		began := time.Now()
+		if _, err := r.RunDue(ctx); ctx.Err() == nil && !r.away.Tried(began, err) {
 			r.log.Warn().Err(err).Msg("run of due jobs failed; will try again")
 		}
 		until, resting = r.idle(ctx)

@@ -28,13 +28,14 @@ type attendant struct {
 	firer  *schedule.Firer
 	behind atomic.Bool // the database did not take the schedules over yet
 	hints  <-chan struct{}
+	outage *job.Outage
 }
 
 // newAttendant returns the attendant of a daemon whose runner passes hints on.
-func newAttendant(r *reloader, db *database, hints <-chan struct{}) *attendant {
+func newAttendant(r *reloader, db *database, hints <-chan struct{}, outage *job.Outage) *attendant {
 	return &attendant{
-		reloader: r, db: db, hints: hints,
-		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name())),
+		reloader: r, db: db, hints: hints, outage: outage,
+		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name()), schedule.WithOutage(outage)),
 	}
 }
 
@@ -113,7 +114,7 @@ func (t *attendant) maintain(ctx context.Context) {
 	}
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
 	pruned, err := outbox.Prune(ctx, t.db.Pool, retention, outbox.PruneOptions{Act: act})
-	if err != nil && ctx.Err() == nil {
+	if ctx.Err() == nil && !t.outage.Tried(time.Time{}, err) {
 		t.log.Warn().Err(err).Msg("maintenance cut short; the next one goes on")
 	}
 	if n := pruned.Notifications + pruned.Messages + pruned.Jobs + pruned.Events; n > 0 {
@@ -131,6 +132,9 @@ func (t *attendant) sync(ctx context.Context) {
 		case ctx.Err() != nil:
 		case unreachable(one):
 			behind = true
+			if t.outage.Tried(time.Time{}, one) {
+				continue
+			}
 			t.log.Warn().Err(one).Msg("schedules of the configuration not taken over; will try again")
 		default:
 			t.log.Error().Err(one).Msg("schedule of the configuration not taken over")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 func newDaemonCommand(a *app) *cobra.Command {
@@ -62,8 +63,9 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
+	outage := job.NewOutage(logger)
 	hints := make(chan struct{}, 1)
-	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }))
+	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }), job.WithOutage(outage))
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	loops := []func(context.Context) error{runner.Run}
 	var relaying *courier
 	if deliver && s.delivers() {
-		if relaying, err = newCourier(s, db, logger); err != nil {
+		if relaying, err = newCourier(s, db, logger, relay.WithOutage(outage)); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, relaying.close()) }()
@@ -82,7 +84,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	attending, dismiss := context.WithCancel(ctx)
 	defer dismiss()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
-	wait, err := newAttendant(reloader, db, hints).start(attending)
+	wait, err := newAttendant(reloader, db, hints, outage).start(attending)
 	if err != nil {
 		return err
 	}

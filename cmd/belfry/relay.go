@@ -102,7 +102,7 @@ type courier struct {
 }
 
 // newCourier wires a relay with the senders of the configuration.
-func newCourier(s settings, db *database, logger zerolog.Logger) (*courier, error) {
+func newCourier(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*courier, error) {
 	who, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func newCourier(s settings, db *database, logger zerolog.Logger) (*courier, erro
 		return nil, err
 	}
 	collect(gcRelay)
-	r, err := relay.New(db.Pool, composer, s.Delivery.Relay, senders, relay.WithLogger(logger))
+	r, err := relay.New(db.Pool, composer, s.Delivery.Relay, senders, append(options, relay.WithLogger(logger))...)
 	if err != nil {
 		return nil, errors.Join(err, done())
 	}

@@ -42,6 +42,7 @@ type Listener struct {
 	channel string
 	timeout time.Duration
 	wake    func()
+	outage  *Outage
 	log     zerolog.Logger
 	sure    atomic.Bool
 }
@@ -49,9 +50,9 @@ type Listener struct {
 // NewListener returns a Listener on a channel, a plain identifier. wake is called at every
 // notification, and whenever Listening changes, because what was notified before is lost
 // and afterwards it has to be looked for; it must return at once. timeout bounds the set-up
-// of a connection and each of its statements.
-func NewListener(pool *pgxpool.Pool, channel string, timeout time.Duration, wake func(), log zerolog.Logger) *Listener {
-	return &Listener{pool: pool, channel: channel, timeout: timeout, wake: wake, log: log}
+// of a connection and each of its statements. outage speaks of a database that is away.
+func NewListener(pool *pgxpool.Pool, channel string, timeout time.Duration, wake func(), outage *Outage, log zerolog.Logger) *Listener {
+	return &Listener{pool: pool, channel: channel, timeout: timeout, wake: wake, outage: outage, log: log}
 }
 
 // Listening reports whether notifications arrive: one that the Listener caused itself,
@@ -69,7 +70,7 @@ func (l *Listener) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if failures == 0 {
+		if !l.outage.Tried(time.Time{}, err) && failures == 0 {
 			l.log.Warn().Err(err).Msg("not listening for hints; polling goes on")
 		}
 		timer := time.NewTimer(min(firstPause<<min(failures, 10), longestPause))

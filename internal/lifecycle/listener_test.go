@@ -27,7 +27,7 @@ func listen(t *testing.T, pool *pgxpool.Pool, timeout time.Duration) (*lifecycle
 		case wakes <- struct{}{}:
 		default:
 		}
-	}, zerolog.Nop())
+	}, nil, zerolog.Nop())
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { l.Run(ctx) })

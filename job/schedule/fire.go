@@ -30,6 +30,7 @@ type Firer struct {
 	pool *pgxpool.Pool
 	name string
 	log  zerolog.Logger
+	away *job.Outage
 	crew *crew
 	now  func() *time.Time                             // nil: the database's clock
 	at   func(ctx context.Context, point string) error // failpoint of tests
@@ -44,6 +45,9 @@ func WithLogger(log zerolog.Logger) Option { return func(f *Firer) { f.log = log
 // WithName sets the actor of the events of firings, a runner's name for instance.
 // Without it, it is belfry.
 func WithName(name string) Option { return func(f *Firer) { f.name = name } }
+
+// WithOutage has others speak of a database that does not answer as well, with one voice.
+func WithOutage(o *job.Outage) Option { return func(f *Firer) { f.away = o } }
 
 // WithClock replaces the database's clock, for tests and rehearsals.
 func WithClock(now func() time.Time) Option {
@@ -61,6 +65,9 @@ func NewFirer(pool *pgxpool.Pool, options ...Option) *Firer {
 	}
 	for _, option := range options {
 		option(f)
+	}
+	if f.away == nil {
+		f.away = job.NewOutage(f.log)
 	}
 	return f
 }
@@ -194,15 +201,16 @@ func (f *Firer) Run(ctx context.Context, ticks, hints <-chan struct{}, listening
 				continue
 			}
 		}
+		began := time.Now()
 		var err error
-		if until, err = f.fireUntil(ctx, &asking); err != nil {
-			f.complain(ctx, err)
-		}
+		until, err = f.fireUntil(ctx, &asking)
+		f.complain(ctx, began, err)
 	}
 }
 
-func (f *Firer) complain(ctx context.Context, err error) {
-	if ctx.Err() == nil {
+// complain says what came of a try that began then, unless a stop cut it short.
+func (f *Firer) complain(ctx context.Context, began time.Time, err error) {
+	if ctx.Err() == nil && !f.away.Tried(began, err) {
 		f.log.Warn().Err(err).Msg("schedules not fired; will try again")
 	}
 }
@@ -235,7 +243,7 @@ func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until ti
 				asking.Go(func() {
 					defer f.crew.leave(d)
 					if _, err := f.fireOnce(ctx, d); err != nil {
-						f.complain(ctx, err)
+						f.complain(ctx, time.Time{}, err)
 					}
 				})
 			}
@@ -243,7 +251,7 @@ func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until ti
 				return time.Time{}, err
 			}
 			if err != nil {
-				f.complain(ctx, err)
+				f.complain(ctx, time.Time{}, err)
 			}
 		}
 	}

@@ -71,13 +71,15 @@ func (f *feed) run(ctx, hard context.Context, out chan<- claims) {
 	failures := 0
 	for ctx.Err() == nil {
 		f.idle = r.idle()
+		began := time.Now()
 		batch, err := f.claim(ctx, hard)
+		spoken := ctx.Err() == nil && r.outage.Tried(began, err)
 		pause := r.settings().PollInterval / 2
 		switch {
 		case ctx.Err() != nil && len(batch.messages) == 0:
 			return
 		case err != nil:
-			if failures++; failures == 1 {
+			if failures++; failures == 1 && !spoken {
 				r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg("messages are not claimed")
 			}
 			pause = min(50*time.Millisecond<<min(failures, 5), time.Second)

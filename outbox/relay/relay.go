@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -54,6 +55,7 @@ type Relay struct {
 	composer Composer
 	lines    []*line // in the order of the configuration
 	log      zerolog.Logger
+	outage   *job.Outage
 	random   func() float64
 	at       func(ctx context.Context, point string) error
 
@@ -89,6 +91,9 @@ type Option func(*Relay)
 // WithLogger sets the logger. Without it a Relay logs nothing.
 func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log } }
 
+// WithOutage has others speak of a database that does not answer as well, with one voice.
+func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
+
 // WithRandom sets what draws jitter: even in [0, 1), safe for concurrent use.
 func WithRandom(random func() float64) Option { return func(r *Relay) { r.random = random } }
 
@@ -119,6 +124,9 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	r.config.Store(&config)
 	for _, option := range options {
 		option(r)
+	}
+	if r.outage == nil {
+		r.outage = job.NewOutage(r.log)
 	}
 	media, names := []string{}, []string{}
 	for _, s := range senders {
@@ -235,7 +243,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 
 	var looking, keeping, settling sync.WaitGroup
 	if r.settings().Listen && !drain {
-		ears := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.log)
+		ears := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.outage, r.log)
 		r.ears.Store(ears)
 		looking.Go(func() { ears.Run(work) })
 	}

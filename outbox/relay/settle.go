@@ -249,11 +249,13 @@ func without(ids, done []int64) (left []int64) {
 // the database says that it will never do it.
 func (r *Relay) insist(ctx context.Context, what string, act func(context.Context) error) error {
 	for failures := 0; ; failures++ {
+		began := time.Now()
 		err := r.within(ctx, act)
+		spoken := ctx.Err() == nil && r.outage.Tried(began, err)
 		if err == nil || ctx.Err() != nil || refused(err, failures) {
 			return err
 		}
-		if failures == 0 || failures%50 == 0 {
+		if !spoken && failures%50 == 0 {
 			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(what)
 		}
 		pause := min(20*time.Millisecond<<min(failures, 6), time.Second)

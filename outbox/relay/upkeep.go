@@ -16,7 +16,7 @@ import (
 )
 
 // every calls f at once, then as often as between says, and when it is asked for, until ctx
-// ends, and logs its first error of a row.
+// ends, and logs its first error of a row that the Outage does not speak of.
 func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <-chan struct{}, problem string, f func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -28,11 +28,12 @@ func (r *Relay) every(ctx context.Context, between func() time.Duration, asked <
 		case <-timer.C:
 		case <-asked:
 		}
+		began := time.Now()
 		err := r.at(ctx, pointUpkeep)
 		if err == nil {
 			err = f(ctx)
 		}
-		if err != nil && !failing && ctx.Err() == nil {
+		if ctx.Err() == nil && !r.outage.Tried(began, err) && !failing {
 			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(problem)
 		}
 		failing = err != nil
