@@ -36,6 +36,9 @@ type Entry struct {
 	LeftSince      bool   `json:"left_since,omitempty"`      // has a row, and would not be in the audience now
 	ChannelDeleted bool   `json:"channel_deleted,omitempty"` // has a row or was skipped, and the channel is gone
 	Error          string `json:"error,omitempty"`           // of a skipped channel, and the last of a message
+	// Revision says, of a job whose content was corrected, how many corrections there had
+	// been when a message was made that a provider took; nil: none took it.
+	Revision *int `json:"revision,omitempty"`
 }
 
 // is reports whether the entry counts under r.

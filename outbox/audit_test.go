@@ -145,6 +145,31 @@ func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 	require.True(t, report.Agree, "%v", report.Disagreements)
 }
 
+// Of a job that was corrected in mid-delivery the answer names the content that was sent.
+func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.rest(t, outbox.TypePush, 4, job.Processed)
+	b.states(t, id, "SENT", "SENT", "PENDING", "PROCESSING")
+	b.exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
+	revisions := func() (list []any) {
+		for channel := range int64(4) {
+			e, err := outbox.AuditChannel(t.Context(), b.db.Pool, b.who, id, channel+1)
+			require.NoError(t, err)
+			if e.Revision == nil {
+				list = append(list, nil)
+				continue
+			}
+			list = append(list, *e.Revision)
+		}
+		return list
+	}
+	require.Equal(t, []any{nil, nil, nil, nil}, revisions(), "there is one content")
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.jobs SET revision = 2 WHERE id = $1`, id)
+	require.Equal(t, []any{0, 1, nil, 2}, revisions())
+}
+
 // I1, I3: what must not be is found and said.
 func TestAudit_FindsWhatMustNotBe(t *testing.T) {
 	t.Parallel()

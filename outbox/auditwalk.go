@@ -83,8 +83,9 @@ type row struct {
 	state string // empty: no row of this job
 	err   string
 	// Of a message.
-	reason  Reason
-	awaited bool // its receipt
+	reason   Reason
+	awaited  bool // its receipt
+	revision *int // of its content; nil: no provider took it
 }
 
 // slice is what one step of the walk has read: all channels and rows up to high.
@@ -183,7 +184,7 @@ func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit i
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (found row, err error) {
 		var state *string
-		err = r.Scan(&found.id, &state, &found.err, &found.reason, &found.awaited)
+		err = r.Scan(&found.id, &state, &found.err, &found.reason, &found.awaited, &found.revision)
 		if state != nil {
 			found.state = *state
 		}
@@ -267,6 +268,9 @@ func (a *audit) withRow(r row, deleted, left bool) Entry {
 	e := Entry{ChannelID: r.id, Reason: Reason(r.state), ChannelDeleted: deleted, LeftSince: left, Error: r.err}
 	if a.report.Job.Type == TypePush {
 		e.Reason, e.Why = reasonOf(Status(r.state), r.reason, r.awaited, a.facts.aborted)
+		if a.report.Job.Revision > 0 {
+			e.Revision = r.revision
+		}
 	}
 	return e
 }

@@ -161,8 +161,9 @@ SELECT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = @lane AND l.paused_at I
 
 -- name: MessageSlice :many
 -- A job's messages in key order: at most @keys after @after, up to @bound
--- (messages_pkey).
-SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL
+-- (messages_pkey), with the revision of the content that a provider took; NULL: none did.
+SELECT m.channel_id, m.status, coalesce(m.last_error, ''), coalesce(m.reason, ''), m.receipt IS NOT NULL,
+       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
   FROM belfry.messages m
  WHERE m.job_id = @job_id AND m.channel_id > @after::bigint AND m.channel_id <= @bound::bigint
  ORDER BY m.channel_id
@@ -184,7 +185,7 @@ WITH RECURSIVE walk (channel_id, n) AS (
                           ORDER BY f.channel_id LIMIT 1) x
      WHERE w.n < @keys
 )
-SELECT w.channel_id, m.state, '', '', false
+SELECT w.channel_id, m.state, '', '', false, NULL::integer
   FROM walk w
   LEFT JOIN LATERAL (SELECT CASE WHEN f.withdrawn_at IS NOT NULL THEN 'withdrawn' WHEN f.read_at IS NOT NULL THEN 'read' ELSE 'unread' END AS state
                        FROM belfry.notifications f
@@ -205,9 +206,9 @@ SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHER
 
 -- name: ReportPage :many
 -- The next @limit messages of job @id above the channel @after, in their order: the medium
--- of the route where each is or ended, what became of it, and its times. Relies on
+-- of the route where each is or ended, the sender that took it, what became of it, and its times. Relies on
 -- messages_pkey.
-SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
+SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), coalesce(m.sender, ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
        CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
        m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END
   FROM belfry.messages m

@@ -18,6 +18,7 @@ type ReportLine struct {
 	ExternalID string // "": the channel is there no more
 	Medium     string // of the route, where the message is or ended
 	Status     Status
+	Sender     string     // that took it; "": none has
 	Reason     string     // why it is DEAD or CANCELLED, or what it waits for
 	Attempts   int        // calls by that medium
 	DueAt      *time.Time // when it is tried next; nil: it is final, or in a relay's hands
@@ -60,7 +61,7 @@ func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, af
 	}
 	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ReportLine, err error) {
 		var status string
-		err = row.Scan(&l.ChannelID, &l.Medium, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt)
+		err = row.Scan(&l.ChannelID, &l.Medium, &l.Sender, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt)
 		l.Status = Status(status)
 		return l, err
 	})

@@ -156,6 +156,13 @@ func entryText(e outbox.Entry) string {
 	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
 		text += "; " + why
 	}
+	switch {
+	case e.Revision == nil:
+	case *e.Revision == 0:
+		text += "; it was sent before the content was corrected"
+	default:
+		text += fmt.Sprintf("; it was sent after correction %d of the content", *e.Revision)
+	}
 	if e.LeftSince {
 		text += "; it would not be in the audience now"
 	}

@@ -23,13 +23,16 @@ func TestFollowing_TellsRateAndTimeLeft(t *testing.T) {
 	require.Equal(t, "delivery: [----------] 0%; 0 / 10,000 messages", f.line(10))
 	st.Sent, st.Dead = 900, 100
 	f.look(noon().Add(time.Second), 9_000)
-	require.Equal(t, "delivery: [#---------] 10%, 1,000/s, 9s left; 1,000 / 10,000 messages, 100 dead", f.line(10))
-	require.Equal(t, "delivery: 10%, 1,000/s, 9s left; 1,000 / 10,000 messages, 100 dead", f.line(0))
-	st.Sent = 1900
-	f.look(noon().Add(2*time.Second), 3_000) // another relay sent 5,000
-	require.Equal(t, "delivery: 40%, 1,000/s, 1.5s left; 2,000 / 5,000 messages, 100 dead", f.line(0))
+	require.Equal(t, "delivery: 10%, 1,000/s; 1,000 / 10,000 messages, 100 dead", f.line(0))
+	st.Sent = 2900
+	f.look(noon().Add(3*time.Second), 7_000)
+	require.Equal(t, "delivery: [###-------] 30%, 1,000/s, 7s left; 3,000 / 10,000 messages, 100 dead", f.line(10))
+	require.Equal(t, "delivery: 30%, 1,000/s, 7s left; 3,000 / 10,000 messages, 100 dead", f.line(0))
+	st.Sent = 3900
+	f.look(noon().Add(4*time.Second), 1_000) // another relay sent 5,000
+	require.Equal(t, "delivery: 80%, 1,000/s, 500ms left; 4,000 / 5,000 messages, 100 dead", f.line(0))
 	st.Sent = 4900
-	f.look(noon().Add(3*time.Second), 0)
+	f.look(noon().Add(5*time.Second), 0)
 	require.Equal(t, "delivery: 5,000 messages, 100 dead, nothing waits", f.line(10))
 }
 

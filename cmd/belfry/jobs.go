@@ -268,7 +268,7 @@ func emptyList[T any](list []T) []T {
 func done(j job.Job) string {
 	total, known := j.Total()
 	switch {
-	case j.Status == job.Processed:
+	case j.Status == job.Processed, j.WalkedAt != nil: // one that was stopped after its walk as well
 		return "100%"
 	case !known:
 		return "-"

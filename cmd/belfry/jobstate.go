@@ -85,11 +85,13 @@ type pace struct {
 	n     int64
 	rate  float64 // a second
 	known bool
+	since time.Time // when it grew first after a look; zero: not yet
 }
 
 const (
 	paceWindow = 5 * time.Second // over which a pace forgets
 	moving     = 0.5             // a second: below that nothing goes on, or an average fades out
+	steady     = 3 * time.Second // of growth before it says how long the rest takes: at first there is little
 )
 
 // look takes note of the count at a time.
@@ -107,13 +109,16 @@ func (p *pace) look(now time.Time, n int64) {
 		}
 		p.rate += (rate - p.rate) * weight
 		p.known = true
+		if p.since.IsZero() && n > p.n {
+			p.since = p.at
+		}
 	}
 	p.at, p.n = now, n
 }
 
-// left is how long so many more take; negative: it cannot be told.
+// left is how long so many more take; negative: it cannot be told, or not yet.
 func (p *pace) left(rest int64) time.Duration {
-	if p.rate < moving {
+	if p.rate < moving || p.since.IsZero() || p.at.Sub(p.since) < steady {
 		return -1
 	}
 	return time.Duration(float64(rest) / p.rate * float64(time.Second))

@@ -41,6 +41,15 @@ func TestJobState_IsDeliveringWhileMessagesWait(t *testing.T) {
 		messagesText(outbox.Progress{Messages: 5000, Sent: 1200, Dead: 7, Cancelled: 3, Waiting: 3790}))
 }
 
+// An ABORTED job whose walk was over says so.
+func TestDone_OfAWalkThatIsOver(t *testing.T) {
+	t.Parallel()
+	at := noon()
+	require.Equal(t, "100%", done(job.Job{Status: job.Aborted, WalkedAt: &at}))
+	require.Equal(t, "100%", done(job.Job{Status: job.Processed, WalkedAt: &at}))
+	require.Equal(t, "-", done(job.Job{Status: job.Aborted}))
+}
+
 func TestPace_ForgetsOverSeconds(t *testing.T) {
 	t.Parallel()
 	now := noon()
@@ -50,7 +59,7 @@ func TestPace_ForgetsOverSeconds(t *testing.T) {
 	require.Empty(t, p.text(100), "one look is no rate")
 	require.Negative(t, p.left(100))
 	p.look(now.Add(time.Second), 1100)
-	require.Equal(t, ", 100/s, 10s left", p.text(1000))
+	require.Equal(t, ", 100/s", p.text(1000), "a second is no basis for a time: it was a far too long one when a delivery began")
 	p.look(now.Add(time.Second), 1200) // the clock stands still
 	require.InDelta(t, 100, p.rate, 0.001)
 	p.look(now.Add(2*time.Second), 1600)
@@ -59,6 +68,14 @@ func TestPace_ForgetsOverSeconds(t *testing.T) {
 	require.Equal(t, ", 0/s", p.text(1000), "it stands still for longer than the window")
 	p.look(now.Add(20*time.Second), 100)
 	require.Zero(t, p.rate, "fewer are no negative rate")
+	p = pace{}
+	for second := range time.Duration(4) {
+		p.look(now.Add(second*time.Second), 0)
+	}
+	for second := range time.Duration(4) {
+		p.look(now.Add((4+second)*time.Second), int64(100*(1+second)))
+		require.Equal(t, second >= 2, p.left(1000) >= 0, "after %d seconds of growth", second+1)
+	}
 	fading := pace{rate: 0.4, known: true}
 	require.Equal(t, ", 0/s", fading.text(1_000_000), "an average that fades out tells no time")
 }

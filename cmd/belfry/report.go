@@ -18,10 +18,10 @@ func newJobsReportCommand(a *app) *cobra.Command {
 		Use:   "report ID",
 		Short: "Write what became of each message of a job, as CSV",
 		Long: `Write what became of each message of a job, a line each, in the order of the channels'
-ids: external_id (empty: the channel is there no more), channel_id, medium, status,
-reason, attempts by that medium, and the times due_at (of those that wait),
-sent_at and dead_at, in UTC. It reads page by page, whatever the size of the job; a job
-that is being delivered is reported as each page was when it was read.
+ids: external_id (empty: the channel is there no more), channel_id, medium, sender (that
+took it), status, reason, attempts by that medium, and the times due_at (of those that
+wait), sent_at and dead_at, in UTC. It reads page by page, whatever the size of the job;
+a job that is being delivered is reported as each page was when it was read.
 
 An inbox job has no messages: ` + "`belfry jobs audit`" + ` says who got its notifications.`,
 		Example: `  belfry jobs report 17 -o csv >report.csv`,
@@ -53,7 +53,7 @@ An inbox job has no messages: ` + "`belfry jobs audit`" + ` says who got its not
 func (a *app) writeReport(ctx context.Context, db *database, store *channels.Store, id int64) error {
 	buffer := bufio.NewWriter(a.stdout)
 	out := csv.NewWriter(buffer)
-	err := out.Write([]string{"external_id", "channel_id", "medium", "status", "reason", "attempts", "due_at", "sent_at", "dead_at"})
+	err := out.Write([]string{"external_id", "channel_id", "medium", "sender", "status", "reason", "attempts", "due_at", "sent_at", "dead_at"})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a *app) writeReport(ctx context.Context, db *database, store *channels.Sto
 	err = outbox.EachMessage(ctx, db.Pool, store, id, func(l outbox.ReportLine) error {
 		lines++
 		return out.Write([]string{
-			l.ExternalID, itoa(l.ChannelID), l.Medium, string(l.Status), l.Reason, itoa(int64(l.Attempts)),
+			l.ExternalID, itoa(l.ChannelID), l.Medium, l.Sender, string(l.Status), l.Reason, itoa(int64(l.Attempts)),
 			stamp(l.DueAt), stamp(l.SentAt), stamp(l.DeadAt),
 		})
 	})

@@ -38,7 +38,7 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 		if i == 3 {
 			still = standstill{}
 		}
-		b.look(noon().Add(time.Duration(i)*time.Second), []jobState{s}, map[int64]standstill{2: still})
+		b.look(noon().Add(time.Duration(i)*steady), []jobState{s}, map[int64]standstill{2: still})
 		lines = append(lines, b.jobs[0].line())
 		screens = append(screens, strings.Join(b.lines(79, 23), "\n"))
 		require.Equal(t, i == 3, b.atRest())
