@@ -49,7 +49,9 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (
 func (l *Ledger) Farewell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	if _, err := l.pool.Exec(ctx, queries.SQL("RelayLeave"), pgx.StrictNamedArgs{"relay": l.relay}); err != nil {
+	var b pgx.Batch
+	b.Queue(queries.SQL("RelayLeave"), pgx.StrictNamedArgs{"relay": l.relay})
+	if err := l.send(ctx, &b); err != nil {
 		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))
 	}
 	return nil

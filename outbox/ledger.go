@@ -2,8 +2,10 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,8 +43,9 @@ type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string
 	leaseTime time.Duration
-	media     []string // nil: all
-	senders   []string // nil: all
+	media     []string    // nil: all
+	senders   []string    // nil: all
+	readOnly  atomic.Bool // transactions are, unless they say otherwise
 }
 
 // NewLedger returns the ledger of the relay with that name, which must be different
@@ -110,14 +113,16 @@ func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {
 func list[T any](ctx context.Context, l *Ledger, what, statement string, args pgx.StrictNamedArgs, scan pgx.RowToFunc[T]) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	rows, err := l.pool.Query(ctx, statement, args)
-	if err == nil {
-		var all []T
-		if all, err = pgx.CollectRows(rows, scan); err == nil {
-			return all, nil
-		}
+	var all []T
+	var b pgx.Batch
+	b.Queue(statement, args).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	if err := l.send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, mapError(err))
 	}
-	return nil, fmt.Errorf("%s: %w", what, mapError(err))
+	return all, nil
 }
 
 // take is list for a statement that takes rows in their order. It is not durable before
@@ -141,7 +146,29 @@ func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 	var all pgx.Batch
 	all.Queue(queries.SQL("LedgerBegin"), beginArgs(durable))
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
-	return mapError(l.pool.SendBatch(ctx, &all).Close())
+	return mapError(l.send(ctx, &all))
+}
+
+// send sends a batch as one transaction that writes. Where the role's transactions are
+// read-only by default the server refuses the first that does, and executes nothing of it:
+// from then on each is begun as one that writes, which costs a round trip more.
+func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
+	if !l.readOnly.Load() {
+		err := l.pool.SendBatch(ctx, b).Close()
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != codeReadOnly {
+			return err
+		}
+		l.readOnly.Store(true)
+		var again pgx.Batch // what was sent knows how its connection has prepared it
+		for _, q := range b.QueuedQueries {
+			again.QueuedQueries = append(again.QueuedQueries, &pgx.QueuedQuery{SQL: q.SQL, Arguments: q.Arguments, Fn: q.Fn})
+		}
+		b = &again
+	}
+	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		return tx.SendBatch(ctx, b).Close()
+	})
 }
 
 func beginArgs(durable bool) pgx.StrictNamedArgs {

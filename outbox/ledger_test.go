@@ -95,10 +95,11 @@ func TestLedger_DeliversAJob(t *testing.T) {
 	require.Empty(t, candidates)
 }
 
-// Behind a pooler statements are not prepared: every one of them does without.
+// Behind a pooler statements are not prepared: every one of them does without. And where
+// transactions are read-only by default each that writes says so, on a program's own pool.
 func TestLedger_NeedsNoSession(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"exec", "simple_protocol", "describe_exec", "cache_describe"} {
+	for _, mode := range []string{"exec", "simple_protocol", "describe_exec", "cache_describe", "cache_statement&default_transaction_read_only=on", "exec&default_transaction_read_only=on"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 0)

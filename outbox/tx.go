@@ -55,6 +55,7 @@ func inTxWith(ctx context.Context, pool *pgxpool.Pool, options pgx.TxOptions, do
 const (
 	codeCheckViolation = "23514"
 	codeLockTimeout    = "55P03"
+	codeReadOnly       = "25006"
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema into the errors of

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -186,4 +187,27 @@ func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
 	// The second where the statement was still to be prepared on that connection.
 	require.Regexp(t, `statement took longer than delivery\.statement_timeout \(|the database did not answer in time`, log.String())
 	require.NotContains(t, log.String(), "unreachable")
+}
+
+// A role whose transactions are read-only by default delivers all the same, on the pool of
+// a program that changes nothing about it.
+func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 20)
+	pool, err := pgxpool.New(t.Context(), b.db.DSN+"&default_transaction_read_only=on")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(t.Context(), `UPDATE belfry.jobs SET priority = 1`)
+	require.ErrorContains(t, err, "read-only transaction")
+	b.job(t, "default", 1, 20)
+	b.activity(t, 3)
+	who := *b
+	db := *b.db
+	db.Pool, who.db = pool, &db
+	r, err := relay.New(pool, who.composer(t), config("r1"), []relay.Sender{push(&script{})})
+	require.NoError(t, err)
+	stats, err := r.Drain(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 21, stats.Sent)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`), "it has said farewell")
 }
