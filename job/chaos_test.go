@@ -17,12 +17,13 @@ import (
 	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // I1–I7 under random schedules of kill -9, SIGSTOP and SIGCONT, terminated backends,
-// crashes of PostgreSQL, aborts, resumes, more urgent jobs, paused lanes, changed
-// limits, poisoned rows and changing channels, against two daemons in processes of
-// their own. A separate session looks at random moments and at the end. Each
+// crashes of PostgreSQL, aborts (of jobs whose messages wait as well), resumes, corrections,
+// more urgent jobs, paused lanes, changed limits, poisoned rows and changing channels,
+// against two daemons in processes of their own, on a stock server. A separate session looks at random moments and at the end. Each
 // schedule's seed is logged; BELFRY_TEST_SEED repeats one, BELFRY_TEST_SCHEDULES=100
 // runs so many (make chaos).
 func TestChaos_NoScheduleBreaksAnInvariant(t *testing.T) {
@@ -41,13 +42,18 @@ func chaos(t *testing.T, pooled bool) {
 	t.Helper()
 	server := dbtest.NewServer(t, true)
 	db := dbtest.NewOn(t, server)
+	dbtest.RequireStock(t, db.Pool)
 	w := &world{b: setupOn(t, db, 0), server: server, dsn: db.DSN, pooled: pooled, crew: make([]*daemon, 2), tally: map[string]int{}}
 	w.b.keepLedger(t)
 	w.b.exec(t, chaosSQL)
 	if pooled {
 		w.dsn = services.StartPgBouncer(t, db.DSN, services.Churn()).DSN(db.Name) + "&default_query_exec_mode=exec"
 	}
-	seed, n := uint64(time.Now().UnixNano()/1000), count(t, "BELFRY_TEST_SCHEDULES", 2)
+	few := 2
+	if pooled { // it takes ten times as long: each transaction waits for a new backend
+		few = 1
+	}
+	seed, n := uint64(time.Now().UnixNano()/1000), count(t, "BELFRY_TEST_SCHEDULES", few)
 	if text := os.Getenv("BELFRY_TEST_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
@@ -76,12 +82,16 @@ func chaos(t *testing.T, pooled bool) {
 // schedule lets things happen, and looks in between.
 func (w *world) schedule(t *testing.T) (acts, looks int) {
 	t.Helper()
-	for range 6 + w.rng.IntN(14) {
-		w.act(t)
+	for n := range 6 + w.rng.IntN(14) {
+		if n == 0 { // every schedule has one in mid-walk; its first resume corrects it
+			w.abort(t, w.jobs[w.rng.IntN(len(w.jobs))])
+		} else {
+			w.act(t)
+		}
 		acts++
 		looking, pause := w.rng.IntN(5), 25
 		if w.rng.IntN(8) == 0 { // long enough for a silent run to become stale
-			looking, pause = 20, 120
+			looking, pause = 20, 300
 		}
 		for range looking {
 			rest(t, time.Duration(w.rng.IntN(pause))*time.Millisecond)
@@ -119,7 +129,9 @@ func (w *world) settle(t *testing.T) {
 	t.Helper()
 	w.done(t)
 	for _, j := range w.jobs {
-		w.requireFates(t, j, w.seen(t, j))
+		s := w.seen(t, j)
+		w.requireFates(t, j, s)
+		w.requireTold(t, j)
 	}
 	w.exec(t, `TRUNCATE public.poisoned`)
 	w.note("retry what was skipped")
@@ -163,6 +175,37 @@ func (w *world) look(t *testing.T) {
 	for _, j := range w.jobs {
 		w.requireSound(t, j, w.seen(t, j))
 	}
+	w.try(t, "count", func(ctx context.Context) error {
+		list, err := dbtest.Miscount(ctx, w.b.db.Pool)
+		if err == nil {
+			require.Empty(t, list, "%s", w.story())
+		}
+		return err
+	})
+}
+
+// requireTold is what a correction means: what was written before it says what the job
+// said then, what was written after it what it says now, and no message is sent yet, so
+// that all of them say what it says now.
+func (w *world) requireTold(t *testing.T, j *chaosJob) {
+	t.Helper()
+	rows, err := w.b.db.Pool.Query(t.Context(), `SELECT r.channel_id, c.title
+		  FROM (SELECT job_id, channel_id FROM belfry.notifications UNION ALL SELECT job_id, channel_id FROM belfry.messages) r
+		 CROSS JOIN LATERAL belfry.job_content(r.job_id, r.channel_id) c WHERE r.job_id = $1`, j.id)
+	require.NoError(t, err)
+	var channel int64
+	var title string
+	_, err = pgx.ForEachRow(rows, []any{&channel, &title}, func() error {
+		want := j.title
+		for _, s := range slices.Backward(j.said) {
+			if j.kind == outbox.TypeInbox && channel <= s.upTo {
+				want = s.title
+			}
+		}
+		require.Equal(t, want, title, "job %d, channel %d\n%s", j.id, channel, w.story())
+		return nil
+	})
+	require.NoError(t, err)
 }
 
 // chaosState is a job, its rows and its skips in one snapshot.

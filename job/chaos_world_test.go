@@ -23,7 +23,7 @@ import (
 
 const (
 	chaosChannels = 400
-	chaosStale    = 800 * time.Millisecond
+	chaosStale    = 2 * time.Second // a statement may take half of it, on a busy machine and behind a pooler too
 )
 
 // chaosSQL makes rows for the channels in poisoned fail, the way a constraint would,
@@ -99,6 +99,14 @@ type chaosJob struct {
 	cursor   int64 // seen last
 	fence    int64
 	halted   *progressSeen // when the last abort was acknowledged; nil: it may go on
+	said     []saying      // what it said before it was corrected, oldest first
+	title    string        // what it says now
+}
+
+// saying is a title and the last channel that was written to under it.
+type saying struct {
+	title string
+	upTo  int64
 }
 
 // progressSeen is what must not change any more after an abort.
@@ -177,7 +185,7 @@ func (w *world) begin(t *testing.T, seed uint64) {
 	w.began, w.diary, w.jobs = time.Now(), nil, nil
 	w.channels, w.ever, w.poisoned = map[int64]recipient{}, map[int64]bool{}, map[int64]bool{}
 	w.exec(t, `TRUNCATE belfry.jobs, belfry.job_events, belfry.job_skips, belfry.job_revisions, belfry.channels, belfry.lanes, belfry.events,
-		belfry.notifications, belfry.messages, public.ledger, public.poisoned`)
+		belfry.notifications, belfry.messages, belfry.job_deliveries, public.ledger, public.poisoned`)
 	var ids []int64
 	var platforms []string
 	for i := range int64(chaosChannels) {
@@ -195,12 +203,14 @@ func (w *world) begin(t *testing.T, seed uint64) {
 	for range 1 + w.rng.IntN(2) {
 		w.enqueue(t, 0)
 	}
-	w.b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE chunks > 0)`)
+	for began := time.Now(); !one[bool](t, w.b, `SELECT EXISTS (SELECT FROM belfry.jobs WHERE chunks > 0)`); rest(t, 5*time.Millisecond) {
+		require.Less(t, time.Since(began), 4*patience, "no job begins\n%s", w.story())
+	}
 }
 
 func (w *world) enqueue(t *testing.T, priority int) {
 	t.Helper()
-	j := &chaosJob{kind: []string{outbox.TypeInbox, outbox.TypePush}[w.rng.IntN(2)], audience: channels.Everyone(), fates: map[int64]fate{}}
+	j := &chaosJob{kind: []string{outbox.TypeInbox, outbox.TypePush}[w.rng.IntN(2)], audience: channels.Everyone(), fates: map[int64]fate{}, title: "chaos"}
 	if w.rng.IntN(3) == 0 {
 		j.audience = channels.OnPlatforms("ios")
 	}
@@ -214,7 +224,7 @@ func (w *world) enqueue(t *testing.T, priority int) {
 	w.try(t, "enqueue", func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, w.b.db.Pool, func(tx pgx.Tx) error {
 			var err error
-			if j.id, err = job.EnqueueTx(ctx, tx, job.Spec{Type: j.kind, Category: "operator_notice", Title: "chaos", Audience: j.audience, Lane: lane, Priority: priority}); err != nil {
+			if j.id, err = job.EnqueueTx(ctx, tx, job.Spec{Type: j.kind, Category: "operator_notice", Title: j.title, Audience: j.audience, Lane: lane, Priority: priority}); err != nil {
 				return err
 			}
 			_, err = tx.Exec(ctx, `UPDATE belfry.jobs SET max_rows_per_second = $2 WHERE id = $1`, j.id, rate)
@@ -277,16 +287,26 @@ func (w *world) resume(t *testing.T, j *chaosJob) {
 	if j.halted == nil {
 		return
 	}
+	at := j.halted.Cursor
 	j.halted = nil
-	w.try(t, "resume", func(ctx context.Context) error {
-		_, err := w.b.jobs.Resume(ctx, j.id, job.Act{Actor: "chaos"})
+	act, what := w.b.jobs.Resume, "resume"
+	if len(j.said) == 0 || w.rng.IntN(2) == 0 {
+		title := fmt.Sprintf("chaos, %d times corrected", len(j.said)+1)
+		j.said, j.title = append(j.said, saying{j.title, at}), title
+		what = "edit"
+		act = func(ctx context.Context, id int64, who job.Act) (job.Job, error) {
+			return w.b.jobs.ResumeEdited(ctx, id, job.Changes{"title": title}, who)
+		}
+	}
+	w.try(t, what, func(ctx context.Context) error {
+		_, err := act(ctx, j.id, job.Act{Actor: "chaos"})
 		var wrong *job.WrongStatusError
 		if errors.As(err, &wrong) && wrong.Status != job.Aborted {
 			return nil // a try before this one did it
 		}
 		return err
 	})
-	w.note("resume job %d", j.id)
+	w.note(what+" job %d at %d", j.id, at)
 }
 
 func (w *world) lane(t *testing.T, name string, do func(context.Context, string, job.Act) (job.Lane, error), what string) {

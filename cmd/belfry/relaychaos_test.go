@@ -183,7 +183,7 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	t.Logf("BELFRY_TEST_SEED=%d", seed)
 	server := dbtest.NewServer(t, true)
 	db := dbtest.NewOn(t, server)
-	requireStock(t, db)
+	dbtest.RequireStock(t, db.Pool)
 	_, err := db.Pool.Exec(t.Context(), handedSQL)
 	require.NoError(t, err)
 	d := deliverable(t, db, int(total/2), mixedFaults...)
@@ -208,15 +208,6 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	}
 	c.judge(took)
-}
-
-// requireStock wants the planner and jit as PostgreSQL's defaults have them.
-func requireStock(t *testing.T, db *dbtest.DB) {
-	t.Helper()
-	var changed []string
-	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT array_agg(name) FROM pg_settings
-		 WHERE (category LIKE 'Query Tuning%' OR name = 'work_mem') AND source <> 'default' OR name = 'jit' AND setting <> 'on'`).Scan(&changed))
-	require.Empty(t, changed)
 }
 
 // judge compares what belfry has recorded with what the provider has seen.

@@ -23,15 +23,30 @@ func Recount(t require.TestingT, pool *pgxpool.Pool) {
 // Miscounted lists the jobs of which belfry.job_progress tells something else than what is
 // in belfry.messages in the same snapshot, as long as retention has deleted none: nil where
 // all is well.
-func Miscounted(t require.TestingT, pool *pgxpool.Pool) (list []string) {
+func Miscounted(t require.TestingT, pool *pgxpool.Pool) []string {
+	list, err := Miscount(context.Background(), pool)
+	require.NoError(t, err)
+	return list
+}
+
+// Miscount is Miscounted for who expects the database to be away.
+func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error) {
 	//sqlfile:allow for tests of several packages
-	err := pool.QueryRow(context.Background(), `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
+	err = pool.QueryRow(ctx, `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
 		  FROM belfry.job_progress p
 		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent, count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
 		                            count(*) FILTER (WHERE m.status = 'CANCELLED') AS cancelled,
 		                            count(*) FILTER (WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING')) AS waiting
 		                       FROM belfry.messages m WHERE m.job_id = p.job_id) m
 		 WHERE (p.messages, p.sent, p.dead, p.cancelled, p.waiting) IS DISTINCT FROM (m.messages, m.sent, m.dead, m.cancelled, m.waiting)`).Scan(&list)
-	require.NoError(t, err)
-	return list
+	return list, err
+}
+
+// RequireStock wants the planner and jit to be set as PostgreSQL's defaults have them.
+func RequireStock(t require.TestingT, pool *pgxpool.Pool) {
+	var changed []string
+	//sqlfile:allow for tests of several packages
+	require.NoError(t, pool.QueryRow(context.Background(), `SELECT array_agg(name) FROM pg_settings
+		 WHERE (category LIKE 'Query Tuning%' OR name = 'work_mem') AND source <> 'default' OR name = 'jit' AND setting <> 'on'`).Scan(&changed))
+	require.Empty(t, changed)
 }
