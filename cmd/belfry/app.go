@@ -101,6 +101,16 @@ func (a *app) logger(s settings, w io.Writer) zerolog.Logger {
 	return a.formatted(s, w).Level(logLevel(s, true)).With().Timestamp().Logger()
 }
 
+// briefLogger is logger for a command of a moment: what a server of the user's makes a pool
+// remark, that a pooler loses statements, runs, relays and the doctor say.
+func (a *app) briefLogger(s settings) zerolog.Logger {
+	logger := a.logger(s, a.stderr)
+	if s.Database.URL != "" && logger.GetLevel() == zerolog.WarnLevel {
+		return logger.Level(zerolog.ErrorLevel)
+	}
+	return logger
+}
+
 // liveLogger is logger with a level that may be changed while it is used.
 func (a *app) liveLogger(s settings, w io.Writer) (zerolog.Logger, *liveLevel) {
 	level := new(liveLevel)

@@ -97,7 +97,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := a.open(ctx, s, need, a.logger(s, a.stderr))
+	db, err := a.open(ctx, s, need, a.briefLogger(s))
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (a *app) withUnaskedStore(cmd *cobra.Command, do func(context.Context, sett
 		return a.withStored(cmd, do)
 	}
 	db := &database{DSN: s.Database.URL}
-	if err := db.prepare(cmd.Context(), s, a.logger(s, a.stderr)); err != nil {
+	if err := db.prepare(cmd.Context(), s, a.briefLogger(s)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
