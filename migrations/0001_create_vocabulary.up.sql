@@ -58,6 +58,23 @@ CREATE TABLE belfry.events (
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
 
+-- The names that operators gave to processes, each held by one that lives: it beats. rival
+-- is the last other one that was refused the name, as host:pid.
+CREATE TABLE belfry.names (
+    kind     text        NOT NULL,
+    name     text        NOT NULL,
+    instance uuid        NOT NULL, -- of the process: another at each start
+    host     text        NOT NULL,
+    pid      integer     NOT NULL,
+    since    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    beat_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    rival    text,
+    rival_at timestamptz,
+    CONSTRAINT names_pkey PRIMARY KEY (kind, name),
+    CONSTRAINT names_kind_check CHECK (kind IN ('runner', 'relay')),
+    CONSTRAINT names_rival_check CHECK ((rival IS NULL) = (rival_at IS NULL))
+);
+
 -- An audience may only name platforms listed here.
 CREATE TABLE belfry.platforms (
     name        text CONSTRAINT platforms_pkey PRIMARY KEY,

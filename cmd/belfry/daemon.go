@@ -63,6 +63,11 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
+	held, err := holdNames(ctx, s, db, true, deliver && s.delivers())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.release(ctx)) }()
 	outage := job.NewOutage(logger)
 	hints := make(chan struct{}, 1)
 	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }), job.WithOutage(outage))
@@ -71,7 +76,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
-	loops := []func(context.Context) error{runner.Run}
+	loops := append(held.loops(), runner.Run)
 	var relaying *courier
 	if deliver && s.delivers() {
 		if relaying, err = newCourier(s, db, logger, relay.WithOutage(outage)); err != nil {

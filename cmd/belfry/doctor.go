@@ -102,6 +102,7 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 		d.checkChannels(ctx, s, db)
 		d.checkJobs(ctx, s, db)
 		d.checkRunning(ctx, db)
+		d.checkNames(ctx, db)
 		d.checkLanes(ctx, db)
 		d.checkSchedules(ctx, db)
 		d.checkDelivery(ctx, s, db)

@@ -227,3 +227,10 @@ SELECT coalesce(sum(p.waiting), 0)::bigint
 -- name: GroupsFirst :many
 -- The lowest id of the jobs of each of @groups (jobs_group_idx).
 SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]::uuid[]) GROUP BY group_id;
+
+-- name: DoctorNames :many
+-- Names that another process was refused within ten minutes. No row: none.
+SELECT n.kind, n.name, n.host || ':' || n.pid AS holder, n.rival
+  FROM belfry.names n
+ WHERE n.rival_at > clock_timestamp() - interval '10 minutes'
+ ORDER BY n.kind, n.name;

@@ -74,6 +74,11 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
+	held, err := holdNames(ctx, s, db, false, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.release(ctx)) }()
 	courier, err := newCourier(s, db, logger)
 	if err != nil {
 		return err
@@ -88,10 +93,10 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		wait()
 	}()
 
-	return a.serve(ctx, logger, stoppingCalls, func(ctx context.Context) error {
+	return a.serve(ctx, logger, stoppingCalls, append(held.loops(), func(ctx context.Context) error {
 		defer a.follow(ctx, db, show, &logger, courier.Stats)()
 		return courier.Run(ctx)
-	})
+	})...)
 }
 
 // courier is a relay and the clients of its senders.

@@ -40,13 +40,13 @@ func profiles() []profile {
 		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, writes: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT, UPDATE", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
 			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, writes: true, grants: []grant{
 			{"UPDATE", "jobs", "delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", ""}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT", "invalid_addresses", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, and adopt", reads: true, writes: true, grants: []grant{
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},

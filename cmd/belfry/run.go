@@ -52,7 +52,7 @@ cuts the calls short.
 Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
 is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was
 aborted; 69 the database is unreachable; 75 another runner holds the lane and nothing
-was run; 78 a wrong configuration, or with --deliver a database that is a copy and not
+was run, or a living process has this one's name; 78 a wrong configuration, or with --deliver a database that is a copy and not
 adopted (belfry adopt). Messages that ended as dead letters are said and no failure.`,
 		Example: `  belfry run
   belfry run --deliver
@@ -102,6 +102,11 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
+	held, err := holdNames(ctx, s, db, true, o.deliver)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.release(ctx)) }()
 	var options []job.Option
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))
@@ -123,11 +128,13 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
 	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet, show: show}
-	err = r.do(ctx, o.wait)
-	if err == nil && o.deliver {
+	err = held.during(ctx, func(ctx context.Context) error {
+		if err := r.do(ctx, o.wait); err != nil || !o.deliver {
+			return err
+		}
 		delivering.Store(true)
-		err = r.deliver(ctx, logger)
-	}
+		return r.deliver(ctx, logger)
+	})
 	if !tell() {
 		<-told
 	}

@@ -1,4 +1,5 @@
-// Package lifecycle wakes what waits for the database, and says when it is away.
+// Package lifecycle wakes what waits for the database, says when it is away, and keeps the
+// names of processes apart (Hold).
 //
 // A process that has nothing to do asks the database seldom, because the database says
 // when there may be work: triggers notify a channel when a transaction commits. That is a

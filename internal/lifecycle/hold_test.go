@@ -1,0 +1,50 @@
+package lifecycle_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// A name is one living process's: another is refused while it beats, also of the same kind
+// only; one that was silent loses it and learns who has it.
+func TestHold_OneLivingProcessHasAName(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	first, err := lifecycle.Take(ctx, db.Pool, lifecycle.RunnerName, "a")
+	require.NoError(t, err)
+	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.RelayName, "a")
+	require.NoError(t, err, "names of relays are others")
+
+	beating, cease := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- first.Run(beating) }()
+	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.RunnerName, "a")
+	var held *lifecycle.HeldError
+	require.ErrorAs(t, err, &held)
+	require.ErrorContains(t, err, `runner.name "a" belongs to process `)
+	var rivals int
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT count(*) FROM belfry.names WHERE rival IS NOT NULL AND rival_at IS NOT NULL`).Scan(&rivals))
+	require.Equal(t, 1, rivals)
+	cease()
+	require.NoError(t, <-ended)
+
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET beat_at = now() - interval '7 seconds'`)
+	require.NoError(t, err)
+	second, err := lifecycle.Take(ctx, db.Pool, lifecycle.RunnerName, "a")
+	require.NoError(t, err)
+	require.ErrorAs(t, first.Run(ctx), &held, "it has been silent")
+	require.NoError(t, first.Release(ctx), "and gives back what is not its own")
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET beat_at = now()`)
+	require.NoError(t, err)
+	require.NoError(t, second.Release(ctx))
+	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.RunnerName, "a")
+	require.NoError(t, err)
+}
