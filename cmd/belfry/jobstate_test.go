@@ -69,11 +69,11 @@ func TestPace_ForgetsOverSeconds(t *testing.T) {
 	p.look(now.Add(20*time.Second), 100)
 	require.Zero(t, p.rate, "fewer are no negative rate")
 	p = pace{}
-	for second := range time.Duration(4) {
-		p.look(now.Add(second*time.Second), 0)
+	for second := range 4 {
+		p.look(now.Add(time.Duration(second)*time.Second), 0)
 	}
-	for second := range time.Duration(4) {
-		p.look(now.Add((4+second)*time.Second), int64(100*(1+second)))
+	for second := range 4 {
+		p.look(now.Add(time.Duration(4+second)*time.Second), int64(100*(1+second)))
 		require.Equal(t, second >= 2, p.left(1000) >= 0, "after %d seconds of growth", second+1)
 	}
 	fading := pace{rate: 0.4, known: true}

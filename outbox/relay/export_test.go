@@ -68,3 +68,21 @@ var (
 	Drop    = (*hand).drop
 	Room    = (*hand).room
 )
+
+// Learned looks for a receipt four times: at first; before its result is recorded; when that
+// is recorded during the look; and when it is due again after that. It returns how many
+// outcomes wait to be recorded after each.
+func Learned(s outbox.Settlement) (open []int) {
+	b := newBooks()
+	for step := range 4 {
+		if step != 2 {
+			b.look()
+		} else {
+			batch, _, _ := b.next()
+			b.settled(batch)
+		}
+		b.learn(s)
+		open = append(open, b.waiting())
+	}
+	return open
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,10 @@ type books struct {
 	leases []int64             // of which nothing is left, to be deleted
 	closed bool
 	wake   chan struct{} // size settlers
+
+	// Of receipts, those whose result is known, and whether that is done with: one may be
+	// due for a look again before the first look's result is recorded.
+	known map[outbox.Key]bool
 }
 
 const (
@@ -34,7 +39,29 @@ const (
 	mostSettled = outbox.MaxBatch
 )
 
-func newBooks() *books { return &books{wake: make(chan struct{}, settlers)} }
+func newBooks() *books {
+	return &books{wake: make(chan struct{}, settlers), known: make(map[outbox.Key]bool)}
+}
+
+// look is called before each search for due receipts: it finds no more what is recorded.
+func (b *books) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.known, func(_ outbox.Key, recorded bool) bool { return recorded })
+}
+
+// learn has the result of a receipt recorded, unless an earlier look has brought one.
+func (b *books) learn(s outbox.Settlement) {
+	b.mu.Lock()
+	_, twice := b.known[s.Key]
+	if !twice {
+		b.known[s.Key] = false
+	}
+	b.mu.Unlock()
+	if !twice {
+		b.add(s)
+	}
+}
 
 // add has outcomes recorded. It does not wait for that.
 func (b *books) add(settlements ...outbox.Settlement) {
@@ -92,11 +119,16 @@ func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) 
 	return batch, leases, b.closed
 }
 
-// settled counts outcomes that were taken and are done with.
-func (b *books) settled(n int) {
+// settled takes note of outcomes that were taken and are done with.
+func (b *books) settled(batch []outbox.Settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.taken -= n
+	b.taken -= len(batch)
+	for i := range batch {
+		if batch[i].LeaseID == 0 {
+			b.known[batch[i].Key] = true
+		}
+	}
 }
 
 // quiet reports whether no outcome is to be recorded.
@@ -186,7 +218,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		r.died(&batch[i], status)
 	}
 	r.tally.settled(batch, statuses)
-	r.books.settled(len(batch))
+	r.books.settled(batch)
 	r.books.over(without(r.hand.drop(counts), leases))
 	r.hand.ended(leases)
 }

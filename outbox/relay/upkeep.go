@@ -214,6 +214,7 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 		if limit <= 0 {
 			return nil // the next round is soon
 		}
+		r.books.look()
 		var due []outbox.Awaited
 		err := r.within(ctx, func(ctx context.Context) (err error) {
 			due, err = r.ledger.ReceiptsDue(ctx, limit, config.Receipts.Interval)
@@ -263,7 +264,7 @@ func (r *Relay) askFor(ctx context.Context, l *line, list []outbox.Awaited, conf
 	}
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
-			r.books.add(s)
+			r.books.learn(s)
 		}
 	}
 }
