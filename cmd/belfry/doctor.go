@@ -46,7 +46,7 @@ checks may see, and the abort cache. Each finding comes with what to do about it
 Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
 		Args: noArgs,
 	}
-	kinds := cmd.Flags().StringSlice("for", nil, "`WHAT` the connected role is to do, as of belfry roles (default monitor for a role that may change nothing, otherwise run, and deliver with senders)")
+	kinds := cmd.Flags().StringSlice("for", nil, "`WHAT` the connected role is to do, as of belfry roles (default whatever it can do entirely)")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen, err := chosenProfiles(*kinds)

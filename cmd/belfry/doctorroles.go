@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -25,48 +26,149 @@ func profilesOf(ctx context.Context, s settings, db *database) ([]*profile, erro
 	}
 }
 
-// checkPrivileges compares what the user may do with what its profiles need.
+// checkPrivileges compares what the user may do with what --for names, or without it with
+// every profile: a role that can do all of what one is for does its work, and whatever else
+// is left out entirely is not its work.
 func (d *doctor) checkPrivileges(ctx context.Context, s settings, db *database) {
 	list := d.profiles
-	var err error
 	if len(list) == 0 {
-		list, err = profilesOf(ctx, s, db)
-	}
-	var names []string
-	reads := false
-	args := pgx.StrictNamedArgs{}
-	var relations, privileges []string
-	var columns []bool
-	for _, p := range list {
-		names = append(names, p.name)
-		reads = reads || p.reads
-		for _, g := range p.grants {
-			for privilege := range strings.SplitSeq(g.privileges, ", ") {
-				relations, privileges, columns = append(relations, "belfry."+g.relation), append(privileges, privilege), append(columns, g.columns != "")
-			}
+		done, err := d.judgeProfiles(ctx, db)
+		if err == nil && !done {
+			list, err = profilesOf(ctx, s, db)
+		}
+		if err != nil {
+			d.note("privileges", healthFailed, "", "%s", err)
+		}
+		if err != nil || done {
+			return
 		}
 	}
-	args["relations"], args["privileges"], args["columns"], args["reads"] = relations, privileges, columns, reads
-	type lack struct{ Relation, Missing string }
-	var lacks []lack
-	if err == nil {
-		var rows pgx.Rows
-		if rows, err = db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), args); err == nil {
-			lacks, err = pgx.CollectRows(rows, pgx.RowToStructByName[lack])
-		}
-	}
+	lacks, err := lacksOf(ctx, db, list...)
 	if err != nil {
 		d.note("privileges", healthFailed, "", "%s", err)
 		return
 	}
-	user, what := pgx.Identifier{db.Address.User}.Sanitize(), strings.Join(names, ",")
-	for _, l := range lacks {
-		d.note("privileges", healthFailed, fmt.Sprintf("GRANT %s ON %s TO %s", l.Missing, l.Relation, user),
-			"%s lacks %s on %s", db.Address.User, l.Missing, l.Relation)
-	}
+	d.lacking(db, healthFailed, "", lacks)
 	if len(lacks) == 0 {
-		d.note("privileges", healthOK, "", "%s may do all that %s needs", db.Address.User, what)
+		d.note("privileges", healthOK, "", "%s may do all that %s needs", db.Address.User, strings.Join(namesOf(list), ","))
 	}
+}
+
+// judgeProfiles says of what the user may do all, some or nothing. It has not done it when
+// the user may do all of nothing that changes something, and yet changes something.
+func (d *doctor) judgeProfiles(ctx context.Context, db *database) (done bool, err error) {
+	var can, cannot, partly []*profile
+	missing := make(map[string][]lack)
+	for _, name := range []string{"run", "deliver", "operate", "monitor"} {
+		p := profileNamed(name)
+		if missing[name], err = lacksOf(ctx, db, p); err != nil {
+			return false, err
+		}
+		if len(missing[name]) == 0 {
+			can = append(can, p)
+		} else {
+			cannot = append(cannot, p)
+		}
+	}
+	var writes bool
+	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorWrites")).Scan(&writes); err != nil {
+		return false, err
+	}
+	if len(can) == 0 || writes && len(can) == 1 && can[0].name == "monitor" {
+		return false, nil
+	}
+	cannot = slices.DeleteFunc(cannot, func(p *profile) bool {
+		if p.hasOwn(missing[p.name]) {
+			partly = append(partly, p)
+			return true
+		}
+		return false
+	})
+	text := fmt.Sprintf("%s can %s", db.Address.User, strings.Join(namesOf(can), ", "))
+	if len(cannot) > 0 {
+		names := namesOf(cannot)
+		text += fmt.Sprintf("; it cannot %s, for which `belfry roles --for %s` prints the GRANTs", strings.Join(names, ", "), strings.Join(names, ","))
+	}
+	d.note("privileges", healthOK, "", "%s", text)
+	for _, p := range partly {
+		d.lacking(db, healthWarning, " and so cannot "+p.name+", of which it has a part", missing[p.name])
+	}
+	return true, nil
+}
+
+// lacking notes what is missing, each with the statement that gives it.
+func (d *doctor) lacking(db *database, status health, why string, lacks []lack) {
+	user := pgx.Identifier{db.Address.User}.Sanitize()
+	for _, l := range lacks {
+		d.note("privileges", status, fmt.Sprintf("GRANT %s ON %s TO %s", l.Missing, l.Relation, user), "%s lacks %s on %s%s", db.Address.User, l.Missing, l.Relation, why)
+	}
+}
+
+// lack is what a user may not do with a relation: privileges, separated by commas.
+type lack struct{ Relation, Missing string }
+
+// lacksOf is what the connected user lacks of what profiles need.
+func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error) {
+	reads := false
+	var relations, privileges []string
+	var columns []bool
+	for _, p := range list {
+		reads = reads || p.reads
+		for _, need := range p.needs() {
+			relations, privileges, columns = append(relations, need.relation), append(privileges, need.privilege), append(columns, need.column)
+		}
+	}
+	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), pgx.StrictNamedArgs{
+		"relations": relations, "privileges": privileges, "columns": columns, "reads": reads,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[lack])
+}
+
+// need is one privilege on one relation, or where it is enough on a column of it.
+type need struct {
+	relation, privilege string
+	column              bool
+}
+
+func (p *profile) needs() (list []need) {
+	for _, g := range p.grants {
+		for privilege := range strings.SplitSeq(g.privileges, ", ") {
+			list = append(list, need{"belfry." + g.relation, privilege, g.columns != ""})
+		}
+	}
+	return list
+}
+
+// hasOwn reports whether a user who lacks so much has a privilege that only this profile
+// needs: the profile was meant for the user.
+func (p *profile) hasOwn(lacks []lack) bool {
+	has := make(map[string]bool)
+	for _, need := range p.needs() {
+		has[need.privilege+" on "+need.relation] = true
+	}
+	for _, other := range profiles() {
+		for _, need := range other.needs() {
+			if other.name != p.name {
+				delete(has, need.privilege+" on "+need.relation)
+			}
+		}
+	}
+	for _, l := range lacks {
+		for privilege := range strings.SplitSeq(l.Missing, ", ") {
+			delete(has, privilege+" on "+l.Relation)
+		}
+	}
+	return len(has) > 0
+}
+
+func namesOf(list []*profile) (names []string) {
+	for _, p := range list {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 // unreadable is the remedy of a schema that the user may not look into.

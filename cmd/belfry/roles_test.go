@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -126,7 +127,10 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(monitor, "jobs", "audit", "1")
 	try(monitor, "dead", "list")
 	try(monitor, "senders", "list")
-	require.Regexp(t, `(?m)^ok       privileges     .* may do all that monitor needs$`, try(monitor, "doctor"), "by itself: it may write nothing")
+	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate, for which `+"`belfry roles --for run,deliver,operate`"+` prints the GRANTs$`, try(monitor, "doctor"), "by itself: it may write nothing")
+	require.Regexp(t, `(?m)^ok       privileges     .* can deliver, monitor; it cannot run, operate, for which`, try(relay, "doctor"), "run's rights are not its")
+	require.Regexp(t, `(?m)^ok       privileges     .* can run, monitor; it cannot deliver, operate, for which`, try(runner, "doctor"))
+	require.Regexp(t, `(?m)^ok       privileges     .* can run, deliver, monitor; it cannot operate, for which`, try(both, "doctor"))
 	_, err = monitor.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs`)
 	require.ErrorContains(t, err, "permission denied")
 
@@ -177,7 +181,19 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.NoError(t, err)
 	monitor := withProfiles(t, db, "", "monitor")
 	require.Contains(t, doctor(monitor, "--for", "deliver"), ` -> GRANT INSERT, UPDATE, DELETE ON belfry.leases TO "`+monitor.User+`"`)
-	r := command(t, []string{"BELFRY_DATABASE_URL=" + monitor.DSN}, "channels", "opt-out", "--channel", "5")
+	partly := withProfiles(t, db, "", "run,deliver")
+	_, err = db.Pool.Exec(t.Context(), `REVOKE UPDATE ON belfry.schedules FROM `+pgx.Identifier{partly.User}.Sanitize())
+	require.NoError(t, err)
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + partly.DSN}, "doctor")
+	require.Equal(t, codeDone, r.code, r.stdout)
+	require.Contains(t, r.stdout, "can deliver, monitor; it cannot operate, for which")
+	require.Contains(t, r.stdout, "warning  privileges     "+partly.User+" lacks UPDATE on belfry.schedules and so cannot run, of which it has a part\n")
+	require.Contains(t, doctor(partly, "--for", "run"), "failed   privileges     "+partly.User+" lacks UPDATE on belfry.schedules\n")
+	broken := withProfiles(t, db, "", "run")
+	_, err = db.Pool.Exec(t.Context(), `REVOKE UPDATE ON belfry.schedules FROM `+pgx.Identifier{broken.User}.Sanitize())
+	require.NoError(t, err)
+	require.Contains(t, doctor(broken), "failed   privileges     "+broken.User+" lacks UPDATE on belfry.schedules\n", "it can do nothing entirely that it is for")
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + monitor.DSN}, "channels", "opt-out", "--channel", "5")
 	require.Equal(t, codeFailure, r.code)
 	require.NotContains(t, r.stderr, "contract")
 	require.Contains(t, r.stderr, "permission denied for table opt_outs")
