@@ -151,7 +151,7 @@ func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.Stri
 	}
 	var id int64
 	var state *string
-	_, err = pgx.ForEachRow(rows, []any{&id, &state, nil, nil, nil}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, nil, nil, nil, nil}, func() error {
 		key := id
 		last = &key
 		switch {

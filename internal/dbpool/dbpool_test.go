@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
-var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC) //nolint:gochecknoglobals // a constant
+var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC)
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 

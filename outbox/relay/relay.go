@@ -291,11 +291,15 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 	r.inFlight.Wait()
 }
 
-// keep starts what goes on until all is recorded: renewals, and the heartbeat.
+// keep starts what goes on until all is recorded: renewals, and the heartbeat. What has
+// begun is ended: a heartbeat that is taken back may take effect after the farewell.
 func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	lease := r.settings().Lease
-	wait.Go(func() { r.every(records, always(lease/4), nil, "leases are not renewed", r.renew) })
-	wait.Go(func() { r.every(records, r.betweenBeats, r.roused, "the relay's heartbeat fails", r.beat) })
+	whole := func(act func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error { return act(context.WithoutCancel(ctx)) }
+	}
+	wait.Go(func() { r.every(records, always(lease/4), nil, "leases are not renewed", whole(r.renew)) })
+	wait.Go(func() { r.every(records, r.betweenBeats, r.roused, "the relay's heartbeat fails", whole(r.beat)) })
 }
 
 // look starts the search for lost leases and for receipts, until the stop. A drain does
