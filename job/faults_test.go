@@ -158,7 +158,7 @@ func TestRunner_StatementTimeoutShrinksTheChunk(t *testing.T) {
 		return err
 	})
 	c := config("r")
-	c.StatementTimeout = 400 * time.Millisecond
+	c.StatementTimeout = 1500 * time.Millisecond
 	c.Chunk = job.ChunkConfig{InitialRows: 100, MinRows: 25, MaxRows: 100, Target: time.Millisecond}
 	b.runDue(t, b.runnerWith(t, b.db.Pool, c, []job.Type{kind}))
 	require.Equal(t, []int{100, 50, 25}, sizes[:3])
@@ -171,7 +171,7 @@ func TestRunner_FaultOfAWriterThatHangsIsRetried(t *testing.T) {
 	b := setup(t, 300)
 	id := b.enqueue(t, job.Spec{})
 	c := config("r")
-	c.StatementTimeout = 300 * time.Millisecond
+	c.StatementTimeout = 1500 * time.Millisecond
 	nth := 0
 	b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(_ context.Context, point string) error {
 		if point == job.PointWritten {

@@ -161,7 +161,7 @@ func TestRunner_PausedBeforeItsCommitIsEndedByTheServer(t *testing.T) {
 	id := b.enqueue(t, job.Spec{})
 	g := b.gate(job.PointMoved, 2)
 	c := config("zombie")
-	c.StatementTimeout = 500 * time.Millisecond
+	c.StatementTimeout = 1500 * time.Millisecond
 	zombie := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(ctx context.Context, point string) error {
 		if point == job.PointBegun {
 			_, err := b.db.Pool.Exec(ctx, `UPDATE belfry.jobs SET heartbeat_at = heartbeat_at - interval '1 day' WHERE id = $1`, id)

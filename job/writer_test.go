@@ -85,7 +85,7 @@ func TestWriter_FaultOfASlowWriterShrinksTheChunk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 400)
 	c := config("r")
-	c.StatementTimeout, c.StaleAfter = 200*time.Millisecond, 400*time.Millisecond
+	c.StatementTimeout, c.StaleAfter = time.Second, 2*time.Second
 	c.Chunk = job.ChunkConfig{InitialRows: 400, MinRows: 10, MaxRows: 400, Target: 50 * time.Millisecond}
 	c.Retry = job.RetryConfig{Limit: 10, Initial: time.Millisecond, Max: time.Millisecond}
 	id, err := b.custom(t, c, func(ctx context.Context, _ pgx.Tx, _ job.Job, ids []int64) (int64, error) {

@@ -129,7 +129,7 @@ func TestRunner_FaultInsideTheClaimDoesNotLockTheJobForGood(t *testing.T) {
 	id := b.enqueue(t, job.Spec{})
 	pool, p := b.pausing(t, "started_at = coalesce(started_at", false)
 	c := config("zombie")
-	c.StatementTimeout = 300 * time.Millisecond
+	c.StatementTimeout = 1500 * time.Millisecond
 	c.Chunk.Target = 100 * time.Millisecond
 	zombie := b.start(t, b.runnerWith(t, pool, c, outbox.Types(b.who)))
 	p.await(t)
@@ -153,7 +153,7 @@ func TestRunner_FaultInsideAnotherClaimHoldsTheLane(t *testing.T) {
 	zombie := b.start(t, b.runnerWith(t, pool, config("zombie"), outbox.Types(b.who)))
 	p.await(t)
 	c := config("heir")
-	c.StatementTimeout = 500 * time.Millisecond
+	c.StatementTimeout = 1500 * time.Millisecond
 	c.Chunk.Target = 100 * time.Millisecond
 	out := b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who))) // wants the second job
 	close(p.open)

@@ -73,7 +73,9 @@ func New(t testing.TB) *DB {
 	require.NoError(t, err)
 	name := databaseName(t)
 	require.NoError(t, h.clone(ctx, name))
-	return h.use(ctx, t, name)
+	db := h.use(ctx, t, name)
+	require.NoError(t, adopt(ctx, db.Pool))
+	return db
 }
 
 // CopyOf returns a copy of a test's database as CREATE DATABASE … TEMPLATE makes it: one

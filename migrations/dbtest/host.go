@@ -323,9 +323,6 @@ func (h *host) clone(ctx context.Context, name string) error {
 		}
 		_, err = h.admin.Exec(ctx, statement)
 	}
-	if err == nil {
-		err = h.adopt(ctx, name)
-	}
 	if err != nil {
 		return fmt.Errorf("clone template database: %w", err)
 	}
@@ -333,17 +330,8 @@ func (h *host) clone(ctx context.Context, name string) error {
 }
 
 // adopt lets messages leave a clone.
-func (h *host) adopt(ctx context.Context, name string) (err error) {
-	dsn, err := h.dsn(name)
-	if err != nil {
-		return err
-	}
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	_, err = conn.Exec(ctx, queries.SQL("CloneAdopt"))
+func adopt(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := pool.Exec(ctx, queries.SQL("CloneAdopt"))
 	return err
 }
 

@@ -29,6 +29,7 @@ func Open() (db *DB, drop func()) {
 	must(err)
 	db.Pool, err = openPool(ctx, db.DSN, poolSize)
 	must(err)
+	must(adopt(ctx, db.Pool))
 	return db, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()

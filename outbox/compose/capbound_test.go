@@ -129,7 +129,7 @@ func TestCap_WhatTakesTooLongGoesOnInParts(t *testing.T) {
 	list := b.batchOf(t, 1001, 1, 16)
 	b.exec(t, `ALTER TABLE belfry.messages RENAME TO told`)
 	b.exec(t, `CREATE VIEW belfry.messages AS SELECT * FROM belfry.told WHERE CASE WHEN channel_id > 1004 THEN pg_sleep(60) IS NOT NULL ELSE true END`)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	got, err := b.composer.Compose(ctx, list)
 	require.NoError(t, err)
