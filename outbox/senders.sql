@@ -3,19 +3,25 @@
 -- name: SenderStates :many
 -- The senders of relays that beat within @seconds, and those that an operator has said
 -- something about, by name; @name narrows to one, which is told of whether known or not.
+WITH live AS (
+    SELECT r.senders, r.limits FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+), carried AS (
+    SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) GROUP BY u.name
+), worked AS (
+    SELECT l ->> 'name' AS name, jsonb_agg(DISTINCT l - 'name') AS limits
+      FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l GROUP BY l ->> 'name'
+)
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
-       (SELECT count(*) FROM belfry.relays r
-         WHERE n.name = ANY (r.senders) AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)) AS relays,
-       coalesce((SELECT jsonb_agg(DISTINCT l - 'name') FROM belfry.relays r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l
-                  WHERE l ->> 'name' = n.name AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), '[]') AS in_force
+       coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force
   FROM (SELECT k.name FROM belfry.senders k
          WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
         UNION
-        SELECT u.name FROM belfry.relays r CROSS JOIN LATERAL unnest(r.senders) u(name)
-         WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)
+        SELECT u.name FROM carried u
         UNION
         SELECT @name::text WHERE @name <> '') n
   LEFT JOIN belfry.senders s ON s.name = n.name
+  LEFT JOIN carried c ON c.name = n.name
+  LEFT JOIN worked w ON w.name = n.name
  WHERE @name = '' OR n.name = @name
  ORDER BY n.name;
 
