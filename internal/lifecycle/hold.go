@@ -41,7 +41,7 @@ type HeldError struct {
 // Error names the process, and says what to do.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s %q belongs to process %d on %s, which runs since %s: give each process a name of its own, or none, or stop that one",
-		map[string]string{RunnerName: "runner.name", RelayName: "delivery.name"}[e.Kind], e.Name, e.PID, e.Host, e.Since.Local().Format("2006-01-02 15:04:05 -07:00"))
+		map[string]string{RunnerName: "runner.name", RelayName: "delivery.name"}[e.Kind], e.Name, e.PID, e.Host, e.Since.Local().Format("2006-01-02 15:04:05-07:00"))
 }
 
 // Hold keeps a name that was given to a process from being another's at once.
