@@ -44,17 +44,19 @@ var errProbed = errors.New("probed")
 // outage decides, before a recipient is skipped for a constraint, whether that refuses
 // everybody: so it is when the next recipients, as many as would be too many skips in a row,
 // or all there are when nobody has got a row yet, are refused by it too. It writes their
-// rows one by one and rolls everything back. Where one goes through, recipients up to there
+// rows one by one and rolls everything back. Where one goes through, the constraint may have
+// been mended since the fault, so the recipient is tried again: over reports that it is
+// refused no more, once for each recipient. If it still is, recipients up to the sound one
 // are skipped without another look.
-func (u *run) outage(ctx context.Context, fault faultError) error {
+func (u *run) outage(ctx context.Context, fault faultError) (over bool, err error) {
 	keyset := u.kind.keyset
 	kind, ok := violated(fault.cause)
 	if !ok || u.poison.sound != nil && keyset.Compare(fault.step.next, *u.poison.sound) < 0 {
-		return nil
+		return false, nil
 	}
 	refused, sound, ended := 1, false, false
 	after := fault.step.next
-	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
+	err = u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
 		for keys := 0; keys < probeKeys && refused < maxSkipsInARow && !sound && !ended; keys++ {
 			s, err := u.try(ctx, tx, after)
 			other, same := violated(err)
@@ -70,18 +72,27 @@ func (u *run) outage(ctx context.Context, fault faultError) error {
 			}
 			after = s.next
 		}
+		if sound && !u.poison.triedAgain(keyset, fault.step.next) {
+			switch _, err := u.try(ctx, tx, u.after); {
+			case err == nil:
+				over = true
+			case retryable(err):
+				return err
+			}
+		}
 		return errProbed
 	})
 	switch {
 	case !errors.Is(err, errProbed):
-		return err
+		return false, err
+	case over:
+		u.poison.again = &fault.step.next
 	case sound:
 		u.poison.sound = &after
-		return nil
 	case refused >= maxSkipsInARow, ended && refused > 1 && u.job.RowsWritten == 0:
-		return outageError{fault.cause}
+		return false, outageError{fault.cause}
 	}
-	return nil
+	return over, nil
 }
 
 // try writes the rows of the recipient after a key, checks what would be checked at COMMIT,

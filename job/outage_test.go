@@ -63,6 +63,39 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 	}
 }
 
+// A constraint that is mended while the fault is looked for costs nobody: the one who failed
+// last is tried again before it is skipped. A sequence is not rolled back, so the constraint
+// is mended after each number of refusals in turn.
+func TestPoison_ConstraintMendedDuringTheLookSkipsNobody(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"", "DEFERRABLE INITIALLY DEFERRED"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 300)
+			b.exec(t, `CREATE SEQUENCE refusals`)
+			b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF nextval('refusals') <= (SELECT max_refusals FROM until) THEN
+					RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages';
+				END IF;
+				RETURN NULL; END $$`)
+			b.exec(t, `CREATE TABLE until (max_refusals int); INSERT INTO until VALUES (0)`)
+			b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages `+when+` FOR EACH ROW WHEN (NEW.channel_id > 2000) EXECUTE FUNCTION refuse()`)
+			for refusals := 1; refusals <= 14; refusals++ {
+				b.exec(t, `SELECT setval('refusals', 1, false)`)
+				b.exec(t, `UPDATE until SET max_refusals = $1`, refusals)
+				id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+				config := config("r")
+				config.MaxSkips = 0
+				b.runDue(t, b.runnerWith(t, b.db.Pool, config, outbox.Types(b.who)))
+				j := b.get(t, id)
+				require.Equal(t, job.Processed, j.Status, "%d refusals: %s", refusals, j.LastError)
+				require.Equal(t, int64(300), j.RowsWritten, "%d refusals", refusals)
+				b.requireAccounts(t, id)
+			}
+		})
+	}
+}
+
 // Some whom a constraint refuses, alone or beside each other, are skipped at once.
 func TestPoison_ConstraintThatRefusesSomeSkipsThem(t *testing.T) {
 	t.Parallel()

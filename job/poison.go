@@ -31,6 +31,12 @@ type poison struct {
 	inARow  int   // skips without a recipient between them that went through
 
 	sound *cursor.Position // the recipient that a probe saw go through last; nil: none
+	again *cursor.Position // the faulty recipient that went through in a probe last; nil: none
+}
+
+// triedAgain reports whether a faulty recipient has had its second try.
+func (p *poison) triedAgain(keyset cursor.Keyset, at cursor.Position) bool {
+	return p.again != nil && keyset.Compare(*p.again, at) == 0
 }
 
 // maxSkipsInARow is where a run stops to believe in faults of single recipients.
@@ -133,7 +139,7 @@ func (u *run) isolate(ctx context.Context, err error) error {
 		u.poison.failed(fault.step.read)
 		return nil
 	}
-	if err := u.outage(ctx, fault); err != nil {
+	if over, err := u.outage(ctx, fault); over || err != nil {
 		return err
 	}
 	switch {
