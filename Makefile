@@ -28,8 +28,7 @@ MESSAGES ?= 100000
 ARGS ?=
 
 GOLANGCI_LINT = $(GO) tool -modfile=tools/go.mod golangci-lint
-TESTREPORT = $(GO) run ./internal/testreport
-GO_TEST = $(GO) test -json -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
+GO_TEST = GO='$(GO)' .ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
 .PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
@@ -47,16 +46,16 @@ lint: ## check style, sizes and the direction of imports (.golangci.yml)
 # Without a working C compiler the race detector cannot be built. The suite then
 # runs without it and says so; with CI=true that fails, like any other skip.
 test: servers-for-tests ## run the whole suite, under the race detector where it can be built (PKG= RUN=)
-	@if why=$$($(GO) test -race -run '^$$' ./internal/testreport 2>&1); then race=-race; \
-	else race=; export CGO_ENABLED=0; set -- -skip "race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi; \
-	$(TESTREPORT) "$$@" $(GO_TEST) $$race $(PKG)
+	@if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-race; \
+	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi; \
+	$(GO_TEST) $$race $(PKG)
 
 test-race: servers-for-tests ## run the whole suite under the race detector (PKG= RUN=)
-	@$(TESTREPORT) $(GO_TEST) -race $(PKG)
+	@$(GO_TEST) -race $(PKG)
 
 test-fault: RUN = Fault|Chaos|Process
 test-fault: servers-for-tests ## run the fault tests only (PKG= COUNT=)
-	@$(TESTREPORT) $(GO_TEST) -count $(COUNT) $(PKG)
+	@$(GO_TEST) -count $(COUNT) $(PKG)
 
 # A version that the system does not have comes as a package, into a cache directory.
 test-postgres: ## run what speaks SQL on each supported PostgreSQL (POSTGRES='15 18' RUN=)
@@ -75,7 +74,7 @@ test-relay-chaos: servers-for-tests ## kill relays at random while they deliver,
 	@BELFRY_TEST_MESSAGES=$(MESSAGES) $(GO) test -v -count 1 -timeout 1h -run '^TestProcess_KilledRelays' ./cmd/belfry
 
 cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
-	@$(TESTREPORT) $(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
+	@$(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
 	@$(GO) tool cover -func=coverage.out | tail -n 1
 
