@@ -1,4 +1,4 @@
 -- Removes the vocabulary with what operators recorded.
 DROP TABLE belfry.categories, belfry.media, belfry.job_types, belfry.platforms, belfry.names, belfry.events;
-DROP FUNCTION belfry.categories_record, belfry.categories_validate, belfry.check_deliverable, belfry.check_content, belfry.check_route,
-    belfry.template_problem, belfry.ring, belfry.act, belfry.reject;
+DROP FUNCTION belfry.categories_validate, belfry.check_deliverable, belfry.check_content, belfry.check_route,
+    belfry.template_problem, belfry.pause, belfry.record, belfry.ring, belfry.reason, belfry.actor, belfry.act, belfry.reject;

@@ -24,6 +24,13 @@ END $$;
 CREATE FUNCTION belfry.act(actor text, reason text) RETURNS void
 LANGUAGE sql AS $$ SELECT set_config('belfry.actor', coalesce(actor, ''), true), set_config('belfry.reason', coalesce(reason, ''), true) $$;
 
+-- Who acts, and why: what belfry.act said, or else who is logged in.
+CREATE FUNCTION belfry.actor() RETURNS text
+LANGUAGE sql STABLE RETURN coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
+
+CREATE FUNCTION belfry.reason() RETURNS text
+LANGUAGE sql STABLE RETURN coalesce(current_setting('belfry.reason', true), '');
+
 -- Wakes who listens, when the transaction commits: a hint that there may be work, which is
 -- found without it too, later. With the setting belfry.bell = off, of the session, its
 -- role or the database, nobody is woken: a transaction that has notified cannot be
@@ -57,6 +64,61 @@ CREATE TABLE belfry.events (
 );
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
+
+-- Records what changed in a row, whoever writes it: one event with what differs, before and
+-- after. Arguments: the subject, then the columns that are recorded, none for all of them.
+-- Where there is no row, nothing has a value. A lane or a sender is there without a row,
+-- which only says something about it: no event says that it was created or removed.
+CREATE FUNCTION belfry.record() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    subject constant text := TG_ARGV[0];
+    was     constant jsonb := CASE WHEN TG_OP = 'INSERT' THEN '{}' ELSE to_jsonb(OLD) END;
+    is_now  constant jsonb := CASE WHEN TG_OP = 'DELETE' THEN '{}' ELSE to_jsonb(NEW) END;
+    before  jsonb;
+    after   jsonb;
+    kind    text;
+BEGIN
+    SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO before, after
+      FROM jsonb_object_keys(was || is_now) k
+     WHERE k <> 'name' AND (TG_NARGS = 1 OR k = ANY (TG_ARGV[1:]))
+       AND coalesce(nullif(was -> k, '""'), 'null') <> coalesce(nullif(is_now -> k, '""'), 'null');
+    IF before IS NULL THEN
+        RETURN NULL;
+    END IF;
+    kind := CASE
+        WHEN TG_OP = 'INSERT' AND subject NOT IN ('lane', 'sender') THEN 'created'
+        WHEN TG_OP = 'DELETE' AND subject NOT IN ('lane', 'sender') THEN 'removed'
+        WHEN before ->> 'paused_at' IS NULL AND after ->> 'paused_at' IS NOT NULL THEN 'paused'
+        WHEN before ->> 'paused_at' IS NOT NULL AND after ->> 'paused_at' IS NULL THEN 'resumed'
+        ELSE 'changed' END;
+    INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+    VALUES (subject, coalesce(is_now ->> 'name', was ->> 'name', ''), kind,
+        coalesce(CASE kind WHEN 'paused' THEN is_now ->> 'paused_by' END, belfry.actor()),
+        coalesce(CASE kind WHEN 'paused' THEN nullif(is_now ->> 'pause_reason', '') END, belfry.reason()),
+        jsonb_build_object('session_user', session_user, 'before', before, 'after', after));
+    IF subject = 'sender' OR subject = 'lane' AND kind = 'resumed' THEN
+        PERFORM belfry.ring('belfry_messages');
+    END IF;
+    IF subject = 'lane' AND kind = 'resumed' THEN
+        PERFORM belfry.ring('belfry_jobs');
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- It runs with its owner's rights, so that a role that may only write a table can. Nobody
+-- may attach it to a table of his own.
+REVOKE EXECUTE ON FUNCTION belfry.record() FROM PUBLIC;
+
+-- Pauses what has a name in a table, or lets it go on. What is so already stays as it is.
+CREATE FUNCTION belfry.pause(tab text, name text, paused boolean, actor text, reason text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    EXECUTE format('UPDATE belfry.%I SET paused_at = $2, paused_by = $3, pause_reason = $4 WHERE name = $1 AND (paused_at IS NULL) = ($2 IS NOT NULL)', tab)
+      USING name, CASE WHEN paused THEN clock_timestamp() END, CASE WHEN paused THEN belfry.actor() END, CASE WHEN paused THEN belfry.reason() ELSE '' END;
+    PERFORM belfry.act(NULL, NULL);
+END $$;
 
 -- The names that operators gave to processes, each held by one that lives: it beats. rival
 -- is the last other one that was refused the name, as host:pid.
@@ -273,28 +335,8 @@ END $$;
 CREATE TRIGGER categories_validate BEFORE INSERT OR UPDATE ON belfry.categories
     FOR EACH ROW EXECUTE FUNCTION belfry.categories_validate();
 
--- Records what changed in a category, only what differs, whoever writes.
-CREATE FUNCTION belfry.categories_record() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    was    jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'name' ELSE '{}' END;
-    is_now jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'name' ELSE '{}' END;
-BEGIN
-    IF was IS DISTINCT FROM is_now THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        SELECT 'category', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END,
-               CASE TG_OP WHEN 'INSERT' THEN 'created' WHEN 'DELETE' THEN 'removed' ELSE 'changed' END,
-               coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
-               jsonb_build_object('session_user', session_user, 'before', jsonb_object_agg(k, was -> k), 'after', jsonb_object_agg(k, is_now -> k))
-          FROM (SELECT jsonb_object_keys(was || is_now) AS k) keys
-         WHERE was -> k IS DISTINCT FROM is_now -> k;
-    END IF;
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER categories_record AFTER INSERT OR UPDATE OR DELETE ON belfry.categories
-    FOR EACH ROW EXECUTE FUNCTION belfry.categories_record();
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('category');
 
--- These run with their owner's rights, so that a role that may only INSERT can enqueue.
--- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.categories_validate(), belfry.categories_record() FROM PUBLIC;
+-- It runs with its owner's rights, as above.
+REVOKE EXECUTE ON FUNCTION belfry.categories_validate() FROM PUBLIC;

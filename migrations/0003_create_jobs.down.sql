@@ -5,4 +5,4 @@ DROP TABLE belfry.job_deliveries, belfry.job_revisions, belfry.job_skips, belfry
 DROP FUNCTION belfry.jobs_keep_running, belfry.jobs_record_recall, belfry.jobs_record_throttle,
     belfry.jobs_record_edit, belfry.jobs_record, belfry.jobs_undeliver, belfry.jobs_stay_pruned,
     belfry.jobs_transition, belfry.jobs_validate_content, belfry.jobs_validate,
-    belfry.jobs_draw_id, belfry.jobs_limit, belfry.limits_record, belfry.lanes_record;
+    belfry.jobs_draw_id, belfry.jobs_limit;

@@ -14,31 +14,8 @@ CREATE TABLE belfry.lanes (
     CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 
--- Pausing and opening a lane, by whoever writes: recorded, and runners and relays are
--- woken when a lane opens.
-CREATE FUNCTION belfry.lanes_record() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    was timestamptz := CASE WHEN TG_OP <> 'INSERT' THEN OLD.paused_at END;
-    now timestamptz := CASE WHEN TG_OP <> 'DELETE' THEN NEW.paused_at END;
-BEGIN
-    IF (was IS NULL) <> (now IS NULL) THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('lane', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END, CASE WHEN now IS NULL THEN 'resumed' ELSE 'paused' END,
-            coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
-            jsonb_build_object('session_user', session_user, 'before', jsonb_build_object('paused_at', was), 'after', jsonb_build_object('paused_at', now)));
-        IF now IS NULL THEN
-            PERFORM belfry.ring('belfry_jobs');
-            PERFORM belfry.ring('belfry_messages');
-        END IF;
-    END IF;
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER lanes_record AFTER INSERT OR UPDATE OR DELETE ON belfry.lanes
-    FOR EACH ROW EXECUTE FUNCTION belfry.lanes_record();
-
-REVOKE EXECUTE ON FUNCTION belfry.lanes_record() FROM PUBLIC;
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('lane');
 
 -- Pauses a lane: no job of it is claimed, and the one that runs goes back to
 -- PENDING after its chunk. Pausing a paused lane changes nothing.
@@ -48,24 +25,17 @@ BEGIN
     IF $1 IS NULL OR $1 !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
         PERFORM belfry.reject('lanes', 'name', format('%L is not a lane name', left(coalesce($1, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
     END IF;
-    PERFORM belfry.act(actor, reason);
-    INSERT INTO belfry.lanes AS l (name, paused_at, paused_by, pause_reason)
-    VALUES ($1, clock_timestamp(), coalesce($2, session_user), coalesce($3, ''))
-        ON CONFLICT ON CONSTRAINT lanes_pkey DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
-        WHERE l.paused_at IS NULL;
-    PERFORM belfry.act(NULL, NULL);
+    INSERT INTO belfry.lanes (name) VALUES ($1) ON CONFLICT ON CONSTRAINT lanes_pkey DO NOTHING;
+    PERFORM belfry.pause('lanes', $1, true, $2, $3);
     RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
 END $$;
 
 -- Opens a paused lane again. No row: the lane was never paused.
 CREATE FUNCTION belfry.resume_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.lanes l SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE l.name = $1 AND l.paused_at IS NOT NULL;
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
-END $$;
+LANGUAGE sql AS $$
+    SELECT belfry.pause('lanes', $1, false, $2, $3);
+    SELECT * FROM belfry.lanes l WHERE l.name = $1
+$$;
 
 -- Ids of jobs, drawn by jobs_draw_id alone. An identity column could be overridden by
 -- whoever may INSERT, who could then take the numbers of jobs to come, or of deleted ones.
@@ -303,20 +273,8 @@ INSERT INTO belfry.limits DEFAULT VALUES;
 -- Whoever enqueues is measured by them.
 GRANT SELECT ON belfry.limits TO PUBLIC;
 
--- Records what changed in the ceilings, only what differs, whoever writes.
-CREATE FUNCTION belfry.limits_record() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-    SELECT 'limits', '', 'changed', coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
-           jsonb_build_object('session_user', session_user, 'before', jsonb_object_agg(k, to_jsonb(OLD) -> k), 'after', jsonb_object_agg(k, to_jsonb(NEW) -> k))
-      FROM jsonb_object_keys(to_jsonb(NEW)) k
-     WHERE to_jsonb(OLD) -> k IS DISTINCT FROM to_jsonb(NEW) -> k;
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
-    FOR EACH ROW WHEN (OLD IS DISTINCT FROM NEW) EXECUTE FUNCTION belfry.limits_record();
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
 
 -- Refuses what is beyond a ceiling. It runs with the rights of the role that executes the
 -- INSERT, a SECURITY DEFINER function's owner for instance: what that role may UPDATE
@@ -659,8 +617,8 @@ CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     kind   text;
-    actor  text := coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
-    reason text := coalesce(current_setting('belfry.reason', true), '');
+    actor  text := belfry.actor();
+    reason text := belfry.reason();
 BEGIN
     IF TG_OP = 'INSERT' THEN
         kind := 'enqueued';
@@ -719,8 +677,8 @@ CREATE FUNCTION belfry.jobs_record_edit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     watched constant text[] := '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
-    who     text := coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
-    why     text := coalesce(current_setting('belfry.reason', true), '');
+    who     text := belfry.actor();
+    why     text := belfry.reason();
     was     jsonb;
     is_now  jsonb;
 BEGIN
@@ -769,7 +727,7 @@ CREATE FUNCTION belfry.jobs_record_recall() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-    VALUES (NEW.id, 'recalled', coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+    VALUES (NEW.id, 'recalled', belfry.actor(), belfry.reason(),
         jsonb_build_object('session_user', session_user,
             'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
                 WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
@@ -793,5 +751,5 @@ CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
 
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.limits_record(), belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_transition(), belfry.jobs_record(),
+REVOKE EXECUTE ON FUNCTION belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_transition(), belfry.jobs_record(),
     belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;

@@ -370,7 +370,7 @@ CREATE TABLE belfry.senders (
     CONSTRAINT senders_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 
--- Checks what operators set about a sender, and records it, whoever writes.
+-- Checks what operators set about a sender.
 CREATE FUNCTION belfry.senders_validate() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -389,28 +389,8 @@ END $$;
 CREATE TRIGGER senders_validate BEFORE INSERT OR UPDATE ON belfry.senders
     FOR EACH ROW EXECUTE FUNCTION belfry.senders_validate();
 
-CREATE FUNCTION belfry.senders_record() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    was    jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'name' ELSE '{"rate_per_second": null, "concurrency": null, "paused_at": null, "paused_by": null, "pause_reason": ""}' END;
-    is_now jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'name' ELSE '{"rate_per_second": null, "concurrency": null, "paused_at": null, "paused_by": null, "pause_reason": ""}' END;
-BEGIN
-    IF was IS DISTINCT FROM is_now THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('sender', CASE WHEN TG_OP = 'DELETE' THEN OLD.name ELSE NEW.name END,
-            CASE WHEN was ->> 'paused_at' IS NULL AND is_now ->> 'paused_at' IS NOT NULL THEN 'paused'
-                 WHEN was ->> 'paused_at' IS NOT NULL AND is_now ->> 'paused_at' IS NULL THEN 'resumed' ELSE 'changed' END,
-            coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
-            jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now));
-        PERFORM belfry.ring('belfry_messages');
-    END IF;
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
-    FOR EACH ROW EXECUTE FUNCTION belfry.senders_record();
-
-REVOKE EXECUTE ON FUNCTION belfry.senders_record() FROM PUBLIC;
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('sender');
 
 -- The name of this database among others that use the same provider, part of every
 -- idempotency key, and where it was made or adopted: what leaves a copy of it elsewhere
@@ -464,7 +444,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO belfry.events (subject, kind, actor, reason, detail)
     VALUES ('installation', CASE WHEN NEW.database_oid IS NULL THEN 'disowned' ELSE 'adopted' END,
-        coalesce(nullif(current_setting('belfry.actor', true), ''), session_user), coalesce(current_setting('belfry.reason', true), ''),
+        belfry.actor(), belfry.reason(),
         jsonb_build_object('session_user', session_user,
             'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text) END,
             'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text)));

@@ -309,8 +309,8 @@ BEGIN
         NEW.paused_by := NULL;
         NEW.pause_reason := '';
     ELSE
-        NEW.paused_by := coalesce(NEW.paused_by, nullif(current_setting('belfry.actor', true), ''), session_user);
-        NEW.pause_reason := coalesce(nullif(NEW.pause_reason, ''), current_setting('belfry.reason', true), '');
+        NEW.paused_by := coalesce(NEW.paused_by, belfry.actor());
+        NEW.pause_reason := coalesce(nullif(NEW.pause_reason, ''), belfry.reason());
         NEW.next_at := NULL;
         NEW.retry_at := NULL;
         NEW.failing_since := NULL;
@@ -336,93 +336,50 @@ CREATE TRIGGER schedules_derive BEFORE INSERT OR UPDATE OF
     source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at, paused_by, pause_reason
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_derive();
 
--- The definition as an event shows it.
-CREATE FUNCTION belfry.schedule_definition(s belfry.schedules) RETURNS jsonb
-LANGUAGE sql STABLE AS $$
-    SELECT jsonb_strip_nulls(jsonb_build_object('source', s.source, 'cron', s.cron, 'every', s.every, 'time_zone', s.time_zone,
-        'query', s.query, 'query_timeout', s.query_timeout, 'query_role', s.query_role, 'missed', s.missed, 'missed_after', s.missed_after)) || jsonb_build_object('template', s.template)
-$$;
+CREATE TRIGGER schedules_record AFTER INSERT OR DELETE OR UPDATE OF
+    source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.record('schedule',
+    'source', 'cron', 'every', 'time_zone', 'template', 'query', 'query_timeout', 'query_role', 'missed', 'missed_after', 'paused_at', 'paused_by', 'pause_reason');
 
--- Writes the timeline. The actor is who is said to act; detail.session_user is who
--- was logged in. A failure that repeats itself word for word is told once.
-CREATE FUNCTION belfry.schedules_record() RETURNS trigger
+-- Records what became of occurrences: those that fired, were skipped, or failed. A failure
+-- that repeats itself word for word is told once.
+CREATE FUNCTION belfry.schedules_record_firing() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    who    text := coalesce(nullif(current_setting('belfry.actor', true), ''), session_user);
-    why    text := coalesce(current_setting('belfry.reason', true), '');
-    before jsonb;
-    after  jsonb;
 BEGIN
-    IF TG_OP = 'INSERT' THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', NEW.name, 'created', who, why,
-            jsonb_build_object('session_user', session_user, 'after', belfry.schedule_definition(NEW)));
-        RETURN NULL;
-    ELSIF TG_OP = 'DELETE' THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', OLD.name, 'removed', who, why,
-            jsonb_build_object('session_user', session_user, 'before', belfry.schedule_definition(OLD)));
-        RETURN NULL;
-    END IF;
-
-    before := belfry.schedule_definition(OLD);
-    after := belfry.schedule_definition(NEW);
-    IF before <> after THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        SELECT 'schedule', NEW.name, 'changed', who, why, jsonb_build_object('session_user', session_user,
-                'before', jsonb_object_agg(k, before -> k), 'after', jsonb_object_agg(k, after -> k))
-          FROM (SELECT jsonb_object_keys(before || after) AS k) keys
-         WHERE before -> k IS DISTINCT FROM after -> k;
-    END IF;
-    IF (OLD.paused_at IS NULL) <> (NEW.paused_at IS NULL) THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', NEW.name, CASE WHEN NEW.paused_at IS NULL THEN 'resumed' ELSE 'paused' END, coalesce(NEW.paused_by, who),
-            CASE WHEN NEW.paused_at IS NULL THEN why ELSE NEW.pause_reason END, jsonb_build_object('session_user', session_user,
-                'before', jsonb_build_object('paused_at', OLD.paused_at), 'after', jsonb_build_object('paused_at', NEW.paused_at)));
-    END IF;
-    IF NEW.skipped > OLD.skipped THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', NEW.name, 'skipped', who, why, jsonb_build_object('session_user', session_user,
-                'count', NEW.skipped - OLD.skipped, 'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at)));
-    END IF;
-    IF NEW.fired > OLD.fired THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', NEW.name, 'fired', who, why, jsonb_build_object('session_user', session_user,
-                'occurrence', CASE WHEN NEW.last_at IS DISTINCT FROM OLD.last_at THEN NEW.last_at END, 'jobs', NEW.last_jobs,
-                'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at)));
-    END IF;
-    IF NEW.failures > OLD.failures AND (OLD.failures = 0 OR NEW.last_error IS DISTINCT FROM OLD.last_error) THEN
-        INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
-        VALUES ('schedule', NEW.name, 'failed', who, coalesce(NEW.last_error, ''), jsonb_build_object('session_user', session_user,
-                'occurrence', NEW.next_at, 'before', jsonb_build_object('failures', OLD.failures), 'after', jsonb_build_object('failures', NEW.failures)));
-    END IF;
+    INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+    SELECT 'schedule', NEW.name, v.kind, belfry.actor(), v.reason, jsonb_build_object('session_user', session_user) || v.detail
+      FROM (VALUES
+        ('skipped', NEW.skipped > OLD.skipped, belfry.reason(), jsonb_build_object('count', NEW.skipped - OLD.skipped,
+            'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at))),
+        ('fired', NEW.fired > OLD.fired, belfry.reason(), jsonb_build_object('jobs', NEW.last_jobs,
+            'occurrence', CASE WHEN NEW.last_at IS DISTINCT FROM OLD.last_at THEN NEW.last_at END,
+            'before', jsonb_build_object('next_at', OLD.next_at), 'after', jsonb_build_object('next_at', NEW.next_at))),
+        ('failed', NEW.failures > OLD.failures AND (OLD.failures = 0 OR NEW.last_error IS DISTINCT FROM OLD.last_error), coalesce(NEW.last_error, ''),
+            jsonb_build_object('occurrence', NEW.next_at,
+            'before', jsonb_build_object('failures', OLD.failures), 'after', jsonb_build_object('failures', NEW.failures)))
+        ) v (kind, happened, reason, detail)
+     WHERE v.happened;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER schedules_record AFTER INSERT OR UPDATE OR DELETE ON belfry.schedules
-    FOR EACH ROW EXECUTE FUNCTION belfry.schedules_record();
+CREATE TRIGGER schedules_record_firing AFTER UPDATE OF skipped, fired, failures ON belfry.schedules
+    FOR EACH ROW EXECUTE FUNCTION belfry.schedules_record_firing();
 
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record_firing() FROM PUBLIC;
 
 -- Holds a schedule: none of its occurrences fires until it is resumed. Pausing a
 -- paused schedule changes nothing. No row: there is no such schedule.
 CREATE FUNCTION belfry.pause_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.schedules s SET paused_at = clock_timestamp() WHERE s.name = $1 AND s.paused_at IS NULL;
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.schedules s WHERE s.name = $1;
-END $$;
+LANGUAGE sql AS $$
+    SELECT belfry.pause('schedules', $1, true, $2, $3);
+    SELECT * FROM belfry.schedules s WHERE s.name = $1
+$$;
 
 -- Lets a paused schedule go on with the first occurrence after now.
 CREATE FUNCTION belfry.resume_schedule(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.schedules
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.schedules s SET paused_at = NULL WHERE s.name = $1 AND s.paused_at IS NOT NULL;
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.schedules s WHERE s.name = $1;
-END $$;
+LANGUAGE sql AS $$
+    SELECT belfry.pause('schedules', $1, false, $2, $3);
+    SELECT * FROM belfry.schedules s WHERE s.name = $1
+$$;
