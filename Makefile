@@ -43,19 +43,25 @@ build: ## build bin/belfry
 lint: ## check style, sizes and the direction of imports (.golangci.yml)
 	$(GOLANGCI_LINT) run ./...
 
-# Without a working C compiler the race detector cannot be built. The suite then
-# runs without it and says so; with CI=true that fails, like any other skip.
-test: servers-for-tests ## run the whole suite, under the race detector where it can be built (PKG= RUN=)
-	@if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-race; \
-	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi; \
-	$(GO_TEST) $$race $(PKG)
+# What kills processes, crashes servers and follows long random schedules is slow by
+# nature: those tests have names of their own, and `make test` leaves them to `make
+# test-fault`, unless RUN asks for some.
+FAULT_TESTS = ^Test(Chaos|DemoProcess|Fault|Model|Process)_
 
-test-race: servers-for-tests ## run the whole suite under the race detector (PKG= RUN=)
+# Without a working C compiler the race detector cannot be built. The tests then
+# run without it and say so; with CI=true that fails, like any other skip.
+WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-race; \
+	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi
+
+test: servers-for-tests ## run the suite but its fault tests, under the race detector where it can be built (PKG= RUN=)
+	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
+
+test-fault: RUN = $(FAULT_TESTS)
+test-fault: servers-for-tests ## run the fault tests, with the race detector as well (PKG= COUNT= RUN=)
+	@$(WITH_RACE); $(GO_TEST) $$race -count $(COUNT) $(PKG)
+
+test-race: servers-for-tests ## run both under the race detector (PKG= RUN=)
 	@$(GO_TEST) -race $(PKG)
-
-test-fault: RUN = Fault|Chaos|Process
-test-fault: servers-for-tests ## run the fault tests only (PKG= COUNT=)
-	@$(GO_TEST) -count $(COUNT) $(PKG)
 
 # A version that the system does not have comes as a package, into a cache directory.
 test-postgres: ## run what speaks SQL on each supported PostgreSQL (POSTGRES='15 18' RUN=)

@@ -114,7 +114,7 @@ func TestAbort_InAnOpenTransactionCountsWhenThatCommits(t *testing.T) {
 
 // I6, I3: aborts that race the walk at random: what stands when the UPDATE has
 // returned stands for good, and after a resume every channel has its one row.
-func TestAbort_RacingTheWalkNothingFollowsIt(t *testing.T) {
+func TestChaos_AbortRacesWithTheWalkNothingFollowsIt(t *testing.T) {
 	t.Parallel()
 	const n, rounds = 300, 200
 	b := setup(t, n)

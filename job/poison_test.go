@@ -86,7 +86,7 @@ func TestPoison_OneRowCostsOneRecipientAndFewChunks(t *testing.T) {
 // when they are mended they alone are run again.
 func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 	t.Parallel()
-	const n = 10_000
+	const n = 4_000
 	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ const atRest = `SELECT status IN ('PROCESSED', 'FAILED') FROM belfry.jobs WHERE 
 
 // A chunk that takes the database server down every time is a take-over like any
 // other: the job is FAILED, it does not crash the server for ever.
-func TestTakeover_FaultThatCrashesTheServerEndsInFailed(t *testing.T) {
+func TestFault_ThatCrashesTheServerEndsInFailed(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.NewOn(t, dbtest.NewServer(t, true)), 300)
 	crashes := 0

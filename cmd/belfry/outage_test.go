@@ -34,7 +34,7 @@ func notices(t *testing.T, log, level string) (messages []string, at []time.Time
 // While PostgreSQL is away a daemon and the relay in it, whose loops all go on trying, say
 // so with one voice: once when it goes, hardly more than once a minute, and once when it is
 // back. Then they go on.
-func TestDaemon_SaysOnceThatTheDatabaseIsAwayAndOnceThatItIsBack(t *testing.T) {
+func TestProcess_DaemonSaysOnceThatTheDatabaseIsAwayAndOnceThatItIsBack(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t, true)
 	d := deliverable(t, dbtest.NewOn(t, server), 50)

@@ -88,7 +88,7 @@ func CopyOf(t testing.TB, db *DB) *DB {
 	require.NoError(t, err)
 	closePool(t, db.Pool, releaseTimeout)
 	name := databaseName(t)
-	_, err = h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(db.Name))
+	_, err = h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(db.Name)+" STRATEGY file_copy")
 	require.NoError(t, err)
 	return h.use(ctx, t, name)
 }

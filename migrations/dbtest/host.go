@@ -315,7 +315,7 @@ func usedAt(comment string) (time.Time, error) {
 // clone makes a database like the template. A template that another process
 // pruned meanwhile is made again, once.
 func (h *host) clone(ctx context.Context, name string) error {
-	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(h.template)
+	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(h.template) + " STRATEGY file_copy"
 	_, err := h.admin.Exec(ctx, statement)
 	if hasCode(err, codeNoDatabase) {
 		if err := h.prepareTemplate(ctx); err != nil {

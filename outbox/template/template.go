@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // What an output has at most, in characters.
@@ -21,8 +22,11 @@ const allowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{att
 
 var (
 	// action is the expression of belfry.template_problem (0001_create_vocabulary), with
-	// groups. An action has one end only, so that both engines find the same ones.
-	action = regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
+	// groups. An action has one end only, so that both engines find the same ones. It is
+	// compiled when it is needed: that takes 5 ms, and most commands render nothing.
+	action = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
+	})
 	// call is one function of an action's chain.
 	call = regexp.MustCompile(`\|[ \t]*(upper|lower|trim|default|truncate)(?:[ \t]+(?:"([^"{}]*)"|([0-9]+)))?`)
 )
@@ -56,7 +60,7 @@ type function struct {
 func Parse(text string) (*Template, error) {
 	t := &Template{}
 	end := 0
-	for _, m := range action.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range action().FindAllStringSubmatchIndex(text, -1) {
 		if err := t.literal(text[end:m[0]]); err != nil {
 			return nil, err
 		}

@@ -68,11 +68,14 @@ func (s *Sender) Send(ctx context.Context, batch []sender.Delivery) []sender.Res
 	return results
 }
 
-// deviceToken is what may stand in the request's path.
-var deviceToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,512}$`)
+// deviceToken is what may stand in the request's path, up to maxToken bytes of it. The
+// expression does not count: that would take 10 ms of each start of belfry to compile.
+var deviceToken = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+const maxToken = 512
 
 func (s *Sender) deliver(ctx context.Context, d sender.Delivery) sender.Result {
-	if !deviceToken.MatchString(d.Address) {
+	if len(d.Address) > maxToken || !deviceToken.MatchString(d.Address) {
 		return sender.Result{Class: sender.InvalidAddress, Code: "token", Detail: "the address is not a device token; allowed are hexadecimal digits"}
 	}
 	body, err := payload(d, s.cfg.Sound)
