@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,23 +32,23 @@ type classCase struct {
 
 var classCases = []classCase{
 	{"", "SENT", map[string]string{"alimtalk": "SENT accepted"}},
-	{"all: status 503", "DEAD exhausted retryable retryable", nil},
-	{"all: status 500", "DEAD exhausted retryable retryable", nil},
-	{"all: status 429 retry-after 1s", "DEAD exhausted retryable retryable", nil},
-	{"all: status 502", "DEAD unknown unknown unknown", map[string]string{"smtp": "DEAD exhausted retryable retryable"}},
-	{"all: status 400", "DEAD permanent permanent", nil},
-	{"all: hang", "DEAD unknown unknown unknown", nil},
-	{"all: hang accepted yes", "DEAD unknown unknown unknown", nil},
-	{"all: reset", "DEAD unknown unknown unknown", nil},
-	{"all: reset accepted no", "DEAD unknown unknown unknown", nil},
-	{"all: reset count 1", "SENT unknown", map[string]string{"alimtalk": "SENT unknown accepted"}},
-	{"all: invalid-address", "DEAD invalid_address invalid_address", map[string]string{
+	{"{for: all, status: 503}", "DEAD exhausted retryable retryable", nil},
+	{"{for: all, status: 500}", "DEAD exhausted retryable retryable", nil},
+	{"{for: all, status: 429, retry_after: 1s}", "DEAD exhausted retryable retryable", nil},
+	{"{for: all, status: 502}", "DEAD unknown unknown unknown", map[string]string{"smtp": "DEAD exhausted retryable retryable"}},
+	{"{for: all, status: 400}", "DEAD permanent permanent", nil},
+	{"{for: all, do: hang}", "DEAD unknown unknown unknown", nil},
+	{"{for: all, do: hang, accepted: true}", "DEAD unknown unknown unknown", nil},
+	{"{for: all, do: reset}", "DEAD unknown unknown unknown", nil},
+	{"{for: all, do: reset, accepted: false}", "DEAD unknown unknown unknown", nil},
+	{"{for: all, do: reset, count: 1}", "SENT unknown", map[string]string{"alimtalk": "SENT unknown accepted"}},
+	{"{for: all, do: invalid-address}", "DEAD invalid_address invalid_address", map[string]string{
 		"alimtalk": "DEAD invalid_address accepted invalid_address",
 		"webhook":  "DEAD permanent permanent", // its URL is the configuration's, and no address
 	}},
-	{"alimtalk: undelivered", "SENT", map[string]string{"alimtalk": "DEAD permanent accepted permanent"}},
-	{"alimtalk: unreported", "SENT", map[string]string{"alimtalk": "SENT accepted unconfirmed"}},
-	{"alimtalk: refused", "SENT", map[string]string{"alimtalk": "DEAD permanent permanent"}},
+	{"{for: alimtalk, do: undelivered}", "SENT", map[string]string{"alimtalk": "DEAD permanent accepted permanent"}},
+	{"{for: alimtalk, do: unreported}", "SENT", map[string]string{"alimtalk": "SENT accepted unconfirmed"}},
+	{"{for: alimtalk, do: refused}", "SENT", map[string]string{"alimtalk": "DEAD permanent permanent"}},
 }
 
 // everyKind is one sender of each kind, to the fakes, each with a medium of its own by
@@ -131,11 +130,11 @@ func judgeClass(t *testing.T, db *dbtest.DB, server *fake.Server, channel int64,
 	t.Helper()
 	var faults []fake.Fault
 	if c.fault != "" {
-		for _, target := range targetsOf(c.fault) {
-			faults = append(faults, fake.MustFault(target))
-		}
+		f, err := fake.ParseFault(c.fault)
+		require.NoError(t, err)
+		faults = targetsOf(f)
 	}
-	server.SetFaults(faults)
+	require.NoError(t, server.SetFaults(faults))
 	addresses := map[string]any{
 		"webhook": "x", "sms": "+821012345678", "fcm": "token-" + fmt.Sprint(channel), "apns": fmt.Sprintf("%064x", channel),
 		"webpush": json.RawMessage(server.Subscription(fmt.Sprint(channel))), "smtp": "ann@example.com", "alimtalk": fmt.Sprintf("+8210123%05d", channel),
@@ -168,14 +167,13 @@ func judgeClass(t *testing.T, db *dbtest.DB, server *fake.Server, channel int64,
 }
 
 // targetsOf gives each provider its own count: a fault of all has one together.
-func targetsOf(fault string) []string {
-	rest, ok := strings.CutPrefix(fault, "all:")
-	if !ok || !strings.Contains(rest, " count ") {
-		return []string{fault}
+func targetsOf(f fake.Fault) (all []fake.Fault) {
+	if f.For != "all" || f.Count == 0 {
+		return []fake.Fault{f}
 	}
-	var all []string
 	for _, p := range fake.Providers() {
-		all = append(all, string(p)+":"+rest)
+		f.For = string(p)
+		all = append(all, f)
 	}
 	return all
 }

@@ -45,19 +45,19 @@ brings about.
 
 If one or two of --listen, --tls-listen and --smtp are given, nothing else listens.
 
-Faults are written as
+Faults are written in YAML, of which JSON is a part:
 
-` + indented(fake.FaultGrammar, "    ") + `
+` + indented(fake.FaultHelp, "    ") + `
 
 While it runs: GET /summary and /calls?provider=fcm show what came in, DELETE /calls
-forgets it, PUT /faults with a fault a line replaces the faults, POST
+forgets it, PUT /faults with a list of faults replaces them, POST
 /webpush/subscriptions?count=10 hands out subscriptions.
 
 It has no authentication and shows what it is sent: keep it off public addresses.`,
 		Example: `  belfry fake
   belfry fake --write fake.yaml   # then: belfry --config config.yaml --config fake.yaml run --deliver
-  belfry fake --fault 'fcm: status 503 share 0.1' --fault 'sms: reset share 0.01' --honour-keys
-  curl -X PUT --data 'fcm: status 429 retry-after 5s count 100' http://127.0.0.1:8925/faults`,
+  belfry fake --fault '{for: fcm, status: 503, share: 0.1}' --fault '{for: sms, do: reset, share: 0.01}' --honour-keys
+  curl -X PUT --data '[{for: fcm, status: 429, retry_after: 5s, count: 100}]' http://127.0.0.1:8925/faults`,
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
@@ -126,7 +126,7 @@ type faultList struct {
 func (f *faultList) Set(text string) error {
 	fault, err := fake.ParseFault(text)
 	if err != nil {
-		return errors.Unwrap(err) // the flag's error shows the text already
+		return err
 	}
 	f.list, f.text = append(f.list, fault), append(f.text, text)
 	return nil

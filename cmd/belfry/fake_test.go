@@ -124,7 +124,7 @@ func askFake(t *testing.T, method, url, body string) int {
 
 func TestFake_CountsUntilASignal(t *testing.T) {
 	t.Parallel()
-	p, url := startFake(t, "--seed", "7", "--fault", "sms: status 503 count 2", "--honour-keys")
+	p, url := startFake(t, "--seed", "7", "--fault", "{for: sms, status: 503, count: 2}", "--honour-keys")
 	for _, status := range []int{503, 503, 401} {
 		require.Equal(t, status, askFake(t, http.MethodPost, url+"/sms", `{"to":"+82","text":"x"}`))
 	}
@@ -139,7 +139,7 @@ func TestFake_CountsUntilASignal(t *testing.T) {
 func TestFake_JSON(t *testing.T) {
 	t.Parallel()
 	p, url := startFake(t, "--seed", "7", "--json")
-	require.Equal(t, 200, askFake(t, http.MethodPut, url+"/faults", "sms: status 500"))
+	require.Equal(t, 200, askFake(t, http.MethodPut, url+"/faults", "[{for: sms, status: 500}]"))
 	require.Equal(t, 500, askFake(t, http.MethodPost, url+"/sms", "{}"))
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
@@ -203,7 +203,7 @@ func TestFake_Refuses(t *testing.T) {
 	}{
 		{codeFailure, "belfry: listen: ", []string{"--listen", strings.TrimPrefix(url, "http://"), "--keys", filepath.Join(t.TempDir(), "keys")}},
 		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free, or none`, []string{"--listen", "8925"}},
-		{codeUsage, `invalid argument "fcm: explode" for "--fault" flag: kind "explode" is not allowed; allowed are latency, status,`, []string{"--fault", "sms: hang", "--fault", "fcm: explode"}},
+		{codeUsage, `invalid argument "{for: fcm, do: explode}" for "--fault" flag: do: "explode" is not allowed; allowed are hang, reset,`, []string{"--fault", "{for: sms, do: hang}", "--fault", "{for: fcm, do: explode}"}},
 		{codeUsage, "all are empty; allowed is at least one HOST:PORT", []string{"--listen", "none", "--tls-listen", "none", "--smtp", "none", "--keys", "k"}},
 		{codeUsage, "receipt_delay: 48h0m0s is not allowed; allowed are 0 to 24h", []string{"--receipt-delay", "48h", "--keys", "k"}},
 		{codeUsage, "name one with --keys", nil},

@@ -34,9 +34,9 @@ func deliverable(t *testing.T, db *dbtest.DB, n int, faults ...string) *courierT
 	t.Helper()
 	c := fake.DefaultConfig()
 	c.RecentCalls = 1_000_000
-	for _, f := range faults {
-		c.Faults = append(c.Faults, fake.MustFault(f))
-	}
+	list, err := fake.ParseFaults("[" + strings.Join(faults, ", ") + "]")
+	require.NoError(t, err)
+	c.Faults = list
 	return deliverableTo(t, db, n, c)
 }
 
@@ -132,7 +132,7 @@ func (d *courierTest) statuses() map[string]int64 {
 // left and said.
 func TestRun_DeliversOnce(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 200, "fcm: invalid-address address ^token-1$", "fcm: status 503 address ^token-2$", `all: status 400 address (token-|0000)3$`)
+	d := deliverable(t, dbtest.New(t), 200, "{for: fcm, do: invalid-address, address: ^token-1$}", "{for: fcm, status: 503, address: ^token-2$}", "{for: all, status: 400, address: (token-|0000)3$}")
 	d.exec(`SELECT belfry.opt_out(4, medium => '*')`)
 	r := command(t, d.environ(), "run", "--deliver", "--json")
 	require.Equal(t, codeDone, r.code, r.stderr)
@@ -204,7 +204,7 @@ func TestProcess_TermEndsDeliverySoftly(t *testing.T) {
 
 func testTerm(t *testing.T, exit code, args ...string) {
 	t.Helper()
-	d := deliverable(t, dbtest.New(t), 300, "all: latency 100ms")
+	d := deliverable(t, dbtest.New(t), 300, "{for: all, latency: 100ms}")
 	p := start(t, d.environ(), args...)
 	waitUntil(t, d.db.Pool, "SELECT count(*) >= 20 FROM belfry.messages WHERE status = 'SENT'")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 1 FROM belfry.relays WHERE senders = '{fcm,text}' AND media = '{push,sms}'")
@@ -234,7 +234,7 @@ func TestProcess_ALostReplyComesAgainUnderItsKey(t *testing.T) {
 			t.Parallel()
 			c := fake.DefaultConfig()
 			c.HonourKeys = honour
-			c.Faults = []fake.Fault{fake.MustFault("fcm: reset count 5")}
+			c.Faults = []fake.Fault{{For: "fcm", Do: "reset", Count: 5}}
 			d := deliverableTo(t, dbtest.New(t), 20, c)
 			start(t, d.environ(), "relay")
 			waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
@@ -257,7 +257,7 @@ func TestProcess_ALostReplyComesAgainUnderItsKey(t *testing.T) {
 // program.
 func TestProcess_RetryAfterIsNeverEarly(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 60, "fcm: status 429 retry-after 1s count 40", "fcm: status 503 retry-after 2s count 10")
+	d := deliverable(t, dbtest.New(t), 60, "{for: fcm, status: 429, retry_after: 1s, count: 40}", "{for: fcm, status: 503, retry_after: 2s, count: 10}")
 	start(t, d.environ(), "relay")
 	start(t, d.environ(), "relay")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
@@ -344,7 +344,7 @@ func testHangup(t *testing.T, name string) {
 // and recorded as such.
 func TestProcess_SecondTermCutsCallsShort(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 40, "fcm: hang accepted yes")
+	d := deliverable(t, dbtest.New(t), 40, "{for: fcm, do: hang, accepted: true}")
 	d.limit["timeout"] = "5m"
 	p := start(t, d.environ("BELFRY_DELIVERY_GRACE_PERIOD=10m"), "relay")
 	require.Eventually(t, func() bool { return d.fakes.Summary().Of(fake.FCM).Requests >= 10 }, patience, 5*time.Millisecond)

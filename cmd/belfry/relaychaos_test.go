@@ -34,11 +34,11 @@ func fromEnviron(t *testing.T, name string, otherwise int64) int64 {
 
 // mixedFaults fail a tenth of the calls, in every way in which providers do.
 var mixedFaults = []string{
-	"all: latency 1ms-5ms",
-	"fcm: status 503 share 0.02", "fcm: status 429 retry-after 1s share 0.01", "fcm: status 502 share 0.01",
-	"fcm: reset share 0.02", "fcm: reset accepted no share 0.01", "fcm: garbage share 0.005", "fcm: hang share 0.002",
-	"fcm: hang accepted yes share 0.002", "fcm: status 400 share 0.01", "fcm: invalid-address share 0.01",
-	"sms: status 500 share 0.04", "sms: reset share 0.03", "sms: status 400 share 0.03",
+	"{for: all, latency: 1ms, up_to: 5ms}",
+	"{for: fcm, status: 503, share: 0.02}", "{for: fcm, status: 429, retry_after: 1s, share: 0.01}", "{for: fcm, status: 502, share: 0.01}",
+	"{for: fcm, do: reset, share: 0.02}", "{for: fcm, do: reset, accepted: false, share: 0.01}", "{for: fcm, do: garbage, share: 0.005}", "{for: fcm, do: hang, share: 0.002}",
+	"{for: fcm, do: hang, accepted: true, share: 0.002}", "{for: fcm, status: 400, share: 0.01}", "{for: fcm, do: invalid-address, share: 0.01}",
+	"{for: sms, status: 500, share: 0.04}", "{for: sms, do: reset, share: 0.03}", "{for: sms, status: 400, share: 0.03}",
 }
 
 // relayChaos does things to relays, to PostgreSQL and to jobs at random while relays

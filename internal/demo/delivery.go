@@ -17,8 +17,8 @@ const relayLease = 3 * time.Second
 
 // faults are what the providers of the demo do to a tenth of the calls.
 var faults = []string{
-	"fcm: status 503 share 0.03", "fcm: status 429 retry-after 1s share 0.01", "fcm: status 502 share 0.01", "fcm: reset share 0.02",
-	"fcm: status 400 share 0.01", "fcm: invalid-address share 0.02", "sms: status 500 share 0.05", "sms: status 400 share 0.05",
+	"{for: fcm, status: 503, share: 0.03}", "{for: fcm, status: 429, retry_after: 1s, share: 0.01}", "{for: fcm, status: 502, share: 0.01}", "{for: fcm, do: reset, share: 0.02}",
+	"{for: fcm, status: 400, share: 0.01}", "{for: fcm, do: invalid-address, share: 0.02}", "{for: sms, status: 500, share: 0.05}", "{for: sms, status: 400, share: 0.05}",
 }
 
 // deliverMessages is the sixth act: relays deliver what the push jobs wrote, through

@@ -117,10 +117,11 @@ func (s *Server) alimTalkSend(w http.ResponseWriter, r *http.Request) {
 	}
 	drawn := s.plan.draw(string(AlimTalk), ofCall, about...)
 	s.ledger.request(AlimTalk, drawn)
-	f := &drawn.fault
+	f := drawn.fault
+	k := f.kind()
 	all := func(v verdict) {
 		for i := range messages {
-			s.ledger.record(AlimTalk, &messages[i], arrived, f.kind, v)
+			s.ledger.record(AlimTalk, &messages[i], arrived, k, v)
 		}
 	}
 	if !pause(r.Context(), drawn.late) {
@@ -128,29 +129,29 @@ func (s *Server) alimTalkSend(w http.ResponseWriter, r *http.Request) {
 		abandon(w)
 		return
 	}
-	taken := f.accepted && refused == nil
+	taken := f.taken() && refused == nil
 	switch {
-	case f.kind == kindStatus:
-		answer := retryLater(sensError(f.status), f.retryAfter)
+	case k == kindStatus:
+		answer := retryLater(sensError(f.Status), f.RetryAfter)
 		if taken {
-			s.take(call, messages, arrived, f, true)
+			s.take(call, messages, arrived, k, true)
 		} else {
-			all(verdict{code: answer.code, retryAfter: f.retryAfter})
+			all(verdict{code: answer.code, retryAfter: f.RetryAfter})
 		}
 		answer.write(w)
-	case f.kind == kindHang || f.kind == kindReset:
+	case k == kindHang || k == kindReset:
 		if taken {
-			s.take(call, messages, arrived, f, true)
+			s.take(call, messages, arrived, k, true)
 		} else {
 			all(verdict{})
 		}
-		s.leaveUnanswered(w, r, f.kind)
+		s.leaveUnanswered(w, r, k)
 	case refused != nil:
-		f = &Fault{}
+		k = kindNone
 		all(verdict{code: refused.code})
 		refused.write(w)
 	default:
-		answer, accepted := s.take(call, messages, arrived, f, f.kind == kindGarbage)
+		answer, accepted := s.take(call, messages, arrived, k, k == kindGarbage)
 		if !answer.spoil(w, r, f) {
 			s.ledger.unanswered(AlimTalk, accepted)
 		}
@@ -159,12 +160,12 @@ func (s *Server) alimTalkSend(w http.ResponseWriter, r *http.Request) {
 
 // take accepts the messages of a call, but for faults of single ones, and returns
 // the answer and how many were accepted.
-func (s *Server) take(call alimTalkCall, messages []message, arrived time.Time, f *Fault, lost bool) (reply, int) {
+func (s *Server) take(call alimTalkCall, messages []message, arrived time.Time, k kind, lost bool) (reply, int) {
 	list := make([]alimTalkMessage, 0, len(messages))
 	accepted := 0
 	for i := range messages {
 		m := &messages[i]
-		single := s.plan.draw(string(AlimTalk), ofMessage, m.subject()).fault.kind
+		single := s.plan.draw(string(AlimTalk), ofMessage, m.subject()).fault.kind()
 		s.ledger.fault(AlimTalk, single)
 		answer := alimTalkMessage{
 			CountryCode: "82", To: m.address, Content: m.body,
@@ -173,7 +174,7 @@ func (s *Server) take(call alimTalkCall, messages []message, arrived time.Time, 
 		if c := call.Messages[i].CountryCode; c != "" {
 			answer.CountryCode = c
 		}
-		decided := f.kind
+		decided := k
 		if single != kindNone {
 			decided = single
 		}

@@ -18,7 +18,7 @@ func BenchmarkServer(b *testing.B) {
 	s, err := fake.Start(b.Context(), fake.DefaultConfig())
 	require.NoError(b, err)
 	defer func() { require.NoError(b, s.Close()) }()
-	s.SetFaults([]fake.Fault{fake.MustFault("all: status 503 share 0.05"), fake.MustFault("sms: latency 1ms share 0.01")})
+	require.NoError(b, s.SetFaults(faults("{for: all, status: 503, share: 0.05}", "{for: sms, latency: 1ms, share: 0.01}")))
 	credentials, err := s.Credentials()
 	require.NoError(b, err)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}

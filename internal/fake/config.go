@@ -58,9 +58,7 @@ func (c Config) Validate() error {
 		}
 	}
 	check(c.Listen != "" || c.TLSListen != "" || c.SMTPListen != "", "listen, tls_listen, smtp_listen: all are empty; allowed is at least one HOST:PORT")
-	for i, f := range c.Faults {
-		check(f.kind != kindNone, "faults[%d]: is empty; allowed are faults that ParseFault made", i)
-	}
+	problems = append(problems, validateAll(c.Faults))
 	check(c.ReceiptDelay >= 0 && c.ReceiptDelay <= 24*time.Hour, "receipt_delay: %s is not allowed; allowed are 0 to 24h", c.ReceiptDelay)
 	check(c.MaxKeys >= 1 && c.MaxKeys <= 100_000_000, "max_keys: %d is not allowed; allowed are 1 to 100000000", c.MaxKeys)
 	check(c.RecentCalls >= 1 && c.RecentCalls <= 1_000_000, "recent_calls: %d is not allowed; allowed are 1 to 1000000", c.RecentCalls)

@@ -2,7 +2,6 @@ package fake
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,42 +78,18 @@ func (s *Server) getCalls(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// putFaults replaces the faults: a JSON array of texts, or one a line.
+// putFaults replaces the faults by a list of others, in YAML or JSON.
 func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		problem(w, "the body cannot be read; allowed are up to 1 MiB")
 		return
 	}
-	faults, err := parseFaults(string(body))
+	faults, err := ParseFaults(string(body))
 	if err != nil {
 		problem(w, err.Error())
 		return
 	}
-	s.SetFaults(faults)
+	s.plan.replace(faults)
 	answerJSON(w, s.Faults())
-}
-
-// parseFaults reads all texts, or returns every problem.
-func parseFaults(body string) ([]Fault, error) {
-	body = strings.TrimSpace(body)
-	var texts []string
-	if strings.HasPrefix(body, "[") {
-		if err := json.Unmarshal([]byte(body), &texts); err != nil {
-			return nil, errors.New("the body is not allowed; allowed are a JSON array of texts, or one fault a line")
-		}
-	} else {
-		for line := range strings.Lines(body) {
-			if line = strings.TrimSpace(line); line != "" {
-				texts = append(texts, line)
-			}
-		}
-	}
-	faults := make([]Fault, 0, len(texts))
-	var problems []error
-	for _, text := range texts {
-		f, err := ParseFault(text)
-		faults, problems = append(faults, f), append(problems, err)
-	}
-	return faults, errors.Join(problems...)
 }

@@ -52,14 +52,10 @@ const (
 	CertificateFile = "certificate.pem"
 )
 
-// secrets is what vaultFile holds. All are private to the fake.
+// secrets is what vaultFile holds. All else is derived from the master.
 type secrets struct {
-	Master      []byte `json:"master"` // 32 bytes; the shared secrets and subscriptions are derived from it
-	FCMKey      []byte `json:"fcm_key"`
-	APNsKey     []byte `json:"apns_key"`
-	VAPIDKey    []byte `json:"vapid_key"`
-	Certificate []byte `json:"certificate"`
-	TLSKey      []byte `json:"tls_key"`
+	Master []byte `json:"master"` // 32 bytes
+	FCMKey []byte `json:"fcm_key"`
 }
 
 // vault has the keys in the form that they are used in.
@@ -76,11 +72,7 @@ type vault struct {
 // openVault reads the credentials of a directory, or makes them.
 func openVault(dir string) (*vault, error) {
 	if dir == "" {
-		s, err := makeSecrets()
-		if err != nil {
-			return nil, err
-		}
-		return s.open()
+		return makeSecrets().open()
 	}
 	path := filepath.Join(dir, vaultFile)
 	_, err := os.Stat(path)
@@ -108,10 +100,7 @@ func openVault(dir string) (*vault, error) {
 // makeVault makes credentials and writes them to path. Of several at once the first
 // one's stay.
 func makeVault(dir, path string) error {
-	s, err := makeSecrets()
-	if err != nil {
-		return err
-	}
+	s := makeSecrets()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return fmt.Errorf("make a key for FCM: %w", err)
@@ -150,55 +139,29 @@ func writeFile(path string, text []byte, put func(from, to string) error) error 
 }
 
 // makeSecrets makes everything but FCM's key.
-func makeSecrets() (s secrets, err error) {
-	s.Master = make([]byte, 32)
+func makeSecrets() secrets {
+	s := secrets{Master: make([]byte, 32)}
 	_, _ = rand.Read(s.Master) // never fails
-	for _, key := range []*[]byte{&s.APNsKey, &s.VAPIDKey, &s.TLSKey} {
-		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return s, fmt.Errorf("make a key: %w", err)
-		}
-		if *key, err = x509.MarshalPKCS8PrivateKey(private); err != nil {
-			return s, fmt.Errorf("make a key: %w", err)
-		}
-	}
-	key, err := parseEC(s.TLSKey)
-	if err != nil {
-		return s, err
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return s, fmt.Errorf("make a certificate: %w", err)
-	}
-	now := time.Now()
+	return s
+}
+
+// open parses and derives the keys.
+func (s secrets) open() (*vault, error) {
+	v := &vault{secrets: s}
+	v.apns, v.vapid = v.key("apns"), v.key("vapid")
+	key := v.key("tls")
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "belfry fake"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "belfry fake"},
+		NotBefore: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2125, 1, 1, 0, 0, 0, 0, time.UTC),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IsCA: true, BasicConstraintsValid: true,
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
-	if s.Certificate, err = x509.CreateCertificate(rand.Reader, template, template, key.Public(), key); err != nil {
-		return s, fmt.Errorf("make a certificate: %w", err)
-	}
-	return s, nil
-}
-
-// open parses the keys.
-func (s secrets) open() (*vault, error) {
-	v := &vault{secrets: s}
-	var err error
-	if v.apns, err = parseEC(s.APNsKey); err != nil {
-		return nil, err
-	}
-	if v.vapid, err = parseEC(s.VAPIDKey); err != nil {
-		return nil, err
-	}
-	key, err := parseEC(s.TLSKey)
+	certificate, err := x509.CreateCertificate(nil, template, template, key.Public(), key) // without randomness it is always the same one
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a certificate: %w", err)
 	}
-	v.tls = tls.Certificate{Certificate: [][]byte{s.Certificate}, PrivateKey: key}
+	v.tls = tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}
 	v.fcm = sync.OnceValues(func() (*rsa.PrivateKey, error) {
 		if s.FCMKey == nil {
 			return rsa.GenerateKey(rand.Reader, 2048)
@@ -216,16 +179,13 @@ func (s secrets) open() (*vault, error) {
 	return v, nil
 }
 
-func parseEC(der []byte) (*ecdsa.PrivateKey, error) {
-	parsed, err := x509.ParsePKCS8PrivateKey(der)
-	if err != nil {
-		return nil, fmt.Errorf("read a key: %w", err)
+// key derives a private key of the curve P-256 by its name.
+func (v *vault) key(name string) *ecdsa.PrivateKey {
+	for n := 0; ; n++ {
+		if key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), v.secret(fmt.Sprintf("%s key %d", name, n), 32)); err == nil { // not 0, and below the order of the curve
+			return key
+		}
 	}
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("a key is not of the curve P-256")
-	}
-	return key, nil
 }
 
 // secret derives a shared secret by its name.
@@ -263,6 +223,10 @@ func (v *vault) credentials(tokenURI string) (Credentials, error) {
 	if err != nil {
 		return Credentials{}, err
 	}
+	apns, err := x509.MarshalPKCS8PrivateKey(v.apns)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("write the key of APNs: %w", err)
+	}
 	scalar, err := v.vapid.Bytes()
 	if err != nil {
 		return Credentials{}, fmt.Errorf("write the VAPID key: %w", err)
@@ -274,10 +238,10 @@ func (v *vault) credentials(tokenURI string) (Credentials, error) {
 	return Credentials{
 		WebhookSecret: v.webhookSecret(), SMSToken: v.text("sms", 24),
 		FCMProject: fcmProject, FCMServiceAccount: string(account) + "\n",
-		APNsKey: pemText("PRIVATE KEY", v.secrets.APNsKey), APNsKeyID: apnsKeyID, APNsTeamID: apnsTeamID,
+		APNsKey: pemText("PRIVATE KEY", apns), APNsKeyID: apnsKeyID, APNsTeamID: apnsTeamID,
 		VAPIDKey: base64.RawURLEncoding.EncodeToString(scalar), VAPIDPublicKey: public,
 		AlimTalkAccessKey: v.text("alimtalk access", 15), AlimTalkSecretKey: v.text("alimtalk secret", 30), AlimTalkService: alimTalkService,
-		SMTPUser: smtpUser, SMTPPassword: v.text("smtp", 18), CertificatePEM: pemText("CERTIFICATE", v.secrets.Certificate),
+		SMTPUser: smtpUser, SMTPPassword: v.text("smtp", 18), CertificatePEM: pemText("CERTIFICATE", v.tls.Certificate[0]),
 	}, nil
 }
 

@@ -15,6 +15,8 @@ import (
 // maxBody bounds what is read of a call.
 const maxBody = 1 << 20
 
+const megabyte = 1 << 20
+
 // reply is an answer by HTTP.
 type reply struct {
 	status int
@@ -86,36 +88,37 @@ func (s *Server) play(d dialect) http.HandlerFunc {
 		m.seal(d.provider, "")
 		drawn := s.plan.draw(string(d.provider), anyKind, m.subject())
 		s.ledger.request(d.provider, drawn)
-		f := &drawn.fault
-		if refused != nil && f.kind != kindHang && f.kind != kindReset && f.kind != kindStatus {
-			f = &Fault{}
+		f := drawn.fault
+		k := f.kind()
+		if refused != nil && k != kindHang && k != kindReset && k != kindStatus {
+			k = kindNone
 		}
-		settle := func(v verdict) int64 { return s.ledger.record(d.provider, &m, arrived, f.kind, v) }
+		settle := func(v verdict) int64 { return s.ledger.record(d.provider, &m, arrived, k, v) }
 		if !pause(r.Context(), drawn.late) {
 			settle(verdict{})
 			abandon(w)
 			return
 		}
-		taken := f.accepted && refused == nil
-		switch f.kind {
-		case kindStatus:
-			answer := retryLater(d.refuse(f.status), f.retryAfter)
-			settle(verdict{accepted: taken, lost: taken, code: answer.code, retryAfter: f.retryAfter})
+		taken := f.taken() && refused == nil
+		switch {
+		case k == kindStatus:
+			answer := retryLater(d.refuse(f.Status), f.RetryAfter)
+			settle(verdict{accepted: taken, lost: taken, code: answer.code, retryAfter: f.RetryAfter})
 			answer.write(w)
-		case kindInvalid:
+		case k == kindInvalid:
 			answer := d.invalid()
 			settle(verdict{code: answer.code})
 			answer.write(w)
-		case kindHang, kindReset:
+		case k == kindHang || k == kindReset:
 			settle(verdict{accepted: taken, lost: taken})
-			s.leaveUnanswered(w, r, f.kind)
-		case kindNone, kindLatency, kindSlow, kindHuge, kindGarbage, kindUndelivered, kindUnreported, kindRefused:
+			s.leaveUnanswered(w, r, k)
+		default:
 			if refused != nil {
 				settle(verdict{code: refused.code})
 				refused.write(w)
 				return
 			}
-			n := settle(verdict{accepted: true, lost: f.kind == kindGarbage})
+			n := settle(verdict{accepted: true, lost: k == kindGarbage})
 			if !d.accept(&m, r, m.id(n)).spoil(w, r, f) {
 				s.ledger.unanswered(d.provider, 1)
 			}
@@ -197,16 +200,15 @@ func (a reply) write(w http.ResponseWriter) bool {
 
 // spoil answers as a fault has it, and reports whether the whole answer went out.
 // Garbage counts as gone out: that it was lost is known beforehand.
-func (a reply) spoil(w http.ResponseWriter, r *http.Request, f *Fault) bool {
-	switch f.kind {
-	case kindSlow:
-		return a.dribble(w, r, f.high)
-	case kindHuge:
-		return a.swell(w, f.size)
-	case kindGarbage:
+func (a reply) spoil(w http.ResponseWriter, r *http.Request, f Fault) bool {
+	switch k := f.kind(); {
+	case k == kindSlow:
+		return a.dribble(w, r, f.Slow)
+	case k == kindHuge:
+		return a.swell(w, f.Huge*megabyte)
+	case k == kindGarbage:
 		reply{status: a.status, header: a.header, body: []byte("{\"\xff\x00<<garbage>>\x01")}.write(w)
 		return true
-	case kindNone, kindLatency, kindStatus, kindHang, kindReset, kindInvalid, kindUndelivered, kindUnreported, kindRefused:
 	}
 	return a.write(w)
 }
@@ -227,7 +229,7 @@ func (a reply) dribble(w http.ResponseWriter, r *http.Request, d time.Duration) 
 
 // swell sends so many blanks and then the body.
 func (a reply) swell(w http.ResponseWriter, size int64) bool {
-	blanks := make([]byte, 64*kilobyte)
+	blanks := make([]byte, megabyte/16)
 	for i := range blanks {
 		blanks[i] = ' '
 	}

@@ -23,95 +23,78 @@ import (
 func TestParseFault(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"fcm: status 503 share 0.1":                  "",
-		" fcm :  status   503  share .1 ":            "fcm: status 503 share 0.1",
-		"sms: status 429 retry-after 2s count 3":     "",
-		"all: latency 50ms-2s":                       "",
-		"all: latency 50ms":                          "",
-		"webhook: slow 10s":                          "",
-		"apns: huge 64MB":                            "",
-		"apns: huge 2048KB":                          "apns: huge 2MB",
-		"smtp: hang accepted yes":                    "",
-		"smtp: hang accepted no":                     "smtp: hang",
-		"webpush: reset accepted no skip 2":          "webpush: reset skip 2 accepted no",
-		"webpush: reset accepted yes":                "webpush: reset",
-		"sms: invalid-address address ^\\+999 key 7": "",
-		"alimtalk: undelivered share 0.5":            "",
-		"token: garbage":                             "",
-		"receipts: status 500 accepted no":           "receipts: status 500",
+		"{for: fcm, status: 503, share: 0.1}":                      "",
+		`{"share": 0.1, "for": "fcm", "status": 503}`:              "{for: fcm, status: 503, share: 0.1}",
+		"for: sms\nstatus: 429\nretry_after: 2s\ncount: 3":         "{for: sms, status: 429, retry_after: 2s, count: 3}",
+		"{for: all, latency: 50ms, up_to: 2s}":                     "",
+		"{for: webhook, slow: 10s}":                                "",
+		"{for: apns, huge: 64}":                                    "",
+		"{for: smtp, do: hang, accepted: true}":                    "",
+		"{for: webpush, do: reset, skip: 2, accepted: false}":      "",
+		`{for: sms, do: invalid-address, address: ^\+999, key: 7}`: `{for: sms, do: invalid-address, address: ^\+999, key: "7"}`,
+		"{for: alimtalk, do: undelivered, share: 0.5}":             "",
+		"{for: receipts, status: 500, accepted: false}":            "",
 	} {
 		f, err := fake.ParseFault(given)
 		require.NoError(t, err, given)
 		if want == "" {
 			want = given
 		}
-		require.Equal(t, want, f.String())
-		again, err := fake.ParseFault(f.String())
+		text, err := f.MarshalText()
 		require.NoError(t, err)
-		require.Equal(t, want, again.String())
+		require.Equal(t, want, string(text))
+		again, err := fake.ParseFault(want)
+		require.NoError(t, err)
+		require.Equal(t, f, again)
 	}
 }
 
 func TestParseFault_SaysWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"":                                 "it has no target",
-		"status 503":                       "it has no target",
-		"fmc: status 503":                  `target "fmc" is not allowed; allowed are webhook, sms, fcm, apns, webpush, smtp, alimtalk, token, receipts, all`,
-		"fcm:":                             "it has no kind; allowed are latency, status, hang,",
-		"fcm: explode":                     `kind "explode" is not allowed; allowed are latency,`,
-		"fcm: status":                      `status "" is not allowed; allowed are 300 to 599`,
-		"fcm: status 200":                  `status "200" is not allowed; allowed are 300 to 599`,
-		"fcm: latency soon":                `latency "soon" is not allowed; allowed are durations above 0, up to 1h`,
-		"fcm: latency 2s-1s":               "allowed are ranges whose end is not before their start",
-		"fcm: latency 2s-":                 "allowed are durations above 0",
-		"fcm: slow 2h":                     "allowed are durations above 0, up to 1h",
-		"fcm: huge 5":                      `huge "5" is not allowed; allowed are 1KB to 1024MB`,
-		"fcm: huge 2000MB":                 "allowed are 1KB to 1024MB",
-		"fcm: hang share 1.5":              `share "1.5" is not allowed; allowed are numbers above 0, up to 1`,
-		"fcm: hang share NaN":              "allowed are numbers above 0, up to 1",
-		"fcm: hang count 0":                `count "0" is not allowed; allowed are whole numbers from 1`,
-		"fcm: hang skip x":                 "whole numbers from 1",
-		"fcm: hang address (":              "allowed are regular expressions",
-		"fcm: hang for 3":                  `option "for" is not allowed; allowed are share, count, skip, address, key, retry-after, accepted`,
-		"fcm: hang count":                  `option "count" has no value`,
-		"fcm: hang count 1 count 2":        `option "count" is given twice`,
-		"fcm: status 429 retry-after 10ms": "allowed are whole seconds from 1s to 24h",
-		"fcm: hang retry-after 1s":         "retry-after is not allowed with hang; allowed is status",
-		"fcm: hang accepted perhaps":       "allowed are yes, no",
-		"fcm: garbage accepted no":         "accepted is not allowed with garbage; allowed are status, hang, reset",
-		"fcm: undelivered":                 "undelivered is not allowed for fcm; allowed is alimtalk",
-		"all: refused":                     "refused is not allowed for all",
-		"token: invalid-address":           "invalid-address is not allowed for token",
-		"token: hang key x":                "address and key are not allowed for token",
-		"smtp: status 301":                 "allowed are 400 to 599",
-		"smtp: status 451 retry-after 1s":  "retry-after is not allowed for smtp",
-		"smtp: invalid-address key x":      "key is not allowed with invalid-address for smtp",
+		"":                                           `for: "" is not allowed`,
+		"status 503":                                 "is not allowed; allowed are texts as {for: fcm, status: 503, share: 0.1}",
+		"{for: fmc, status: 503}":                    `for: "fmc" is not allowed; allowed are webhook, sms, fcm, apns, webpush, smtp, alimtalk, token, receipts, all`,
+		"{for: fcm}":                                 "0 of do, latency, status, slow and huge are given; allowed is one",
+		"{for: fcm, do: hang, status: 503}":          "2 of do, latency, status, slow and huge are given",
+		"{for: fcm, do: explode}":                    `do: "explode" is not allowed; allowed are hang, reset,`,
+		"{for: fcm, do: latency}":                    `do: "latency" is not allowed`,
+		"{for: fcm, status: 200}":                    "status: 200 is not allowed; allowed are 300 to 599",
+		"{for: fcm, latency: soon}":                  "cannot unmarshal !!str `soon` into time.Duration",
+		"{for: fcm, latency: 2s, up_to: 1s}":         "up_to: 1s is not allowed",
+		"{for: fcm, status: 500, up_to: 1s}":         "allowed are times with latency",
+		"{for: fcm, slow: 2h}":                       "slow: 2h0m0s is not allowed; allowed are durations above 0, up to 1h",
+		"{for: fcm, latency: -1s}":                   "latency: -1s is not allowed",
+		"{for: fcm, huge: 2000}":                     "huge: 2000 is not allowed; allowed are 1 to 1024",
+		"{for: fcm, do: hang, share: 1.5}":           "share: 1.5 is not allowed; allowed are numbers above 0, up to 1",
+		"{for: fcm, do: hang, share: .nan}":          "allowed are numbers above 0, up to 1",
+		"{for: fcm, do: hang, count: -1}":            "count: -1 is not allowed; allowed are whole numbers from 1",
+		"{for: fcm, do: hang, skip: -1}":             "skip: -1 is not allowed",
+		"{for: fcm, do: hang, address: (}":           `address: "(" is not allowed; allowed are regular expressions`,
+		"{for: fcm, do: hang, key: (}":               `key: "(" is not allowed`,
+		"{for: fcm, do: hang, during: 3}":            "field during not found",
+		"{for: fcm, do: hang, count: 1, count: 2}":   `"count" already defined`,
+		"{for: fcm, status: 429, retry_after: 10ms}": "allowed are whole seconds from 1s to 24h",
+		"{for: fcm, do: hang, retry_after: 1s}":      "retry_after: is not allowed; allowed is it with status",
+		"{for: fcm, do: garbage, accepted: false}":   "accepted: is not allowed with garbage; allowed is it with status, hang, reset",
+		"{for: fcm, do: undelivered}":                "do: undelivered is not allowed for fcm; allowed is alimtalk",
+		"{for: all, do: refused}":                    "refused is not allowed for all",
+		"{for: token, do: invalid-address}":          "invalid-address is not allowed for token",
+		"{for: token, do: hang, key: x}":             "address, key: are not allowed for token",
+		"{for: smtp, status: 301}":                   "allowed are 400 to 599",
+		"{for: smtp, status: 451, retry_after: 1s}":  "not for smtp",
+		"{for: smtp, do: invalid-address, key: x}":   "key: is not allowed with invalid-address for smtp",
 	} {
 		_, err := fake.ParseFault(given)
 		require.ErrorContains(t, err, want, given)
 	}
 }
 
-func FuzzParseFault(f *testing.F) {
-	f.Add("fcm: status 503 share 0.1 retry-after 2s")
-	f.Add("all: latency 1ms-2ms address ^a key b$ skip 1")
-	f.Fuzz(func(t *testing.T, text string) {
-		parsed, err := fake.ParseFault(text)
-		if err != nil {
-			return
-		}
-		again, err := fake.ParseFault(parsed.String())
-		require.NoError(t, err)
-		require.Equal(t, parsed.String(), again.String())
-	})
-}
-
 func TestConfig_Validate(t *testing.T) {
 	t.Parallel()
 	err := fake.Config{Listen: "nowhere", SMTPListen: "127.0.0.1:70000", Faults: make([]fake.Fault, 1), ReceiptDelay: -1}.Validate()
 	for _, want := range []string{
-		`listen: "nowhere" is not allowed; allowed are HOST:PORT`, `smtp_listen: "127.0.0.1:70000" is not allowed`, "faults[0]: is empty",
+		`listen: "nowhere" is not allowed; allowed are HOST:PORT`, `smtp_listen: "127.0.0.1:70000" is not allowed`, "faults[0]: for: ",
 		"receipt_delay: -1ns is not allowed", "max_keys: 0 is not allowed; allowed are 1 to 100000000", "recent_calls: 0 is not allowed", "now: is nil",
 	} {
 		require.ErrorContains(t, err, want)
@@ -138,7 +121,7 @@ func TestStart_Listens(t *testing.T) {
 // P5: Close ends what hangs, and takes nothing more.
 func TestServer_CloseEndsHangingCalls(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *fake.Config) { c.Faults = faults("all: hang") })
+	b := setup(t, func(c *fake.Config) { c.Faults = faults("{for: all, do: hang}") })
 	var calls sync.WaitGroup
 	for _, send := range []func(context.Context, string, string) answer{b.sms, b.apns, b.webpush} {
 		calls.Go(func() {
@@ -216,15 +199,15 @@ func TestServer_Control(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.Equal(t, 200, b.get("GET", "/healthz", "").status)
-	a := b.get("PUT", "/faults", `["sms: status 500 count 1", "fcm: hang"]`)
+	a := b.get("PUT", "/faults", "[{for: sms, status: 500, count: 1}, {for: fcm, do: hang}]")
 	require.Equal(t, 200, a.status, a.body)
 	require.Equal(t, 500, b.sms(t.Context(), "k", "a").status)
-	require.Contains(t, b.get("GET", "/faults", "").body, `"fault": "sms: status 500 count 1",`+"\n    \"hits\": 1")
+	require.Contains(t, b.get("GET", "/faults", "").body, `"fault": "{for: sms, status: 500, count: 1}",`+"\n    \"hits\": 1")
 	b.sms(t.Context(), "k", "a")
-	a = b.get("PUT", "/faults", "sms: bad\n\nfcm: worse\n")
+	a = b.get("PUT", "/faults", "- {for: sms, do: bad}\n- {for: fcm, do: worse}\n")
 	require.Equal(t, 400, a.status)
-	require.Contains(t, a.body, `kind "bad"`)
-	require.Contains(t, a.body, `kind "worse"`)
+	require.Contains(t, a.body, `faults[0]: do: "bad"`)
+	require.Contains(t, a.body, `faults[1]: do: "worse"`)
 	require.Len(t, b.Faults(), 2)
 	require.Equal(t, 400, b.get("PUT", "/faults", "[1]").status)
 
@@ -303,7 +286,9 @@ func TestServer_WebPushRoundTrip(t *testing.T) {
 // All at once: nothing is lost from the accounts.
 func TestServer_ManyCallers(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *fake.Config) { c.Faults = faults("sms: status 503 share 0.1", "sms: reset share 0.05") })
+	b := setup(t, func(c *fake.Config) {
+		c.Faults = faults("{for: sms, status: 503, share: 0.1}", "{for: sms, do: reset, share: 0.05}")
+	})
 	const callers, each = 8, 200
 	var all sync.WaitGroup
 	for i := range callers {

@@ -115,14 +115,15 @@ func (s *Server) granted(form string) bool {
 // aside answers what is no call of a message: good, unless a fault was ordered.
 func (s *Server) aside(w http.ResponseWriter, r *http.Request, target string, good reply, refuse func(status int) reply) {
 	drawn := s.plan.draw(target, anyKind)
-	f := &drawn.fault
+	f := drawn.fault
+	k := f.kind()
 	switch {
 	case !pause(r.Context(), drawn.late):
 		abandon(w)
-	case f.kind == kindHang || f.kind == kindReset:
-		s.leaveUnanswered(w, r, f.kind)
-	case f.kind == kindStatus:
-		retryLater(refuse(f.status), f.retryAfter).write(w)
+	case k == kindHang || k == kindReset:
+		s.leaveUnanswered(w, r, k)
+	case k == kindStatus:
+		retryLater(refuse(f.Status), f.RetryAfter).write(w)
 	default:
 		good.spoil(w, r, f)
 	}

@@ -91,7 +91,7 @@ func (o *ordered) tally() fake.Tally { return o.Summary().Of(o.of) }
 func (o *ordered) call(fault string, leave func(fake.Tally) bool) (answer, fake.Tally) {
 	o.n++
 	o.Reset()
-	o.SetFaults(faults(string(o.of) + ": " + fault))
+	o.order("{for: " + string(o.of) + ", " + fault + "}")
 	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
 	defer cancel()
 	done := make(chan answer, 1)
@@ -107,21 +107,21 @@ func (o *ordered) call(fault string, leave func(fake.Tally) bool) (answer, fake.
 
 func (o *ordered) refusals() {
 	t := o.t
-	a, tally := o.call("status 503 retry-after 7s", nil)
+	a, tally := o.call("status: 503, retry_after: 7s", nil)
 	require.NoError(t, a.err)
 	require.Equal(t, 503, a.status)
 	require.Equal(t, "7", a.header.Get("Retry-After"))
 	require.True(t, json.Valid([]byte(a.body)), a.body)
 	require.Equal(t, int64(1), tally.Refusals())
 
-	a, tally = o.call("status 502 accepted yes", nil)
+	a, tally = o.call("status: 502, accepted: true", nil)
 	require.Equal(t, 502, a.status)
 	require.Equal(t, [2]int64{1, 1}, [2]int64{tally.Accepted, tally.Unanswered})
 
 	if o.of == fake.AlimTalk {
 		return // it says so later
 	}
-	a, tally = o.call("invalid-address", nil)
+	a, tally = o.call("do: invalid-address", nil)
 	want := map[string][2]string{
 		"webhook": {"410", "410"}, "sms": {"400", "invalid_number"}, "fcm": {"404", "UNREGISTERED"}, "apns": {"410", "Unregistered"}, "webpush": {"410", "410"},
 	}[string(o.of)]
@@ -136,7 +136,7 @@ func (o *ordered) lostAnswers() {
 		fault    string
 		accepted int64
 		leave    func(fake.Tally) bool
-	}{{"hang", 0, seen}, {"hang accepted yes", 1, seen}, {"reset", 1, nil}, {"reset accepted no", 0, nil}} {
+	}{{"do: hang", 0, seen}, {"do: hang, accepted: true", 1, seen}, {"do: reset", 1, nil}, {"do: reset, accepted: false", 0, nil}} {
 		a, tally := o.call(lost.fault, lost.leave)
 		require.Error(t, a.err, lost.fault)
 		require.NotErrorIs(t, a.err, context.DeadlineExceeded)
@@ -150,23 +150,23 @@ func (o *ordered) lostAnswers() {
 func (o *ordered) badAnswers() {
 	t := o.t
 	unanswered := func() bool { return o.tally().Unanswered == 1 }
-	a, tally := o.call("slow 1h", func(tally fake.Tally) bool { return tally.Accepted == 1 })
+	a, tally := o.call("slow: 1h", func(tally fake.Tally) bool { return tally.Accepted == 1 })
 	require.ErrorIs(t, a.err, context.Canceled)
 	require.Equal(t, int64(1), tally.Accepted)
 	until(t, unanswered)
 
-	a, tally = o.call("huge 64MB", nil)
+	a, tally = o.call("huge: 64", nil)
 	require.NoError(t, a.err)
 	require.Len(t, a.body, 1<<20)
 	require.Equal(t, int64(1), tally.Accepted)
 	until(t, unanswered) // the client read no more
 
-	a, tally = o.call("slow 20ms", nil)
+	a, tally = o.call("slow: 20ms", nil)
 	require.NoError(t, a.err)
 	require.Less(t, a.status, 300)
 	require.Equal(t, [2]int64{1, 0}, [2]int64{tally.Accepted, tally.Unanswered})
 
-	a, tally = o.call("garbage", nil)
+	a, tally = o.call("do: garbage", nil)
 	require.NoError(t, a.err)
 	require.Less(t, a.status, 300)
 	require.False(t, json.Valid([]byte(a.body)))
@@ -175,13 +175,13 @@ func (o *ordered) badAnswers() {
 
 func (o *ordered) latencies() {
 	t := o.t
-	a, tally := o.call("latency 20ms-30ms", nil)
+	a, tally := o.call("latency: 20ms, up_to: 30ms", nil)
 	require.NoError(t, a.err)
 	require.Equal(t, int64(1), tally.Accepted)
 	require.Equal(t, int64(1), tally.Faults["latency"])
 
 	// A client that leaves during a latency has handed nothing over.
-	a, _ = o.call("latency 1h", func(tally fake.Tally) bool { return tally.Faults["latency"] == 1 })
+	a, _ = o.call("latency: 1h", func(tally fake.Tally) bool { return tally.Faults["latency"] == 1 })
 	require.ErrorIs(t, a.err, context.Canceled)
 	until(t, func() bool { return o.tally().Dropped == 1 })
 }
@@ -189,7 +189,7 @@ func (o *ordered) latencies() {
 // Calls within a latency take as long.
 func TestServer_IsLateAsOrdered(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *fake.Config) { c.Faults = faults("webhook: latency 30ms", "all: latency 20ms") })
+	b := setup(t, func(c *fake.Config) { c.Faults = faults("{for: webhook, latency: 30ms}", "{for: all, latency: 20ms}") })
 	began := time.Now()
 	require.Equal(t, 200, b.webhook(t.Context(), "k", "a").status)
 	require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond)
@@ -221,7 +221,7 @@ func TestServer_RefusesStrangers(t *testing.T) {
 func TestServer_AimsFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *fake.Config) {
-		c.Faults = faults("sms: status 500 address ^bad", "sms: status 429 key 7$ count 2", "sms: status 400 skip 1 count 1 address ^third")
+		c.Faults = faults("{for: sms, status: 500, address: ^bad}", "{for: sms, status: 429, key: 7$, count: 2}", "{for: sms, status: 400, skip: 1, count: 1, address: ^third}")
 	})
 	status := func(key, address string) int { return b.sms(t.Context(), key, address).status }
 	require.Equal(t, 500, status("k7", "bad-1"))
@@ -233,15 +233,15 @@ func TestServer_AimsFaults(t *testing.T) {
 	require.Equal(t, 400, status("k2", "third"))
 	require.Equal(t, 200, status("k3", "third"))
 	require.Equal(t, 200, b.webhook(t.Context(), "k7", "bad").status)
-	require.Equal(t, []fake.Order{{Fault: "sms: status 500 address ^bad", Hits: 1}, {Fault: "sms: status 429 count 2 key 7$", Hits: 2},
-		{Fault: "sms: status 400 count 1 skip 1 address ^third", Hits: 1}}, b.Faults())
+	require.Equal(t, []fake.Order{{Fault: faults("{for: sms, status: 500, address: ^bad}")[0], Hits: 1}, {Fault: faults("{for: sms, status: 429, count: 2, key: 7$}")[0], Hits: 2},
+		{Fault: faults("{for: sms, status: 400, count: 1, skip: 1, address: ^third}")[0], Hits: 1}}, b.Faults())
 }
 
 // P4.
 func TestServer_DrawsSharesFromTheSeed(t *testing.T) {
 	t.Parallel()
 	draw := func(seed uint64) string {
-		b := setup(t, func(c *fake.Config) { c.Seed, c.Faults = seed, faults("sms: status 500 share 0.3") })
+		b := setup(t, func(c *fake.Config) { c.Seed, c.Faults = seed, faults("{for: sms, status: 500, share: 0.3}") })
 		var seen strings.Builder
 		for i := range 200 {
 			fmt.Fprint(&seen, b.sms(t.Context(), fmt.Sprint(i), "a").status, " ")
@@ -262,7 +262,7 @@ func TestServer_TellsEarlyCalls(t *testing.T) {
 	now := time.Now()
 	b := setup(t, func(c *fake.Config) {
 		c.Keys = ""
-		c.Now, c.Faults = func() time.Time { return now }, faults("sms: status 429 retry-after 2s count 2")
+		c.Now, c.Faults = func() time.Time { return now }, faults("{for: sms, status: 429, retry_after: 2s, count: 2}")
 	})
 	b.sms(t.Context(), "patient", "a")
 	b.sms(t.Context(), "eager", "a")
@@ -279,11 +279,11 @@ func TestServer_TellsEarlyCalls(t *testing.T) {
 func TestServer_FailsTokens(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *fake.Config) {
-		c.Keys, c.Faults = "", faults("token: status 503 count 1", "token: reset count 1")
+		c.Keys, c.Faults = "", faults("{for: token, status: 503, count: 1}", "{for: token, do: reset, count: 1}")
 	})
 	require.Equal(t, 503, b.fcmToken(t.Context()).status)
 	require.Error(t, b.fcmToken(t.Context()).err)
-	b.SetFaults(faults("all: status 500")) // of providers: tokens are another matter
+	b.order("{for: all, status: 500}") // of providers: tokens are another matter
 	require.Equal(t, 200, b.fcmToken(t.Context()).status)
 	require.Zero(t, b.Summary().Total().Calls)
 }
@@ -303,7 +303,7 @@ func TestServer_AlimTalkResults(t *testing.T) {
 	now := time.Now()
 	b := setup(t, func(c *fake.Config) {
 		c.Now, c.ReceiptDelay = func() time.Time { return now }, time.Minute
-		c.Faults = faults("alimtalk: refused address ^1$", "alimtalk: undelivered address ^2$", "alimtalk: unreported address ^3$", "alimtalk: invalid-address address ^4$")
+		c.Faults = faults("{for: alimtalk, do: refused, address: ^1$}", "{for: alimtalk, do: undelivered, address: ^2$}", "{for: alimtalk, do: unreported, address: ^3$}", "{for: alimtalk, do: invalid-address, address: ^4$}")
 	})
 	var messages []string
 	for i := range 6 {
@@ -331,7 +331,7 @@ func TestServer_AlimTalkResults(t *testing.T) {
 	balanced(t, tally)
 	require.Equal(t, [4]int64{1, 6, 5, 1}, [4]int64{tally.Requests, tally.Calls, tally.Accepted, tally.Refusals()})
 
-	b.SetFaults(faults("receipts: status 500 count 1"))
+	b.order("{for: receipts, status: 500, count: 1}")
 	require.Equal(t, 500, b.sens(t.Context(), "GET", "/"+taken.Messages[0].MessageID, "").status)
 	too := strings.Repeat(`{"to":"1","content":"x"},`, 100) + `{"to":"1","content":"x"}`
 	require.Equal(t, 400, b.sens(t.Context(), "POST", "", `{"plusFriendId":"@us","templateCode":"t1","messages":[`+too+`]}`).status)

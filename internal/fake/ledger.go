@@ -126,8 +126,8 @@ func (l *ledger) request(p Provider, d drawn) {
 	if d.late > 0 {
 		t.Faults[string(kindLatency)]++
 	}
-	if d.fault.kind != kindNone {
-		t.Faults[string(d.fault.kind)]++
+	if k := d.fault.kind(); k != kindNone {
+		t.Faults[string(k)]++
 	}
 }
 

@@ -3,7 +3,6 @@ package fake
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,7 @@ type Server struct {
 	address, tlsAddress, smtpAddress string
 
 	http   []*http.Server
-	smtp   *mailServer
+	mail   net.Listener
 	cancel context.CancelFunc // ends calls that hang
 	served sync.WaitGroup
 	gate   sync.RWMutex // held for reading by every call
@@ -132,8 +131,8 @@ func (s *Server) serve(ctx context.Context, listeners [3]net.Listener) {
 		})
 	}
 	if l := listeners[2]; l != nil {
-		s.smtp = newMailServer(s, l, config)
-		s.served.Go(func() { s.smtp.serve(ctx) })
+		s.mail = l
+		s.served.Go(func() { s.serveMail(ctx, l, config) })
 	}
 }
 
@@ -144,9 +143,7 @@ func (s *Server) Close() error {
 	for _, server := range s.http {
 		problems = append(problems, server.Close())
 	}
-	if s.smtp != nil {
-		problems = append(problems, s.smtp.close())
-	}
+	problems = append(problems, closeListener(s.mail))
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
@@ -194,8 +191,15 @@ func (s *Server) plainest() string {
 	return s.TLSURL()
 }
 
-// SetFaults replaces the faults in force. Their counts begin anew.
-func (s *Server) SetFaults(faults []Fault) { s.plan.replace(faults) }
+// SetFaults replaces the faults in force, unless one of them is not valid. Their counts
+// begin anew.
+func (s *Server) SetFaults(faults []Fault) error {
+	if err := validateAll(faults); err != nil {
+		return err
+	}
+	s.plan.replace(faults)
+	return nil
+}
 
 // Faults returns the faults in force and how often each has hit.
 func (s *Server) Faults() []Order { return s.plan.inForce() }
@@ -217,14 +221,4 @@ func (s *Server) Reset() { s.ledger.reset() }
 func basicPassword(r *http.Request) string {
 	_, password, _ := r.BasicAuth()
 	return password
-}
-
-// decode64 reads base64, standard or URL-safe, padded or not.
-func decode64(text string) ([]byte, bool) {
-	for _, e := range []*base64.Encoding{base64.RawURLEncoding, base64.URLEncoding, base64.StdEncoding, base64.RawStdEncoding} {
-		if b, err := e.DecodeString(text); err == nil {
-			return b, true
-		}
-	}
-	return nil, false
 }

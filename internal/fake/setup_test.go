@@ -95,9 +95,13 @@ func setup(t *testing.T, change ...func(*fake.Config)) *bench {
 	return b
 }
 
-func faults(texts ...string) (list []fake.Fault) {
-	for _, text := range texts {
-		list = append(list, fake.MustFault(text))
+// order replaces the faults in force.
+func (b *bench) order(texts ...string) { require.NoError(b.t, b.SetFaults(faults(texts...))) }
+
+func faults(texts ...string) []fake.Fault {
+	list, err := fake.ParseFaults("[" + strings.Join(texts, ", ") + "]")
+	if err != nil {
+		panic(err) // texts in tests
 	}
 	return list
 }

@@ -1,307 +1,298 @@
 package fake
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
+	"log" //nolint:depguard // smtp.Server takes no other logger, and this one is silenced
+	"mime"
+	"mime/quotedprintable"
 	"net"
+	"net/http"
+	"net/mail"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/emersion/go-sasl"
+	"github.com/emersion/go-smtp"
 )
 
-// Bounds of an SMTP session.
-const (
-	mailLine  = 4096            // bytes of a command
-	mailIdle  = 5 * time.Minute // between commands
-	mailSize  = maxBody
-	mailRcpts = 100
-)
+// mailIdle bounds the wait for a command, and for a client that takes an answer.
+const mailIdle = 5 * time.Minute
 
-// mailServer takes mail by SMTP (RFC 5321) with STARTTLS and AUTH.
-type mailServer struct {
-	server   *Server
-	listener net.Listener
-	tls      *tls.Config
-
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-	closed bool
+// serveMail takes mail on l until it is closed, and returns when all its sessions have
+// ended. The end of ctx ends them.
+func (s *Server) serveMail(ctx context.Context, l net.Listener, config *tls.Config) {
+	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
+		return &mailSession{server: s, conn: c}, nil
+	}))
+	server.Domain, server.TLSConfig = "fake.belfry", config.Clone()
+	server.MaxMessageBytes, server.MaxRecipients, server.MaxLineLength = maxBody, 100, 4096
+	server.ReadTimeout, server.WriteTimeout = mailIdle, mailIdle
+	server.AllowInsecureAuth, server.EnableSMTPUTF8 = true, true
+	server.ErrorLog = log.New(io.Discard, "", 0)
+	_ = server.Serve(watchedListener{l, func(f func()) func() bool { return context.AfterFunc(ctx, f) }}) // ends with the listener
+	_ = server.Shutdown(context.WithoutCancel(ctx))                                                       // waits for the sessions
 }
 
-func newMailServer(s *Server, l net.Listener, c *tls.Config) *mailServer {
-	return &mailServer{server: s, listener: l, tls: c.Clone(), conns: make(map[net.Conn]bool)}
+// watchedListener has connections end with the server, and their clients' leaving be seen.
+type watchedListener struct {
+	net.Listener
+
+	atEnd func(f func()) (stop func() bool)
 }
 
-// serve takes connections until close, and returns when their sessions have ended.
-func (m *mailServer) serve(ctx context.Context) {
-	var sessions sync.WaitGroup
-	defer sessions.Wait()
-	for {
-		conn, err := m.listener.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) || !pause(ctx, 10*time.Millisecond) {
-				return
-			}
-			continue // too many open files, say
-		}
-		if !m.enter(conn) {
-			continue
-		}
-		sessions.Go(func() {
-			defer m.leave(conn)
-			newMailSession(m, conn).run(ctx)
-		})
+func (l watchedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	stop := l.atEnd(func() { _ = conn.Close() }) // its session ends with it
+	return &watchedConn{Conn: conn, stop: stop}, nil
 }
 
-func (m *mailServer) enter(conn net.Conn) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		_ = conn.Close() // nothing was said on it
+// watchedConn reads ahead where that is the only way to see that a client has left.
+type watchedConn struct {
+	net.Conn
+
+	stop  func() bool
+	mu    sync.Mutex
+	ahead []byte
+}
+
+// Close ends the connection.
+func (c *watchedConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// Read returns first what was read ahead.
+func (c *watchedConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	n := copy(p, c.ahead)
+	c.ahead = c.ahead[n:]
+	c.mu.Unlock()
+	if n > 0 {
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// wait waits and reports whether the client is still there. Nothing else reads meanwhile.
+func (c *watchedConn) wait(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	if err := c.Conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false
 	}
-	m.conns[conn] = true
-	return true
-}
-
-func (m *mailServer) leave(conn net.Conn) {
-	_ = conn.Close() // closed already if it was reset
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.conns, conn)
-}
-
-func (m *mailServer) close() error {
-	err := m.listener.Close()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-	for conn := range m.conns {
-		_ = conn.Close() // its session ends with it
+	for buffer := make([]byte, 512); ; {
+		n, err := c.Conn.Read(buffer)
+		c.mu.Lock()
+		c.ahead = append(c.ahead, buffer[:n]...)
+		c.mu.Unlock()
+		if timeout := net.Error(nil); err != nil {
+			return errors.As(err, &timeout) && timeout.Timeout()
+		}
 	}
-	return err
 }
 
-// mailSession is one connection.
+// mailSession is one connection, or what follows STARTTLS on it.
 type mailSession struct {
-	mail *mailServer
-	raw  net.Conn // under TLS or not
-	conn net.Conn
-	in   *bufio.Reader
-
-	from     bool // MAIL was given
-	to       []string
-	finished bool
+	server *Server
+	conn   *smtp.Conn
+	to     string // the first recipient; a message of belfry's has one
 }
 
-func newMailSession(m *mailServer, conn net.Conn) *mailSession {
-	return &mailSession{mail: m, raw: conn, conn: conn, in: bufio.NewReaderSize(conn, mailLine)}
-}
+// AuthMechanisms returns the only one.
+func (m *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 
-// run speaks until one side has enough.
-func (m *mailSession) run(ctx context.Context) {
-	m.say("220 fake.belfry ESMTP")
-	for !m.finished {
-		line, err := m.readLine()
-		if errors.Is(err, bufio.ErrBufferFull) {
-			m.say("500 5.5.6 line too long")
-			return
+// Auth verifies a password.
+func (m *mailSession) Auth(mechanism string) (sasl.Server, error) {
+	if mechanism != sasl.Plain {
+		return nil, smtp.ErrAuthUnknownMechanism
+	}
+	return sasl.NewPlainServer(func(_, user, password string) error {
+		want := m.server.vault.text("smtp", 18)
+		if user != smtpUser || subtle.ConstantTimeCompare([]byte(password), []byte(want)) != 1 {
+			return smtp.ErrAuthFailed
 		}
-		if err != nil {
-			return
-		}
-		verb, rest, _ := strings.Cut(line, " ")
-		m.obey(ctx, strings.ToUpper(verb), strings.TrimSpace(rest))
-	}
+		return nil
+	}), nil
 }
 
-func (m *mailSession) readLine() (string, error) {
-	if err := m.conn.SetReadDeadline(time.Now().Add(mailIdle)); err != nil {
-		return "", err
-	}
-	line, err := m.in.ReadSlice('\n')
-	return strings.TrimRight(string(line), "\r\n"), err
-}
+// Mail takes any sender.
+func (m *mailSession) Mail(string, *smtp.MailOptions) error { return nil }
 
-// say writes a reply of one line.
-func (m *mailSession) say(line string) { m.write(line + "\r\n") }
+// Reset forgets the mail that was begun.
+func (m *mailSession) Reset() { m.to = "" }
 
-func (m *mailSession) write(text string) bool {
-	err := m.conn.SetWriteDeadline(time.Now().Add(mailIdle))
-	if err == nil {
-		_, err = io.WriteString(m.conn, text)
-	}
-	m.finished = m.finished || err != nil
-	return err == nil
-}
+// Logout ends nothing that is left.
+func (m *mailSession) Logout() error { return nil }
 
-func (m *mailSession) obey(ctx context.Context, verb, rest string) {
-	switch verb {
-	case "EHLO":
-		m.greet()
-	case "HELO":
-		m.say("250 fake.belfry")
-	case "STARTTLS":
-		m.startTLS(ctx)
-	case "AUTH":
-		m.authenticate(rest)
-	case "MAIL":
-		m.begin(rest)
-	case "RCPT":
-		m.recipient(rest)
-	case "DATA":
-		m.data(ctx)
-	case "RSET":
-		m.from, m.to = false, nil
-		m.say("250 2.0.0 ok")
-	case "NOOP":
-		m.say("250 2.0.0 ok")
-	case "VRFY":
-		m.say("252 2.5.0 send some mail, and see")
-	case "QUIT":
-		m.say("221 2.0.0 bye")
-		m.finished = true
-	default:
-		m.say("502 5.5.2 command not recognized")
-	}
-}
-
-func (m *mailSession) greet() {
-	lines := []string{"fake.belfry", "PIPELINING", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", fmt.Sprintf("SIZE %d", mailSize)}
-	if m.conn == m.raw {
-		lines = append(lines, "STARTTLS")
-	}
-	lines = append(lines, "AUTH PLAIN LOGIN")
-	var b strings.Builder
-	for i, line := range lines {
-		separator := "-"
-		if i == len(lines)-1 {
-			separator = " "
-		}
-		b.WriteString("250" + separator + line + "\r\n")
-	}
-	m.write(b.String())
-}
-
-func (m *mailSession) startTLS(ctx context.Context) {
-	if m.conn != m.raw {
-		m.say("503 5.5.1 TLS is on")
-		return
-	}
-	m.say("220 2.0.0 go ahead")
-	secure := tls.Server(m.raw, m.mail.tls)
-	if err := errors.Join(m.raw.SetDeadline(time.Now().Add(mailIdle)), secure.HandshakeContext(ctx)); err != nil {
-		m.finished = true
-		return
-	}
-	// What came before TLS does not count (RFC 3207).
-	m.conn, m.in = secure, bufio.NewReaderSize(secure, mailLine)
-	m.from, m.to = false, nil
-}
-
-// authenticate takes PLAIN and LOGIN.
-func (m *mailSession) authenticate(rest string) {
-	mechanism, initial, _ := strings.Cut(rest, " ")
-	var user, password string
-	switch strings.ToUpper(mechanism) {
-	case "PLAIN":
-		text, ok := m.ask(initial, "")
-		parts := strings.Split(text, "\x00")
-		if !ok || len(parts) != 3 {
-			m.say("501 5.5.2 malformed")
-			return
-		}
-		user, password = parts[1], parts[2]
-	case "LOGIN":
-		var ok, also bool
-		if user, ok = m.ask(initial, "Username:"); ok {
-			password, also = m.ask("", "Password:")
-		}
-		if !ok || !also {
-			m.say("501 5.5.2 malformed")
-			return
-		}
-	default:
-		m.say("504 5.5.4 mechanism not known")
-		return
-	}
-	want := m.mail.server.vault.text("smtp", 18)
-	if user != smtpUser || subtle.ConstantTimeCompare([]byte(password), []byte(want)) != 1 {
-		m.say("535 5.7.8 authentication failed")
-		return
-	}
-	m.say("235 2.7.0 authenticated")
-}
-
-// ask returns base64 text that was given already, or that a prompt asks for.
-func (m *mailSession) ask(given, prompt string) (string, bool) {
-	if given == "" {
-		m.say("334 " + base64.StdEncoding.EncodeToString([]byte(prompt)))
-		var err error
-		if given, err = m.readLine(); err != nil {
-			m.finished = true
-			return "", false
-		}
-	}
-	text, ok := decode64(given)
-	return string(text), ok
-}
-
-func (m *mailSession) begin(rest string) {
-	if _, ok := envelope(rest, "FROM:"); !ok {
-		m.say("501 5.5.4 MAIL FROM:<address>")
-		return
-	}
-	if m.from {
-		m.say("503 5.5.1 one mail after the other")
-		return
-	}
-	m.from = true
-	m.say("250 2.1.0 ok")
-}
-
-// envelope returns the address of MAIL or RCPT.
-func envelope(rest, word string) (string, bool) {
-	if len(rest) < len(word) || !strings.EqualFold(rest[:len(word)], word) {
-		return "", false
-	}
-	rest = strings.TrimSpace(rest[len(word):])
-	end := strings.IndexByte(rest, '>')
-	if !strings.HasPrefix(rest, "<") || end < 0 {
-		return "", false
-	}
-	return rest[1:end], true
-}
-
-// recipient takes an address, or says that it is none if that was ordered.
-func (m *mailSession) recipient(rest string) {
-	address, ok := envelope(rest, "TO:")
-	switch {
-	case !ok || address == "":
-		m.say("501 5.5.4 RCPT TO:<address>")
-		return
-	case !m.from:
-		m.say("503 5.5.1 MAIL comes first")
-		return
-	case len(m.to) >= mailRcpts:
-		m.say("452 4.5.3 too many recipients")
-		return
-	}
-	s := m.mail.server
+// Rcpt takes an address, or says that it is none if that was ordered.
+func (m *mailSession) Rcpt(address string, _ *smtp.RcptOptions) error {
+	s := m.server
 	drawn := s.plan.draw(string(SMTP), ofMessage, subject{address: address})
-	if drawn.fault.kind != kindInvalid {
-		m.to = append(m.to, address)
-		m.say("250 2.1.5 ok")
-		return
+	if drawn.fault.kind() != kindInvalid {
+		if m.to == "" {
+			m.to = address
+		}
+		return nil
 	}
 	s.ledger.request(SMTP, drawn)
 	s.ledger.record(SMTP, newMail(address), s.config.Now(), kindInvalid, verdict{code: "550"})
-	m.say("550 5.1.1 no such mailbox")
+	return mailError(550, "no such mailbox")
+}
+
+// mailError is a reply with the usual enhanced code.
+func mailError(code int, text string) error {
+	return &smtp.SMTPError{Code: code, EnhancedCode: smtp.EnhancedCode{code / 100, 3, 0}, Message: text}
+}
+
+// Data takes a mail and answers as a fault has it.
+func (m *mailSession) Data(r io.Reader) error {
+	s := m.server
+	text, err := io.ReadAll(r)
+	arrived := s.config.Now()
+	var refused int
+	switch {
+	case errors.Is(err, smtp.ErrDataTooLarge):
+		refused = 552
+	case err != nil: // before the final dot: no mail at all
+		return err
+	}
+	msg, err := readMail(m.to, text)
+	if err != nil && refused == 0 {
+		refused = 554
+	}
+	drawn := s.plan.draw(string(SMTP), ofCall, msg.subject())
+	s.ledger.request(SMTP, drawn)
+	f := drawn.fault
+	k := f.kind()
+	settle := func(v verdict) int64 { return s.ledger.record(SMTP, msg, arrived, k, v) }
+	taken := f.taken() && refused == 0
+	switch {
+	case !m.wait(drawn.late):
+		settle(verdict{})
+		return m.reset()
+	case k == kindStatus:
+		code := mailCode(f)
+		settle(verdict{accepted: taken, lost: taken, code: strconv.Itoa(code)})
+		return mailError(code, "by order")
+	case k == kindHang || k == kindReset:
+		settle(verdict{accepted: taken, lost: taken})
+		if k == kindHang {
+			m.wait(mailIdle)
+		}
+		return m.reset()
+	case refused != 0:
+		k = kindNone
+		settle(verdict{code: strconv.Itoa(refused)})
+		return mailError(refused, "the mail is too large or malformed")
+	}
+	n := settle(verdict{accepted: true, lost: k == kindGarbage})
+	if !m.spoil(f) {
+		s.ledger.unanswered(SMTP, 1)
+	}
+	return mailError(250, "queued as "+msg.id(n))
+}
+
+// mailCode is a status as SMTP has it: HTTP's, ordered for all providers, become
+// the codes that mean as much.
+func mailCode(f Fault) int {
+	switch {
+	case f.For == string(SMTP):
+		return f.Status
+	case f.Status >= http.StatusInternalServerError || f.Status == http.StatusTooManyRequests || f.Status == http.StatusRequestTimeout:
+		return 451
+	}
+	return 554
+}
+
+// spoil writes what a fault has come before the last line of the answer, and reports
+// whether it went out.
+func (m *mailSession) spoil(f Fault) bool {
+	write := func(text string) bool {
+		_, err := io.WriteString(m.conn.Conn(), text)
+		return err == nil
+	}
+	switch k := f.kind(); {
+	case k == kindGarbage:
+		write("\x00\xffgarbage\r\n")
+		_ = m.conn.Close() // or the library would answer
+	case k == kindSlow:
+		const line = "250-2.0.0 wait\r\n"
+		for _, b := range []byte(line) {
+			if !write(string(b)) || !m.wait(f.Slow/time.Duration(len(line))) {
+				return false
+			}
+		}
+	case k == kindHuge:
+		line := "250-" + strings.Repeat(" ", 1018) + "\r\n"
+		for range f.Huge * megabyte / int64(len(line)) {
+			if !write(line) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// watched is the connection below TLS.
+func (m *mailSession) watched() *watchedConn {
+	conn := m.conn.Conn()
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	w, _ := conn.(*watchedConn)
+	return w
+}
+
+// wait waits, and reports whether the client is still there.
+func (m *mailSession) wait(d time.Duration) bool { return m.watched().wait(d) }
+
+// reset ends the connection without an answer.
+func (m *mailSession) reset() error {
+	resetConn(m.watched().Conn)
+	return net.ErrClosed
+}
+
+// newMail is a mail of which only the recipient is known.
+func newMail(address string) *message {
+	m := &message{address: address}
+	m.seal(SMTP, "")
+	return m
+}
+
+// readMail understands a mail. Its key is the local part of its Message-ID.
+func readMail(address string, text []byte) (*message, error) {
+	m := newMail(address)
+	parsed, err := mail.ReadMessage(bytes.NewReader(text))
+	if err != nil {
+		return m, err
+	}
+	id := strings.Trim(strings.TrimSpace(parsed.Header.Get("Message-ID")), "<>")
+	m.key, _, _ = strings.Cut(id, "@")
+	m.seal(SMTP, "")
+	m.title = parsed.Header.Get("Subject")
+	if decoded, err := new(mime.WordDecoder).DecodeHeader(m.title); err == nil {
+		m.title = decoded
+	}
+	body := parsed.Body
+	switch strings.ToLower(parsed.Header.Get("Content-Transfer-Encoding")) {
+	case "quoted-printable":
+		body = quotedprintable.NewReader(body)
+	case "base64":
+		body = base64.NewDecoder(base64.StdEncoding, body)
+	}
+	content, err := io.ReadAll(body)
+	m.body = strings.TrimSpace(string(content))
+	return m, err
 }

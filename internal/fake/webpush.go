@@ -29,12 +29,11 @@ type receiver struct {
 }
 
 func (v *vault) receiver(id string) receiver {
-	for n := 0; ; n++ {
-		scalar := v.secret(fmt.Sprintf("subscription %d %s", n, id), 32)
-		if key, err := ecdh.P256().NewPrivateKey(scalar); err == nil { // not 0, and below the order of the curve
-			return receiver{private: key, auth: v.secret("subscription auth "+id, 16)}
-		}
+	key, err := v.key("subscription " + id).ECDH()
+	if err != nil {
+		panic(err) // the curve is P-256
 	}
+	return receiver{private: key, auth: v.secret("subscription auth "+id, 16)}
 }
 
 // subscription is what a browser hands out.
