@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/bench"
+	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
@@ -159,7 +160,7 @@ func (e *env) fill(ctx context.Context) error {
 		return nil
 	}
 	e.tell("  generating %d channels", e.messages)
-	if _, err := e.who.Generate(ctx, e.pool, e.messages, channels.GenerateOptions{Seed: 1}); err != nil {
+	if _, err := cities.Generate(ctx, e.who, e.pool, e.messages, cities.Options{Seed: 1}); err != nil {
 		return err
 	}
 	e.filled = true

@@ -29,8 +29,8 @@
 // there are no radius audiences; with it they need a GiST index on it, best with
 // INCLUDE (id). For a view that makes its location as point(lon, lat), the index
 // is on that expression. Check names every fault, and Vet refuses to walk a relation with
-// one that is fatal. Record has the database know the relation and its columns. Import and
-// Generate write belfry.channels only.
+// one that is fatal. Record has the database know the relation and its columns. Import
+// writes belfry.channels only.
 //
 // # Invariants
 //
@@ -106,7 +106,4 @@
 // may meet others. That keys never change cannot be checked, and belfry.channels
 // keeps it by a trigger. Rows whose location lies outside the degrees above are
 // found by no radius.
-//
-// The cities that Generate and FindCity use are from GeoNames (geonames.org),
-// licence CC BY 4.0; see CITIES.md.
 package channels

@@ -14,12 +14,7 @@ import (
 )
 
 func ExampleWithin() {
-	seoul, err := channels.FindCity("Seoul", "")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	a := channels.Within(seoul.Latitude, seoul.Longitude, 30000)
+	a := channels.Within(37.566, 126.9784, 30000) // Seoul
 	a.Platforms = []string{"ios"}
 	text, err := json.Marshal(a)
 	fmt.Println(a)
@@ -40,16 +35,6 @@ func ExampleParseAudience() {
 	// segment vip <nil>
 	// audience.longitude: is required with kind radius
 	// audience.platform: is not allowed with kind everyone; allowed keys: kind
-}
-
-func ExampleFindCity() {
-	c, err := channels.FindCity("sao paulo", "BR")
-	fmt.Println(c.Name, c.Country, err)
-	_, err = channels.FindCity("Seol", "")
-	fmt.Println(err)
-	// Output:
-	// São Paulo BR <nil>
-	// no such city: "Seol"; near names: Seoul (KR)
 }
 
 // A walk over everybody, a thousand keys at a time. The position after each

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
 )
 
 // maxGenerated keeps a slip of the finger from filling the disk.
@@ -38,7 +39,7 @@ nobody. All of them are written, or none.`,
 			}
 			show := a.newTicker()
 
-			result, err := store.Generate(ctx, db.Pool, n, channels.GenerateOptions{
+			result, err := cities.Generate(ctx, store, db.Pool, n, cities.Options{
 				Seed: uint64(seed.or(0)), //nolint:gosec // not negative
 				Progress: func(made int64) {
 					show.tell("%s / %s channels, %d%%, %s", grouped(made), grouped(n), 100*made/n, show.perSecond(made))

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
@@ -200,7 +201,7 @@ func (e *env) fill(ctx context.Context) error {
 		return nil
 	}
 	e.progress("generating %s channels at real cities", grouped(e.Channels))
-	if _, err := e.store.Generate(ctx, e.pool, e.Channels, channels.GenerateOptions{Seed: 1}); err != nil {
+	if _, err := cities.Generate(ctx, e.store, e.pool, e.Channels, cities.Options{Seed: 1}); err != nil {
 		return err
 	}
 	if _, err := e.pool.Exec(ctx, queries.SQL("ChannelsVacuum")); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
 )
 
 // tries is how often an act that has to hit a job in its middle is played.
@@ -55,7 +56,7 @@ func (s *stage) generate(ctx context.Context, n int64, seed uint64, progress fun
 	if err != nil {
 		return err
 	}
-	_, err = store.Generate(ctx, s.pool, n, channels.GenerateOptions{Seed: seed, Timeout: 2 * s.patience(), Progress: progress})
+	_, err = cities.Generate(ctx, store, s.pool, n, cities.Options{Seed: seed, Timeout: 2 * s.patience(), Progress: progress})
 	return err
 }
 
@@ -313,7 +314,7 @@ func (s *stage) reachAudiences(ctx context.Context) error {
 costs in proportion to its matches.`)
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
-	city, err := channels.FindCity(questionCity, "")
+	city, err := cities.Find(questionCity, "")
 	if err != nil {
 		return err
 	}

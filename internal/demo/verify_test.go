@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -20,7 +21,7 @@ func proved(t *testing.T, audiences ...channels.Audience) (*dbtest.DB, context.C
 	db := dbtest.New(t)
 	store, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
-	_, err = store.Generate(ctx, db.Pool, 5_000, channels.GenerateOptions{Seed: 3})
+	_, err = cities.Generate(ctx, store, db.Pool, 5_000, cities.Options{Seed: 3})
 	require.NoError(t, err)
 	// Some where circles are hard to draw.
 	_, err = db.Pool.Exec(ctx, `INSERT INTO belfry.channels (external_id, platform, location)

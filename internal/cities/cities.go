@@ -1,4 +1,4 @@
-package channels
+package cities
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ type City struct {
 	Longitude  float64 `json:"longitude"`
 }
 
-// ErrNoCity reports that FindCity knows no such place. The text suggests others.
+// ErrNoCity reports that Find knows no such place. The text suggests others.
 var ErrNoCity = errors.New("no such city")
 
 // atlas is the embedded places, most populous first, and the running sum of
@@ -51,11 +51,11 @@ type atlas struct {
 var world = sync.OnceValue(func() *atlas {
 	z, err := gzip.NewReader(bytes.NewReader(citiesFile))
 	if err != nil {
-		panic(fmt.Errorf("channels: cities.csv.gz: %w", err))
+		panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
 	}
 	records, err := csv.NewReader(z).ReadAll()
 	if err != nil {
-		panic(fmt.Errorf("channels: cities.csv.gz: %w", err))
+		panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
 	}
 	a := &atlas{}
 	var total int64
@@ -64,7 +64,7 @@ var world = sync.OnceValue(func() *atlas {
 		lat, err2 := strconv.ParseFloat(r[3], 64)
 		lon, err3 := strconv.ParseFloat(r[4], 64)
 		if err := errors.Join(err1, err2, err3); err != nil {
-			panic(fmt.Errorf("channels: cities.csv.gz: %w", err))
+			panic(fmt.Errorf("cities: cities.csv.gz: %w", err))
 		}
 		total += population
 		a.cities = append(a.cities, City{Name: r[0], Country: r[1], Population: population, Latitude: lat, Longitude: lon})
@@ -102,10 +102,10 @@ func fold(name string) string {
 		Replace(strings.ToLower(folded))
 }
 
-// FindCity returns the most populous place of that name, without regard to case
+// Find returns the most populous place of that name, without regard to case
 // and diacritics, in the country if one is given (ISO 3166-1 alpha-2). The error
 // is ErrNoCity and suggests near names. It touches no database.
-func FindCity(name, country string) (City, error) {
+func Find(name, country string) (City, error) {
 	a, want := world(), fold(name)
 	country = strings.ToUpper(strings.TrimSpace(country))
 	var elsewhere []City
@@ -133,7 +133,7 @@ func FindCity(name, country string) (City, error) {
 		}
 		hint = "; near names: " + strings.Join(names, ", ")
 	}
-	return City{}, fmt.Errorf("%w: %s%s%s", ErrNoCity, clip(name), in, hint)
+	return City{}, fmt.Errorf("%w: %s%s%s", ErrNoCity, strconv.Quote(clip(name)), in, hint)
 }
 
 // near returns the cities whose names begin with the wanted one or differ from
@@ -187,4 +187,12 @@ func editDistance(a, b string, limit int) int {
 		}
 	}
 	return row[len(y)]
+}
+
+// clip keeps a name that somebody gave at a length that can be printed.
+func clip(name string) string {
+	if letters := []rune(name); len(letters) > 60 {
+		return string(letters[:60]) + "…"
+	}
+	return name
 }

@@ -1,7 +1,8 @@
-package channels
+package cities
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +13,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/sqlfile"
 )
 
-// GenerateOptions shape generated channels. The zero value is usable.
-type GenerateOptions struct {
+//go:embed queries.sql
+var queriesSQL string
+
+var queries = sqlfile.MustParse(queriesSQL)
+
+// Options shape generated channels. The zero value is usable.
+type Options struct {
 	// Seed decides everything about the channels: the same seed gives the same
 	// ones, and more of the same seed begin with them.
 	Seed uint64
@@ -30,8 +40,8 @@ type GenerateOptions struct {
 	Progress func(made int64)
 }
 
-// GenerateResult tells what Generate did.
-type GenerateResult struct {
+// Result tells what Generate did.
+type Result struct {
 	Channels int64 `json:"channels"`
 	// Bulk tells that the table was empty and was loaded the fast way.
 	Bulk bool `json:"bulk"`
@@ -57,14 +67,14 @@ const (
 //
 // An empty table is loaded in bulk: emptied, its location index dropped and made
 // again, nobody else let in meanwhile. Otherwise the rows are added beside the
-// others. ErrGenerated means that the seed was used before; ErrNotOwn that
-// channels.relation is not belfry.channels.
-func (s *Store) Generate(ctx context.Context, db Beginner, n int64, opts GenerateOptions) (GenerateResult, error) {
-	if s.name != DefaultRelation {
-		return GenerateResult{}, fmt.Errorf("channels: generate: %w, and channels.relation is %s", ErrNotOwn, s.name)
+// others. ErrGenerated means that the seed was used before; channels.ErrNotOwn that the
+// store's relation is not belfry.channels.
+func Generate(ctx context.Context, store *channels.Store, db channels.Beginner, n int64, opts Options) (Result, error) {
+	if store.Relation() != channels.DefaultRelation {
+		return Result{}, fmt.Errorf("channels: generate: %w, and channels.relation is %s", channels.ErrNotOwn, store.Relation())
 	}
 	if n < 1 {
-		return GenerateResult{}, fmt.Errorf("channels: generate %d channels; allowed values: 1 and more", n)
+		return Result{}, fmt.Errorf("channels: generate %d channels; allowed values: 1 and more", n)
 	}
 	if opts.JitterM == 0 {
 		opts.JitterM = 4000
@@ -74,7 +84,7 @@ func (s *Store) Generate(ctx context.Context, db Beginner, n int64, opts Generat
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
-	result := GenerateResult{Channels: n}
+	result := Result{Channels: n}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		var err error
 		result.Bulk, err = load(ctx, tx, newGenerator(n, opts))
@@ -82,10 +92,10 @@ func (s *Store) Generate(ctx context.Context, db Beginner, n int64, opts Generat
 	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.ConstraintName == "channels_external_id_key" {
-		return GenerateResult{}, fmt.Errorf("channels: generate: %w (seed %d)", ErrGenerated, opts.Seed)
+		return Result{}, fmt.Errorf("channels: generate: %w (seed %d)", ErrGenerated, opts.Seed)
 	}
 	if err != nil {
-		return GenerateResult{}, fmt.Errorf("channels: generate: %w", mapError(err))
+		return Result{}, fmt.Errorf("channels: generate: %w", dbpool.Explain(err))
 	}
 	return result, nil
 }
@@ -93,27 +103,27 @@ func (s *Store) Generate(ctx context.Context, db Beginner, n int64, opts Generat
 // load copies what the generator makes, in bulk if it can.
 func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 	var index *string
-	mayRebuild := func() error { return tx.QueryRow(ctx, queries.SQL("GenerateMayRebuild")).Scan(&bulk) }
+	mayRebuild := func() error { return tx.QueryRow(ctx, queries.SQL("LoadMayRebuild")).Scan(&bulk) }
 	if err := mayRebuild(); err != nil {
 		return false, err
 	}
 	if bulk {
 		// The lock is taken only when it looks worth while, and the look repeated
 		// under it.
-		if _, err := tx.Exec(ctx, queries.SQL("GenerateLock")); err != nil {
+		if _, err := tx.Exec(ctx, queries.SQL("LoadLock")); err != nil {
 			return false, err
 		}
 		if err := mayRebuild(); err != nil {
 			return false, err
 		}
 	}
-	sql := queries.SQL("GenerateCopy")
+	sql := queries.SQL("LoadCopy")
 	if bulk {
-		sql = queries.SQL("GenerateCopyFrozen")
-		if err := tx.QueryRow(ctx, queries.SQL("GenerateIndex")).Scan(&index); err != nil {
+		sql = queries.SQL("LoadCopyFrozen")
+		if err := tx.QueryRow(ctx, queries.SQL("LoadIndex")).Scan(&index); err != nil {
 			return false, err
 		}
-		if _, err := tx.Exec(ctx, queries.SQL("GenerateEmpty")); err != nil {
+		if _, err := tx.Exec(ctx, queries.SQL("LoadEmpty")); err != nil {
 			return false, err
 		}
 	}
@@ -125,13 +135,13 @@ func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 			return false, err
 		}
 	}
-	_, err = tx.Exec(ctx, queries.SQL("GenerateAnalyze"))
+	_, err = tx.Exec(ctx, queries.SQL("LoadAnalyze"))
 	return bulk, err
 }
 
 // generator is an io.Reader of the rows in COPY's text format.
 type generator struct {
-	opts   GenerateOptions
+	opts   Options
 	n      int64
 	made   int64
 	random *rand.Rand
@@ -141,7 +151,7 @@ type generator struct {
 	unread []byte // of buffer
 }
 
-func newGenerator(n int64, opts GenerateOptions) *generator {
+func newGenerator(n int64, opts Options) *generator {
 	return &generator{
 		opts: opts, n: n, atlas: world(),
 		random: rand.New(rand.NewPCG(opts.Seed, 0x62656c667279)), //nolint:gosec // not a secret; it has to repeat
@@ -209,9 +219,10 @@ func (g *generator) appendRow() {
 
 // jitter moves a city's centre by metres north and east. The poles stop it; the
 // 180° meridian is crossed.
-func jitter(c City, north, east float64) Point {
+func jitter(c City, north, east float64) channels.Point {
+	const earthRadiusM = 6371008.8 // mean, as in belfry.distance_m
 	const metresPerDegree = earthRadiusM * math.Pi / 180
 	lat := max(-90, min(90, c.Latitude+north/metresPerDegree))
 	lon := c.Longitude + east/(metresPerDegree*math.Max(0.01, math.Cos(c.Latitude*math.Pi/180)))
-	return Point{Latitude: lat, Longitude: lon - 360*math.Round(lon/360)}
+	return channels.Point{Latitude: lat, Longitude: lon - 360*math.Round(lon/360)}
 }

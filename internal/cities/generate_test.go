@@ -1,4 +1,4 @@
-package channels
+package cities
 
 import (
 	"math"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
 )
 
 func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
@@ -18,9 +20,9 @@ func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
 	var before, after string
 	require.NoError(t, b.pool.QueryRow(b.ctx, indexes).Scan(&before))
 	var progress []int64
-	result, err := b.store.Generate(b.ctx, b.pool, n, GenerateOptions{Seed: 7, Progress: func(made int64) { progress = append(progress, made) }})
+	result, err := Generate(b.ctx, b.store, b.pool, n, Options{Seed: 7, Progress: func(made int64) { progress = append(progress, made) }})
 	require.NoError(t, err)
-	require.Equal(t, GenerateResult{Channels: n, Bulk: true}, result)
+	require.Equal(t, Result{Channels: n, Bulk: true}, result)
 	require.Equal(t, []int64{10000, 20000}, progress)
 	require.NoError(t, b.pool.QueryRow(b.ctx, indexes).Scan(&after))
 	require.Equal(t, before, after)
@@ -40,24 +42,28 @@ func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
 	// a smaller number of them is the beginning.
 	other := setup(t)
 	other.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('gem', 'ios')`)
-	result, err = other.store.Generate(other.ctx, other.pool, 5000, GenerateOptions{Seed: 7})
+	result, err = Generate(other.ctx, other.store, other.pool, 5000, Options{Seed: 7})
 	require.NoError(t, err)
 	require.False(t, result.Bulk)
 	fingerprint := `SELECT ARRAY[hashtextextended(string_agg(format('%s %s %s %s %s %s', external_id, platform, active, location, locale, addresses), '' ORDER BY external_id), 0)]
 		FROM belfry.channels WHERE external_id LIKE 'gen-7-%' AND substr(external_id, 7)::int <= 5000`
 	require.Equal(t, b.queryIDs(t, fingerprint), other.queryIDs(t, fingerprint))
 
-	_, err = other.store.Generate(other.ctx, other.pool, 10, GenerateOptions{Seed: 7})
+	_, err = Generate(other.ctx, other.store, other.pool, 10, Options{Seed: 7})
 	require.ErrorIs(t, err, ErrGenerated)
 	require.Equal(t, []int64{5001}, other.queryIDs(t, `SELECT ARRAY[count(*)] FROM belfry.channels`), "all or none")
-	_, err = b.store.Generate(b.ctx, b.pool, 0, GenerateOptions{})
+	_, err = Generate(b.ctx, b.store, b.pool, 0, Options{})
 	require.ErrorContains(t, err, "allowed values: 1 and more")
+	theirs, err := channels.New(channels.Config{Relation: "app.users"})
+	require.NoError(t, err)
+	_, err = Generate(b.ctx, theirs, b.pool, 1, Options{})
+	require.ErrorIs(t, err, channels.ErrNotOwn)
 }
 
 func TestGenerate_FailedLoadLeavesTheTableAsItWas(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.store.Generate(b.ctx, b.pool, 5_000_000, GenerateOptions{Timeout: 50 * time.Millisecond})
+	_, err := Generate(b.ctx, b.store, b.pool, 5_000_000, Options{Timeout: 50 * time.Millisecond})
 	require.Error(t, err)
 	require.Equal(t, []int64{0, 1}, b.queryIDs(t, `SELECT ARRAY[(SELECT count(*) FROM belfry.channels), (SELECT count(*) FROM pg_indexes WHERE indexname = 'channels_location_idx')]`))
 }
@@ -66,7 +72,7 @@ func TestGenerate_KeepsAReferencedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE public.devices (channel bigint REFERENCES belfry.channels)`)
-	result, err := b.store.Generate(b.ctx, b.pool, 100, GenerateOptions{})
+	result, err := Generate(b.ctx, b.store, b.pool, 100, Options{})
 	require.NoError(t, err, "TRUNCATE would be refused")
 	require.False(t, result.Bulk)
 }
@@ -76,7 +82,7 @@ func TestGenerate_KeepsAReferencedTable(t *testing.T) {
 func TestGenerator_DrawsCitiesInProportion(t *testing.T) {
 	t.Parallel()
 	const draws = 400000
-	g := newGenerator(1, GenerateOptions{Seed: 3})
+	g := newGenerator(1, Options{Seed: 3})
 	drawn := map[City]int{}
 	for range draws {
 		drawn[g.atlas.at(g.random.Int64N(g.atlas.people()))]++
@@ -101,16 +107,17 @@ func TestJitter_StaysOnEarth(t *testing.T) {
 		}
 	}
 	p := jitter(City{Latitude: 37.5, Longitude: 127}, 3000, 4000)
-	require.InDelta(t, 5000, distanceM(37.5, 127, p.Latitude, p.Longitude), 5)
+	north, east := p.Latitude-37.5, (p.Longitude-127)*math.Cos(37.5*math.Pi/180)
+	require.InDelta(t, 5000, math.Hypot(north, east)*math.Pi/180*6371008.8, 5)
 }
 
-func TestFindCity(t *testing.T) {
+func TestFind(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, country, want, in string }{
 		{"Seoul", "", "Seoul", "KR"}, {"seoul", "kr", "Seoul", "KR"}, {"sao paulo", "", "São Paulo", "BR"}, {"São Paulo", "BR", "São Paulo", "BR"},
 		{"tromso", "", "Tromsø", "NO"}, {"London", "", "London", "GB"}, {"London", "CA", "London", "CA"}, {"  New York City ", "", "New York City", "US"},
 	} {
-		c, err := FindCity(tt.name, tt.country)
+		c, err := Find(tt.name, tt.country)
 		require.NoError(t, err)
 		require.Equal(t, [2]string{tt.want, tt.in}, [2]string{c.Name, c.Country})
 	}
@@ -121,7 +128,7 @@ func TestFindCity(t *testing.T) {
 		{"San Franc", "", "San Francisco (US)"},
 		{"", "", `no such city: ""`}, {"--", "", `no such city: "--"`}, {"Xqzvwk Jjj", "", `no such city: "Xqzvwk Jjj"`},
 	} {
-		_, err := FindCity(tt.name, tt.country)
+		_, err := Find(tt.name, tt.country)
 		require.ErrorIs(t, err, ErrNoCity)
 		require.ErrorContains(t, err, tt.want)
 	}

@@ -1,0 +1,38 @@
+-- Statements of the load of generated channels.
+
+-- name: LoadMayRebuild :one
+-- Whether belfry.channels can be loaded in bulk, which empties it first: it has
+-- no row, no foreign key refers to it, and this user owns it.
+SELECT NOT EXISTS (SELECT FROM belfry.channels)
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.confrelid = t.oid AND k.contype = 'f')
+   AND pg_has_role(t.relowner, 'USAGE')
+FROM pg_catalog.pg_class t
+WHERE t.oid = 'belfry.channels'::regclass;
+
+-- name: LoadLock :exec
+-- Keeps everybody out of a table that is about to be emptied and loaded.
+LOCK TABLE belfry.channels IN ACCESS EXCLUSIVE MODE;
+
+-- name: LoadIndex :one
+-- The definition of the location index, to make it again after the load; NULL
+-- when there is none.
+SELECT pg_get_indexdef(to_regclass('belfry.channels_location_idx'));
+
+-- name: LoadEmpty :script
+-- Gives the empty table a new file, which lets COPY FREEZE write its rows as
+-- visible to everyone, and drops the index that is made faster at the end. A
+-- crash rolls both back.
+TRUNCATE belfry.channels;
+DROP INDEX IF EXISTS belfry.channels_location_idx;
+
+-- name: LoadCopyFrozen :exec
+-- Loads generated channels into the table that this transaction emptied.
+COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN WITH (FREEZE);
+
+-- name: LoadCopy :exec
+-- Loads generated channels beside others.
+COPY belfry.channels (external_id, platform, active, location, locale, time_zone, addresses) FROM STDIN;
+
+-- name: LoadAnalyze :exec
+-- Gives the planner and the walk's estimates the new size at once.
+ANALYZE belfry.channels;
