@@ -45,6 +45,7 @@ var badSQL = []struct{ name, sql string }{
 	{"data too large", `INSERT INTO belfry.jobs (type, category, title, data) VALUES ('push', 'operator_notice', 'x', jsonb_build_object('k', repeat('x', 20000)))`},
 	{"lane in capitals", `INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('push', 'operator_notice', 'x', 'Fast Lane')`},
 	{"priority too high", `INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('push', 'operator_notice', 'x', 1001)`},
+	{"priority null", `INSERT INTO belfry.jobs (type, category, title, priority) VALUES ('push', 'operator_notice', 'x', NULL)`},
 	{"schedule_at infinite", `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('push', 'operator_notice', 'x', 'infinity')`},
 	{"deliver_at before schedule_at", `INSERT INTO belfry.jobs (type, category, title, schedule_at, deliver_at) VALUES ('push', 'operator_notice', 'x', '2030-01-01 09:00Z', '2030-01-01 08:00Z')`},
 	{"empty idempotency key", `INSERT INTO belfry.jobs (type, category, title, idempotency_key) VALUES ('push', 'operator_notice', 'x', '')`},
@@ -120,10 +121,34 @@ var badSQL = []struct{ name, sql string }{
 	{"type name in capitals", `INSERT INTO belfry.job_types (name) VALUES ('Push')`},
 }
 
+// inEitherOrder tests with the triggers of belfry.jobs as they are, and with their order, which
+// is that of their names, turned round: none relies on another.
+func inEitherOrder(t *testing.T, test func(t *testing.T, db *dbtest.DB)) {
+	t.Helper()
+	for name, rename := range map[string]string{"as they are": "'jobs_' || n", "turned round": "'jobs_' || 100 - n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			_, err := db.Pool.Exec(t.Context(), `DO $$ DECLARE old text; new text; BEGIN
+				FOR old, new IN SELECT tgname, `+rename+` FROM (SELECT tgname, row_number() OVER (ORDER BY tgname) AS n FROM pg_trigger
+						WHERE tgrelid = 'belfry.jobs'::regclass AND NOT tgisinternal) t LOOP
+					EXECUTE format('ALTER TRIGGER %I ON belfry.jobs RENAME TO %I', old, new);
+				END LOOP;
+			END $$`)
+			require.NoError(t, err)
+			test(t, db)
+		})
+	}
+}
+
 // What the database says to bad input, word for word; nothing is half-written.
 func TestSQL_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	inEitherOrder(t, badInput)
+}
+
+func badInput(t *testing.T, db *dbtest.DB) {
+	t.Helper()
 	ctx := context.Background()
 	var out strings.Builder
 	for _, c := range badSQL {
@@ -148,7 +173,11 @@ func TestSQL_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
 // What a started job refuses, and what no one may do to a job by SQL.
 func TestSQL_BadUpdatesChangeNothing(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	inEitherOrder(t, badUpdates)
+}
+
+func badUpdates(t *testing.T, db *dbtest.DB) {
+	t.Helper()
 	ctx := context.Background()
 	var id int64
 	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT belfry.enqueue('push', 'operator_notice', 'x')`).Scan(&id))

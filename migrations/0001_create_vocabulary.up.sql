@@ -3,20 +3,19 @@
 -- error; what is recorded of operators' acts; and the checks that jobs, activities,
 -- schedules and categories share.
 
--- Raises the one form of error that every validation below uses: the message
--- itself names the column and what is allowed, for drivers that show no more.
-CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS void
+-- Raises the one form of error that every rule below uses: the message itself names the
+-- column and what is allowed, for drivers that show no more. A CHECK calls it after OR, so
+-- that the table shows the rule and its breach reads like any other. The server itself
+-- says that a column is null, before any CHECK.
+CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    message constant text := format('belfry.%s.%s: %s', tab, col, problem);
 BEGIN
     IF hint IS NULL THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
-            MESSAGE = format('belfry.%s.%s: %s', tab, col, problem);
+        RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1), MESSAGE = message;
     END IF;
-    RAISE EXCEPTION USING
-        ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1),
-        MESSAGE = format('belfry.%s.%s: %s', tab, col, problem),
-        HINT = hint;
+    RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1), MESSAGE = message, HINT = hint;
 END $$;
 
 -- Says who acts, and why, for the events of what follows in this transaction; the acts
@@ -141,7 +140,8 @@ CREATE TABLE belfry.names (
 CREATE TABLE belfry.platforms (
     name        text CONSTRAINT platforms_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
-    CONSTRAINT platforms_name_check CHECK (name ~ '^[A-Za-z][A-Za-z0-9_-]{0,31}$')
+    CONSTRAINT platforms_name_check CHECK (name ~ '^[A-Za-z][A-Za-z0-9_-]{0,31}$'
+        OR belfry.reject('platforms', 'name', format('%L is not allowed; allowed values: 1 to 32 letters, digits, _ and -, starting with a letter', left(name, 70))))
 );
 
 INSERT INTO belfry.platforms (name, description) VALUES
@@ -153,22 +153,20 @@ INSERT INTO belfry.platforms (name, description) VALUES
 CREATE TABLE belfry.job_types (
     name        text CONSTRAINT job_types_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
-    CONSTRAINT job_types_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$')
+    CONSTRAINT job_types_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'
+        OR belfry.reject('job_types', 'name', format('%L is not allowed; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter', left(name, 70))))
 );
 
 INSERT INTO belfry.job_types (name, description) VALUES
     ('inbox', 'a notification in each channel''s notification centre'),
     ('push', 'a message to deliver to each channel');
 
--- What a message says and by which media it goes: routes by category, variants by
--- locale, templates that are checked when they are enqueued, and activities, the
--- messages to one channel that wait behind no bulk job.
-
 -- The vocabulary of media. A service adds its own with a plain INSERT.
 CREATE TABLE belfry.media (
     name        text CONSTRAINT media_pkey PRIMARY KEY,
     description text NOT NULL DEFAULT '',
-    CONSTRAINT media_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,30}$')
+    CONSTRAINT media_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,30}$'
+        OR belfry.reject('media', 'name', format('%L is not allowed; allowed values: 1 to 31 of a-z, 0-9 and _, starting with a letter', left(name, 70))))
 );
 
 INSERT INTO belfry.media (name, description) VALUES
@@ -177,6 +175,80 @@ INSERT INTO belfry.media (name, description) VALUES
     ('alimtalk', 'a Kakao AlimTalk message'),
     ('email', 'an email'),
     ('webhook', 'a signed HTTP call');
+
+-- What holds for every job and activity of a category. route: by which media its messages
+-- go, in order. quiet_start to quiet_end is a time of day in the channel's time zone, over
+-- midnight when it starts later than it ends, in which nothing is sent. At most cap
+-- messages are sent to a channel within cap_window.
+CREATE TABLE belfry.categories (
+    name        text CONSTRAINT categories_pkey PRIMARY KEY,
+    description text   NOT NULL DEFAULT '',
+    route       text[] NOT NULL DEFAULT '{push}',
+    quiet_start time,
+    quiet_end   time,
+    cap         integer,
+    cap_window  interval,
+    CONSTRAINT categories_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'
+        OR belfry.reject('categories', 'name', format('%L is not a category''s name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter', left(name, 70)))),
+    CONSTRAINT categories_quiet_check CHECK (num_nulls(quiet_start, quiet_end) = 2 OR quiet_start <> quiet_end
+        OR belfry.reject('categories', CASE WHEN quiet_start IS NULL THEN 'quiet_start' ELSE 'quiet_end' END,
+            CASE WHEN quiet_start = quiet_end THEN quiet_end || ' is quiet_start too' ELSE 'is null' END
+            || '; allowed values: two different times of day, quiet_start and quiet_end, or null for both')),
+    CONSTRAINT categories_cap_check CHECK (num_nulls(cap, cap_window) = 2 OR cap BETWEEN 1 AND 10000 AND cap_window IS NOT NULL
+        OR belfry.reject('categories', CASE WHEN cap IS NOT NULL AND cap_window IS NULL THEN 'cap_window' ELSE 'cap' END,
+            coalesce(CASE WHEN cap_window IS NOT NULL THEN cap::text END, 'null') || ' is not allowed; allowed values: cap 1 to 10000 with a cap_window, or null for both')),
+    CONSTRAINT categories_cap_window_check CHECK (cap_window IS NULL OR cap_window BETWEEN interval '1 minute' AND interval '366 days'
+        OR belfry.reject('categories', 'cap_window', cap_window || ' is not allowed; allowed values: null, or intervals from 1 minute to 366 days'))
+);
+
+INSERT INTO belfry.categories (name, description) VALUES
+    ('popular_content', 'popular content on a timetable'),
+    ('question_content', 'question content to everybody near a place'),
+    ('operator_notice', 'operator notices to all or some platforms'),
+    ('activity', 'a like, a comment, a follow: at once, to one channel');
+
+CREATE TRIGGER categories_record AFTER INSERT OR UPDATE OR DELETE ON belfry.categories
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('category');
+
+-- Every word that jobs, activities, schedules and audiences may use.
+CREATE VIEW belfry.vocabulary AS
+SELECT 'job type' AS kind, name FROM belfry.job_types
+ UNION ALL
+SELECT 'category', name FROM belfry.categories
+ UNION ALL
+SELECT 'platform', name FROM belfry.platforms
+ UNION ALL
+SELECT 'medium', name FROM belfry.media;
+
+-- The words of a kind, as errors list them. It runs with its owner's rights: whoever may
+-- only INSERT is told as well.
+CREATE FUNCTION belfry.known(kind text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(string_agg(v.name, ', ' ORDER BY v.name), 'none') FROM belfry.vocabulary v WHERE v.kind = $1
+$$;
+
+-- Raises through belfry.reject unless a word is one of its kind.
+CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM belfry.vocabulary v WHERE v.kind = $3 AND v.name = word) THEN
+        PERFORM belfry.reject(tab, col, CASE WHEN word IS NULL THEN 'is required' ELSE format('%L is not a %s', left(word, 60), $3) END || '; allowed values: ' || belfry.known($3),
+            CASE $3 WHEN 'job type' THEN 'A runner built with a type of its own registers it when it starts.'
+                ELSE format('INSERT INTO belfry.%s adds one.', CASE $3 WHEN 'category' THEN 'categories' WHEN 'medium' THEN 'media' ELSE 'platforms' END) END);
+    END IF;
+END $$;
+
+-- Raises through belfry.reject unless a new row leaves alone what is belfry's: the columns
+-- that are not asked for are as they begin, or NULL.
+CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    col text := (SELECT min(k) FROM jsonb_each(fresh) e(k, v) WHERE k <> ALL (asked) AND v <> 'null' AND v IS DISTINCT FROM begins -> k);
+BEGIN
+    IF col IS NOT NULL THEN
+        PERFORM belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));
+    END IF;
+END $$;
 
 -- The grammar of templates, the same in outbox/template: {{value | function …}}, and
 -- {{"{{"}} for two braces. Texts without {{ are no templates. Returns what is wrong,
@@ -197,14 +269,14 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(route) m WHERE m IS NULL OR NOT EXISTS (SELECT FROM belfry.media k WHERE k.name = m))
        OR (SELECT count(DISTINCT m) FROM unnest(route) m) <> cardinality(route) THEN
         PERFORM belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
-                coalesce(left(route::text, 120), 'null'), (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.media)),
+                coalesce(left(route::text, 120), 'null'), belfry.known('medium')),
             'INSERT INTO belfry.media adds one.');
     END IF;
 END $$;
 
--- Checks the templates of what a job or an activity says: raises through belfry.reject.
--- Locales are the same when they differ in case or in - and _ only.
-CREATE FUNCTION belfry.check_content(tab text, title text, body text, variants jsonb) RETURNS void
+-- Checks what a job, an activity or a schedule's template says: raises through
+-- belfry.reject. Locales are the same when they differ in case or in - and _ only.
+CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     problem text;
@@ -212,18 +284,21 @@ DECLARE
     variant jsonb;
     key     text;
 BEGIN
-    IF position('{{' IN title) > 0 THEN -- the parser costs a tenth of a millisecond
-        problem := belfry.template_problem(title);
-        IF problem IS NOT NULL THEN
-            PERFORM belfry.reject(tab, 'title', problem);
-        END IF;
+    IF title IS NULL OR title !~ '[^[:space:]]' OR length(title) > 200 THEN
+        PERFORM belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
-    IF position('{{' IN body) > 0 THEN
-        problem := belfry.template_problem(body);
-        IF problem IS NOT NULL THEN
-            PERFORM belfry.reject(tab, 'body', problem);
-        END IF;
+    IF body IS NULL OR length(body) > 10000 THEN
+        PERFORM belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
     END IF;
+    IF data IS NULL OR jsonb_typeof(data) <> 'object' OR octet_length(data::text) > 16384 THEN
+        PERFORM belfry.reject(tab, 'data', CASE WHEN data IS NULL THEN 'is null' WHEN jsonb_typeof(data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(data) ELSE format('has %s bytes', octet_length(data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+    END IF;
+    FOR key, problem IN SELECT k, t FROM (VALUES (1, 'title', title), (2, 'body', body)) v (o, k, t) WHERE position('{{' IN t) > 0 ORDER BY o LOOP -- the parser costs a tenth of a millisecond
+        problem := belfry.template_problem(problem);
+        IF problem IS NOT NULL THEN
+            PERFORM belfry.reject(tab, key, problem);
+        END IF;
+    END LOOP;
     IF variants = '{}' THEN
         RETURN;
     END IF;
@@ -279,64 +354,18 @@ BEGIN
     END IF;
 END $$;
 
--- What holds for every job and activity of a category. route: by which media its messages
--- go, in order. quiet_start to quiet_end is a time of day in the channel's time zone, over
--- midnight when it starts later than it ends, in which nothing is sent. At most cap
--- messages are sent to a channel within cap_window.
-CREATE TABLE belfry.categories (
-    name        text CONSTRAINT categories_pkey PRIMARY KEY,
-    description text   NOT NULL DEFAULT '',
-    route       text[] NOT NULL DEFAULT '{push}',
-    quiet_start time,
-    quiet_end   time,
-    cap         integer,
-    cap_window  interval,
-    CONSTRAINT categories_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'),
-    CONSTRAINT categories_quiet_check CHECK ((quiet_start IS NULL) = (quiet_end IS NULL) AND quiet_start <> quiet_end),
-    CONSTRAINT categories_cap_check CHECK ((cap IS NULL) = (cap_window IS NULL) AND cap > 0
-        AND cap_window BETWEEN interval '1 minute' AND interval '366 days')
-);
-INSERT INTO belfry.categories (name, description) VALUES
-    ('popular_content', 'popular content on a timetable'),
-    ('question_content', 'question content to everybody near a place'),
-    ('operator_notice', 'operator notices to all or some platforms'),
-    ('activity', 'a like, a comment, a follow: at once, to one channel');
-
--- Checks what operators set about a category.
+-- Checks a category's route; 24:00 is midnight, and a time of its own to PostgreSQL.
 CREATE FUNCTION belfry.categories_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NEW.name IS NULL OR NEW.name !~ '^[a-z][a-z0-9_]{0,62}$' THEN
-        PERFORM belfry.reject('categories', 'name', format('%L is not a category''s name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter');
-    END IF;
-    IF TG_OP = 'INSERT' OR NEW.route IS DISTINCT FROM OLD.route THEN
-        PERFORM belfry.check_route('categories', NEW.route);
-    END IF;
-    -- 24:00 is midnight, and a time of its own to PostgreSQL.
+    PERFORM belfry.check_route('categories', NEW.route);
     NEW.quiet_start := CASE WHEN NEW.quiet_start = '24:00' THEN '00:00' ELSE NEW.quiet_start END;
     NEW.quiet_end := CASE WHEN NEW.quiet_end = '24:00' THEN '00:00' ELSE NEW.quiet_end END;
-    IF (NEW.quiet_start IS NULL) <> (NEW.quiet_end IS NULL) OR NEW.quiet_start = NEW.quiet_end THEN
-        PERFORM belfry.reject('categories', CASE WHEN NEW.quiet_start IS NULL THEN 'quiet_start' ELSE 'quiet_end' END, CASE
-            WHEN NEW.quiet_start IS NULL THEN 'is null'
-            WHEN NEW.quiet_end IS NULL THEN 'is null'
-            ELSE format('%s is quiet_start too', NEW.quiet_end) END
-            || '; allowed values: two different times of day, quiet_start and quiet_end, or null for both');
-    END IF;
-    IF (NEW.cap IS NULL) <> (NEW.cap_window IS NULL) OR NOT (NEW.cap BETWEEN 1 AND 10000) THEN
-        PERFORM belfry.reject('categories', CASE WHEN NEW.cap IS NOT NULL AND NEW.cap_window IS NULL THEN 'cap_window' ELSE 'cap' END,
-            coalesce(CASE WHEN NEW.cap_window IS NULL THEN NULL ELSE NEW.cap::text END, 'null') || ' is not allowed; allowed values: cap 1 to 10000 with a cap_window, or null for both');
-    END IF;
-    IF NOT (NEW.cap_window BETWEEN interval '1 minute' AND interval '366 days') THEN
-        PERFORM belfry.reject('categories', 'cap_window', format('%s is not allowed; allowed values: null, or intervals from 1 minute to 366 days', NEW.cap_window));
-    END IF;
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER categories_validate BEFORE INSERT OR UPDATE ON belfry.categories
+CREATE TRIGGER categories_validate BEFORE INSERT OR UPDATE OF route, quiet_start, quiet_end ON belfry.categories
     FOR EACH ROW EXECUTE FUNCTION belfry.categories_validate();
-
-CREATE TRIGGER categories_record AFTER INSERT OR UPDATE OR DELETE ON belfry.categories
-    FOR EACH ROW EXECUTE FUNCTION belfry.record('category');
 
 -- It runs with its owner's rights, as above.
 REVOKE EXECUTE ON FUNCTION belfry.categories_validate() FROM PUBLIC;

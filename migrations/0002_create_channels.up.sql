@@ -35,17 +35,12 @@ CREATE INDEX channels_location_idx ON belfry.channels USING gist (location) INCL
 CREATE FUNCTION belfry.channels_keep_key() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.id IS DISTINCT FROM OLD.id THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = 'channels', COLUMN = 'id',
-            MESSAGE = format('belfry.channels.id: channel %s keeps its id for life', OLD.id),
-            HINT = 'Jobs walk channels by id. Insert a new channel instead.';
-    END IF;
-    RETURN NEW;
+    PERFORM belfry.reject('channels', 'id', format('channel %s keeps its id for life', OLD.id), 'Jobs walk channels by id. Insert a new channel instead.');
+    RETURN NULL;
 END $$;
 
 CREATE TRIGGER channels_keep_key BEFORE UPDATE OF id ON belfry.channels
-    FOR EACH ROW EXECUTE FUNCTION belfry.channels_keep_key();
+    FOR EACH ROW WHEN (NEW.id IS DISTINCT FROM OLD.id) EXECUTE FUNCTION belfry.channels_keep_key();
 
 -- When a channel of belfry's own table last changed in what an audience looks at,
 -- whoever writes: an audit tells by it who joined an audience later.
@@ -380,9 +375,8 @@ BEGIN
     END IF;
     SELECT k INTO bad FROM unnest(needed) WITH ORDINALITY u(k, o) WHERE NOT a ? k ORDER BY o LIMIT 1;
     IF FOUND THEN
-        SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') INTO known FROM belfry.platforms;
         PERFORM belfry.reject('jobs', 'audience.' || bad, format('is required with kind %s; allowed values: %s', kind,
-            CASE bad WHEN 'platforms' THEN 'a list of ' || known
+            CASE bad WHEN 'platforms' THEN 'a list of ' || belfry.known('platform')
                      WHEN 'segment' THEN 'the name of a segment'
                      WHEN 'latitude' THEN '-90 to 90 degrees'
                      WHEN 'longitude' THEN '-180 to 180 degrees'
@@ -391,16 +385,10 @@ BEGIN
 
     IF a ? 'platforms' THEN
         list := a -> 'platforms';
-        SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') INTO known FROM belfry.platforms;
         IF jsonb_typeof(list) <> 'array' OR jsonb_array_length(list) = 0 THEN
-            PERFORM belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || known);
+            PERFORM belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
         END IF;
-        SELECT e #>> '{}' INTO bad FROM jsonb_array_elements(list) e
-         WHERE jsonb_typeof(e) <> 'string' OR NOT EXISTS (SELECT FROM belfry.platforms p WHERE p.name = e #>> '{}') LIMIT 1;
-        IF FOUND THEN
-            PERFORM belfry.reject('jobs', 'audience.platforms', format('%L is not a platform; allowed values: %s', coalesce(bad, 'null'), known),
-                'INSERT INTO belfry.platforms adds one.');
-        END IF;
+        PERFORM belfry.check_word('jobs', 'audience.platforms', 'platform', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(list) e;
     END IF;
 
     IF kind = 'radius' THEN
@@ -468,7 +456,9 @@ CREATE TABLE belfry.opt_outs (
     medium       text        NOT NULL DEFAULT '*',
     reason       text        NOT NULL DEFAULT '',
     opted_out_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT opt_outs_pkey PRIMARY KEY (channel_id, category, medium)
+    CONSTRAINT opt_outs_pkey PRIMARY KEY (channel_id, category, medium),
+    CONSTRAINT opt_outs_reason_check CHECK (length(reason) <= 1000
+        OR belfry.reject('opt_outs', 'reason', format('has %s characters; allowed values: texts of 0 to 1000 characters', length(reason))))
 );
 
 -- An address that a provider called invalid is not used again for that medium. A new
@@ -490,19 +480,11 @@ CREATE TABLE belfry.invalid_addresses (
 CREATE FUNCTION belfry.opt_outs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NEW.channel_id IS NULL THEN
-        PERFORM belfry.reject('opt_outs', 'channel_id', 'is required; allowed values: the id of a channel');
+    IF NEW.category IS DISTINCT FROM '*' AND NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
+        PERFORM belfry.reject('opt_outs', 'category', format('%L is not a category; allowed values: * (every category), %s', left(coalesce(NEW.category, 'null'), 60), belfry.known('category')));
     END IF;
-    IF NEW.category IS NULL OR NEW.category <> '*' AND NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
-        PERFORM belfry.reject('opt_outs', 'category', format('%L is not a category; allowed values: * (every category)%s', left(coalesce(NEW.category, 'null'), 60),
-            (SELECT string_agg(', ' || c.name, '' ORDER BY c.name) FROM belfry.categories c)));
-    END IF;
-    IF NEW.medium IS NULL OR NEW.medium <> '*' AND NOT EXISTS (SELECT FROM belfry.media m WHERE m.name = NEW.medium) THEN
-        PERFORM belfry.reject('opt_outs', 'medium', format('%L is not a medium; allowed values: * (every medium)%s', left(coalesce(NEW.medium, 'null'), 60),
-            (SELECT string_agg(', ' || m.name, '' ORDER BY m.name) FROM belfry.media m)));
-    END IF;
-    IF NEW.reason IS NULL OR length(NEW.reason) > 1000 THEN
-        PERFORM belfry.reject('opt_outs', 'reason', CASE WHEN NEW.reason IS NULL THEN 'is null' ELSE format('has %s characters', length(NEW.reason)) END || '; allowed values: texts of 0 to 1000 characters');
+    IF NEW.medium IS DISTINCT FROM '*' AND NOT EXISTS (SELECT FROM belfry.media m WHERE m.name = NEW.medium) THEN
+        PERFORM belfry.reject('opt_outs', 'medium', format('%L is not a medium; allowed values: * (every medium), %s', left(coalesce(NEW.medium, 'null'), 60), belfry.known('medium')));
     END IF;
     RETURN NEW;
 END $$;

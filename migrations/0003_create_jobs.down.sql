@@ -2,7 +2,4 @@
 DROP FUNCTION belfry.resume_lane, belfry.pause_lane;
 DROP VIEW belfry.job_progress;
 DROP TABLE belfry.job_deliveries, belfry.job_revisions, belfry.job_skips, belfry.job_events, belfry.jobs, belfry.limits, belfry.lanes;
-DROP FUNCTION belfry.jobs_keep_running, belfry.jobs_record_recall, belfry.jobs_record_throttle,
-    belfry.jobs_record_edit, belfry.jobs_record, belfry.jobs_undeliver, belfry.jobs_stay_pruned,
-    belfry.jobs_transition, belfry.jobs_validate_content, belfry.jobs_validate,
-    belfry.jobs_draw_id, belfry.jobs_limit;
+DROP FUNCTION belfry.jobs_record_throttle, belfry.jobs_record, belfry.jobs_transition, belfry.jobs_validate, belfry.jobs_asked, belfry.jobs_limit;

@@ -1,8 +1,8 @@
 -- Jobs: one row is one bulk-notification request. Plain SQL is an API here: an
 -- INSERT enqueues inside the caller's transaction, UPDATE … SET abort_requested
--- stops. The triggers below make bad input fail with the column and the allowed
--- values, keep the status machine legal whoever writes, and record every
--- transition in job_events in the same transaction.
+-- stops. CHECKs and triggers make bad input fail with the column and the allowed
+-- values, keep the status machine legal whoever writes, and record every transition in
+-- job_events in the same transaction. No trigger needs to come before another.
 
 -- Lanes with something to say about them; a lane needs no row to be used.
 CREATE TABLE belfry.lanes (
@@ -10,7 +10,8 @@ CREATE TABLE belfry.lanes (
     paused_at    timestamptz, -- NULL: open
     paused_by    text,
     pause_reason text NOT NULL DEFAULT '',
-    CONSTRAINT lanes_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
+    CONSTRAINT lanes_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
+        OR belfry.reject('lanes', 'name', format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT lanes_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
 
@@ -20,15 +21,11 @@ CREATE TRIGGER lanes_record AFTER INSERT OR UPDATE OR DELETE ON belfry.lanes
 -- Pauses a lane: no job of it is claimed, and the one that runs goes back to
 -- PENDING after its chunk. Pausing a paused lane changes nothing.
 CREATE FUNCTION belfry.pause_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF $1 IS NULL OR $1 !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        PERFORM belfry.reject('lanes', 'name', format('%L is not a lane name', left(coalesce($1, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
-    END IF;
-    INSERT INTO belfry.lanes (name) VALUES ($1) ON CONFLICT ON CONSTRAINT lanes_pkey DO NOTHING;
-    PERFORM belfry.pause('lanes', $1, true, $2, $3);
-    RETURN QUERY SELECT * FROM belfry.lanes l WHERE l.name = $1;
-END $$;
+LANGUAGE sql AS $$
+    INSERT INTO belfry.lanes (name) VALUES (coalesce($1, '')) ON CONFLICT ON CONSTRAINT lanes_pkey DO NOTHING;
+    SELECT belfry.pause('lanes', $1, true, $2, $3);
+    SELECT * FROM belfry.lanes l WHERE l.name = $1
+$$;
 
 -- Opens a paused lane again. No row: the lane was never paused.
 CREATE FUNCTION belfry.resume_lane(name text, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.lanes
@@ -37,7 +34,7 @@ LANGUAGE sql AS $$
     SELECT * FROM belfry.lanes l WHERE l.name = $1
 $$;
 
--- Ids of jobs, drawn by jobs_draw_id alone. An identity column could be overridden by
+-- Ids of jobs, drawn by jobs_validate alone. An identity column could be overridden by
 -- whoever may INSERT, who could then take the numbers of jobs to come, or of deleted ones.
 CREATE SEQUENCE belfry.jobs_id_seq;
 
@@ -114,6 +111,32 @@ CREATE TABLE belfry.jobs (
     retention_at    timestamptz,
     pruned_at       timestamptz,
     CONSTRAINT jobs_id_check CHECK (id > 0), -- those of activities are negative
+    -- What may be asked for; type, category, route, audience and content are jobs_validate's.
+    CONSTRAINT jobs_lane_check CHECK (lane ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
+        OR belfry.reject('jobs', 'lane', format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(lane, 70)))),
+    CONSTRAINT jobs_priority_check CHECK (priority BETWEEN -1000 AND 1000
+        OR belfry.reject('jobs', 'priority', priority || ' is not allowed; allowed values: -1000 to 1000, higher is more urgent')),
+    CONSTRAINT jobs_schedule_at_check CHECK (schedule_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00'
+        OR belfry.reject('jobs', 'schedule_at', schedule_at || ' is not allowed; allowed values: timestamps of the years 1 to 9999')),
+    CONSTRAINT jobs_deliver_at_check CHECK (deliver_at IS NULL OR deliver_at BETWEEN schedule_at AND '9999-12-30 00:00:00+00'
+        OR belfry.reject('jobs', 'deliver_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', deliver_at, schedule_at))),
+    CONSTRAINT jobs_expires_at_check CHECK (expires_at IS NULL OR expires_at > schedule_at AND expires_at <= '9999-12-30 00:00:00+00'
+        OR belfry.reject('jobs', 'expires_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 after schedule_at (%s)', expires_at, schedule_at))),
+    CONSTRAINT jobs_max_rows_per_second_check CHECK (max_rows_per_second IS NULL OR max_rows_per_second BETWEEN 0 AND 10000000
+        OR belfry.reject('jobs', 'max_rows_per_second', max_rows_per_second || ' is not allowed; allowed values: null (the runner''s setting), 0 (no limit) to 10000000')),
+    CONSTRAINT jobs_duty_cycle_check CHECK (duty_cycle IS NULL OR duty_cycle BETWEEN 0.01 AND 1
+        OR belfry.reject('jobs', 'duty_cycle', duty_cycle || ' is not allowed; allowed values: null (the runner''s setting), 0.01 to 1, the share of time spent in chunks')),
+    CONSTRAINT jobs_chunk_target_ms_check CHECK (chunk_target_ms IS NULL OR chunk_target_ms BETWEEN 1 AND 60000
+        OR belfry.reject('jobs', 'chunk_target_ms', chunk_target_ms || ' is not allowed; allowed values: null (the runner''s setting), 1 to 60000 milliseconds')),
+    CONSTRAINT jobs_max_chunk_rows_check CHECK (max_chunk_rows IS NULL OR max_chunk_rows BETWEEN 1 AND 1000000
+        OR belfry.reject('jobs', 'max_chunk_rows', max_chunk_rows || ' is not allowed; allowed values: null (the runner''s setting), 1 to 1000000')),
+    CONSTRAINT jobs_max_skips_check CHECK (max_skips IS NULL OR max_skips BETWEEN 0 AND 10000000
+        OR belfry.reject('jobs', 'max_skips', max_skips || ' is not allowed; allowed values: null (the runner''s setting), 0 (skip nobody) to 10000000')),
+    CONSTRAINT jobs_idempotency_key_check CHECK (idempotency_key IS NULL OR length(idempotency_key) BETWEEN 1 AND 200
+        OR belfry.reject('jobs', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(idempotency_key)))),
+    CONSTRAINT jobs_requested_by_check CHECK (requested_by ~ '[^[:space:]]' AND length(requested_by) <= 200
+        OR belfry.reject('jobs', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters')),
+    -- What belfry keeps in step.
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
     CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
@@ -202,26 +225,6 @@ CREATE TABLE belfry.job_revisions (
     reason    text        NOT NULL DEFAULT '',
     CONSTRAINT job_revisions_pkey PRIMARY KEY (job_id, revision)
 );
-
--- Gives a job its id, whoever inserts it and however, and lets it keep that.
-CREATE FUNCTION belfry.jobs_draw_id() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF TG_OP = 'UPDATE' THEN
-        IF NEW.id IS DISTINCT FROM OLD.id THEN
-            PERFORM belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
-        END IF;
-        RETURN NEW;
-    END IF;
-    IF NEW.id IS NOT NULL THEN
-        PERFORM belfry.reject('jobs', 'id', 'belongs to belfry; allowed values for a new job: none, leave it out');
-    END IF;
-    NEW.id := nextval('belfry.jobs_id_seq');
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER jobs_draw_id BEFORE INSERT OR UPDATE OF id ON belfry.jobs
-    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_draw_id();
 
 -- What has become of a job's messages, without counting them. Whoever changes messages
 -- adds to a row of its own in the same transaction, so that the sums are exact in every
@@ -315,186 +318,83 @@ CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
         NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks) > 0)
     EXECUTE FUNCTION belfry.jobs_limit();
 
--- Validates what the requester sets, on INSERT and on later corrections.
+-- The columns that whoever enqueues sets. The others are belfry's.
+CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
+
+-- Validates what is asked for, when a job is enqueued and when it is corrected, as far as
+-- no CHECK can; gives a job its id, whoever inserts it and however; and says what may still
+-- change. What a job asks for stands still while it runs, and once it has begun only its
+-- content and its audience may change, for what is still to come. A job without a route of
+-- its own takes its category's.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    earliest constant timestamptz := '0001-01-02 00:00:00+00';
-    latest   constant timestamptz := '9999-12-30 00:00:00+00';
-    known    text;
-BEGIN
-    IF TG_OP = 'INSERT' THEN
-        known := CASE
-            WHEN NEW.status IS DISTINCT FROM 'PENDING' THEN 'status'
-            WHEN NEW.abort_requested IS DISTINCT FROM false THEN 'abort_requested'
-            WHEN NEW."cursor" IS NOT NULL THEN 'cursor'
-            WHEN NEW.bound IS NOT NULL THEN 'bound'
-            WHEN NEW.fence IS DISTINCT FROM 0 THEN 'fence'
-            WHEN NEW.runner IS NOT NULL THEN 'runner'
-            WHEN NEW.heartbeat_at IS NOT NULL THEN 'heartbeat_at'
-            WHEN NEW.attempts IS DISTINCT FROM 0 THEN 'attempts'
-            WHEN NEW.last_error IS NOT NULL THEN 'last_error'
-            WHEN NEW.chunks IS DISTINCT FROM 0 THEN 'chunks'
-            WHEN NEW.channels_read IS DISTINCT FROM 0 THEN 'channels_read'
-            WHEN NEW.channels_total IS NOT NULL THEN 'channels_total'
-            WHEN NEW.rows_written IS DISTINCT FROM 0 THEN 'rows_written'
-            WHEN NEW.started_at IS NOT NULL THEN 'started_at'
-            WHEN NEW.finished_at IS NOT NULL THEN 'finished_at'
-            WHEN NEW.created_at IS DISTINCT FROM now() THEN 'created_at'
-            WHEN NEW.backend_pid IS NOT NULL THEN 'backend_pid'
-            WHEN NEW.backend_start IS NOT NULL THEN 'backend_start'
-            WHEN NEW.takeovers IS DISTINCT FROM 0 THEN 'takeovers'
-            WHEN NEW.channels_matched IS DISTINCT FROM 0 THEN 'channels_matched'
-            WHEN NEW.declined IS DISTINCT FROM 0 THEN 'declined'
-            WHEN NEW.skipped IS DISTINCT FROM 0 THEN 'skipped'
-            WHEN NEW.throttle IS NOT NULL THEN 'throttle'
-            WHEN NEW.throttle_detail IS NOT NULL THEN 'throttle_detail'
-            WHEN NEW.throttled_ms IS DISTINCT FROM 0 THEN 'throttled_ms'
-            WHEN NEW.recalled IS DISTINCT FROM 0 THEN 'recalled'
-            WHEN NEW.recalled_at IS NOT NULL THEN 'recalled_at'
-            WHEN NEW.walked_at IS NOT NULL THEN 'walked_at'
-            WHEN NEW.revision IS DISTINCT FROM 0 THEN 'revision'
-        END;
-        IF known IS NOT NULL THEN
-            PERFORM belfry.reject('jobs', known, 'belongs to belfry; allowed values for a new job: none, leave it out');
-        END IF;
-    ELSE
-        -- What a job asks for stands still while it runs, and once it has begun only its
-        -- content and its audience may change, for what is still to come.
-        known := CASE
-            WHEN NEW.type IS DISTINCT FROM OLD.type THEN 'type'
-            WHEN NEW.group_id IS DISTINCT FROM OLD.group_id THEN 'group_id'
-            WHEN NEW.deliver_at IS DISTINCT FROM OLD.deliver_at THEN 'deliver_at'
-        END;
-        IF known IS NOT NULL AND (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') THEN
-            PERFORM belfry.reject('jobs', known, format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
-        END IF;
-        known := CASE
-            WHEN NEW.title IS DISTINCT FROM OLD.title THEN 'title'
-            WHEN NEW.body IS DISTINCT FROM OLD.body THEN 'body'
-            WHEN NEW.data IS DISTINCT FROM OLD.data THEN 'data'
-            WHEN NEW.audience IS DISTINCT FROM OLD.audience THEN 'audience'
-            WHEN NEW.category IS DISTINCT FROM OLD.category THEN 'category'
-            WHEN NEW.lane IS DISTINCT FROM OLD.lane THEN 'lane'
-        END;
-        IF known IS NOT NULL AND OLD.status = 'RUNNING' THEN
-            PERFORM belfry.reject('jobs', known, format('job %s is RUNNING; allowed changes: none', OLD.id),
-                'Abort it, correct it, resume it: belfry.resume_edited(id, changes).');
-        END IF;
-        IF known IN ('title', 'body', 'data', 'audience') AND OLD.status = 'PROCESSED' THEN
-            PERFORM belfry.reject('jobs', known, format('job %s is PROCESSED; allowed changes: none', OLD.id),
-                'While messages are left: abort it, correct it, resume it: belfry.resume_edited(id, changes). Otherwise enqueue another.');
-        END IF;
-        IF NEW.audience IS DISTINCT FROM OLD.audience AND OLD.walked_at IS NOT NULL THEN
-            PERFORM belfry.reject('jobs', 'audience', format('job %s has been walked to the end; allowed changes: none', OLD.id), 'Enqueue another for those who are to be added.');
-        END IF;
-        IF OLD."cursor" IS NOT NULL AND (NEW.title, NEW.body, NEW.data, NEW.variants, NEW.audience) IS DISTINCT FROM (OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience) THEN
-            NEW.revision := OLD.revision + 1;
-        END IF;
-        IF NEW.audience IS DISTINCT FROM OLD.audience THEN
-            NEW.channels_total := NULL; -- the next run estimates again
-        END IF;
-    END IF;
-
-    IF NEW.type IS NULL OR NOT EXISTS (SELECT FROM belfry.job_types t WHERE t.name = NEW.type) THEN
-        SELECT coalesce(string_agg(t.name, ', ' ORDER BY t.name), 'none') INTO known FROM belfry.job_types t;
-        PERFORM belfry.reject('jobs', 'type', CASE WHEN NEW.type IS NULL THEN 'is required' ELSE format('%L is not a job type', left(NEW.type, 60)) END || '; allowed values: ' || known,
-            'A runner built with a type of its own registers it when it starts.');
-    END IF;
-    IF NEW.category IS NULL OR NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
-        SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
-        PERFORM belfry.reject('jobs', 'category', CASE WHEN NEW.category IS NULL THEN 'is required' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
-            'INSERT INTO belfry.categories adds one.');
-    END IF;
-    IF NEW.title IS NULL OR NEW.title !~ '[^[:space:]]' OR length(NEW.title) > 200 THEN
-        PERFORM belfry.reject('jobs', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
-        PERFORM belfry.reject('jobs', 'body', CASE WHEN NEW.body IS NULL THEN 'is null' ELSE format('has %s characters', length(NEW.body)) END || '; allowed values: texts of 0 to 10000 characters');
-    END IF;
-    IF NEW.data IS NULL OR jsonb_typeof(NEW.data) <> 'object' OR octet_length(NEW.data::text) > 16384 THEN
-        PERFORM belfry.reject('jobs', 'data', CASE WHEN NEW.data IS NULL THEN 'is null' WHEN jsonb_typeof(NEW.data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(NEW.data) ELSE format('has %s bytes', octet_length(NEW.data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
-    END IF;
-    IF TG_OP = 'INSERT' OR NEW.audience IS DISTINCT FROM OLD.audience THEN
-        PERFORM belfry.check_audience(NEW.audience);
-    END IF;
-    IF NEW.lane IS NULL OR NEW.lane !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        PERFORM belfry.reject('jobs', 'lane', format('%L is not a lane name', left(coalesce(NEW.lane, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
-    END IF;
-    IF NEW.priority IS NULL OR NEW.priority NOT BETWEEN -1000 AND 1000 THEN
-        PERFORM belfry.reject('jobs', 'priority', format('%s is not allowed; allowed values: -1000 to 1000, higher is more urgent', coalesce(NEW.priority::text, 'null')));
-    END IF;
-    IF NEW.schedule_at IS NULL OR NEW.schedule_at < earliest OR NEW.schedule_at > latest THEN
-        PERFORM belfry.reject('jobs', 'schedule_at', format('%s is not allowed; allowed values: timestamps of the years 1 to 9999', coalesce(NEW.schedule_at::text, 'null')));
-    END IF;
-    IF NEW.deliver_at < NEW.schedule_at OR NEW.deliver_at > latest THEN
-        PERFORM belfry.reject('jobs', 'deliver_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at));
-    END IF;
-    IF NEW.expires_at <= NEW.schedule_at OR NEW.expires_at > latest THEN
-        PERFORM belfry.reject('jobs', 'expires_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 after schedule_at (%s)', NEW.expires_at, NEW.schedule_at));
-    END IF;
-    IF NEW.max_rows_per_second NOT BETWEEN 0 AND 10000000 THEN
-        PERFORM belfry.reject('jobs', 'max_rows_per_second', format('%s is not allowed; allowed values: null (the runner''s setting), 0 (no limit) to 10000000', NEW.max_rows_per_second));
-    END IF;
-    IF NOT (NEW.duty_cycle BETWEEN 0.01 AND 1) THEN
-        PERFORM belfry.reject('jobs', 'duty_cycle', format('%s is not allowed; allowed values: null (the runner''s setting), 0.01 to 1, the share of time spent in chunks', NEW.duty_cycle));
-    END IF;
-    IF NEW.chunk_target_ms NOT BETWEEN 1 AND 60000 THEN
-        PERFORM belfry.reject('jobs', 'chunk_target_ms', format('%s is not allowed; allowed values: null (the runner''s setting), 1 to 60000 milliseconds', NEW.chunk_target_ms));
-    END IF;
-    IF NEW.max_chunk_rows NOT BETWEEN 1 AND 1000000 THEN
-        PERFORM belfry.reject('jobs', 'max_chunk_rows', format('%s is not allowed; allowed values: null (the runner''s setting), 1 to 1000000', NEW.max_chunk_rows));
-    END IF;
-    IF NEW.max_skips NOT BETWEEN 0 AND 10000000 THEN
-        PERFORM belfry.reject('jobs', 'max_skips', format('%s is not allowed; allowed values: null (the runner''s setting), 0 (skip nobody) to 10000000', NEW.max_skips));
-    END IF;
-    IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
-        PERFORM belfry.reject('jobs', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
-    END IF;
-    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '[^[:space:]]' OR length(NEW.requested_by) > 200 THEN
-        PERFORM belfry.reject('jobs', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
-    type, category, title, body, data, variants, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
-    max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
-    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
-
--- A job without a route of its own takes its category's as it is when it is enqueued.
-CREATE FUNCTION belfry.jobs_validate_content() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    edit    constant text := 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).';
+    was     jsonb;
+    is_now  jsonb;
+    changed text[] := belfry.jobs_asked();
+    col     text;
 BEGIN
     NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
     IF TG_OP = 'INSERT' THEN
-        IF NEW.delivered_at IS NOT NULL THEN
-            PERFORM belfry.reject('jobs', 'delivered_at', 'belongs to belfry; allowed values for a new job: none, leave it out');
-        END IF;
+        PERFORM belfry.check_new('jobs', to_jsonb(NEW), changed, jsonb_build_object('status', 'PENDING', 'abort_requested', false, 'created_at', now())
+            || '{"fence": 0, "attempts": 0, "takeovers": 0, "chunks": 0, "channels_read": 0, "channels_matched": 0, "rows_written": 0, "declined": 0, "skipped": 0, "recalled": 0, "throttled_ms": 0, "revision": 0}');
+        NEW.id := nextval('belfry.jobs_id_seq');
     ELSE
-        IF NEW.route IS DISTINCT FROM OLD.route AND (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') THEN
-            PERFORM belfry.reject('jobs', 'route', format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
+        IF NEW.id IS DISTINCT FROM OLD.id THEN
+            PERFORM belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
         END IF;
-        IF NEW.variants IS DISTINCT FROM OLD.variants AND OLD.status IN ('RUNNING', 'PROCESSED') THEN
-            PERFORM belfry.reject('jobs', 'variants', format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
-                CASE OLD.status WHEN 'RUNNING' THEN 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).'
-                    ELSE 'While messages are left: abort it, correct it, resume it: belfry.resume_edited(id, changes). Otherwise enqueue another.' END);
+        was := to_jsonb(OLD);
+        is_now := to_jsonb(NEW);
+        changed := ARRAY(SELECT k FROM unnest(changed) k WHERE is_now -> k <> was -> k);
+        col := (SELECT min(k) FROM unnest(changed) k WHERE k IN ('type', 'group_id', 'deliver_at', 'route'));
+        IF col IS NOT NULL AND (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') THEN
+            PERFORM belfry.reject('jobs', col, format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
+        END IF;
+        col := (SELECT min(k) FROM unnest(changed) k WHERE k IN ('title', 'body', 'data', 'variants', 'audience') OR k IN ('category', 'lane') AND OLD.status = 'RUNNING');
+        IF col IS NOT NULL AND OLD.status IN ('RUNNING', 'PROCESSED') THEN
+            PERFORM belfry.reject('jobs', col, format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
+                CASE OLD.status WHEN 'RUNNING' THEN edit ELSE 'While messages are left: a' || substr(edit, 2) || ' Otherwise enqueue another.' END);
+        END IF;
+        IF 'audience' = ANY (changed) THEN
+            IF OLD.walked_at IS NOT NULL THEN
+                PERFORM belfry.reject('jobs', 'audience', format('job %s has been walked to the end; allowed changes: none', OLD.id), 'Enqueue another for those who are to be added.');
+            END IF;
+            NEW.channels_total := NULL; -- the next run estimates again
+        END IF;
+        IF OLD."cursor" IS NOT NULL AND changed && '{title,body,data,variants,audience}' THEN
+            NEW.revision := OLD.revision + 1;
         END IF;
     END IF;
-    IF TG_OP = 'INSERT' OR (NEW.title, NEW.body, NEW.variants) IS DISTINCT FROM (OLD.title, OLD.body, OLD.variants) THEN
-        PERFORM belfry.check_content('jobs', NEW.title, NEW.body, NEW.variants);
+
+    col := (SELECT min(k) FROM unnest('{lane,priority,schedule_at,requested_by}'::text[]) k WHERE to_jsonb(NEW) -> k = 'null');
+    IF col IS NOT NULL THEN
+        PERFORM belfry.reject('jobs', col, format('null is not allowed; the constraint jobs_%s_check says what is', col));
     END IF;
-    IF TG_OP = 'INSERT' OR NEW.route IS DISTINCT FROM OLD.route THEN
+    IF changed && '{type,category}' THEN
+        PERFORM belfry.check_word('jobs', 'type', 'job type', NEW.type);
+        PERFORM belfry.check_word('jobs', 'category', 'category', NEW.category);
+    END IF;
+    IF changed && '{title,body,data,variants}' THEN
+        PERFORM belfry.check_content('jobs', NEW.title, NEW.body, NEW.data, NEW.variants);
+    END IF;
+    IF 'audience' = ANY (changed) THEN
+        PERFORM belfry.check_audience(NEW.audience);
+    END IF;
+    IF 'route' = ANY (changed) THEN
         PERFORM belfry.check_route('jobs', NEW.route);
     END IF;
-    IF TG_OP = 'INSERT' OR (NEW.title, NEW.body, NEW.variants, NEW.route) IS DISTINCT FROM (OLD.title, OLD.body, OLD.variants, OLD.route) THEN
+    IF changed && '{title,body,variants,route}' THEN
         PERFORM belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);
     END IF;
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_validate_content BEFORE INSERT OR UPDATE OF title, body, variants, route ON belfry.jobs -- after jobs_validate, by name
-    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate_content();
+CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
+    id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, requested_by, group_id
+    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
 -- The status machine, for whoever writes. Derived columns follow the status.
 -- Setting abort_requested IS the abort: PENDING or RUNNING becomes ABORTED in the
@@ -506,12 +406,21 @@ CREATE TRIGGER jobs_validate_content BEFORE INSERT OR UPDATE OF title, body, var
 -- and its delivery goes on without a runner or the lane; another is PENDING and goes on
 -- from its cursor. On any other job both are a NOTICE, not an error: aborting a whole
 -- group must not fail because one member is done.
+-- What retention deletes of a job keeps it from being walked again, whole or in part; what
+-- it still has to deliver may be stopped, and go on until retention deletes what was held.
+-- A RUNNING job is not deleted under its runner.
 -- It runs with its owner's rights: who may abort need not see deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     left_over boolean;
 BEGIN
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.status = 'RUNNING' THEN
+            PERFORM belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
+        END IF;
+        RETURN OLD;
+    END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
         left_over := (SELECT p.waiting > 0 FROM belfry.job_progress p WHERE p.job_id = OLD.id);
     END IF;
@@ -556,6 +465,11 @@ BEGIN
             PERFORM belfry.reject('jobs', 'expires_at', format('job %s expired at %s; allowed values now: null, or a time to come', OLD.id, NEW.expires_at),
                 'belfry.set(id, ''{"expires_at": null}'') lifts it.');
         END IF;
+        IF OLD.retention_at IS NOT NULL AND (OLD.pruned_at IS NOT NULL
+            OR NEW.status <> 'ABORTED' AND NOT (OLD.status = 'ABORTED' AND NEW.status = 'PROCESSED' AND OLD.retention_at < OLD.finished_at)) THEN
+            PERFORM belfry.reject('jobs', 'status', format('job %s is %s and retention deletes its rows since %s; allowed changes: none',
+                OLD.id, OLD.status, OLD.retention_at), 'Enqueue another.');
+        END IF;
         NEW.abort_requested := NEW.status = 'ABORTED';
         NEW.walked_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED') THEN CASE OLD.status WHEN 'RUNNING' THEN CASE NEW.status WHEN 'PROCESSED' THEN clock_timestamp() END ELSE OLD.walked_at END END;
         NEW.finished_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED') THEN clock_timestamp() END;
@@ -571,6 +485,9 @@ BEGIN
             NEW.attempts := 0;
             NEW.takeovers := 0;
         END IF;
+        IF NEW.status IN ('PENDING', 'RUNNING') THEN
+            NEW.delivered_at := NULL; -- it has messages to deliver again
+        END IF;
     END IF;
     IF NEW.fence < OLD.fence OR (NEW.status = 'RUNNING' AND OLD.status <> 'RUNNING' AND NEW.fence <= OLD.fence) THEN
         PERFORM belfry.reject('jobs', 'fence', format('job %s: the fencing token must rise with each claim (%s to %s)', OLD.id, OLD.fence, NEW.fence));
@@ -578,54 +495,35 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_transition BEFORE UPDATE OF status, abort_requested, fence
+CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
-
--- What retention deletes of a job keeps it from being walked again, whole or in part. What
--- it still has to deliver may be stopped, and go on until retention deletes what was held.
-CREATE FUNCTION belfry.jobs_stay_pruned() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM belfry.reject('jobs', 'status', format('job %s is %s and retention deletes its rows since %s; allowed changes: none',
-        OLD.id, OLD.status, OLD.retention_at), 'Enqueue another.');
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER jobs_unpruned BEFORE UPDATE OF status, abort_requested ON belfry.jobs -- after jobs_transition, by name
-    FOR EACH ROW WHEN (OLD.retention_at IS NOT NULL AND NEW.status IS DISTINCT FROM OLD.status
-        AND (OLD.pruned_at IS NOT NULL
-             OR NEW.status <> 'ABORTED' AND NOT (OLD.status = 'ABORTED' AND NEW.status = 'PROCESSED' AND OLD.retention_at < OLD.finished_at)))
-    EXECUTE FUNCTION belfry.jobs_stay_pruned();
-
--- A job that goes on has messages to deliver again.
-CREATE FUNCTION belfry.jobs_undeliver() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    NEW.delivered_at := NULL;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER jobs_undeliver BEFORE UPDATE OF status, abort_requested ON belfry.jobs -- after jobs_transition, by name
-    FOR EACH ROW WHEN (OLD.delivered_at IS NOT NULL AND NEW.status IN ('PENDING', 'RUNNING'))
-    EXECUTE FUNCTION belfry.jobs_undeliver();
 
 -- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look:
 -- it is due, now or later, or it runs and its runner may die. Relays are woken when what
 -- was held may be sent again. The actor is who is said to act; detail.session_user is who
--- was logged in.
+-- was logged in. Of what an operator changed it keeps only what differs, before and after,
+-- and the content that a job in mid-walk has already written.
+-- The chunks of a recall add to recalled; recalled_at is set when a recall begins, and again
+-- when one that took something back ends. So before is what the event before said, and a
+-- recall that died in the middle is in the next one's numbers.
 CREATE FUNCTION belfry.jobs_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     kind   text;
     actor  text := belfry.actor();
     reason text := belfry.reason();
+    said   constant jsonb := jsonb_build_object('session_user', session_user);
+    was    jsonb;
+    is_now jsonb;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        kind := 'enqueued';
-        actor := NEW.requested_by;
         INSERT INTO belfry.job_events (job_id, kind, actor, detail)
-        VALUES (NEW.id, kind, actor, jsonb_build_object('session_user', session_user, 'after', jsonb_build_object('status', NEW.status)));
-    ELSE
+        VALUES (NEW.id, 'enqueued', NEW.requested_by, said || jsonb_build_object('after', jsonb_build_object('status', NEW.status)));
+        PERFORM belfry.ring('belfry_jobs');
+        RETURN NULL;
+    END IF;
+
+    IF (NEW.status, NEW.fence) IS DISTINCT FROM (OLD.status, OLD.fence) THEN
         CASE
             WHEN OLD.status = 'RUNNING' AND NEW.status = 'RUNNING' THEN
                 kind := 'resumed'; actor := NEW.runner;
@@ -648,61 +546,51 @@ BEGIN
             ELSE kind := 'retry_requested';
         END CASE;
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-        VALUES (NEW.id, kind, actor, reason, jsonb_build_object(
-            'session_user', session_user,
+        VALUES (NEW.id, kind, actor, reason, said || jsonb_build_object(
             'before', jsonb_build_object('status', OLD.status, 'fence', OLD.fence),
             'after', jsonb_build_object('status', NEW.status, 'fence', NEW.fence),
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks, 'skipped', NEW.skipped));
+        -- Nobody is called for a job that made room: whom it made room for comes first.
+        IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused') THEN
+            PERFORM belfry.ring('belfry_jobs');
+        END IF;
+        IF OLD.status = 'ABORTED' AND NEW.started_at IS NOT NULL THEN
+            PERFORM belfry.ring('belfry_messages');
+        END IF;
+        actor := belfry.actor();
+        reason := belfry.reason();
     END IF;
-    -- Nobody is called for a job that made room: whom it made room for comes first.
-    IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused') THEN
-        PERFORM belfry.ring('belfry_jobs');
+
+    was := to_jsonb(OLD);
+    is_now := to_jsonb(NEW);
+    SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO was, is_now
+      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k;
+    IF was IS NOT NULL THEN
+        INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
+        VALUES (NEW.id, 'changed', actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));
+        IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,variants,audience}' THEN
+            INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, variants, audience, edited_by, reason)
+            VALUES (OLD.id, NEW.revision, OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, actor, reason);
+        END IF;
+        IF NEW.status = 'PENDING' THEN
+            PERFORM belfry.ring('belfry_jobs');
+        END IF;
     END IF;
-    IF TG_OP = 'UPDATE' AND OLD.status = 'ABORTED' AND NEW.started_at IS NOT NULL THEN
-        PERFORM belfry.ring('belfry_messages');
+
+    IF NEW.recalled_at IS DISTINCT FROM OLD.recalled_at THEN
+        INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
+        VALUES (NEW.id, 'recalled', actor, reason, said || jsonb_build_object(
+            'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
+                WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
+            'after', jsonb_build_object('recalled', NEW.recalled)));
     END IF;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER jobs_record_enqueue AFTER INSERT ON belfry.jobs
-    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
-
-CREATE TRIGGER jobs_record_change AFTER UPDATE OF status, abort_requested, fence ON belfry.jobs
-    FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.fence IS DISTINCT FROM NEW.fence)
-    EXECUTE FUNCTION belfry.jobs_record();
-
--- Records what an operator changed in a job, only what differs, before and after,
--- and keeps the content that a job in mid-walk has already written.
-CREATE FUNCTION belfry.jobs_record_edit() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    watched constant text[] := '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
-    who     text := belfry.actor();
-    why     text := belfry.reason();
-    was     jsonb;
-    is_now  jsonb;
-BEGIN
-    SELECT jsonb_object_agg(k, to_jsonb(OLD) -> k), jsonb_object_agg(k, to_jsonb(NEW) -> k) INTO was, is_now
-      FROM unnest(watched) k WHERE to_jsonb(OLD) -> k IS DISTINCT FROM to_jsonb(NEW) -> k;
-    IF was IS NULL THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-    VALUES (NEW.id, 'changed', who, why, jsonb_build_object('session_user', session_user, 'before', was, 'after', is_now, 'cursor', NEW."cursor"));
-    IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,variants,audience}' THEN
-        INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, variants, audience, edited_by, reason)
-        VALUES (OLD.id, NEW.revision, OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, who, why);
-    END IF;
-    IF NEW.status = 'PENDING' THEN
-        PERFORM belfry.ring('belfry_jobs');
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER jobs_record_edit AFTER UPDATE OF
+CREATE TRIGGER jobs_record AFTER INSERT OR UPDATE OF status, abort_requested, fence, recalled_at,
     type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
     max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips
-    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record_edit();
+    ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
 
 -- Records when a run slows down or goes on, by rule: details change without events.
 CREATE FUNCTION belfry.jobs_record_throttle() RETURNS trigger
@@ -720,36 +608,6 @@ CREATE TRIGGER jobs_record_throttle AFTER UPDATE OF throttle ON belfry.jobs
     FOR EACH ROW WHEN (OLD.throttle IS DISTINCT FROM NEW.throttle AND NEW.status = 'RUNNING')
     EXECUTE FUNCTION belfry.jobs_record_throttle();
 
--- Records a recall. Its chunks add to recalled; recalled_at is set when a recall begins,
--- and again when one that took something back ends. So before is what the event
--- before said, and a recall that died in the middle is in the next one's numbers.
-CREATE FUNCTION belfry.jobs_record_recall() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-    VALUES (NEW.id, 'recalled', belfry.actor(), belfry.reason(),
-        jsonb_build_object('session_user', session_user,
-            'before', jsonb_build_object('recalled', coalesce((SELECT (e.detail #>> '{after,recalled}')::bigint FROM belfry.job_events e
-                WHERE e.job_id = NEW.id AND e.kind = 'recalled' ORDER BY e.id DESC LIMIT 1), 0)),
-            'after', jsonb_build_object('recalled', NEW.recalled)));
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER jobs_record_recall AFTER UPDATE OF recalled_at ON belfry.jobs
-    FOR EACH ROW WHEN (OLD.recalled_at IS DISTINCT FROM NEW.recalled_at) EXECUTE FUNCTION belfry.jobs_record_recall();
-
--- A RUNNING job is not deleted under its runner; its timeline goes with a job.
-CREATE FUNCTION belfry.jobs_keep_running() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER jobs_keep_running BEFORE DELETE ON belfry.jobs
-    FOR EACH ROW WHEN (OLD.status = 'RUNNING') EXECUTE FUNCTION belfry.jobs_keep_running();
-
 -- These run with their owner's rights, so that a role that may only INSERT can enqueue.
 -- Nobody may attach them to a table of his own.
-REVOKE EXECUTE ON FUNCTION belfry.jobs_draw_id(), belfry.jobs_validate(), belfry.jobs_validate_content(), belfry.jobs_transition(), belfry.jobs_record(),
-    belfry.jobs_record_edit(), belfry.jobs_record_throttle(), belfry.jobs_record_recall() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_transition(), belfry.jobs_record(), belfry.jobs_record_throttle() FROM PUBLIC;

@@ -109,7 +109,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     usual text[];
     drawn bigint;
-    known text;
 BEGIN
     -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
     -- every transaction: what follows costs three times as much, and says what is wrong.
@@ -140,20 +139,8 @@ BEGIN
     IF NEW.channel_id IS NULL THEN
         PERFORM belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
     END IF;
-    IF NEW.category IS NULL OR NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
-        SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
-        PERFORM belfry.reject('activities', 'category', CASE WHEN NEW.category IS NULL THEN 'is null' ELSE format('%L is not a category', left(NEW.category, 60)) END || '; allowed values: ' || known,
-            'INSERT INTO belfry.categories adds one.');
-    END IF;
-    IF NEW.title IS NULL OR NEW.title !~ '[^[:space:]]' OR length(NEW.title) > 200 THEN
-        PERFORM belfry.reject('activities', 'title', CASE WHEN NEW.title IS NULL THEN 'is required' WHEN length(NEW.title) > 200 THEN format('has %s characters', length(NEW.title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF NEW.body IS NULL OR length(NEW.body) > 10000 THEN
-        PERFORM belfry.reject('activities', 'body', CASE WHEN NEW.body IS NULL THEN 'is null' ELSE format('has %s characters', length(NEW.body)) END || '; allowed values: texts of 0 to 10000 characters');
-    END IF;
-    IF NEW.data IS NULL OR jsonb_typeof(NEW.data) <> 'object' OR octet_length(NEW.data::text) > 16384 THEN
-        PERFORM belfry.reject('activities', 'data', CASE WHEN NEW.data IS NULL THEN 'is null' WHEN jsonb_typeof(NEW.data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(NEW.data) ELSE format('has %s bytes', octet_length(NEW.data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
-    END IF;
+    PERFORM belfry.check_word('activities', 'category', 'category', NEW.category);
+    PERFORM belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
     IF NEW.deliver_at < '0001-01-02 00:00:00+00' OR NEW.deliver_at > '9999-12-30 00:00:00+00' THEN
         PERFORM belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1 to 9999', NEW.deliver_at));
     END IF;
@@ -163,7 +150,6 @@ BEGIN
     IF NEW.requested_by IS NULL OR NEW.requested_by !~ '[^[:space:]]' OR length(NEW.requested_by) > 200 THEN
         PERFORM belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
     END IF;
-    PERFORM belfry.check_content('activities', NEW.title, NEW.body, NEW.variants);
     IF NEW.route IS NULL THEN
         NEW.route := (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category);
     ELSE
@@ -367,27 +353,14 @@ CREATE TABLE belfry.senders (
     paused_at       timestamptz, -- NULL: open
     paused_by       text,
     pause_reason    text NOT NULL DEFAULT '',
+    CONSTRAINT senders_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
+        OR belfry.reject('senders', 'name', format('%L is not a sender''s name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT senders_rate_per_second_check CHECK (rate_per_second IS NULL OR rate_per_second > 0 AND rate_per_second <= 1000000
+        OR belfry.reject('senders', 'rate_per_second', rate_per_second || ' is not allowed; allowed values: null (the configuration''s), or above 0 to 1000000')),
+    CONSTRAINT senders_concurrency_check CHECK (concurrency IS NULL OR concurrency BETWEEN 1 AND 10000
+        OR belfry.reject('senders', 'concurrency', concurrency || ' is not allowed; allowed values: null (the configuration''s), 1 to 10000')),
     CONSTRAINT senders_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
-
--- Checks what operators set about a sender.
-CREATE FUNCTION belfry.senders_validate() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF NEW.name IS NULL OR NEW.name !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        PERFORM belfry.reject('senders', 'name', format('%L is not a sender''s name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
-    END IF;
-    IF NOT (NEW.rate_per_second > 0 AND NEW.rate_per_second <= 1000000) THEN
-        PERFORM belfry.reject('senders', 'rate_per_second', format('%s is not allowed; allowed values: null (the configuration''s), or above 0 to 1000000', NEW.rate_per_second));
-    END IF;
-    IF NEW.concurrency NOT BETWEEN 1 AND 10000 THEN
-        PERFORM belfry.reject('senders', 'concurrency', format('%s is not allowed; allowed values: null (the configuration''s), 1 to 10000', NEW.concurrency));
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER senders_validate BEFORE INSERT OR UPDATE ON belfry.senders
-    FOR EACH ROW EXECUTE FUNCTION belfry.senders_validate();
 
 CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
     FOR EACH ROW EXECUTE FUNCTION belfry.record('sender');

@@ -2,6 +2,12 @@
 -- API here as for jobs: the triggers make a bad definition fail with the column and
 -- the allowed values, derive what belfry keeps beside it, and record every act and
 -- every firing in belfry.events in the same transaction.
+
+-- Whether an interval is a whole number of seconds, 1 to most, without months.
+CREATE FUNCTION belfry.whole_seconds(i interval, most integer) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN extract(year FROM i) = 0 AND extract(month FROM i) = 0 AND extract(epoch FROM i) BETWEEN 1 AND most AND extract(epoch FROM i) % 1 = 0;
+
 CREATE TABLE belfry.schedules (
     name          text CONSTRAINT schedules_pkey PRIMARY KEY,
     source        text        NOT NULL DEFAULT 'database',
@@ -34,6 +40,22 @@ CREATE TABLE belfry.schedules (
     skipped       bigint      NOT NULL DEFAULT 0,
     created_at    timestamptz NOT NULL DEFAULT now(), -- intervals count from here
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT schedules_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
+        OR belfry.reject('schedules', 'name', format('%L is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT schedules_source_check CHECK (source IN ('config', 'database')
+        OR belfry.reject('schedules', 'source', format('%L is not allowed; allowed values: config, database', left(source, 60)))),
+    CONSTRAINT schedules_every_check CHECK (every IS NULL OR belfry.whole_seconds(every, 366 * 86400)
+        OR belfry.reject('schedules', 'every', every || ' is not allowed; allowed values: intervals of whole seconds, 1 second to 366 days, without months', 'Calendar months are for cron.')),
+    CONSTRAINT schedules_query_check CHECK (query IS NULL OR query ~* '^[[:space:]]*(select|with|values|table)[[:>:]]' AND length(query) <= 10000
+        OR belfry.reject('schedules', 'query', CASE WHEN length(query) > 10000 THEN format('has %s characters', length(query))
+                ELSE format('begins with %L', left(regexp_replace(query, '[[:space:]]+', ' ', 'g'), 20)) END
+            || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE')),
+    CONSTRAINT schedules_query_timeout_check CHECK (belfry.whole_seconds(query_timeout, 300)
+        OR belfry.reject('schedules', 'query_timeout', query_timeout || ' is not allowed; allowed values: intervals of whole seconds, 1 second to 5 minutes')),
+    CONSTRAINT schedules_missed_check CHECK (missed IN ('skip', 'once', 'all')
+        OR belfry.reject('schedules', 'missed', format('%L is not allowed; allowed values: skip, once, all', left(missed, 60)))),
+    CONSTRAINT schedules_missed_after_check CHECK (belfry.whole_seconds(missed_after, 31 * 86400)
+        OR belfry.reject('schedules', 'missed_after', missed_after || ' is not allowed; allowed values: intervals of whole seconds, 1 second to 31 days, without months')),
     CONSTRAINT schedules_when_check CHECK ((cron IS NULL) <> (every IS NULL)),
     CONSTRAINT schedules_paused_check CHECK ((paused_at IS NULL) = (paused_by IS NULL)),
     CONSTRAINT schedules_paused_next_check CHECK (paused_at IS NULL OR next_at IS NULL AND retry_at IS NULL),
@@ -55,9 +77,9 @@ DECLARE
     allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after}';
     span    constant text := '^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$';
     bad     text;
-    known   text;
     types   jsonb;
     message text;
+    hint    text;
     tab     text := 'schedules';
 BEGIN
     IF t IS NULL OR jsonb_typeof(t) <> 'object' THEN
@@ -67,45 +89,28 @@ BEGIN
     IF FOUND THEN
         PERFORM belfry.reject('schedules', 'template.' || left(bad, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
     END IF;
-    SELECT coalesce(string_agg(j.name, ', ' ORDER BY j.name), 'none') INTO known FROM belfry.job_types j;
     IF (t ? 'type') = (t ? 'types') THEN
         PERFORM belfry.reject('schedules', 'template.types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
-            || '; allowed values: a list of different job types, or type with one: ' || known);
+            || '; allowed values: a list of different job types, or type with one: ' || belfry.known('job type'));
     END IF;
     types := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
     IF jsonb_typeof(types) <> 'array' OR jsonb_array_length(types) = 0
         OR (SELECT count(DISTINCT e) <> count(*) FROM jsonb_array_elements(types) e) THEN
-        PERFORM belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || known);
+        PERFORM belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || belfry.known('job type'));
     END IF;
-    SELECT coalesce(e #>> '{}', 'null') INTO bad FROM jsonb_array_elements(types) e
-     WHERE jsonb_typeof(e) <> 'string' OR NOT EXISTS (SELECT FROM belfry.job_types j WHERE j.name = e #>> '{}') LIMIT 1;
-    IF FOUND THEN
-        PERFORM belfry.reject('schedules', 'template.types', format('%L is not a job type; allowed values: %s', left(bad, 60), known),
-            'A runner built with a type of its own registers it when it starts.');
-    END IF;
+    PERFORM belfry.check_word('schedules', 'template.types', 'job type', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(types) e;
     SELECT k INTO bad FROM unnest('{category,title,body,lane}'::text[]) WITH ORDINALITY u(k, o)
      WHERE t ? k AND jsonb_typeof(t -> k) <> 'string' ORDER BY o LIMIT 1;
     IF FOUND THEN
         PERFORM belfry.reject('schedules', 'template.' || bad, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> bad)));
     END IF;
-    SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') INTO known FROM belfry.categories c;
-    IF t ? 'category' AND NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = t ->> 'category') THEN
-        PERFORM belfry.reject('schedules', 'template.category', format('%L is not a category; allowed values: %s', left(t ->> 'category', 60), known),
-            'INSERT INTO belfry.categories adds one.');
+    IF t ? 'category' THEN
+        PERFORM belfry.check_word('schedules', 'template.category', 'category', t ->> 'category');
+    ELSIF NOT has_query THEN
+        PERFORM belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || belfry.known('category'));
     END IF;
-    IF NOT t ? 'category' AND NOT has_query THEN
-        PERFORM belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || known);
-    END IF;
-    IF t ? 'title' AND (t ->> 'title' !~ '[^[:space:]]' OR length(t ->> 'title') > 200) OR NOT t ? 'title' AND NOT has_query THEN
-        PERFORM belfry.reject('schedules', 'template.title', CASE WHEN NOT t ? 'title' THEN 'is required without a query'
-            WHEN length(t ->> 'title') > 200 THEN format('has %s characters', length(t ->> 'title')) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF length(t ->> 'body') > 10000 THEN
-        PERFORM belfry.reject('schedules', 'template.body', format('has %s characters; allowed values: texts of 0 to 10000 characters', length(t ->> 'body')));
-    END IF;
-    IF t ? 'data' AND (jsonb_typeof(t -> 'data') <> 'object' OR octet_length((t -> 'data')::text) > 16384) THEN
-        PERFORM belfry.reject('schedules', 'template.data', CASE WHEN jsonb_typeof(t -> 'data') <> 'object' THEN 'is a JSON ' || jsonb_typeof(t -> 'data')
-            ELSE format('has %s bytes', octet_length((t -> 'data')::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+    IF NOT t ? 'title' AND NOT has_query THEN
+        PERFORM belfry.reject('schedules', 'template.title', 'is required without a query; allowed values: texts of 1 to 200 characters');
     END IF;
     IF t ->> 'lane' !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
         PERFORM belfry.reject('schedules', 'template.lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
@@ -122,12 +127,12 @@ BEGIN
         PERFORM belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
     END IF;
     IF t ? 'route' AND (jsonb_typeof(t -> 'route') <> 'array' OR jsonb_path_exists(t -> 'route', 'strict $[*] ? (@.type() != "string")')) THEN
-        SELECT coalesce(string_agg(m.name, ', ' ORDER BY m.name), 'none') INTO known FROM belfry.media m;
         PERFORM belfry.reject('schedules', 'template.route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
-            left((t -> 'route')::text, 120), known));
+            left((t -> 'route')::text, 120), belfry.known('medium')));
     END IF;
     BEGIN
-        PERFORM belfry.check_content(tab, coalesce(t ->> 'title', ''), coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}'));
+        -- For a title that is left to the query's rows stands one that is none.
+        PERFORM belfry.check_content(tab, coalesce(t ->> 'title', '-'), coalesce(t ->> 'body', ''), coalesce(t -> 'data', '{}'), coalesce(t -> 'variants', '{}'));
         IF t ? 'route' THEN
             PERFORM belfry.check_route(tab, ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o));
         END IF;
@@ -142,10 +147,10 @@ BEGIN
             PERFORM belfry.check_audience(t -> 'audience');
         END IF;
     EXCEPTION WHEN check_violation THEN
-        GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, known = PG_EXCEPTION_HINT;
+        GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         message := substr(message, length('belfry.' || tab || '.') + 1); -- key[.key]: problem
         PERFORM belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
-            substr(message, length(split_part(message, ': ', 1)) + 3), nullif(known, ''));
+            substr(message, length(split_part(message, ': ', 1)) + 3), nullif(hint, ''));
     END;
 END $$;
 
@@ -198,41 +203,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Validates what an operator sets and derives what follows from it.
+-- Validates what an operator sets, as far as no CHECK can, and derives what follows from a
+-- change, for whoever writes. A new timetable counts from now on. What falls into a pause
+-- never fires: that is what a pause is for.
 CREATE FUNCTION belfry.schedules_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fields constant text := 'five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly';
-    bad    text;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        bad := CASE
-            WHEN NEW.armed_at IS DISTINCT FROM now() THEN 'armed_at'
-            WHEN NEW.next_at IS NOT NULL THEN 'next_at'
-            WHEN NEW.retry_at IS NOT NULL THEN 'retry_at'
-            WHEN NEW.failing_since IS NOT NULL THEN 'failing_since'
-            WHEN NEW.last_at IS NOT NULL THEN 'last_at'
-            WHEN NEW.last_fired_at IS NOT NULL THEN 'last_fired_at'
-            WHEN NEW.last_jobs IS DISTINCT FROM '{}' THEN 'last_jobs'
-            WHEN NEW.last_error IS NOT NULL THEN 'last_error'
-            WHEN NEW.failures IS DISTINCT FROM 0 THEN 'failures'
-            WHEN NEW.fired IS DISTINCT FROM 0 THEN 'fired'
-            WHEN NEW.skipped IS DISTINCT FROM 0 THEN 'skipped'
-            WHEN NEW.created_at IS DISTINCT FROM now() THEN 'created_at'
-            WHEN NEW.updated_at IS DISTINCT FROM now() THEN 'updated_at'
-        END;
-        IF bad IS NOT NULL THEN
-            PERFORM belfry.reject('schedules', bad, 'belongs to belfry; allowed values for a new schedule: none, leave it out');
-        END IF;
+        PERFORM belfry.check_new('schedules', to_jsonb(NEW), '{name,source,cron,every,time_zone,template,query,query_timeout,query_role,missed,missed_after,paused_at,paused_by,pause_reason}',
+            jsonb_build_object('armed_at', now(), 'created_at', now(), 'updated_at', now()) || '{"last_jobs": [], "failures": 0, "fired": 0, "skipped": 0}');
     ELSIF NEW.name IS DISTINCT FROM OLD.name THEN
         PERFORM belfry.reject('schedules', 'name', format('%L cannot be renamed; allowed changes: none', OLD.name), 'Insert another and delete this one.');
-    END IF;
-
-    IF NEW.name IS NULL OR NEW.name !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        PERFORM belfry.reject('schedules', 'name', format('%L is not a schedule name', left(coalesce(NEW.name, 'null'), 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
-    END IF;
-    IF NEW.source IS NULL OR NEW.source NOT IN ('config', 'database') THEN
-        PERFORM belfry.reject('schedules', 'source', format('%L is not allowed; allowed values: config, database', left(coalesce(NEW.source, 'null'), 60)));
     END IF;
     IF (NEW.cron IS NULL) = (NEW.every IS NULL) THEN
         PERFORM belfry.reject('schedules', 'cron', CASE WHEN NEW.cron IS NULL THEN 'or every is required' ELSE 'and every are both given' END || '; allowed values: exactly one of cron (' || fields || ') and every (an interval)');
@@ -240,71 +223,15 @@ BEGIN
     IF belfry.cron_problem(NEW.cron) IS NOT NULL THEN
         PERFORM belfry.reject('schedules', 'cron', format('%L %s; allowed values: %s', left(NEW.cron, 60), belfry.cron_problem(NEW.cron), fields));
     END IF;
-    IF extract(year FROM NEW.every) <> 0 OR extract(month FROM NEW.every) <> 0 OR extract(epoch FROM NEW.every) NOT BETWEEN 1 AND 366 * 86400
-        OR extract(epoch FROM NEW.every) % 1 <> 0 THEN
-        PERFORM belfry.reject('schedules', 'every', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 366 days, without months', NEW.every), 'Calendar months are for cron.');
-    END IF;
-    IF NEW.time_zone IS NULL OR TG_OP = 'INSERT' AND NEW.time_zone <> 'UTC' OR TG_OP = 'UPDATE' AND NEW.time_zone IS DISTINCT FROM OLD.time_zone THEN
-        IF NEW.time_zone IS NULL OR NOT EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = NEW.time_zone) THEN
-            PERFORM belfry.reject('schedules', 'time_zone', format('%L is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin', left(coalesce(NEW.time_zone, 'null'), 60)),
-                'SELECT name FROM pg_timezone_names lists them.');
-        END IF;
-    END IF;
-    IF NEW.query !~* '^[[:space:]]*(select|with|values|table)[[:>:]]' OR length(NEW.query) > 10000 THEN
-        PERFORM belfry.reject('schedules', 'query', CASE WHEN length(NEW.query) > 10000 THEN format('has %s characters', length(NEW.query))
-            ELSE format('begins with %L', left(regexp_replace(NEW.query, '[[:space:]]+', ' ', 'g'), 20)) END || '; allowed values: null, or one statement of up to 10000 characters that begins with SELECT, WITH, VALUES or TABLE');
-    END IF;
-    IF NEW.query_timeout IS NULL OR extract(year FROM NEW.query_timeout) <> 0 OR extract(month FROM NEW.query_timeout) <> 0
-        OR extract(epoch FROM NEW.query_timeout) NOT BETWEEN 1 AND 300 OR extract(epoch FROM NEW.query_timeout) % 1 <> 0 THEN
-        PERFORM belfry.reject('schedules', 'query_timeout', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 5 minutes', coalesce(NEW.query_timeout::text, 'null')));
-    END IF;
-    IF NEW.missed IS NULL OR NEW.missed NOT IN ('skip', 'once', 'all') THEN
-        PERFORM belfry.reject('schedules', 'missed', format('%L is not allowed; allowed values: skip, once, all', left(coalesce(NEW.missed, 'null'), 60)));
-    END IF;
-    IF NEW.missed_after IS NULL OR extract(year FROM NEW.missed_after) <> 0 OR extract(month FROM NEW.missed_after) <> 0
-        OR extract(epoch FROM NEW.missed_after) NOT BETWEEN 1 AND 31 * 86400 OR extract(epoch FROM NEW.missed_after) % 1 <> 0 THEN
-        PERFORM belfry.reject('schedules', 'missed_after', format('%s is not allowed; allowed values: intervals of whole seconds, 1 second to 31 days, without months', coalesce(NEW.missed_after::text, 'null')));
+    IF (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) AND NEW.time_zone IS DISTINCT FROM 'UTC'
+        AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = NEW.time_zone) THEN
+        PERFORM belfry.reject('schedules', 'time_zone', format('%L is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin', left(coalesce(NEW.time_zone, 'null'), 60)),
+            'SELECT name FROM pg_timezone_names lists them.');
     END IF;
     IF TG_OP = 'INSERT' OR (NEW.template, NEW.query) IS DISTINCT FROM (OLD.template, OLD.query) THEN
         PERFORM belfry.check_schedule_template(NEW.template, NEW.query IS NOT NULL);
     END IF;
-    RETURN NEW;
-END $$;
 
-CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
-    name, source, cron, every, time_zone, template, query, query_timeout, missed, missed_after
-    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
-
--- Whoever has a query run as a role must be able to become it himself: the node that runs
--- the query can become many. So does whoever changes the query of such a schedule.
--- With the rights of who writes: they are the question.
-CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF NEW.query_role IS NULL OR TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) THEN
-        RETURN NEW;
-    END IF;
-    IF NEW.query IS NULL THEN
-        PERFORM belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = NEW.query_role) THEN
-        PERFORM belfry.reject('schedules', 'query_role', format('%L is not a role; allowed values: null, or a role that %I may become by SET ROLE', left(NEW.query_role, 63), current_user));
-    END IF;
-    IF NOT pg_has_role(NEW.query_role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
-        PERFORM belfry.reject('schedules', 'query_role', format('%I may not become %L; allowed values: null, or a role that %1$I may become by SET ROLE', current_user, NEW.query_role),
-            format('GRANT %I TO %I allows it.', NEW.query_role, current_user));
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER schedules_check_role BEFORE INSERT OR UPDATE OF query, query_role
-    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_check_role();
-
--- What follows from a change, for whoever writes. A new timetable counts from now
--- on. What falls into a pause never fires: that is what a pause is for.
-CREATE FUNCTION belfry.schedules_derive() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
     IF NEW.paused_at IS NULL THEN
         NEW.paused_by := NULL;
         NEW.pause_reason := '';
@@ -332,9 +259,34 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER schedules_derive BEFORE INSERT OR UPDATE OF
-    source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at, paused_by, pause_reason
-    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_derive();
+CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
+    name, source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at, paused_by, pause_reason
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_validate();
+
+-- Whoever has a query run as a role must be able to become it himself: the node that runs
+-- the query can become many. So does whoever changes the query of such a schedule.
+-- With the rights of who writes: they are the question.
+CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.query_role IS NULL OR TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) THEN
+        RETURN NEW;
+    END IF;
+    IF NEW.query IS NULL THEN
+        PERFORM belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = NEW.query_role) THEN
+        PERFORM belfry.reject('schedules', 'query_role', format('%L is not a role; allowed values: null, or a role that %I may become by SET ROLE', left(NEW.query_role, 63), current_user));
+    END IF;
+    IF NOT pg_has_role(NEW.query_role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+        PERFORM belfry.reject('schedules', 'query_role', format('%I may not become %L; allowed values: null, or a role that %1$I may become by SET ROLE', current_user, NEW.query_role),
+            format('GRANT %I TO %I allows it.', NEW.query_role, current_user));
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER schedules_check_role BEFORE INSERT OR UPDATE OF query, query_role
+    ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_check_role();
 
 CREATE TRIGGER schedules_record AFTER INSERT OR DELETE OR UPDATE OF
     source, cron, every, time_zone, template, query, query_timeout, query_role, missed, missed_after, paused_at

@@ -155,3 +155,14 @@ func TestMigrations_FunctionsReadTheSameInEverySession(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list, "write [^[:space:]] for \\S")
 }
+
+// Whoever writes a job can know all that happens to it: few triggers, each with its own
+// columns, so that none needs to come before another.
+func TestMigrations_JobsHaveAtMostFiveTriggers(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	var triggers int
+	require.NoError(t, db.Pool.QueryRow(context.Background(),
+		`SELECT count(*) FROM pg_trigger WHERE tgrelid = 'belfry.jobs'::regclass AND NOT tgisinternal`).Scan(&triggers))
+	require.LessOrEqual(t, triggers, 5)
+}

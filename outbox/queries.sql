@@ -48,7 +48,7 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
 SELECT belfry.act(@actor, @reason);
 
 -- name: RecallRecord :exec
--- Marks a recall's beginning or end; the trigger jobs_record_recall writes the
+-- Marks a recall's beginning or end; the trigger jobs_record writes the
 -- event. Zero rows: the job went on or is gone.
 UPDATE belfry.jobs
    SET recalled_at = clock_timestamp()

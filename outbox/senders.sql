@@ -36,7 +36,7 @@ SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_hand,
 -- name: SenderSet :exec
 -- What an operator says of a sender instead of the configuration: of the rate with
 -- @rate, of the concurrency with @slots; NULL takes it back to the configuration's.
--- senders_validate checks, senders_record writes the event.
+-- senders_record writes the event.
 INSERT INTO belfry.senders AS s (name, rate_per_second, concurrency)
 VALUES (@name, @rate_per_second, @concurrency)
     ON CONFLICT ON CONSTRAINT senders_pkey DO UPDATE
