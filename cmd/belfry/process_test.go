@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -26,31 +25,13 @@ import (
 type process struct {
 	*exec.Cmd
 
-	stdout, stderr locked
+	stdout, stderr syncbuf.Buffer
 	ended          chan struct{}
 }
 
 // quickExit has a process under the race detector end at once: by default it waits a
 // second for reports of other goroutines, which is most of a short command's time.
 const quickExit = "atexit_sleep_ms=10"
-
-// locked is a buffer that may be read while a process writes to it.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // start runs belfry with only the given environment; it is killed if it still
 // runs when the test ends.
@@ -94,7 +75,7 @@ func (p *process) prints(t *testing.T, text string) {
 	p.has(t, &p.stdout, text)
 }
 
-func (p *process) has(t *testing.T, out *locked, text string) {
+func (p *process) has(t *testing.T, out *syncbuf.Buffer, text string) {
 	t.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -134,7 +135,7 @@ func TestRelay_DeadLettersAreLogLines(t *testing.T) {
 		}
 		return sender.Result{Class: sender.Accepted}
 	}}
-	var out heard
+	var out syncbuf.Buffer
 	r := b.relay(t, config("r"), []relay.Sender{push(s)}, relay.WithLogger(zerolog.New(&out)))
 	_, err := r.Drain(t.Context())
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -150,30 +150,12 @@ func TestRelay_SerializationFailuresFillTheLog(t *testing.T) {
 	}
 }
 
-// heard is a log that can be read while it is written.
-type heard struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (h *heard) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(b)
-}
-
-func (h *heard) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
-}
-
 // A statement that takes too long is not a database that cannot be reached.
 func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c, to := config("r"), push(&script{})
-	var log heard
+	var log syncbuf.Buffer
 	run := b.start(t, c, []relay.Sender{to}, relay.WithLogger(zerolog.New(&log)))
 	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays)`)
 	c.StatementTimeout = 100 * time.Millisecond // once it has started, however long that took

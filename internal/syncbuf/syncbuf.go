@@ -1,0 +1,28 @@
+// Package syncbuf has a buffer that tests read while a process or a log writes to it.
+package syncbuf
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Buffer collects what is written. The zero value is empty and ready; it is safe for
+// concurrent use.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write appends p. It never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String is what was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
