@@ -389,11 +389,21 @@ EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_func
 END $$;
 
 -- Whether this database is where it was made or adopted, so that messages may be claimed.
+-- Where it is a session asks once and keeps in belfry.here: its server process belongs to
+-- one database of one server for as long as it lives, behind a pooler too. The row is read
+-- each time, and where the two differ so is the place.
 CREATE FUNCTION belfry.adopted() RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    place text;
+    made  CONSTANT text := (SELECT concat_ws('/', i.database_oid, i.system_identifier) FROM belfry.installation i WHERE i.database_oid IS NOT NULL);
 BEGIN
-    RETURN EXISTS (SELECT FROM belfry.installation i CROSS JOIN belfry.here() h
-                    WHERE i.database_oid = h.database_oid AND i.system_identifier IS NOT DISTINCT FROM h.system_identifier);
+    IF made IS NULL OR made = current_setting('belfry.here', true) THEN
+        RETURN made IS NOT NULL;
+    END IF;
+    place := (SELECT concat_ws('/', h.database_oid, h.system_identifier) FROM belfry.here() h);
+    PERFORM set_config('belfry.here', place, false);
+    RETURN made = place;
 END $$;
 
 -- Lets messages leave from where this database is now.

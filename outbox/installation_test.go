@@ -52,6 +52,34 @@ func TestClaim_FindsNothingWhereTheDatabaseIsNotAdopted(t *testing.T) {
 	require.Len(t, claimActivities(t, l, 20), 3)
 }
 
+// A session asks once where it is, and again only where that is not what the row says: a
+// claim does not read pg_control each time.
+func TestAdopted_ASessionAsksOnceWhereItIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	conn, err := b.db.Pool.Acquire(bg)
+	require.NoError(t, err)
+	defer conn.Release()
+	adopted := func() (yes bool, err error) {
+		err = conn.QueryRow(bg, `SELECT belfry.adopted()`).Scan(&yes)
+		return yes, err
+	}
+	for _, kept := range []string{``, `1/1`} {
+		_, err = conn.Exec(bg, `SELECT set_config('belfry.here', $1, false)`, kept)
+		require.NoError(t, err)
+		yes, err := adopted()
+		require.NoError(t, err)
+		require.True(t, yes, "what is kept does not make a place another: %q", kept)
+	}
+	b.exec(t, `CREATE OR REPLACE FUNCTION belfry.here(OUT system_identifier bigint, OUT database_oid oid) LANGUAGE plpgsql AS $$ BEGIN RAISE 'asked'; END $$`)
+	yes, err := adopted()
+	require.NoError(t, err)
+	require.True(t, yes)
+	b.exec(t, `UPDATE belfry.installation SET system_identifier = 1`)
+	_, err = adopted()
+	require.ErrorContains(t, err, "asked")
+}
+
 // Adopting twice is adopting once, and each change is kept with both places.
 func TestAdopt_IsRecordedOnce(t *testing.T) {
 	t.Parallel()
