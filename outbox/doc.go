@@ -40,7 +40,7 @@
 //	Candidates ─► ClaimJob ─► HandOver ─► Look ─► the call ─► Settle ─► MarkDelivered
 //	                 │ lease     │ handover                     │ lease and handovers gone
 //	                 └─ Renew ───┴──────────────────────────────┘
-//	                        └─ Expired ─► Recover, by any relay
+//	                        └─ Lost ─► Recover, by any relay
 //
 // What holds there:
 //
@@ -98,7 +98,7 @@
 // Nothing is retried but what is locked. Each of the calls can be made again after any
 // error, an unknown COMMIT among them, and goes on where it was. Errors of the
 // connection are job.ErrUnreachable, of a lock job.ErrLocked. A claim whose answer was
-// lost is found by Ledger.Orphans; a relay that is gone, by Ledger.Expired.
+// lost, and a relay that is gone, are found by Ledger.Lost.
 //
 // # What it does not promise
 //

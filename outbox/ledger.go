@@ -38,7 +38,7 @@ const (
 // A Ledger keeps no state but its names and is safe for concurrent use. Each call has
 // a deadline of ten seconds within its context's. An error that is
 // job.ErrUnreachable may be that of a COMMIT, whose outcome is unknown: every call can
-// be made again. What a claim took whose answer was lost, Orphans gives back.
+// be made again. What a claim took whose answer was lost, Lost finds.
 type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string

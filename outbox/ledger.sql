@@ -272,17 +272,20 @@ UPDATE belfry.leases l
  WHERE l.id = ANY (@ids::bigint[]) AND l.relay = @relay AND l.expires_at > clock_timestamp()
 RETURNING l.id;
 
--- name: LeasesExpired :many
--- The leases that expired first (leases_expiry_idx).
-SELECT l.id, l.relay FROM belfry.leases l
- WHERE l.expires_at <= clock_timestamp()
- ORDER BY l.expires_at LIMIT @n;
-
--- name: LeasesOrphaned :many
--- Leases of @relay that are not among @known and were claimed longer than @seconds ago.
-SELECT l.id, l.relay FROM belfry.leases l
- WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
- ORDER BY l.claimed_at, l.id LIMIT @n;
+-- name: LeasesLost :many
+-- Up to @n leases of @relay that live, are not among @known and were claimed longer than
+-- @seconds ago, the oldest first, and up to @n that have expired, those first that did
+-- first, without @stay (leases_expiry_idx).
+SELECT o.id, o.relay, true
+  FROM (SELECT l.id, l.relay FROM belfry.leases l
+         WHERE l.relay = @relay AND NOT l.id = ANY (@known::bigint[]) AND l.claimed_at < clock_timestamp() - make_interval(secs => @seconds)
+           AND l.expires_at > clock_timestamp()
+         ORDER BY l.claimed_at, l.id LIMIT @n) o
+UNION ALL
+SELECT e.id, e.relay, false
+  FROM (SELECT l.id, l.relay FROM belfry.leases l
+         WHERE l.expires_at <= clock_timestamp() AND NOT l.id = ANY (@stay::bigint[])
+         ORDER BY l.expires_at LIMIT @n) e;
 
 -- name: LeaseMessages :many
 -- What is PROCESSING under some leases, and whether it was handed to a provider

@@ -143,7 +143,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			lost, err := l.Renew(ctx, []int64{claimed[0].LeaseID})
 			require.NoError(t, err)
 			require.Empty(t, lost)
-			_, err = l.Orphans(ctx, nil, 5)
+			_, err = l.Lost(ctx, nil, nil, 5)
 			require.NoError(t, err)
 			b.expire(t, claimed[0].LeaseID)
 			require.NoError(t, recoverAll(l))

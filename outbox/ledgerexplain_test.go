@@ -121,7 +121,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	}
 	var out strings.Builder
 	explainOn(t, b.db.Pool, &out, explain, "CandidateList", nil)
-	explainOn(t, b.db.Pool, &out, explain, "LeasesExpired", pgx.StrictNamedArgs{"n": 10})
+	explainOn(t, b.db.Pool, &out, explain, "LeasesLost", pgx.StrictNamedArgs{"relay": "r1", "known": []int64{}, "stay": []int64{}, "seconds": 15, "n": 10})
 	explainOn(t, b.db.Pool, &out, explain, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
 	explainOn(t, b.db.Pool, &out, explain, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "seconds": 3600.0, "aborted": false})
 	explainOn(t, b.db.Pool, &out, explain, "ActivityPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "after": int64(-100), "keys": 100})

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -52,29 +53,22 @@ func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err
 	return lost, nil
 }
 
-// Expired lists up to limit expired leases of any relay, those that expired first. It
-// locks nothing: Recover decides who takes one.
-func (l *Ledger) Expired(ctx context.Context, limit int) ([]Lost, error) {
-	return l.lost(ctx, "find expired leases", queries.SQL("LeasesExpired"), pgx.StrictNamedArgs{"n": limit}, false)
-}
-
-// Orphans lists up to limit leases that bear this relay's name and are not among
-// known: those of a claim whose answer was lost, or of a process before this one. A
-// lease younger than fifteen seconds is none: its claim may still be on its way. Recover
-// ends an orphan that has not expired before it takes anything back.
-func (l *Ledger) Orphans(ctx context.Context, known []int64, limit int) ([]Lost, error) {
-	if known == nil {
-		known = []int64{}
-	}
-	return l.lost(ctx, "find orphaned leases", queries.SQL("LeasesOrphaned"), pgx.StrictNamedArgs{
-		"relay": l.relay, "known": known, "seconds": orphanAge.Seconds(), "n": limit,
-	}, true)
-}
-
-func (l *Ledger) lost(ctx context.Context, what, statement string, args pgx.StrictNamedArgs, orphan bool) ([]Lost, error) {
-	leases, err := list(ctx, l, what, statement, args, func(row pgx.CollectableRow) (Lost, error) {
-		found := Lost{orphan: orphan}
-		return found, row.Scan(&found.LeaseID, &found.Relay)
+// Lost lists up to limit orphans and up to limit expired leases of any relay, without those
+// of stay. It locks nothing: Recover decides who takes one.
+//
+// An orphan bears this relay's name and is not among known: it is of a claim whose answer
+// was lost, or of a process before this one. A lease younger than fifteen seconds is none:
+// its claim may still be on its way. Recover ends an orphan before it takes anything back.
+func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lost, error) {
+	const what = "find lost leases"
+	stay = append([]int64{}, stay...) // not NULL, from which nothing differs
+	known = append(slices.Clone(stay), known...)
+	leases, err := list(ctx, l, what, queries.SQL("LeasesLost"), pgx.StrictNamedArgs{
+		"relay": l.relay, "known": known, "stay": stay,
+		"seconds": orphanAge.Seconds(), "n": limit,
+	}, func(row pgx.CollectableRow) (found Lost, err error) {
+		err = row.Scan(&found.LeaseID, &found.Relay, &found.orphan)
+		return found, err
 	})
 	if err != nil || len(leases) == 0 {
 		return nil, err

@@ -32,7 +32,7 @@ func decide(lost outbox.Lost) (s []outbox.Settlement) {
 
 // recoverAll takes back every lease that has expired.
 func recoverAll(l *outbox.Ledger) error {
-	lost, err := l.Expired(bg, 100)
+	lost, err := l.Lost(bg, nil, nil, 100)
 	for _, one := range lost {
 		if _, e := l.Recover(bg, one, decide(one)); e != nil {
 			return e
@@ -57,7 +57,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	require.NoError(t, dead.HandOver(ctx, claimed[:6]))
 	_, err := dead.Settle(ctx, []outbox.Settlement{sent(claimed[0])}, nil)
 	require.NoError(t, err)
-	lost, err := l.Expired(ctx, 10)
+	lost, err := l.Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
 	require.Empty(t, lost, "it lives")
 	b.expire(t, lease)
@@ -65,7 +65,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	b.exec(t, `UPDATE belfry.messages SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
 
-	lost, err = l.Expired(ctx, 10)
+	lost, err = l.Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1)
 	require.Equal(t, "dead", lost[0].Relay)
@@ -134,7 +134,7 @@ func TestRenew_KeepsLivingLeasesOnly(t *testing.T) {
 }
 
 // A claim whose answer was lost, and what a process before this one left, come back.
-func TestOrphans_AreLeasesThatNobodyKnows(t *testing.T) {
+func TestLost_OrphansAreLeasesThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	ctx := t.Context()
@@ -143,7 +143,7 @@ func TestOrphans_AreLeasesThatNobodyKnows(t *testing.T) {
 	known, orphan, foreign := claim(t, l, id, 2), handed(t, l, id, 2), claim(t, other, id, 2)
 	b.exec(t, `UPDATE belfry.leases SET claimed_at = now() - interval '16 seconds'`)
 	young := claim(t, l, id, 2)
-	lost, err := l.Orphans(ctx, []int64{known[0].LeaseID}, 10)
+	lost, err := l.Lost(ctx, []int64{known[0].LeaseID}, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1)
 	require.Equal(t, orphan[0].LeaseID, lost[0].LeaseID)
@@ -155,7 +155,7 @@ func TestOrphans_AreLeasesThatNobodyKnows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, outbox.Recovered{Settled: 2, Statuses: all(2, outbox.Pending)}, r)
 	require.ElementsMatch(t, []int64{known[0].LeaseID, foreign[0].LeaseID, young[0].LeaseID}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases`))
-	lost, err = l.Orphans(ctx, nil, 10)
+	lost, err = l.Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1, "without anything known")
 }
@@ -171,7 +171,7 @@ func TestRecover_LeavesWhatItCannotHave(t *testing.T) {
 	claimed := claim(t, dead, id, 5)
 	require.NoError(t, dead.HandOver(ctx, claimed[:2]))
 	b.expire(t, claimed[0].LeaseID)
-	lost, err := l.Expired(ctx, 1)
+	lost, err := l.Lost(ctx, nil, nil, 1)
 	require.NoError(t, err)
 	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES ($1, ARRAY[$2::bigint], '{3}', '{0}')`, claimed[0].LeaseID, id)
 	other, err := b.db.Pool.Begin(ctx)
@@ -218,7 +218,7 @@ func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
 	lives, again := b.ledger("same"), b.ledger("same")
 	claimed := claim(t, lives, id, 5)
 	b.exec(t, `UPDATE belfry.leases SET claimed_at = claimed_at - interval '20 seconds'`)
-	lost, err := again.Orphans(ctx, nil, 10)
+	lost, err := again.Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1)
 	gate, err := b.db.Pool.Begin(ctx)
@@ -242,7 +242,7 @@ func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
 
 // A message that was called for after a step was passed over comes back at the step that
 // was called, however often the handover was made.
-func TestExpired_TellsTheStepThatWasCalled(t *testing.T) {
+func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	ctx := t.Context()
@@ -256,7 +256,7 @@ func TestExpired_TellsTheStepThatWasCalled(t *testing.T) {
 		require.NoError(t, dead.HandOver(ctx, calls))
 	}
 	b.expire(t, claimed[0].LeaseID)
-	lost, err := b.ledger("alive").Expired(ctx, 10)
+	lost, err := b.ledger("alive").Lost(ctx, nil, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, lost, 1)
 	require.Equal(t, 1, lost[0].Unhanded)

@@ -348,7 +348,7 @@ func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	require.Positive(t, lost)
 	orphans := one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`)
 	b.exec(t, `UPDATE belfry.leases SET claimed_at = now() - interval '1 minute'`)
-	left, err := b.ledger("r1").Orphans(bg, nil, 100)
+	left, err := b.ledger("r1").Lost(bg, nil, nil, 100)
 	require.NoError(t, err)
 	for _, o := range left {
 		r, err := b.ledger("r1").Recover(bg, o, nil)

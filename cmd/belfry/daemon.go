@@ -67,7 +67,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.release(ctx)) }()
+	defer func() { err = errors.Join(err, held.Release(ctx)) }()
 	outage := job.NewOutage(logger)
 	hints := make(chan struct{}, 1)
 	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }), job.WithOutage(outage))
@@ -76,7 +76,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
-	loops := append(held.loops(), runner.Run)
+	loops := []func(context.Context) error{held.keep, runner.Run}
 	var relaying *courier
 	if deliver && s.delivers() {
 		if relaying, err = newCourier(s, db, logger, relay.WithOutage(outage)); err != nil {

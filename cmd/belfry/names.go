@@ -11,25 +11,20 @@ import (
 )
 
 // names are those that the configuration gives to this process, held until release.
-type names []*lifecycle.Hold
+type names struct{ *lifecycle.Hold }
 
 // holdNames takes the names of the runner and of the relay, those of them that are given: a
 // name that belfry makes up is nobody else's.
-func holdNames(ctx context.Context, s settings, db *database, runner, relay bool) (held names, err error) {
-	for _, n := range []struct {
-		kind, name string
-		wanted     bool
-	}{{lifecycle.RunnerName, s.Runner.Name, runner}, {lifecycle.RelayName, s.Delivery.Relay.Name, relay}} {
-		if !n.wanted || n.name == "" {
-			continue
-		}
-		h, err := lifecycle.Take(ctx, db.Pool, n.kind, n.name)
-		if err != nil {
-			return nil, errors.Join(heldName(err), held.release(ctx))
-		}
-		held = append(held, h)
+func holdNames(ctx context.Context, s settings, db *database, runner, relay bool) (names, error) {
+	var given []lifecycle.Given
+	if runner && s.Runner.Name != "" {
+		given = append(given, lifecycle.Given{Kind: lifecycle.RunnerName, Name: s.Runner.Name})
 	}
-	return held, nil
+	if relay && s.Delivery.Relay.Name != "" {
+		given = append(given, lifecycle.Given{Kind: lifecycle.RelayName, Name: s.Delivery.Relay.Name})
+	}
+	held, err := lifecycle.Take(ctx, db.Pool, given...)
+	return names{held}, heldName(err)
 }
 
 // heldName decides the exit code.
@@ -41,41 +36,24 @@ func heldName(err error) error {
 	return err
 }
 
-// loops keep the names.
-func (n names) loops() (list []func(context.Context) error) {
-	for _, h := range n {
-		list = append(list, func(ctx context.Context) error { return heldName(h.Run(ctx)) })
-	}
-	return list
-}
-
-// release gives the names back.
-func (n names) release(ctx context.Context) (err error) {
-	for _, h := range n {
-		err = errors.Join(err, h.Release(ctx))
-	}
-	return err
-}
+// keep keeps the names.
+func (n names) keep(ctx context.Context) error { return heldName(n.Run(ctx)) }
 
 // during holds the names while do runs, and stops it softly when one is lost.
 func (n names) during(ctx context.Context, do func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
-	ended := make(chan error, len(n))
-	for _, loop := range n.loops() {
-		go func() {
-			err := loop(ctx)
-			if err != nil {
-				stop(err)
-			}
-			ended <- err
-		}()
-	}
+	ended := make(chan error, 1)
+	go func() {
+		err := n.keep(ctx)
+		if err != nil {
+			stop(err)
+		}
+		ended <- err
+	}()
 	err := do(ctx)
 	stop(nil)
-	for range n {
-		if lost := <-ended; lost != nil {
-			err = lost // the rest follows from it
-		}
+	if lost := <-ended; lost != nil {
+		return lost // the rest follows from it
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.release(ctx)) }()
+	defer func() { err = errors.Join(err, held.Release(ctx)) }()
 	courier, err := newCourier(s, db, logger)
 	if err != nil {
 		return err
@@ -93,10 +93,10 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		wait()
 	}()
 
-	return a.serve(ctx, logger, stoppingCalls, append(held.loops(), func(ctx context.Context) error {
+	return a.serve(ctx, logger, stoppingCalls, held.keep, func(ctx context.Context) error {
 		defer a.follow(ctx, db, show, &logger, courier.Stats)()
 		return courier.Run(ctx)
-	})...)
+	})
 }
 
 // courier is a relay and the clients of its senders.

@@ -107,7 +107,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.release(ctx)) }()
+	defer func() { err = errors.Join(err, held.Release(ctx)) }()
 	var options []job.Option
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))

@@ -65,7 +65,7 @@ func TestRun_EveryBenchmarkMeasures(t *testing.T) {
 	for _, name := range []string{
 		"walk/inbox_ratio", "walk/push_ratio", "walk/inbox_chunk_p99", "alternatives/insert_per_row_ratio",
 		"alternatives/offset_ratio", "level/last_to_first", "memory/large_to_middle", "memory/large_peak",
-		"latency/first_chunk_p99", "idle/statements", "takeover/takeover_p50", "radius/everyone",
+		"latency/first_chunk_p99", "idle/statements", "idle/named_statements", "takeover/takeover_p50", "radius/everyone",
 	} {
 		require.Positive(t, all[name], name)
 	}

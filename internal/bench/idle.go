@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -67,14 +68,24 @@ func (nowhere) Send(_ context.Context, batch []sender.Delivery) []sender.Result 
 }
 
 // idle counts what a daemon that also delivers asks of the server while it has nothing to
-// do: its runner, its schedules and its relay, with default settings.
-func idle(ctx context.Context, e *env, r *Result) (err error) {
+// do: its runner, its schedules and its relay, with default settings, and again with names
+// that are given.
+func idle(ctx context.Context, e *env, r *Result) error {
+	if err := e.clear(ctx); err != nil {
+		return err
+	}
+	if err := e.idleFigures(ctx, r, "", ""); err != nil {
+		return err
+	}
+	return e.idleFigures(ctx, r, "named_", "names given: ",
+		lifecycle.Given{Kind: lifecycle.RunnerName, Name: idleApplication}, lifecycle.Given{Kind: lifecycle.RelayName, Name: idleApplication})
+}
+
+// idleFigures measures one form.
+func (e *env) idleFigures(ctx context.Context, r *Result, prefix, label string, names ...lifecycle.Given) (err error) {
 	before, during := 15*time.Second, time.Minute
 	if e.Quick {
 		before, during = time.Second, 2*time.Second
-	}
-	if err := e.clear(ctx); err != nil {
-		return err
 	}
 	count := &counter{}
 	pool, err := e.idlePool(ctx, count)
@@ -82,7 +93,7 @@ func idle(ctx context.Context, e *env, r *Result) (err error) {
 		return err
 	}
 	defer pool.Close()
-	stop, err := e.idleDaemon(ctx, pool)
+	stop, err := e.idleDaemon(ctx, pool, names)
 	if err != nil {
 		return err
 	}
@@ -103,13 +114,13 @@ func idle(ctx context.Context, e *env, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	r.figure("statements", "statements a second", float64(asked)/took.Seconds(), unitPerSecond, atMost(goalIdleStatements))
+	r.figure(prefix+"statements", label+"statements a second", float64(asked)/took.Seconds(), unitPerSecond, atMost(goalIdleStatements))
 	if measurable {
-		r.figure("cpu", "CPU of its server processes, of a core", 100*(later-cpu).Seconds()/took.Seconds(), unitPercent, atMost(goalIdleCPU))
+		r.figure(prefix+"cpu", label+"CPU of its server processes, of a core", 100*(later-cpu).Seconds()/took.Seconds(), unitPercent, atMost(goalIdleCPU))
 	} else {
 		r.Notes = append(r.Notes, "The CPU of server processes can be read where they run, on Linux.")
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("%d statements in %.0f s, BEGIN, COMMIT and settings of a transaction counted.", asked, took.Seconds()))
+	r.Notes = append(r.Notes, fmt.Sprintf("%s%d statements in %.0f s, BEGIN, COMMIT and settings of a transaction counted.", label, asked, took.Seconds()))
 	return nil
 }
 
@@ -125,7 +136,7 @@ func (e *env) idlePool(ctx context.Context, count *counter) (*pgxpool.Pool, erro
 }
 
 // idleDaemon runs what `belfry daemon` does with a sender in its configuration.
-func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool) (stop func() error, err error) {
+func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool, names []lifecycle.Given) (stop func() error, err error) {
 	ticks, hints := make(chan struct{}, 1), make(chan struct{}, 1)
 	ask := func(c chan<- struct{}) {
 		select {
@@ -147,11 +158,16 @@ func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool) (stop func() e
 	if err != nil {
 		return nil, err
 	}
+	held, err := lifecycle.Take(ctx, pool, names...)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	errs := make([]error, 2)
+	errs := make([]error, 4)
 	var running sync.WaitGroup
 	running.Go(func() { errs[0] = runner.Run(ctx) })
 	running.Go(func() { errs[1] = delivering.Run(ctx) })
+	running.Go(func() { errs[2] = held.Run(ctx) })
 	running.Go(func() { schedule.NewFirer(pool).Run(ctx, ticks, hints, runner.Listening) })
 	running.Go(func() {
 		ticker := time.NewTicker(job.DefaultConfig().PollInterval)
@@ -168,6 +184,7 @@ func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool) (stop func() e
 	return func() error {
 		cancel()
 		running.Wait()
+		errs[3] = held.Release(ctx)
 		return errors.Join(errs...)
 	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -152,16 +151,11 @@ func (r *Relay) recover(ctx context.Context) error {
 
 // lost reads the next lost leases, without those that are known to stay.
 func (r *Relay) lost(ctx context.Context, stay []int64) (lost []outbox.Lost, err error) {
-	known := append(r.hand.ids(), stay...)
 	err = r.within(ctx, func(ctx context.Context) error {
-		if lost, err = r.ledger.Orphans(ctx, known, leasesAtOnce); err != nil {
-			return err
-		}
-		expired, err := r.ledger.Expired(ctx, leasesAtOnce+len(stay))
-		lost = append(lost, expired...)
+		lost, err = r.ledger.Lost(ctx, r.hand.ids(), stay, leasesAtOnce)
 		return err
 	})
-	return slices.DeleteFunc(lost, func(l outbox.Lost) bool { return slices.Contains(stay, l.LeaseID) }), err
+	return lost, err
 }
 
 // takeBack recovers one lease and says how many messages it moved.
