@@ -194,3 +194,32 @@ func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
 	require.EqualValues(t, 21, stats.Sent)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`), "it has said farewell")
 }
+
+// A heartbeat that the stop meets on the server takes effect there, whatever its relay does:
+// the farewell comes after it, and the relay is not in belfry.relays any more.
+func TestRelay_HeartbeatAfterTheFarewell(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	gate, err := b.db.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(gate.Release)
+	_, err = gate.Exec(t.Context(), `SELECT pg_advisory_lock(42)`)
+	require.NoError(t, err)
+	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays)`)
+	b.exec(t, `CREATE FUNCTION public.held() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NEW; END$$`)
+	b.exec(t, `CREATE TRIGGER held BEFORE INSERT ON belfry.relays FOR EACH ROW EXECUTE FUNCTION public.held()`)
+	const waits = `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
+	b.eventually(t, waits)
+	run.stop()
+	select {
+	case <-run.ended:
+		require.Fail(t, "the relay has ended before its heartbeat")
+	case <-time.After(time.Second): // as long as anything that it does not wait for takes
+	}
+	_, err = gate.Exec(t.Context(), `SELECT pg_advisory_unlock(42)`)
+	require.NoError(t, err)
+	run.end(t)
+	require.False(t, one[bool](t, b, waits))
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`))
+}
