@@ -67,8 +67,8 @@ const (
 // and without addresses, attributes and location.
 //
 // Repeating it goes on; with other columns it begins anew. A field that is not allowed is
-// ErrAttachment, and so are missing rights, with the GRANTs, and another relation that is
-// attached already. The lock for the triggers is asked for half a second at a time until
+// ErrAttachment, and so is another relation that is attached already. Missing rights are
+// ErrRights, with the GRANTs. The lock for the triggers is asked for half a second at a time until
 // ctx ends: writers wait no longer behind it.
 func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
 	f, err := s.examine(ctx, db, a)
@@ -298,6 +298,12 @@ func waits(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01" || pg.Code == "40001")
 }
 
+// lacksRight reports that the user lacks a right.
+func lacksRight(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42501"
+}
+
 // rest leaves the relation to others for a while.
 func rest(ctx context.Context) error {
 	timer := time.NewTimer(pauseBetween)
@@ -312,13 +318,12 @@ func rest(ctx context.Context) error {
 
 // attachProblem adds the operation, and the remedy where rights are missing.
 func attachProblem(operation, relation string, err error) error {
-	var pg *pgconn.PgError
 	switch {
-	case err == nil || errors.Is(err, ErrAttachment):
+	case err == nil || errors.Is(err, ErrAttachment) || errors.Is(err, ErrRights):
 		return err
-	case errors.As(err, &pg) && pg.Code == "42501" && operation == "detach":
+	case lacksRight(err) && operation == "detach":
 		return fmt.Errorf("channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)
-	case errors.As(err, &pg) && pg.Code == "42501":
+	case lacksRight(err):
 		return fmt.Errorf("channels: %s %s: it takes SELECT and TRIGGER on the relation, SELECT, INSERT and UPDATE on belfry.channels and belfry.attachments, and no policy that hides rows: %w", operation, relation, err)
 	}
 	return fmt.Errorf("channels: %s %s: %w", operation, relation, err)

@@ -60,15 +60,16 @@ SELECT belfry.attachment_follow();
 
 -- name: AttachmentRead :many
 -- The attachment, whether its relation is there, and whether all of its triggers are. No
--- row: nothing is attached.
+-- row: nothing is attached. By the catalog alone: not all who ask may use its schema, and
+-- to_regclass is an error for them.
 SELECT format('%I.%I', a.relation_schema, a.relation_name), a.key_column, a.columns, a.rows_filled,
-       coalesce((SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(format('%I.%I', a.relation_schema, a.relation_name))), 0),
-       a.attached_at, a.filled_at, a.verified_at,
-       to_regclass(format('%I.%I', a.relation_schema, a.relation_name)) IS NOT NULL,
+       coalesce(greatest(c.reltuples, 0)::bigint, 0), a.attached_at, a.filled_at, a.verified_at, c.oid IS NOT NULL,
        (SELECT count(*) = 3 FROM pg_catalog.pg_trigger t
-         WHERE t.tgrelid = to_regclass(format('%I.%I', a.relation_schema, a.relation_name)) AND t.tgenabled <> 'D'
+         WHERE t.tgrelid = c.oid AND t.tgenabled <> 'D'
            AND t.tgname IN ('belfry_follow_rows', 'belfry_follow_changes', 'belfry_follow_truncate'))
-FROM belfry.attachments a;
+FROM belfry.attachments a
+LEFT JOIN (pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace)
+  ON n.nspname = a.relation_schema AND c.relname = a.relation_name;
 
 -- name: AttachmentLock :many
 -- Where the next step begins; one process at a time. No row: nothing is attached, or all

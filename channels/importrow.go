@@ -231,10 +231,16 @@ func degrees(name, text string, limit float64) (float64, string) {
 	return v, ""
 }
 
+// localeShape is what BCP 47 lets a language tag look like; _ for - is common.
+var localeShape = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
+
 func (p rowParser) texts(fields []string, row *importRow) string {
 	row.locale, row.timeZone = p.cell(fields, "locale"), p.cell(fields, "time_zone")
 	if n := utf8.RuneCountInString(row.locale); n > 35 {
 		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
+	}
+	if row.locale != "" && !localeShape.MatchString(row.locale) {
+		return fmt.Sprintf("locale: %s is not one; allowed values: language tags (BCP 47), as ko, pt-BR, zh-Hant-TW, or empty", clip(row.locale))
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {
 		return fmt.Sprintf("time_zone: %d characters; allowed values: up to 64", n)

@@ -31,8 +31,9 @@ platform with a blank, is left empty; no write of the application fails for it.
 CREATE TRIGGER keeps writers out for a moment. It is tried for half a second at a time,
 until --wait is over, so that no writer waits longer behind a long transaction.
 
-This user needs SELECT and TRIGGER on RELATION, SELECT, INSERT and UPDATE on
-belfry.channels, and the rest that an error names; the application needs nothing.`,
+This user needs SELECT and TRIGGER on RELATION, from its owner, and what
+'belfry roles --for operate' prints; the application needs nothing. Without these rights
+an error has the GRANTs.`,
 		Example: `  belfry channels attach app.users --external-id id --platform os --active '!deleted_at' \
       --locale lang --time-zone tz --location lat,lon --attributes first_name,plan --addresses push=push_token,email=email
   belfry channels attach shop.customers --external-id login --platform =web --addresses contacts`,

@@ -136,7 +136,7 @@ type need struct {
 func (p *profile) needs() (list []need) {
 	for _, g := range p.grants {
 		for privilege := range strings.SplitSeq(g.privileges, ", ") {
-			list = append(list, need{"belfry." + g.relation, privilege, g.columns != ""})
+			list = append(list, need{g.on(), privilege, g.columns != ""})
 		}
 	}
 	return list

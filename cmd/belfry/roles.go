@@ -11,11 +11,20 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-// A grant gives privileges on one of belfry's relations, or on columns of it.
+// A grant gives privileges on one of belfry's relations, or on columns of it, or on a
+// function.
 type grant struct {
 	privileges string // comma-separated
-	relation   string // without the schema
+	relation   string // without the schema; a function's ends with its parentheses
 	columns    string // comma-separated; empty: all
+}
+
+// on is what the privileges are for, as GRANT has it.
+func (g grant) on() string {
+	if strings.HasSuffix(g.relation, ")") {
+		return "FUNCTION belfry." + g.relation
+	}
+	return "belfry." + g.relation
 }
 
 // A profile is what roles of one kind do, and what they need for it: the one source of
@@ -57,6 +66,7 @@ func profiles() []profile {
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid"},
+			{"INSERT, UPDATE, DELETE", "attachments", ""}, {"EXECUTE", "channels_follow()", ""},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}
@@ -98,7 +108,7 @@ func (p *profile) statements(role, relation string) []string {
 		if g.columns != "" {
 			privilege += " (" + g.columns + ")"
 		}
-		list = append(list, fmt.Sprintf("GRANT %s ON belfry.%s TO %s", privilege, g.relation, role))
+		list = append(list, fmt.Sprintf("GRANT %s ON %s TO %s", privilege, g.on(), role))
 	}
 	switch {
 	case relation != channels.DefaultRelation && (p.reads || p.name == "enqueue"):
@@ -138,7 +148,8 @@ The role has to exist. Run the statements in belfry's database as the owner of t
 who is the role that migrates; those of migrate as the owner of the database. ALTER DEFAULT
 PRIVILEGES is for the tables of later versions: it counts for tables that this owner makes.
 Who reads the recipients from a relation of their own (channels.relation) has to own that
-to grant it. No connection is made. 'belfry doctor --for' says what a role lacks.`,
+to grant it, and so does who gives the operator SELECT and TRIGGER on a table that is to
+be attached. No connection is made. 'belfry doctor --for' says what a role lacks.`,
 		Example: `  belfry roles --for run,deliver --role belfry_daemon | psql app
   belfry roles --for enqueue --role app_web
   belfry roles --for monitor`,

@@ -95,6 +95,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "channels", "opt-out", "--channel", "6")
 	try(operator, "channels", "opt-in", "--channel", "6")
 	try(operator, "send", "--external-id", "u4", "--title", "liked")
+	requireAttaches(t, empty, operator)
 
 	runner := withProfiles(t, empty, owner.User, "run")
 	_, err = operator.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 second', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
@@ -141,6 +142,35 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = runner.Pool.Exec(t.Context(), `INSERT INTO belfry.later VALUES (1)`)
 	require.NoError(t, err)
+}
+
+// requireAttaches has an operator attach a table, once its owner lets them.
+func requireAttaches(t *testing.T, db, operator *dbtest.DB) {
+	t.Helper()
+	_, err := db.Pool.Exec(t.Context(), `CREATE SCHEMA app; CREATE TABLE app.users (id uuid PRIMARY KEY)`)
+	require.NoError(t, err)
+	t.Cleanup(func() { // before the owner of the triggers' function goes
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA app CASCADE`)
+		require.NoError(t, err)
+	})
+	attach := func() result {
+		return command(t, []string{"BELFRY_DATABASE_URL=" + operator.DSN}, "channels", "attach", "app.users", "--external-id", "id")
+	}
+	r := attach()
+	require.Equal(t, codeFailure, r.code, "as for any right that is refused")
+	require.Contains(t, r.stderr, `this user lacks rights: GRANT USAGE ON SCHEMA "app", and SELECT and TRIGGER on the table: `)
+	name := pgx.Identifier{operator.User}.Sanitize()
+	_, err = db.Pool.Exec(t.Context(), `GRANT USAGE ON SCHEMA app TO `+name)
+	require.NoError(t, err)
+	r = attach()
+	require.Equal(t, codeFailure, r.code)
+	require.Equal(t, "belfry: channels: attach app.users: this user lacks rights: GRANT SELECT, TRIGGER ON app.users TO "+operator.User+"\n", r.stderr, "and no hint at --help")
+	_, err = db.Pool.Exec(t.Context(), `GRANT SELECT, TRIGGER ON app.users TO `+name)
+	require.NoError(t, err)
+	r = attach()
+	require.Equal(t, codeDone, r.code, r.stderr)
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + operator.DSN}, "channels", "verify")
+	require.Equal(t, codeDone, r.code, r.stderr)
 }
 
 // requireEnqueues has an application's role enqueue in every way, and see no text.
