@@ -103,15 +103,24 @@ func (d *doctor) checkLanes(ctx context.Context, db *database) {
 	}
 }
 
-// checkSchedules lists the schedules that fail.
+// checkSchedules lists the schedules that fail, and for a user that is to fire them those
+// whose query it may not run.
 func (d *doctor) checkSchedules(ctx context.Context, db *database) {
-	list, err := schedule.NewStore(db.Pool).List(ctx)
+	store := schedule.NewStore(db.Pool)
+	list, err := store.List(ctx)
 	if err != nil {
 		d.note("schedules", healthFailed, "", "%s", err)
 		return
 	}
+	fires := d.fires(ctx, db)
 	failing := 0
 	for _, s := range list {
+		if s.LastError == "" && fires {
+			if err := store.CheckQuery(ctx, s); err != nil {
+				failing++
+				d.note("schedules", healthWarning, "correct it before it is due", "schedule %s will fail: %s", s.Name, oneLine(err.Error(), 300))
+			}
+		}
 		if s.LastError != "" {
 			failing++
 			d.note("schedules", healthWarning, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, oneLine(s.LastError, 300))
@@ -120,6 +129,12 @@ func (d *doctor) checkSchedules(ctx context.Context, db *database) {
 	if failing == 0 {
 		d.note("schedules", healthOK, "", "%s, none fails", counted(int64(len(list)), "schedule"))
 	}
+}
+
+// fires reports whether the user may fire schedules: then their queries are to be its own.
+func (d *doctor) fires(ctx context.Context, db *database) bool {
+	lacks, err := lacksOf(ctx, db, profileNamed("run"))
+	return err == nil && len(lacks) == 0
 }
 
 // checkAbortCache asks the abort cache something.

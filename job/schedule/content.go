@@ -220,9 +220,33 @@ func content(value json.RawMessage) (json.RawMessage, error) {
 	return value, nil
 }
 
-// rows runs the operator's query, read only, within its deadline and as its role, in a
-// savepoint that is rolled back: whatever the query sets ends with it.
-func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) (list []map[string]json.RawMessage, err error) {
+// rows runs the operator's query.
+func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[string]json.RawMessage, error) {
+	texts, err := s.answer(ctx, tx, o, "QueryRows")
+	if err != nil {
+		return nil, err
+	}
+	if len(texts) > maxRows {
+		return nil, faultf("query: has more than %d rows; allowed are up to %d, each of which becomes a job", maxRows, maxRows)
+	}
+	list := make([]map[string]json.RawMessage, 0, len(texts))
+	for i, text := range texts {
+		if len([]rune(text)) > maxRowLength {
+			return nil, faultf("row %d of the query: has more than %d characters; allowed are up to %d", i+1, maxRowLength, maxRowLength)
+		}
+		var row map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &row); err != nil {
+			return nil, faultf("row %d of the query: %w", i+1, err)
+		}
+		list = append(list, row)
+	}
+	return list, nil
+}
+
+// answer reads what a statement around the operator's query says, read only, within its
+// deadline and as its role, in a savepoint that is rolled back: whatever the query sets ends
+// with it.
+func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement string) (texts []string, err error) {
 	timeout, err := parseSpan(s.QueryTimeout)
 	if err != nil {
 		return nil, faultf("query_timeout: %w", err)
@@ -237,13 +261,13 @@ func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) (list []map[
 		if err != nil {
 			return err
 		}
-		if list, err = s.read(ctx, tx); err != nil {
+		if texts, err = s.read(ctx, tx, queries.SQL(statement)); err != nil {
 			return err
 		}
 		return errRead
 	})
 	if err == errRead { //nolint:errorlint // the very one, not one that wraps it
-		return list, nil
+		return texts, nil
 	}
 	return nil, err
 }
@@ -267,9 +291,9 @@ func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 	return guardFault(err, s.QueryRole, database)
 }
 
-func (s Schedule) read(ctx context.Context, tx pgx.Tx) (list []map[string]json.RawMessage, err error) {
+func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, error) {
 	body := strings.TrimRight(s.Query, "; \t\r\n")
-	sql := strings.Replace(queries.SQL("QueryRows"), "/* query */", body, 1)
+	sql = strings.Replace(sql, "/* query */", body, 1)
 	// The extended protocol, whatever the pool's mode, takes one statement only: nothing
 	// can be appended that ends the transaction.
 	args := []any{pgx.QueryExecModeExec}
@@ -284,18 +308,5 @@ func (s Schedule) read(ctx context.Context, tx pgx.Tx) (list []map[string]json.R
 	if err != nil {
 		return nil, s.queryFault(err)
 	}
-	if len(texts) > maxRows {
-		return nil, faultf("query: has more than %d rows; allowed are up to %d, each of which becomes a job", maxRows, maxRows)
-	}
-	for i, text := range texts {
-		if len([]rune(text)) > maxRowLength {
-			return nil, faultf("row %d of the query: has more than %d characters; allowed are up to %d", i+1, maxRowLength, maxRowLength)
-		}
-		var row map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(text), &row); err != nil {
-			return nil, faultf("row %d of the query: %w", i+1, err)
-		}
-		list = append(list, row)
-	}
-	return list, nil
+	return texts, nil
 }

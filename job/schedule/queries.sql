@@ -179,6 +179,15 @@ SELECT set_config('transaction_read_only', 'on', true), set_config('statement_ti
 -- Runs the operator's query, put into QueryRows, behind QueryGuard.
 SELECT * FROM pg_temp.belfry_schedule_rows(@query);
 
+-- name: QueryPlan :many
+-- Plans QueryRows: asks for every right that it takes, and reads nothing.
+EXPLAIN
+SELECT left(row_to_json(q)::text, 65537)
+  FROM (
+/* query */
+       ) q
+ LIMIT 101;
+
 -- name: QueryRows :many
 -- Runs the operator's query, put in place of the mark: a JSON object a row, one row
 -- more than is allowed, and of each as many characters as show that it is too long.

@@ -246,9 +246,13 @@ func TestQuery_SaysWhatTheNodeMayNot(t *testing.T) {
 	d.Query, d.QueryRole = `SELECT title FROM public.posts`, g.reader
 	g.put(t, d, "05-01 08:00:00")
 	database := pgx.Identifier{g.db.Name}.Sanitize()
+	store := schedule.NewStore(g.node.Pool)
 	failure := func(moment string) string {
+		checked := store.CheckQuery(t.Context(), g.get(t, "popular"))
 		require.Len(t, g.fireAs(t, moment).Failed, 1)
-		return strings.ReplaceAll(g.get(t, "popular").LastError, `"`, "")
+		failed := g.get(t, "popular").LastError
+		require.EqualError(t, checked, failed, "a look at it says the same")
+		return strings.ReplaceAll(failed, `"`, "")
 	}
 	g.exec(t, fmt.Sprintf(`REVOKE %s FROM %s`, g.reader, g.node.User))
 	require.Equal(t, fmt.Sprintf("query_role: %s may not become %s; run: GRANT %[2]s TO %[1]s", g.node.User, g.reader), failure("05-01 09:00:00"))
@@ -257,8 +261,11 @@ func TestQuery_SaysWhatTheNodeMayNot(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("query_role: %s may not make the temporary function that keeps a query to its role (permission denied to create temporary tables in database %s); run: GRANT TEMPORARY ON DATABASE %[2]s TO %[1]s",
 		g.reader, g.db.Name), failure("05-01 09:10:00"))
 	g.exec(t, fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %s TO %s`, database, g.reader))
+	require.NoError(t, store.CheckQuery(t.Context(), g.get(t, "popular")))
 	require.Empty(t, g.fireAs(t, "05-01 09:20:00").Failed)
+	g.exec(t, `REVOKE SELECT ON public.posts FROM `+g.reader)
+	require.Equal(t, "query: permission denied for table posts (SQLSTATE 42501)", failure("05-02 09:00:00"))
 	g.exec(t, `ALTER TABLE belfry.schedules DISABLE TRIGGER USER`)
 	g.exec(t, `UPDATE belfry.schedules SET query_role = 'was_dropped'`)
-	require.Equal(t, fmt.Sprintf("query_role: was_dropped is not a role of this server; run: CREATE ROLE was_dropped; GRANT was_dropped TO %s", g.node.User), failure("05-02 09:00:00"))
+	require.Equal(t, fmt.Sprintf("query_role: was_dropped is not a role of this server; run: CREATE ROLE was_dropped; GRANT was_dropped TO %s", g.node.User), failure("05-02 09:10:00"))
 }

@@ -95,6 +95,22 @@ type Store struct{ pool *pgxpool.Pool }
 // NewStore returns a Store over pool, which stays the caller's to close.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
+// CheckQuery says what keeps this user from running a schedule's query: that it may not
+// become query_role, or that the role may not read what the query reads. The query is
+// planned and not run. Without a query there is nothing to check.
+func (st *Store) CheckQuery(ctx context.Context, s Schedule) error {
+	if s.Query == "" {
+		return nil
+	}
+	return inTx(ctx, st.pool, checkTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := s.answer(ctx, tx, time.Now(), "QueryPlan")
+		return err
+	})
+}
+
+// checkTimeout bounds a look at a schedule's query.
+const checkTimeout = 10 * time.Second
+
 // inTx runs do in one short transaction.
 func inTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
