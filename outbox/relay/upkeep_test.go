@@ -213,8 +213,8 @@ func TestRelay_HeartbeatAfterTheFarewell(t *testing.T) {
 	b.eventually(t, waits)
 	run.stop()
 	select {
-	case <-run.ended:
-		require.Fail(t, "the relay has ended before its heartbeat")
+	case err := <-run.ended:
+		require.Fail(t, "the relay has ended before its heartbeat", "%v", err)
 	case <-time.After(time.Second): // as long as anything that it does not wait for takes
 	}
 	_, err = gate.Exec(t.Context(), `SELECT pg_advisory_unlock(42)`)
