@@ -3,7 +3,6 @@ package job
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -68,14 +67,14 @@ func (v *vitalSigns) configure(c HealthConfig) {
 		return
 	}
 	for rule, off := range map[string]bool{
-		ruleReplicaLag: c.ReplicaLag == 0, ruleQuery: c.Query == "", ruleAutovacuum: !c.vacuum(),
-		ruleCheckpoints: c.Checkpoints == 0, ruleActiveBackends: c.ActiveBackends == 0, ruleForeground: c.Transactions == 0,
+		ruleReplicaLag: c.ReplicaLag == 0, ruleQuery: c.Query == "",
+		ruleCheckpoints: c.Checkpoints == 0, ruleForeground: c.Transactions == 0,
 	} {
 		if off {
 			delete(v.details, rule)
 		}
 	}
-	v.settle(c)
+	v.settle()
 }
 
 func (v *vitalSigns) due(now time.Time, interval time.Duration) bool {
@@ -99,11 +98,11 @@ func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
 	life := max(verdictLife, 5*c.Interval)
 	if v.verdict.Rule != "" && now.Sub(v.heard) > life {
 		v.details, v.calm = nil, nil
-		v.settle(c)
+		v.settle()
 	}
 	if _, held := v.details[ruleQuery]; held && now.Sub(v.asked) > life {
 		delete(v.details, ruleQuery)
-		v.settle(c)
+		v.settle()
 	}
 }
 
@@ -121,23 +120,15 @@ func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
 		v.asked, v.heard = now, now
 		v.weigh(ruleQuery, *found.Query, c.QueryMax, fmt.Sprintf("%g, allowed %g", *found.Query, c.QueryMax))
 	}
-	if c.vacuum() && found.Vacuuming != nil {
-		v.heard = now
-		v.weigh(ruleAutovacuum, float64(len(found.Vacuuming)), 0, strings.Join(found.Vacuuming, ", "))
-	}
 	if c.Checkpoints > 0 && found.Checkpoints != nil {
 		v.heard = now
 		v.judgeCheckpoints(now, found, c)
-	}
-	if active := found.ActiveBackends; c.ActiveBackends > 0 && active != nil {
-		v.heard = now
-		v.weigh(ruleActiveBackends, float64(*active), float64(c.ActiveBackends), fmt.Sprintf("%d active, allowed %d", *active, c.ActiveBackends))
 	}
 	if c.Transactions > 0 && found.Transactions != nil {
 		v.heard = now
 		v.judgeTransactions(now, found, c)
 	}
-	v.settle(c)
+	v.settle()
 }
 
 // judgeTransactions turns the server's counter into others' transactions a second.
@@ -208,11 +199,7 @@ func (v *vitalSigns) weigh(rule string, value, limit float64, detail string) {
 }
 
 // settle picks the most urgent rule in force.
-func (v *vitalSigns) settle(c HealthConfig) {
-	vacuum := slow
-	if c.Autovacuum == VacuumPause {
-		vacuum = paused
-	}
+func (v *vitalSigns) settle() {
 	v.verdict, v.reaction = throttle{}, none
 	for _, rule := range []struct {
 		name string
@@ -220,9 +207,7 @@ func (v *vitalSigns) settle(c HealthConfig) {
 	}{
 		{ruleReplicaLag, paused},
 		{ruleQuery, paused},
-		{ruleAutovacuum, vacuum},
 		{ruleCheckpoints, slow},
-		{ruleActiveBackends, slow},
 		{ruleForeground, gentle},
 	} {
 		detail, held := v.details[rule.name]

@@ -86,28 +86,6 @@ func TestVitals_QueryPauses(t *testing.T) {
 	require.Empty(t, why)
 }
 
-func TestVitals_VacuumPausesOrSlows(t *testing.T) {
-	t.Parallel()
-	found := Vitals{Vacuuming: []string{"belfry.messages", "belfry.notifications"}}
-	j := judging(HealthConfig{Autovacuum: VacuumPause})
-	wait, why := j.probe(t, found)
-	require.Positive(t, wait)
-	require.Equal(t, throttle{"autovacuum", "belfry.messages, belfry.notifications"}, why)
-
-	j = judging(HealthConfig{Autovacuum: VacuumSlow})
-	wait, why = j.probe(t, found)
-	require.Zero(t, wait)
-	require.Equal(t, ruleAutovacuum, why.Rule)
-	require.Equal(t, smallRows, j.g.rows())
-	j.g.observe(j.now, smallRows, smallRows, 10*time.Millisecond)
-	wait, _ = j.g.pause(j.now)
-	require.Equal(t, 30*time.Millisecond, wait, "a quarter of the time in chunks")
-
-	j = judging(HealthConfig{Autovacuum: VacuumOff, ActiveBackends: 1})
-	_, why = j.probe(t, found)
-	require.Empty(t, why)
-}
-
 // Requested checkpoints count over a minute; a counter that goes back begins again.
 func TestVitals_CheckpointsSlow(t *testing.T) {
 	t.Parallel()
@@ -132,29 +110,16 @@ func TestVitals_CheckpointsSlow(t *testing.T) {
 	require.Empty(t, why)
 }
 
-func TestVitals_ActiveBackendsSlow(t *testing.T) {
-	t.Parallel()
-	j := judging(HealthConfig{ActiveBackends: 10})
-	_, why := j.probe(t, Vitals{ActiveBackends: ptr(11)})
-	require.Equal(t, throttle{"active_backends", "11 active, allowed 10"}, why)
-	require.Equal(t, smallRows, j.g.rows())
-	_, why = j.probe(t, Vitals{ActiveBackends: ptr(11), Hidden: nil})
-	require.Equal(t, ruleActiveBackends, why.Rule)
-	off := j.g.s
-	off.health.ActiveBackends = 0
-	j.g.configure(off)
-	_, why = j.g.pause(j.now)
-	require.Empty(t, why)
-}
-
 // Of several rules the one that asks for most is told and followed.
 func TestVitals_TheStrongestRuleCounts(t *testing.T) {
 	t.Parallel()
-	j := judging(HealthConfig{ActiveBackends: 1, ReplicaLag: time.Second, Transactions: 50})
-	_, why := j.probe(t, Vitals{ActiveBackends: ptr(5), Transactions: ptr(int64(0)), RecentBackends: ptr(5)})
-	require.Equal(t, ruleActiveBackends, why.Rule)
+	j := judging(HealthConfig{Checkpoints: 1, ReplicaLag: time.Second, Transactions: 50})
+	_, why := j.probe(t, Vitals{Checkpoints: ptr(int64(0)), Transactions: ptr(int64(0)), RecentBackends: ptr(5)})
+	require.Equal(t, ruleForeground, why.Rule)
 	j.now = j.now.Add(-time.Second) // the second probe comes early
-	wait, why := j.probe(t, Vitals{ActiveBackends: ptr(5), Transactions: ptr(int64(9999)), ReplicaLag: ptr(time.Minute)})
+	_, why = j.probe(t, Vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(9999))})
+	require.Equal(t, ruleCheckpoints, why.Rule)
+	wait, why := j.probe(t, Vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(99999)), ReplicaLag: ptr(time.Minute)})
 	require.Positive(t, wait)
 	require.Equal(t, ruleReplicaLag, why.Rule)
 }

@@ -17,13 +17,11 @@ import (
 // Vitals are what one health probe found. A nil field says nothing: its check is
 // off, there is nothing of the kind, or this role may not see it (Hidden).
 type Vitals struct {
-	ActiveBackends *int           // client backends active now, belfry's own not among them
-	RecentBackends *int           // those that did something within the last second
+	RecentBackends *int           // client backends that did something within the last second, belfry's own not among them
 	Transactions   *int64         // of everybody on the server since the statistics were reset
 	ReplicaLag     *time.Duration // replay lag of the standby furthest behind; 0: none lags
 	Checkpoints    *int64         // requested checkpoints since the statistics were reset
 	WALBytes       *int64         // position in the WAL
-	Vacuuming      []string       // hot tables that are being vacuumed; empty but not nil: none
 	Query          *float64       // the user's number
 	QueryError     error          // why it is missing; the check's last verdict stands for a while
 	Hidden         []string       // rules whose statistics the role may not read: grant it pg_monitor
@@ -34,25 +32,20 @@ const probeTimeout = 2 * time.Second
 
 // probed is what HealthProbe returns.
 type probed struct {
-	ActiveBackends *int     `db:"active_backends"`
-	BackendsHidden bool     `db:"backends_hidden"`
 	RecentBackends *int     `db:"recent_backends"`
 	Transactions   *int64   `db:"transactions"`
 	LagSeconds     *float64 `db:"lag_seconds"`
 	ReplicasHidden bool     `db:"replicas_hidden"`
 	Checkpoints    *int64   `db:"checkpoints"`
 	WALBytes       *int64   `db:"wal_bytes"`
-	Vacuuming      []string `db:"vacuuming"`
-	VacuumsHidden  bool     `db:"vacuums_hidden"`
 }
 
 // probe reads what the enabled checks need, in read-only transactions of its own:
 // one statement over the server's statistics, then the user's query, whose failure
-// is QueryError and not an error. hot are the names of the relations whose vacuums
-// matter; one that does not exist is ignored.
-func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string) (v Vitals, err error) {
+// is QueryError and not an error.
+func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
 	if c.readsStatistics() {
-		if v, err = probeStatistics(ctx, pool, c, hot); err != nil {
+		if v, err = probeStatistics(ctx, pool, c); err != nil {
 			return Vitals{}, fmt.Errorf("health probe: %w", err)
 		}
 	}
@@ -69,20 +62,17 @@ func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string
 
 // readsStatistics reports whether a check needs HealthProbe.
 func (c HealthConfig) readsStatistics() bool {
-	return c.Transactions > 0 || c.ActiveBackends > 0 || c.ReplicaLag > 0 || c.Checkpoints > 0 || c.vacuum()
+	return c.Transactions > 0 || c.ReplicaLag > 0 || c.Checkpoints > 0
 }
 
 // probes reports whether any check needs a probe.
 func (c HealthConfig) probes() bool { return c.Enabled && (c.readsStatistics() || c.Query != "") }
 
-func (c HealthConfig) vacuum() bool { return c.Autovacuum == VacuumPause || c.Autovacuum == VacuumSlow }
-
-func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, hot []string) (v Vitals, err error) {
+func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
 	var p probed
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
-			"backends": c.ActiveBackends > 0, "replicas": c.ReplicaLag > 0, "checkpoints": c.Checkpoints > 0,
-			"vacuums": c.vacuum(), "transactions": c.Transactions > 0, "hot": hot,
+			"replicas": c.ReplicaLag > 0, "checkpoints": c.Checkpoints > 0, "transactions": c.Transactions > 0,
 		})
 		if err != nil {
 			return err
@@ -93,10 +83,7 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, ho
 	if err != nil {
 		return v, err
 	}
-	v = Vitals{
-		ActiveBackends: p.ActiveBackends, RecentBackends: p.RecentBackends, Transactions: p.Transactions,
-		Checkpoints: p.Checkpoints, WALBytes: p.WALBytes, Vacuuming: p.Vacuuming,
-	}
+	v = Vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
 	var lag time.Duration
 	switch {
 	case p.LagSeconds != nil:
@@ -105,16 +92,8 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig, ho
 	case c.ReplicaLag > 0 && !p.ReplicasHidden:
 		v.ReplicaLag = &lag // no standby, or none that lags
 	}
-	if v.Vacuuming == nil && c.vacuum() && !p.VacuumsHidden {
-		v.Vacuuming = []string{}
-	}
-	for _, h := range []struct {
-		hidden bool
-		rule   string
-	}{{p.ReplicasHidden, ruleReplicaLag}, {p.VacuumsHidden, ruleAutovacuum}, {p.BackendsHidden, ruleActiveBackends}} {
-		if h.hidden {
-			v.Hidden = append(v.Hidden, h.rule)
-		}
+	if p.ReplicasHidden {
+		v.Hidden = []string{ruleReplicaLag}
 	}
 	return v, nil
 }

@@ -93,7 +93,7 @@ func (u *run) examine(ctx context.Context) {
 	health := u.governor.s.health
 	ctx, cancel := context.WithTimeout(ctx, min(2*probeTimeout, u.config.StaleAfter/2))
 	defer cancel()
-	found, err := probe(ctx, u.pool, health, u.kind.hot)
+	found, err := probe(ctx, u.pool, health)
 	if err = errors.Join(err, found.QueryError); err != nil && !u.pace.mute {
 		u.pace.mute = true
 		u.log.WithLevel(u.quietly(err)).Err(err).Msg("health check does not work")

@@ -34,30 +34,15 @@ type HealthConfig struct {
 	// server, before the run turns to small chunks, with rests between those that take
 	// long; 0: off.
 	Transactions int `mapstructure:"transactions"`
-	// ActiveBackends is how many client backends other than belfry's runs may be active
-	// at once before the run slows down; 0: off.
-	ActiveBackends int `mapstructure:"active_backends"`
 	// ReplicaLag is by how much a standby's replay may lag before the run pauses; 0: off.
 	ReplicaLag time.Duration `mapstructure:"replica_lag"`
 	// Checkpoints is how many checkpoints a minute may be requested, which is to say
 	// forced by the amount of WAL, before the run slows down; 0: off.
 	Checkpoints int `mapstructure:"checkpoints"`
-	// Autovacuum is what a vacuum of a table that the run reads or writes does to it.
-	Autovacuum VacuumReaction `mapstructure:"autovacuum"`
 	// Query returns one number; above QueryMax the run pauses. Empty: off.
 	Query    string  `mapstructure:"query"`
 	QueryMax float64 `mapstructure:"query_max"`
 }
-
-// VacuumReaction is what a run does while a hot table is vacuumed.
-type VacuumReaction string
-
-// The reactions.
-const (
-	VacuumPause VacuumReaction = "pause"
-	VacuumSlow  VacuumReaction = "slow"
-	VacuumOff   VacuumReaction = "off" // the run does not look
-)
 
 // DefaultLoadConfig is what config.yaml documents.
 func DefaultLoadConfig() LoadConfig {
@@ -65,7 +50,7 @@ func DefaultLoadConfig() LoadConfig {
 		DutyCycle: 1,
 		Health: HealthConfig{
 			Enabled: true, Interval: 2 * time.Second, ChunkLatency: 1.3, Transactions: 50,
-			ReplicaLag: 10 * time.Second, Checkpoints: 2, Autovacuum: VacuumOff,
+			ReplicaLag: 10 * time.Second, Checkpoints: 2,
 		},
 	}
 }
@@ -90,17 +75,10 @@ func (c LoadConfig) Validate(prefix string) error {
 		"%v is not allowed; allowed are 0 (off) and 1.05 to 100", h.ChunkLatency)
 	check(h.Transactions >= 0 && h.Transactions <= 1_000_000_000, "health.transactions",
 		"%d is not allowed; allowed are 0 (off) to 1000000000", h.Transactions)
-	check(h.ActiveBackends >= 0 && h.ActiveBackends <= 100_000, "health.active_backends",
-		"%d is not allowed; allowed are 0 (off) to 100000", h.ActiveBackends)
 	check(h.ReplicaLag >= 0 && h.ReplicaLag <= 24*time.Hour, "health.replica_lag",
 		"%s is not allowed; allowed are 0s (off) to 24h", h.ReplicaLag)
 	check(h.Checkpoints >= 0 && h.Checkpoints <= 1000, "health.checkpoints",
 		"%d is not allowed; allowed are 0 (off) to 1000", h.Checkpoints)
-	switch h.Autovacuum {
-	case VacuumPause, VacuumSlow, VacuumOff:
-	default:
-		check(false, "health.autovacuum", "%q is not allowed; allowed values: pause, slow, off", string(h.Autovacuum))
-	}
 	check(!strings.ContainsRune(h.Query, 0) && len(h.Query) <= 10_000, "health.query",
 		"is not allowed; allowed are up to 10000 bytes without NUL")
 	check(!math.IsNaN(h.QueryMax) && !math.IsInf(h.QueryMax, 0), "health.query_max",
@@ -130,13 +108,11 @@ type throttle struct {
 
 // The rules, most urgent first: of several that hold a run back the first is told.
 const (
-	ruleReplicaLag     = "replica_lag"
-	ruleQuery          = "query"
-	ruleAutovacuum     = "autovacuum"
-	ruleCheckpoints    = "checkpoints"
-	ruleActiveBackends = "active_backends"
-	ruleForeground     = "foreground"
-	ruleChunkLatency   = "chunk_latency"
-	ruleRowsPerSecond  = "max_rows_per_second"
-	ruleDutyCycle      = "duty_cycle"
+	ruleReplicaLag    = "replica_lag"
+	ruleQuery         = "query"
+	ruleCheckpoints   = "checkpoints"
+	ruleForeground    = "foreground"
+	ruleChunkLatency  = "chunk_latency"
+	ruleRowsPerSecond = "max_rows_per_second"
+	ruleDutyCycle     = "duty_cycle"
 )

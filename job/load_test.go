@@ -369,17 +369,15 @@ func TestLoadConfig_DefaultIsValid(t *testing.T) {
 func TestLoadConfig_ValidateTellsEverything(t *testing.T) {
 	t.Parallel()
 	c := LoadConfig{MaxRowsPerSecond: -1, DutyCycle: 0, Health: HealthConfig{
-		Interval: time.Millisecond, ChunkLatency: 1, Transactions: -1, ActiveBackends: -1, ReplicaLag: -time.Second,
-		Checkpoints: -1, Autovacuum: "stop", Query: "\x00",
+		Interval: time.Millisecond, ChunkLatency: 1, Transactions: -1, ReplicaLag: -time.Second,
+		Checkpoints: -1, Query: "\x00",
 	}}
 	require.EqualError(t, c.Validate("runner.load"), `runner.load.max_rows_per_second: -1 is not allowed; allowed are 0 (no limit) to 10000000
 runner.load.duty_cycle: 0 is not allowed; allowed are 0.01 to 1
 runner.load.health.interval: 1ms is not allowed; allowed are 100ms to 1m
 runner.load.health.chunk_latency: 1 is not allowed; allowed are 0 (off) and 1.05 to 100
 runner.load.health.transactions: -1 is not allowed; allowed are 0 (off) to 1000000000
-runner.load.health.active_backends: -1 is not allowed; allowed are 0 (off) to 100000
 runner.load.health.replica_lag: -1s is not allowed; allowed are 0s (off) to 24h
 runner.load.health.checkpoints: -1 is not allowed; allowed are 0 (off) to 1000
-runner.load.health.autovacuum: "stop" is not allowed; allowed values: pause, slow, off
 runner.load.health.query: is not allowed; allowed are up to 10000 bytes without NUL`)
 }

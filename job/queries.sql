@@ -522,30 +522,20 @@ SELECT EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'RUNNING'),
 -- What the enabled health checks need, from the server's statistics; the marks name
 -- the view and column of the checkpointer's counter, which differ by version. NULL:
 -- the check is off, there is nothing to measure, or the role may not see it, which
--- the *_hidden columns tell from the others: rows of other roles show no state and
--- no relation without pg_monitor. Backends that are belfry's own are known by their
--- name.
-SELECT CASE WHEN @backends::boolean AND b.hidden = 0 THEN b.active END AS active_backends,
-       @backends::boolean AND b.hidden > 0 AS backends_hidden, b.recent AS recent_backends,
+-- replicas_hidden tells from the others: standbys show no state without pg_monitor.
+-- Backends that are belfry's own are known by their name.
+SELECT (SELECT count(*)::integer FROM pg_stat_activity
+         WHERE @transactions::boolean AND pid <> pg_backend_pid()
+           AND (state = 'active' OR state_change > clock_timestamp() - interval '1 second')
+           AND coalesce(backend_type, 'client backend') = 'client backend'
+           AND datid IS NOT NULL AND usesysid IS NOT NULL
+           AND coalesce(application_name, '') NOT LIKE 'belfry%') AS recent_backends,
        CASE WHEN @transactions::boolean
             THEN (SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database) END AS transactions,
        r.lag AS lag_seconds, coalesce(r.hidden, false) AS replicas_hidden,
        CASE WHEN @checkpoints::boolean THEN (SELECT {{requested}} FROM {{checkpointer}}) END AS checkpoints,
        CASE WHEN @checkpoints::boolean AND NOT pg_is_in_recovery()
-            THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END AS wal_bytes,
-       v.tables AS vacuuming, coalesce(v.hidden, false) AS vacuums_hidden
-  FROM (SELECT count(*) FILTER (WHERE state = 'active')::integer AS active,
-               count(*) FILTER (WHERE state = 'active' OR state_change > clock_timestamp() - interval '1 second')::integer AS recent,
-               count(*) FILTER (WHERE coalesce(state, 'disabled') = 'disabled') AS hidden
-          FROM pg_stat_activity
-         WHERE (@backends::boolean OR @transactions::boolean) AND pid <> pg_backend_pid()
-           AND coalesce(backend_type, 'client backend') = 'client backend'
-           AND datid IS NOT NULL AND usesysid IS NOT NULL
-           AND coalesce(application_name, '') NOT LIKE 'belfry%') b,
-       (SELECT extract(epoch FROM max(replay_lag))::double precision AS lag, bool_or(state IS NULL) AS hidden
+            THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END AS wal_bytes
+  FROM (SELECT extract(epoch FROM max(replay_lag))::double precision AS lag, bool_or(state IS NULL) AS hidden
           FROM pg_stat_replication
-         WHERE @replicas::boolean) r,
-       (SELECT array_agg(h.name ORDER BY h.name) FILTER (WHERE p.relid = to_regclass(h.name)) AS tables,
-               bool_or(p.relid IS NULL) AS hidden
-          FROM pg_stat_progress_vacuum p, unnest(@hot::text[]) AS h (name)
-         WHERE @vacuums::boolean AND p.datname = current_database()) v;
+         WHERE @replicas::boolean) r;

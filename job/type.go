@@ -69,7 +69,6 @@ type Type struct {
 	name        string
 	description string
 	asyncCommit bool
-	hot         []string // relations whose vacuums matter to the health checks
 	keyset      cursor.Keyset
 	bound       func(ctx context.Context, tx pgx.Tx, j Job) (cursor.Position, error)
 	open        func(ctx context.Context, tx pgx.Tx, j Job, after, bound cursor.Position) (walker, error)
@@ -90,12 +89,6 @@ type TypeOption func(*Type)
 // the walk goes on from there. The statement that makes the job PROCESSED commits
 // synchronously and flushes all chunks before it.
 func AsyncCommit() TypeOption { return func(t *Type) { t.asyncCommit = true } }
-
-// Touches names the relations that the type's chunks read and write, schema first,
-// for the health check of their vacuums.
-func Touches(relations ...string) TypeOption {
-	return func(t *Type) { t.hot = append(t.hot, relations...) }
-}
 
 var typeName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 

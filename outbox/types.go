@@ -16,8 +16,7 @@ func Types(store *channels.Store) []job.Type {
 	who := job.RecipientIDs(store)
 	return []job.Type{
 		job.NewType[int64](TypeInbox, "a notification in each channel's notification centre", who, Inbox{},
-			job.AsyncCommit(), job.Touches("belfry.jobs", "belfry.notifications")),
-		job.NewType[int64](TypePush, "a message to deliver to each channel", who, Push{},
-			job.Touches("belfry.jobs", "belfry.messages")),
+			job.AsyncCommit()),
+		job.NewType[int64](TypePush, "a message to deliver to each channel", who, Push{}),
 	}
 }

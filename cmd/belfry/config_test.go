@@ -72,7 +72,6 @@ func sample(t *testing.T, k configKey) string {
 
 		"runner.load.duty_cycle":           "0.25",
 		"runner.load.health.chunk_latency": "2.5",
-		"runner.load.health.autovacuum":    "slow",
 		"runner.load.health.query":         "SELECT 1",
 		"runner.load.health.query_max":     "7.5",
 		"abort.cache":                      "redis://cache.example/1",
