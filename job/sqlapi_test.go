@@ -278,3 +278,37 @@ func TestEnqueue_BadInputIsAnInvalidError(t *testing.T) {
 	_, err = job.NewStore(db.Pool).Enqueue(context.Background(), job.Spec{Type: "push", Category: "popular_content", Title: "a\x00b"})
 	require.ErrorAs(t, err, &invalid)
 }
+
+// What the operator's functions return is read in psql: what was, what is, and why nothing
+// happened.
+func TestActs_ReturnWhatTheyDid(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.enqueue(t, job.Spec{})
+	acted := func(call string) string {
+		t.Helper()
+		var text string
+		require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT coalesce((SELECT concat_ws('|', a.was, a.status, a.note) FROM `+call+` a), 'no row')`, id).Scan(&text))
+		return text
+	}
+	for _, act := range [][2]string{
+		{`belfry.set($1, '{"priority": 3, "lane": "default"}', 'ann')`, "PENDING|PENDING|changed: priority"},
+		{`belfry.set($1, '{"priority": 3}', 'ann')`, "PENDING|PENDING|it is so already"},
+		{`belfry.resume($1, 'ann')`, "PENDING|PENDING|only an ABORTED job is resumed"},
+		{`belfry.retry($1, 'ann')`, "PENDING|PENDING|only a FAILED or EXPIRED job is retried"},
+		{`belfry.retry_skipped($1, 'ann')`, "PENDING|PENDING|only a PROCESSED or FAILED job tries skipped recipients again"},
+		{`belfry.abort($1, 'ann', 'stop')`, "PENDING|ABORTED|"},
+		{`belfry.abort($1, 'ann')`, "ABORTED|ABORTED|it was ABORTED already"},
+		{`belfry.retry($1, 'ann')`, "ABORTED|ABORTED|belfry.resume is for ABORTED jobs"},
+		{`belfry.resume_edited($1, '{"title": "corrected"}', 'ann')`, "ABORTED|PENDING|"},
+		{`belfry.resume_edited($1, '{"title": "again"}', 'ann')`, "PENDING|PENDING|only an ABORTED or FAILED job is corrected and goes on"},
+		{`belfry.abort($1 + 1000)`, "no row"},
+		{`belfry.set($1 + 1000, '{"priority": 3}')`, "no row"},
+	} {
+		require.Equal(t, act[1], acted(act[0]), act[0])
+	}
+	b.exec(t, set(job.Running), id)
+	b.exec(t, set(job.Processed), id)
+	require.Equal(t, "PROCESSED|PROCESSED|no message of it is left to hold", acted(`belfry.abort($1)`))
+	require.Equal(t, "PROCESSED|PROCESSED|no recipient of it was skipped", acted(`belfry.retry_skipped($1)`))
+}

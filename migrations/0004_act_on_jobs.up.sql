@@ -109,53 +109,72 @@ BEGIN
         JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
 END $$;
 
--- The operator's acts, with actor and reason. Each returns the job as it is now;
--- no row means there is no such job. On a job in another status nothing changes.
+-- What an act did to a job, as an operator reads it in psql. note is why nothing happened,
+-- or what was changed.
+CREATE TYPE belfry.job_act AS (id bigint, type text, was text, status text, note text);
+
+-- The row of an act on a job that was so before. No row: there is no such job.
+CREATE FUNCTION belfry.job_acted(id bigint, was text, otherwise text) RETURNS SETOF belfry.job_act
+LANGUAGE sql STABLE AS $$
+    SELECT j.id, j.type, $2, j.status, CASE WHEN j.status = $2 THEN $3 ELSE '' END FROM belfry.jobs j WHERE j.id = $1
+$$;
+
+-- The operator's acts, with actor and reason. Each returns what it did; no row means there
+-- is no such job. On a job in another status nothing changes, and note says why.
 -- abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as long
 -- as messages are left: they are held. resume goes on: with them, if the walk is complete,
 -- otherwise from the cursor.
-CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
+DECLARE
+    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
 BEGIN
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = $1 AND j.status IN ('PENDING', 'RUNNING', 'PROCESSED', 'FAILED');
     PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
+        CASE was WHEN 'ABORTED' THEN 'it was ABORTED already' WHEN 'EXPIRED' THEN 'an EXPIRED job sends nothing' ELSE 'no message of it is left to hold' END);
 END $$;
 
 -- Aborts every job of a group that can be, in id order.
-CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.abort(g.id, $2, $3) a;
 END $$;
 
-CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
+DECLARE
+    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
 BEGIN
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.jobs j SET abort_requested = false WHERE j.id = $1 AND j.status = 'ABORTED';
     PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
+        CASE WHEN was IN ('FAILED', 'EXPIRED') THEN 'belfry.retry is for FAILED and EXPIRED jobs' ELSE 'only an ABORTED job is resumed' END);
 END $$;
 
-CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.resume(g.id, $2, $3) a;
 END $$;
 
 -- An EXPIRED job is retried too, when its expires_at is lifted or lies ahead again.
-CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
+DECLARE
+    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
 BEGIN
     PERFORM belfry.act(actor, reason);
     UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1 AND j.status IN ('FAILED', 'EXPIRED');
     PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
+        CASE WHEN was = 'ABORTED' THEN 'belfry.resume is for ABORTED jobs' ELSE 'only a FAILED or EXPIRED job is retried' END);
 END $$;
 
-CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.retry(g.id, $2, $3) a;
@@ -163,13 +182,14 @@ END $$;
 
 -- Changes what may change of one job: its place in the queue at any time, its load
 -- while it runs, its content while it does not. NULL takes a setting back to the
--- runner's. Returns the job as it is now; no row means there is no such job. A route of
--- null takes the category's.
-CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+-- runner's. Returns the job and what was changed; no row means there is no such job. A route
+-- of null takes the category's.
+CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 DECLARE
     allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
     bad     text;
+    before  jsonb;
 BEGIN
     IF changes IS NULL OR jsonb_typeof(changes) <> 'object' THEN
         PERFORM belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
@@ -194,6 +214,7 @@ BEGIN
         END;
     END LOOP;
     PERFORM belfry.act(actor, reason);
+    before := (SELECT to_jsonb(j) FROM belfry.jobs j WHERE j.id = $1);
     UPDATE belfry.jobs j
        SET (category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at,
             max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips) =
@@ -202,14 +223,19 @@ BEGIN
               FROM jsonb_populate_record(j, changes) n)
      WHERE j.id = $1;
     PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT j.id, j.type, before ->> 'status', j.status,
+            coalesce('changed: ' || (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(changes) k WHERE before -> k IS DISTINCT FROM to_jsonb(j) -> k),
+                     'it is so already')
+      FROM belfry.jobs j WHERE j.id = $1;
 END $$;
 
 -- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
 -- it go on as resume or retry do: one act. changes as for belfry.set. Messages that are
 -- not sent yet get the new content, also those that were composed with the old one.
-CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
+DECLARE
+    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
 BEGIN
     PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('ABORTED', 'FAILED') FOR UPDATE;
     IF FOUND THEN
@@ -218,13 +244,15 @@ BEGIN
         UPDATE belfry.jobs j SET abort_requested = false, status = CASE j.status WHEN 'FAILED' THEN 'PENDING' ELSE j.status END WHERE j.id = $1;
         PERFORM belfry.act(NULL, NULL);
     END IF;
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT * FROM belfry.job_acted($1, was, 'only an ABORTED or FAILED job is corrected and goes on');
 END $$;
 
 -- Marks every skipped recipient of a PROCESSED or FAILED job to be tried again and
 -- makes the job PENDING. A job without any stays as it is.
-CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.jobs
+CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
+DECLARE
+    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
 BEGIN
     PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('PROCESSED', 'FAILED') FOR UPDATE;
     IF FOUND THEN
@@ -235,5 +263,6 @@ BEGIN
             PERFORM belfry.act(NULL, NULL);
         END IF;
     END IF;
-    RETURN QUERY SELECT * FROM belfry.jobs j WHERE j.id = $1;
+    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
+        CASE WHEN was IN ('PROCESSED', 'FAILED') THEN 'no recipient of it was skipped' ELSE 'only a PROCESSED or FAILED job tries skipped recipients again' END);
 END $$;
