@@ -12,7 +12,9 @@ import (
 type Config struct {
 	// Name tells this runner from others in jobs.runner and in events. It must be
 	// unique among live runners: a runner resumes at once a RUNNING job that bears its
-	// own name. Empty: host name, process id and a random suffix.
+	// own name. Nothing here sees to that: belfry's commands hold the names that they are
+	// given (belfry.names) and refuse the second process; a program of one's own gives
+	// each process another, or none. Empty: host name, process id and a random suffix.
 	Name string `mapstructure:"name"`
 	// Lanes are those this runner serves; none means all.
 	Lanes []string `mapstructure:"lanes"`

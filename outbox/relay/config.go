@@ -18,8 +18,11 @@ import (
 type Config struct {
 	// Name tells this relay from others in belfry.relays and belfry.leases. It must be
 	// unique among live relays: a relay takes back leases of its own name that it does not
-	// know, once they are fifteen seconds old. Empty: host name, process id and a random
-	// suffix; then what a process before this one held waits until its leases run out.
+	// know, once they are fifteen seconds old. Nothing here sees to that: belfry's commands
+	// hold the names that they are given (belfry.names) and refuse the second process; a
+	// program of one's own gives each process another, or none. Empty: host name, process
+	// id and a random suffix; then what a process before this one held waits until its
+	// leases run out.
 	Name string `mapstructure:"name"`
 	// Batch is how many messages one claim takes, and one hand-over, at most.
 	Batch int `mapstructure:"batch"`
