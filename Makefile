@@ -11,7 +11,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 # make demo N=1000000 JSON=1: how many channels, and the result as data.
-N ?= 300000
+N ?= 30000
 JSON ?=
 # make test PKG=./job/... RUN=Resumes: a part of the suite.
 PKG ?= ./...

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,7 +14,7 @@ import (
 // Bounds and defaults of Config. Below the least number of channels a job is over
 // before it can be hit in its middle; above the most, the disk is at stake.
 const (
-	DefaultChannels = 300_000
+	DefaultChannels = 30_000
 	LeastChannels   = 10_000
 	MostChannels    = 10_000_000
 	DefaultDatabase = "belfry_demo"
@@ -80,8 +81,6 @@ func (c Config) patience() time.Duration {
 	return 30*time.Second + time.Duration(c.Channels)*100*time.Microsecond
 }
 
-// chunkRows is the chunk size of runners whose job is to be hit in its middle: a
-// hundred chunks a job, fewer rows for each further try.
-func (c Config) chunkRows(try int) int64 {
-	return max(min(c.Channels/100, 5000)>>try, 20)
-}
+// rate is the pace of jobs that are to be hit in their middle, in rows a second: they take
+// five seconds, and a quarter of them is done after one.
+func (c Config) rate() string { return strconv.FormatInt(c.Channels/5, 10) }

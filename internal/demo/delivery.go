@@ -24,10 +24,7 @@ var faults = []string{
 // deliverMessages is the sixth act: relays deliver what the push jobs wrote, through
 // providers that fail a tenth of the calls, and one relay is killed meanwhile.
 func (s *stage) deliverMessages(ctx context.Context) error {
-	s.screen.act("Delivery: relays, failing providers, and kill -9",
-		`The push jobs wrote messages, each with a route: push, and where that fails for good, sms.
-Relays claim them, call the providers, and record what came of it. These providers are
-fakes: they fail a tenth of the calls, lose replies after accepting, and count.`)
+	s.screen.act("Delivery: kill -9 again, and providers that fail a tenth of the calls")
 	limit := 2*s.patience() + time.Duration(s.Channels)*time.Millisecond
 	wait, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %s", limit))
 	defer cancel()
@@ -44,15 +41,14 @@ fakes: they fail a tenth of the calls, lose replies after accepting, and count.`
 		return fmt.Errorf("count the messages: %w", err)
 	}
 	began := time.Now()
-	victim, err := s.start(ctx, nil, "relay", "--relay-name", "relay-1")
+	victim, err := s.start(ctx, "relay", "--relay-name", "relay-1")
 	if err != nil {
 		return err
 	}
-	other, err := s.start(ctx, nil, "relay", "--relay-name", "relay-2")
+	other, err := s.start(ctx, "relay", "--relay-name", "relay-2")
 	if err != nil {
 		return err
 	}
-	s.screen.say("two relays (`belfry relay`) share %s messages", grouped(d.Messages))
 	if err := s.untilAccepted(wait, fakes, victim, d.Messages/4); err != nil {
 		return err
 	}
@@ -60,9 +56,8 @@ fakes: they fail a tenth of the calls, lose replies after accepting, and count.`
 		return err
 	}
 	d.AcceptedAtKill = fakes.Summary().Total().Accepted
-	s.screen.say("%s: relay-1, after %s messages; what it had claimed and not sent waits for its lease (%s), what it was sending may have arrived",
-		s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill), relayLease)
-	if err := s.untilDelivered(wait, fakes, other); err != nil {
+	s.screen.say("two relays share %s messages; %s to one of them after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
+	if err := s.untilDelivered(wait, other); err != nil {
 		return err
 	}
 	d.ElapsedMS = inMillis(time.Since(began))
@@ -128,13 +123,8 @@ func (s *stage) untilAccepted(ctx context.Context, fakes *fake.Server, r *runner
 }
 
 // untilDelivered waits until no push job has a message left.
-func (s *stage) untilDelivered(ctx context.Context, fakes *fake.Server, r *runner) error {
-	shown := time.Now()
+func (s *stage) untilDelivered(ctx context.Context, r *runner) error {
 	return s.poll(ctx, r, "everything is delivered", func(ctx context.Context) (done bool, err error) {
-		if now := time.Now(); now.Sub(shown) >= 5*time.Second {
-			shown = now
-			s.screen.say("%s accepted", grouped(fakes.Summary().Total().Accepted))
-		}
 		err = s.pool.QueryRow(ctx, queries.SQL("AllDelivered")).Scan(&done)
 		return done, err
 	})
@@ -182,10 +172,9 @@ func (s *stage) accountForDelivery(ctx context.Context, d *DeliveryReport, seen 
 }
 
 func (s *stage) showDelivery(d *DeliveryReport) {
-	s.screen.say("%s messages in %s: %s sent, %s dead letters, %s left", grouped(d.Messages), millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished))
-	s.screen.say("%s were tried again, %s went by sms after push had failed for good", grouped(d.Retried), grouped(d.FailedOver))
-	s.screen.say("the providers saw %s calls and accepted %s: %s duplicates, and belfry recorded %s attempts whose outcome it could not know", grouped(d.Calls), grouped(d.Accepted), grouped(d.Duplicates), grouped(d.Ambiguous))
-	s.screen.say("every attempt carried the same idempotency key: a provider that honours it has no duplicate at all")
+	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed for good",
+		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
+	s.screen.say("the providers counted %s duplicates; belfry recorded %s attempts whose outcome it could not know", grouped(d.Duplicates), grouped(d.Ambiguous))
 }
 
 // judge notes what does not hold of the delivery.

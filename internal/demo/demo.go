@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/sqlfile"
@@ -69,10 +68,7 @@ func (s *stage) play(ctx context.Context) error {
 	if err := s.abortJob(ctx, heir, push); err != nil {
 		return err
 	}
-	if err := s.reachAudiences(ctx); err != nil {
-		return err
-	}
-	if err := s.waitForSchedule(ctx); err != nil {
+	if err := s.runOthers(ctx); err != nil {
 		return err
 	}
 	return s.deliverMessages(ctx)
@@ -82,10 +78,7 @@ func (s *stage) play(ctx context.Context) error {
 func (s *stage) prove(ctx context.Context) error {
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
-	s.screen.act("The proof",
-		`Counted by SQL that shares nothing with belfry's code but the tables: the channels that
-match each job's audience, joined with the rows that are there. Missing: a match without its
-row. Dupl.: a second row for one channel.`)
+	s.screen.act("The proof, by SQL that shares nothing with belfry's code but the tables")
 	for _, id := range s.jobs {
 		v, err := verify(wait, s.pool, id, false)
 		if err != nil {
@@ -107,17 +100,11 @@ row. Dupl.: a second row for one channel.`)
 	return nil
 }
 
-// reportOn joins what was verified about a job with what its runners logged.
+// reportOn joins what was verified about a job with what the acts saw of it.
 func (s *stage) reportOn(v verdict) JobReport {
-	var chunks []chunk
-	for _, r := range s.runners {
-		chunks = append(chunks, r.log.of(v.ID)...)
-	}
-	p := paceOf(chunks)
 	j := JobReport{
 		ID: v.ID, Type: v.Type, Category: v.Category, Title: v.Title, Status: v.Status,
-		Matched: v.Matched, Rows: v.Rows, Missing: v.Missing, Unexpected: v.Unexpected, Duplicates: v.Duplicates,
-		Chunks: v.Chunks, RowsPerSecond: math.Round(p.RowsPerSecond), ChunkP50MS: toHundredth(p.P50), ChunkP99MS: toHundredth(p.P99),
+		Matched: v.Matched, Rows: v.Rows, Missing: v.Missing, Unexpected: v.Unexpected, Duplicates: v.Duplicates, Chunks: v.Chunks,
 	}
 	if k := s.report.Kill; k != nil && k.Job == v.ID && k.TakeOverMS > 0 {
 		j.TakeOverMS = &k.TakeOverMS

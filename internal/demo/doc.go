@@ -1,14 +1,13 @@
 // Package demo is `belfry demo`: it runs belfry's guarantees in front of a person
 // and then proves them with SQL that shares nothing with the code that is shown.
 //
-// A demonstration has six acts, on a database of its own and with runners that
+// A demonstration has five acts, on a database of its own and with runners that
 // are real processes of the same binary:
 //
 //	channels   generated at real cities
 //	kill       a runner is killed with SIGKILL in mid-job, another finishes the job
 //	abort      a plain UPDATE stops a job in mid-job; belfry.resume finishes it
-//	audiences  a radius and two platforms, one job at a time
-//	schedule   a job due in three seconds starts then, not before
+//	others     a radius, two platforms, and a job that is due in three seconds
 //	delivery   two relays send the push jobs' messages through fake providers that fail
 //	           a tenth of the calls; one relay is killed with SIGKILL
 //
@@ -20,8 +19,8 @@
 //   - D1: Report.OK holds only if every job is PROCESSED with no missing, unexpected
 //     or duplicate row, the kill and the abort both hit a job after its first and
 //     before its last chunk, and no row and no cursor movement came after the
-//     abort's UPDATE had returned. An act that came too late is played again with a
-//     new job and smaller chunks; if it never hits, the report says so. Every message
+//     abort's UPDATE had returned. A limit on their rows per second has these jobs take
+//     five seconds; should an act come too late all the same, the report says so. Every message
 //     is SENT or DEAD, a relay was killed while there were some left, no call came before
 //     its Retry-After, and the providers accepted no more duplicates than belfry has
 //     recorded outcomes that it could not know.
@@ -40,7 +39,6 @@
 //
 // # Not promised
 //
-// Speed: chunks are kept small where a job has to be hit in its middle, so rates
-// are below those of `make bench`. The demo's database stays until the next demo;
+// Speed: that is for `make bench`. The demo's database stays until the next demo;
 // nobody else may demonstrate in it meanwhile.
 package demo

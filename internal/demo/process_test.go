@@ -41,7 +41,7 @@ func (b *bundle) stage(t *testing.T) *stage {
 	s := newStage(b.config, new(Report))
 	t.Cleanup(func() { require.NoError(t, s.close(t.Context())) })
 	require.NoError(t, s.open(t.Context()))
-	s.screen.act("test", "test")
+	s.screen.act("test")
 	return s
 }
 
@@ -62,16 +62,13 @@ func TestDemoProcess_ProvesAndNoticesAMissingRow(t *testing.T) {
 	require.True(t, r.OK, "%s", b.screen)
 	require.Empty(t, r.Problems)
 
-	require.GreaterOrEqual(t, len(r.Jobs), 5) // more where a kill or an abort came too late and was tried again
+	require.Len(t, r.Jobs, 5)
 	killed, aborted := r.job(t, r.Kill.Job), r.job(t, r.Abort.Job)
 	for _, j := range r.Jobs {
 		require.Equal(t, processed, j.Status)
 		require.Positive(t, j.Rows)
 		require.Equal(t, j.Matched, j.Rows)
 		require.Positive(t, j.Chunks)
-		require.Positive(t, j.RowsPerSecond)
-		require.Positive(t, j.ChunkP50MS)
-		require.GreaterOrEqual(t, j.ChunkP99MS, j.ChunkP50MS)
 	}
 	require.Equal(t, killed.Matched+r.newcomersActive(t, b), aborted.Matched, "the bound of the first job was frozen before they came")
 	require.Equal(t, int64(20_200), r.Channels)
@@ -102,6 +99,12 @@ func TestDemoProcess_ProvesAndNoticesAMissingRow(t *testing.T) {
 	require.Contains(t, b.screen.String(), "NOT OK")
 }
 
+// pushTo enqueues a push job to everyone, at so many rows a second; 0: without a limit.
+func pushTo(rate int) string {
+	return fmt.Sprintf(`INSERT INTO belfry.jobs (type, category, title, max_rows_per_second, requested_by)
+		VALUES ('push', 'popular_content', 'Most read today', nullif(%d, 0), 'belfry demo') RETURNING id`, rate)
+}
+
 func (r *Report) job(t *testing.T, id int64) JobReport {
 	t.Helper()
 	for _, j := range r.Jobs {
@@ -128,11 +131,10 @@ func TestDemoProcess_AKillThatComesTooLateIsNoSuccess(t *testing.T) {
 	s.hitAt = b.config.Channels // all of them
 	require.NoError(t, s.makeChannels(t.Context()))
 	_, _, err := s.killRunner(t.Context())
-	require.EqualError(t, err, "kill -9 hit no job in its middle in 3 tries")
-	require.Len(t, s.jobs, 6, "each try has jobs of its own")
+	require.ErrorContains(t, err, "kill -9 did not hit job 1 in its middle: it is ")
 	s.report.judge()
 	require.False(t, s.report.OK)
-	require.Contains(t, s.report.Problems, "kill -9 hit no job in its middle in 3 tries")
+	require.Contains(t, s.report.Problems, "kill -9 hit no job in its middle")
 }
 
 // D1: likewise the abort.
@@ -142,13 +144,13 @@ func TestDemoProcess_AnAbortThatComesTooLateIsNoSuccess(t *testing.T) {
 	b.config.Channels = LeastChannels
 	s := b.stage(t)
 	require.NoError(t, s.makeChannels(t.Context()))
-	ids, err := s.enqueue(t.Context(), queries.SQL("EnqueuePush"))
+	ids, err := s.enqueue(t.Context(), pushTo(0))
 	require.NoError(t, err)
-	r, err := s.start(t.Context(), nil, "run", "--quiet")
+	r, err := s.start(t.Context(), "run", "--quiet")
 	require.NoError(t, err)
 	require.NoError(t, r.wantSuccess(t.Context())) // the job is done before anybody aborts it
 	s.hitAt = b.config.Channels
-	require.EqualError(t, s.abortJob(t.Context(), r, ids[0]), "the abort hit no job in its middle in 3 tries")
+	require.EqualError(t, s.abortJob(t.Context(), r, ids[0]), "the abort did not hit job 1 in its middle")
 	require.False(t, s.report.Abort.InMiddle)
 }
 
@@ -168,17 +170,14 @@ func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 		END $$`)
 	b.exec(t, `CREATE TRIGGER sneak AFTER UPDATE OF abort_requested ON belfry.jobs
 		FOR EACH ROW WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION belfry.sneak()`)
-	ids, err := s.enqueue(t.Context(), queries.SQL("EnqueuePush"))
+	ids, err := s.enqueue(t.Context(), pushTo(4_000))
 	require.NoError(t, err)
-	r, err := s.start(t.Context(), smallChunks(s.chunkRows(0)), "run", "--quiet")
+	r, err := s.start(t.Context(), "run", "--quiet")
 	require.NoError(t, err)
-	hit, err := s.abortOnce(t.Context(), r, ids[0], 0)
-	require.NoError(t, err)
-	require.True(t, hit)
+	require.NoError(t, s.abort(t.Context(), r, ids[0]))
 	a := s.report.Abort
 	require.False(t, a.Still)
 	require.False(t, a.Exact)
-	require.NotContains(t, b.screen.String(), "nothing came after")
 	s.report.judge()
 	require.Contains(t, s.report.Problems, "job 1 went on after its abort had returned")
 }

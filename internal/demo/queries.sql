@@ -39,43 +39,33 @@ COMMENT ON SCHEMA belfry IS 'made by belfry demo; the next demo drops it';
 -- The server's version, as 15.8. Always one row.
 SELECT split_part(current_setting('server_version'), ' ', 1);
 
--- name: ChannelsSummary :one
--- How many channels there are, how many are active, and in how many locales.
--- Always one row.
-SELECT count(*), count(*) FILTER (WHERE active), count(DISTINCT locale)
-  FROM belfry.channels;
-
 -- name: EnqueuePopular :many
 -- Popular content to everyone, as a group: inbox and push. The first job is the
--- inbox's.
-INSERT INTO belfry.jobs (group_id, type, category, title, requested_by)
-SELECT g, t, 'popular_content', 'Most read today', 'belfry demo'
+-- inbox's. The limit has both take long enough to be hit in their middle.
+INSERT INTO belfry.jobs (group_id, type, category, title,
+                         max_rows_per_second, requested_by)
+SELECT g, t, 'popular_content', 'Most read today', {{rate}}, 'belfry demo'
   FROM gen_random_uuid() AS g, unnest(ARRAY['inbox', 'push']) AS t
  ORDER BY t
 RETURNING id;
 
--- name: EnqueuePush :many
--- A push job to everyone, for an abort that came too late.
-INSERT INTO belfry.jobs (type, category, title, requested_by)
-VALUES ('push', 'popular_content', 'Most read today', 'belfry demo')
-RETURNING id;
+-- name: Unlimit :exec
+-- Lifts the limit of a job, which counts from its next chunk on.
+UPDATE belfry.jobs SET max_rows_per_second = NULL WHERE id = @id;
 
--- name: EnqueueAudiences :many
--- Question content near a city, and an operator notice to two platforms.
-INSERT INTO belfry.jobs (type, category, title, audience, requested_by)
+-- name: EnqueueOthers :many
+-- Question content near a city, an operator notice to two platforms, and a job that is
+-- due in three seconds.
+INSERT INTO belfry.jobs (type, category, title, audience, schedule_at,
+                         requested_by)
 VALUES ('push', 'question_content', {{question}},
         belfry.audience_radius({{latitude}}, {{longitude}}, {{radius}}),
-        'belfry demo'),
+        now(), 'belfry demo'),
        ('inbox', 'operator_notice', 'Maintenance at 2',
-        belfry.audience_platforms('ios', 'android'),
+        belfry.audience_platforms('ios', 'android'), now(), 'belfry demo'),
+       ('inbox', 'popular_content', 'Evening digest',
+        belfry.audience_everyone(), now() + interval '3 seconds',
         'belfry demo')
-RETURNING id;
-
--- name: EnqueueScheduled :many
--- A job that is due in three seconds.
-INSERT INTO belfry.jobs (type, category, title, schedule_at, requested_by)
-VALUES ('inbox', 'popular_content', 'Evening digest',
-        now() + interval '3 seconds', 'belfry demo')
 RETURNING id;
 
 -- name: Abort :one

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Report is what a demonstration showed. Durations are in milliseconds.
@@ -49,12 +47,7 @@ type JobReport struct {
 	Missing    int64 `json:"missing"`
 	Unexpected int64 `json:"unexpected"`
 	Duplicates int64 `json:"duplicates"`
-	// Chunks is the job row's count. The pace is measured from the log of the runners,
-	// those killed included: begin to commit of each chunk.
-	Chunks        int64   `json:"chunks"`
-	RowsPerSecond float64 `json:"rows_per_second"`
-	ChunkP50MS    float64 `json:"chunk_p50_ms"`
-	ChunkP99MS    float64 `json:"chunk_p99_ms"`
+	Chunks     int64 `json:"chunks"` // the job row's count
 	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from the
 	// start of the next runner to the first chunk that it committed; nil where neither
 	// happened.
@@ -67,7 +60,6 @@ type KillReport struct {
 	Job int64 `json:"job_id"`
 	// InMiddle: the job was after its first and before its last chunk.
 	InMiddle     bool   `json:"in_middle"`
-	Tries        int    `json:"tries"`
 	Killed       string `json:"killed"`
 	TookOver     string `json:"took_over"`
 	ChannelsRead int64  `json:"channels_read"` // when it was killed
@@ -79,15 +71,12 @@ type KillReport struct {
 	TakeOverMS    float64 `json:"take_over_ms"`
 	Newcomers     int64   `json:"newcomers"` // channels made after the job began
 	FinishedExact bool    `json:"finished_exact"`
-
-	startedAt time.Time // when the next runner was started
 }
 
 // AbortReport is the third act.
 type AbortReport struct {
 	Job      int64 `json:"job_id"`
 	InMiddle bool  `json:"in_middle"`
-	Tries    int   `json:"tries"`
 	// LatencyMS is from sending the UPDATE to its return, RunnerStoppedMS to the end
 	// of the runner's process.
 	LatencyMS       float64 `json:"latency_ms"`
@@ -102,11 +91,10 @@ type AbortReport struct {
 	RowsAfter      int64  `json:"rows_after"`
 	Exact          bool   `json:"exact_up_to_cursor"`
 	// Still: neither a row nor the cursor moved after the UPDATE had returned.
-	Still bool `json:"still"`
-	// ResumedAtChunk is the first chunk after belfry.resume: one more than those
-	// before the abort.
-	ChunksBefore   int64 `json:"chunks_before"`
-	ResumedAtChunk int64 `json:"resumed_at_chunk"`
+	Still        bool  `json:"still"`
+	ChunksBefore int64 `json:"chunks_before"`
+	// ReadAgain is how many channels were read a second time after belfry.resume.
+	ReadAgain int64 `json:"read_again"`
 }
 
 // ScheduleReport is the fifth act.
@@ -166,7 +154,7 @@ func (r *Report) judge() {
 	case k == nil:
 		bad(true, "no runner was killed")
 	default:
-		bad(!k.InMiddle, "kill -9 hit no job in its middle in %d tries", k.Tries)
+		bad(!k.InMiddle, "kill -9 hit no job in its middle")
 		bad(k.InMiddle && !k.Exact, "after kill -9 the rows of job %d were not those up to its cursor", k.Job)
 		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took job %d over", k.Job)
 		bad(k.InMiddle && !k.FinishedExact, "job %d was not finished exactly by the next runner", k.Job)
@@ -175,10 +163,10 @@ func (r *Report) judge() {
 	case a == nil:
 		bad(true, "no job was aborted")
 	default:
-		bad(!a.InMiddle, "the abort hit no job in its middle in %d tries", a.Tries)
+		bad(!a.InMiddle, "the abort hit no job in its middle")
 		bad(a.InMiddle && !a.Still, "job %d went on after its abort had returned", a.Job)
 		bad(a.InMiddle && !a.Exact, "after the abort the rows of job %d were not those up to its cursor", a.Job)
-		bad(a.InMiddle && a.ResumedAtChunk != a.ChunksBefore+1, "job %d was resumed at chunk %d instead of %d", a.Job, a.ResumedAtChunk, a.ChunksBefore+1)
+		bad(a.InMiddle && a.ReadAgain != 0, "job %d read %s channels again when it was resumed", a.Job, grouped(a.ReadAgain))
 	}
 	switch {
 	case r.Schedule == nil:
@@ -190,59 +178,18 @@ func (r *Report) judge() {
 	r.OK = len(r.Problems) == 0
 }
 
-// Table renders the jobs in 80 columns: what was proved, and how it went.
+// Table renders the proof in 80 columns.
 func (r *Report) Table() string {
-	proof := [][]string{{">job", "title", "type", "status", ">matched", ">rows", ">missing", ">dupl."}}
-	pace := [][]string{{">job", ">chunks", ">rows/s", ">chunk p50", ">p99", ">abort", ">take-over"}}
+	const row = "%3s  %-17s  %-5s  %-9s  %10s  %10s  %7s  %5s\n"
+	text := fmt.Sprintf(row, "job", "title", "type", "status", "matched", "rows", "missing", "dupl.")
 	for _, j := range r.Jobs {
-		id := strconv.FormatInt(j.ID, 10)
 		title := []rune(j.Title)
 		if len(title) > 17 {
 			title = append(title[:16], '…')
 		}
-		proof = append(proof, []string{id, string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates)})
-		pace = append(pace, []string{
-			id, grouped(j.Chunks), grouped(int64(j.RowsPerSecond)), millis(j.ChunkP50MS), millis(j.ChunkP99MS),
-			orDash(j.AbortLatencyMS), orDash(j.TakeOverMS),
-		})
+		text += fmt.Sprintf(row, strconv.FormatInt(j.ID, 10), string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
 	}
-	return align(proof) + "\n" + align(pace)
-}
-
-func orDash(ms *float64) string {
-	if ms == nil {
-		return "-"
-	}
-	return millis(*ms)
-}
-
-// align renders rows of cells under the first one; a heading that begins with ">"
-// is flush right.
-func align(rows [][]string) string {
-	var b strings.Builder
-	widths := make([]int, len(rows[0]))
-	right := make([]bool, len(rows[0]))
-	for i, heading := range rows[0] {
-		rows[0][i], right[i] = strings.CutPrefix(heading, ">")
-	}
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if right[i] {
-				line.WriteString(pad + cell + "  ")
-			} else {
-				line.WriteString(cell + pad + "  ")
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	return b.String()
+	return text
 }
 
 // grouped renders a count with thousands separators.

@@ -1,15 +1,14 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,24 +24,21 @@ const drainDelay = 5 * time.Second
 type runner struct {
 	name  string
 	cmd   *exec.Cmd
-	log   *runLog
+	log   bytes.Buffer  // its standard error; to be read when ended is closed
 	ended chan struct{} // closed when the process was waited for
 	at    time.Time     // when it ended; before ended is closed
 	err   error         // of Wait, other than the exit status; before ended is closed
 }
 
-// start starts belfry with the given arguments and settings of the runner (key
-// below runner to value). The process ends with ctx at the latest, by SIGKILL.
-func (s *stage) start(ctx context.Context, settings map[string]string, args ...string) (*runner, error) {
-	r := &runner{
-		name: fmt.Sprintf("runner-%d", len(s.runners)+1),
-		log:  newRunLog(), ended: make(chan struct{}),
-	}
+// start starts belfry with the given arguments. The process ends with ctx at the
+// latest, by SIGKILL.
+func (s *stage) start(ctx context.Context, args ...string) (*runner, error) {
+	r := &runner{name: fmt.Sprintf("runner-%d", len(s.runners)+1), ended: make(chan struct{})}
 	r.cmd = exec.CommandContext(ctx, s.Executable) //nolint:gosec // belfry's own binary
 	// The user's configuration file must not change what is demonstrated.
 	r.cmd.Args = append([]string{"belfry", "--config", "/dev/null"}, args...)
-	r.cmd.Env = s.environment(r.name, settings)
-	r.cmd.Stderr = r.log
+	r.cmd.Env = s.environment(r.name)
+	r.cmd.Stderr = &r.log
 	r.cmd.WaitDelay = drainDelay
 	r.cmd.SysProcAttr = runnerProcAttr()
 
@@ -72,27 +68,16 @@ func (s *stage) start(ctx context.Context, settings map[string]string, args ...s
 
 // environment is the demo's own without belfry's variables, but for those that only
 // its tests use, and then those of the runner.
-func (s *stage) environment(name string, settings map[string]string) []string {
+func (s *stage) environment(name string) []string {
 	env := slices.DeleteFunc(slices.Clone(s.Environ), func(e string) bool {
 		return strings.HasPrefix(e, "BELFRY_") && !strings.HasPrefix(e, "BELFRY_TEST_")
 	})
-	all := map[string]string{
-		"name": name, "poll_interval": pollInterval.String(), "stale_after": staleAfter.String(),
-		"statement_timeout": statementTimeout.String(), "retry.max": retryMax.String(),
-		"load.health.enabled": "false", // the demo's own looks would be somebody to give way to
-	}
-	maps.Copy(all, settings)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		env = append(env, "BELFRY_RUNNER_"+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))+"="+all[key])
-	}
+	env = append(env,
+		"BELFRY_RUNNER_NAME="+name, "BELFRY_RUNNER_POLL_INTERVAL="+pollInterval.String(), "BELFRY_RUNNER_STALE_AFTER="+staleAfter.String(),
+		"BELFRY_RUNNER_STATEMENT_TIMEOUT="+statementTimeout.String(), "BELFRY_RUNNER_RETRY_MAX="+retryMax.String(),
+		"BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false") // the demo's own looks would be somebody to give way to
 	env = append(env, s.extra...)
-	return append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=debug", "BELFRY_LOG_FORMAT=json")
-}
-
-// smallChunks are the settings of a runner whose job is to be hit in its middle.
-func smallChunks(rows int64) map[string]string {
-	n := strconv.FormatInt(rows, 10)
-	return map[string]string{"chunk.initial_rows": n, "chunk.min_rows": strconv.FormatInt(min(rows, 100), 10), "chunk.max_rows": n}
+	return append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=info", "BELFRY_LOG_FORMAT=json")
 }
 
 // gone reports whether the process has ended.
@@ -144,31 +129,14 @@ func (r *runner) wantSuccess(ctx context.Context) error {
 	return nil
 }
 
-// firstChunk waits for the first chunk that this runner commits of a job.
-func (r *runner) firstChunk(ctx context.Context, job int64) (chunk, error) {
-	for {
-		ended := r.gone() // before the look, which then sees everything it wrote
-		c, more := r.log.first(job)
-		if more == nil {
-			return c, nil
-		}
-		if ended {
-			return chunk{}, r.complaint(fmt.Sprintf("ended without a chunk of job %d", job))
-		}
-		select {
-		case <-more:
-		case <-r.ended:
-		case <-ctx.Done():
-			return chunk{}, fmt.Errorf("wait for a chunk of job %d from %s: %w", job, r.name, context.Cause(ctx))
-		}
-	}
-}
+// tailLines is how much of a runner's output says what went wrong.
+const tailLines = 8
 
-// complaint is an error with the end of the runner's output.
+// complaint is an error with the end of the output of a runner that has ended.
 func (r *runner) complaint(what string) error {
 	text := r.name + " " + what
-	if lines := r.log.end(); len(lines) > 0 {
-		text += "; it said last:\n  " + strings.Join(lines, "\n  ")
+	if lines := strings.Split(strings.TrimSpace(r.log.String()), "\n"); lines[0] != "" {
+		text += "; it said last:\n  " + strings.Join(lines[max(len(lines)-tailLines, 0):], "\n  ")
 	}
 	return errors.New(text)
 }

@@ -9,7 +9,7 @@ import (
 
 const screenWidth = 78
 
-// screen is what the audience reads: acts with a heading, a reason, and what
+// screen is what the audience reads: acts with a heading and what
 // happens, wrapped to the width of a plain terminal.
 type screen struct {
 	w     io.Writer
@@ -40,14 +40,11 @@ func (s *screen) title(text string) {
 	}
 }
 
-// act begins an act: its title, and why it matters.
-func (s *screen) act(title, why string) {
+// act begins an act.
+func (s *screen) act(title string) {
 	s.acts++
 	s.line("")
 	s.line(s.paint(bold, fmt.Sprintf("%d  %s", s.acts, title)))
-	for _, line := range wrap(why, screenWidth-3) {
-		s.line("   " + line)
-	}
 }
 
 // say tells one thing that happened.
@@ -64,11 +61,9 @@ func (s *screen) say(format string, args ...any) {
 
 // sql shows a statement as it is run.
 func (s *screen) sql(statement string) {
-	s.line("")
 	for line := range strings.SplitSeq(statement, "\n") {
 		s.line("     " + s.paint(blue, line))
 	}
-	s.line("")
 }
 
 // wrap breaks text at blanks into lines of at most width characters.
