@@ -57,8 +57,14 @@ func usagef(format string, args ...any) error {
 	return &exitError{codeUsage, fmt.Errorf(format, args...)}
 }
 
-// errInterrupted is the cause of a context that a signal cancelled.
-var errInterrupted = errors.New("interrupted by a signal")
+// errInterrupted is the cause of a context that a signal cancelled. Some functions return
+// the cause of a context that has ended, others its error: both are context.Canceled.
+var errInterrupted error = interruption{}
+
+type interruption struct{}
+
+func (interruption) Error() string        { return "interrupted by a signal" }
+func (interruption) Is(target error) bool { return target == context.Canceled }
 
 // codeOf decides the exit code of a command that returned err.
 func codeOf(err error) code {

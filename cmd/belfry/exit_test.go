@@ -86,6 +86,20 @@ func TestExecute_DataThatDoesNotArriveIsAFailure(t *testing.T) {
 	require.Equal(t, "belfry: write standard output: no space left on device\n", stderr.String())
 }
 
+// What a signal cut short is no failure of a command that ends by one, whether a function
+// returns the context's error or its cause; of any other command it is one, and said alike.
+func TestUntilSignal_KnowsErrorAndCause(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	for _, err := range []error{ctx.Err(), context.Cause(ctx), fmt.Errorf("prune: %w", context.Cause(ctx))} {
+		require.NoError(t, untilSignal(ctx, err))
+		require.Equal(t, codeFailure, codeOf(err))
+		require.Equal(t, "interrupted by a signal", explain(ctx, err))
+	}
+	require.Error(t, untilSignal(ctx, errors.New("disk full")))
+}
+
 // A service manager that tries again for ever after 69 has to be told apart what
 // trying again does not cure.
 func TestExecute_WrongUserPasswordOrDatabaseIsNoOutage(t *testing.T) {
