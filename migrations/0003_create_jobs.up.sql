@@ -1,6 +1,6 @@
 -- Jobs: one row is one bulk-notification request. Plain SQL is an API here: an
 -- INSERT enqueues inside the caller's transaction, UPDATE … SET abort_requested
--- stops. CHECKs and triggers make bad input fail with the column and the allowed
+-- stops. The triggers below make bad input fail with the column and the allowed
 -- values, keep the status machine legal whoever writes, and record every transition in
 -- job_events in the same transaction. No trigger needs to come before another.
 
@@ -111,32 +111,6 @@ CREATE TABLE belfry.jobs (
     retention_at    timestamptz,
     pruned_at       timestamptz,
     CONSTRAINT jobs_id_check CHECK (id > 0), -- those of activities are negative
-    -- What may be asked for; type, category, route, audience and content are jobs_validate's.
-    CONSTRAINT jobs_lane_check CHECK (lane ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
-        OR belfry.reject('jobs', 'lane', format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(lane, 70)))),
-    CONSTRAINT jobs_priority_check CHECK (priority BETWEEN -1000 AND 1000
-        OR belfry.reject('jobs', 'priority', priority || ' is not allowed; allowed values: -1000 to 1000, higher is more urgent')),
-    CONSTRAINT jobs_schedule_at_check CHECK (schedule_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00'
-        OR belfry.reject('jobs', 'schedule_at', schedule_at || ' is not allowed; allowed values: timestamps of the years 1 to 9999')),
-    CONSTRAINT jobs_deliver_at_check CHECK (deliver_at IS NULL OR deliver_at BETWEEN schedule_at AND '9999-12-30 00:00:00+00'
-        OR belfry.reject('jobs', 'deliver_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', deliver_at, schedule_at))),
-    CONSTRAINT jobs_expires_at_check CHECK (expires_at IS NULL OR expires_at > schedule_at AND expires_at <= '9999-12-30 00:00:00+00'
-        OR belfry.reject('jobs', 'expires_at', format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 after schedule_at (%s)', expires_at, schedule_at))),
-    CONSTRAINT jobs_max_rows_per_second_check CHECK (max_rows_per_second IS NULL OR max_rows_per_second BETWEEN 0 AND 10000000
-        OR belfry.reject('jobs', 'max_rows_per_second', max_rows_per_second || ' is not allowed; allowed values: null (the runner''s setting), 0 (no limit) to 10000000')),
-    CONSTRAINT jobs_duty_cycle_check CHECK (duty_cycle IS NULL OR duty_cycle BETWEEN 0.01 AND 1
-        OR belfry.reject('jobs', 'duty_cycle', duty_cycle || ' is not allowed; allowed values: null (the runner''s setting), 0.01 to 1, the share of time spent in chunks')),
-    CONSTRAINT jobs_chunk_target_ms_check CHECK (chunk_target_ms IS NULL OR chunk_target_ms BETWEEN 1 AND 60000
-        OR belfry.reject('jobs', 'chunk_target_ms', chunk_target_ms || ' is not allowed; allowed values: null (the runner''s setting), 1 to 60000 milliseconds')),
-    CONSTRAINT jobs_max_chunk_rows_check CHECK (max_chunk_rows IS NULL OR max_chunk_rows BETWEEN 1 AND 1000000
-        OR belfry.reject('jobs', 'max_chunk_rows', max_chunk_rows || ' is not allowed; allowed values: null (the runner''s setting), 1 to 1000000')),
-    CONSTRAINT jobs_max_skips_check CHECK (max_skips IS NULL OR max_skips BETWEEN 0 AND 10000000
-        OR belfry.reject('jobs', 'max_skips', max_skips || ' is not allowed; allowed values: null (the runner''s setting), 0 (skip nobody) to 10000000')),
-    CONSTRAINT jobs_idempotency_key_check CHECK (idempotency_key IS NULL OR length(idempotency_key) BETWEEN 1 AND 200
-        OR belfry.reject('jobs', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(idempotency_key)))),
-    CONSTRAINT jobs_requested_by_check CHECK (requested_by ~ '[^[:space:]]' AND length(requested_by) <= 200
-        OR belfry.reject('jobs', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters')),
-    -- What belfry keeps in step.
     CONSTRAINT jobs_idempotency_key UNIQUE (idempotency_key, type),
     CONSTRAINT jobs_status_check CHECK (status IN ('PENDING', 'RUNNING', 'PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED')),
     CONSTRAINT jobs_abort_check CHECK (abort_requested = (status = 'ABORTED')),
@@ -323,8 +297,7 @@ CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
--- Validates what is asked for, when a job is enqueued and when it is corrected, as far as
--- no CHECK can; gives a job its id, whoever inserts it and however; and says what may still
+-- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job its id, whoever inserts it and however; and says what may still
 -- change. What a job asks for stands still while it runs, and once it has begun only its
 -- content and its audience may change, for what is still to come. A job without a route of
 -- its own takes its category's.
@@ -334,8 +307,10 @@ DECLARE
     edit    constant text := 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).';
     was     jsonb;
     is_now  jsonb;
+    latest  constant timestamptz := '9999-12-30 00:00:00+00';
     changed text[] := belfry.jobs_asked();
     col     text;
+    problem text;
 BEGIN
     NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
     IF TG_OP = 'INSERT' THEN
@@ -369,9 +344,37 @@ BEGIN
         END IF;
     END IF;
 
-    col := (SELECT min(k) FROM unnest('{lane,priority,schedule_at,requested_by}'::text[]) k WHERE to_jsonb(NEW) -> k = 'null');
-    IF col IS NOT NULL THEN
-        PERFORM belfry.reject('jobs', col, format('null is not allowed; the constraint jobs_%s_check says what is', col));
+    -- These would be CHECKs if each chunk did not read those of its job (ADR 0028).
+    SELECT v.col, v.problem INTO col, problem
+      FROM (VALUES
+        ('lane', NEW.lane ~ '^[a-z0-9][a-z0-9_-]{0,62}$',
+            format('%L is not a lane name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit', left(coalesce(NEW.lane, 'null'), 70))),
+        ('priority', NEW.priority BETWEEN -1000 AND 1000,
+            coalesce(NEW.priority::text, 'null') || ' is not allowed; allowed values: -1000 to 1000, higher is more urgent'),
+        ('schedule_at', NEW.schedule_at BETWEEN '0001-01-02 00:00:00+00' AND latest,
+            coalesce(NEW.schedule_at::text, 'null') || ' is not allowed; allowed values: timestamps of the years 1 to 9999'),
+        ('deliver_at', NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN NEW.schedule_at AND latest,
+            format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at)),
+        ('expires_at', NEW.expires_at IS NULL OR NEW.expires_at > NEW.schedule_at AND NEW.expires_at <= latest,
+            format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 after schedule_at (%s)', NEW.expires_at, NEW.schedule_at)),
+        ('max_rows_per_second', NEW.max_rows_per_second IS NULL OR NEW.max_rows_per_second BETWEEN 0 AND 10000000,
+            NEW.max_rows_per_second || ' is not allowed; allowed values: null (the runner''s setting), 0 (no limit) to 10000000'),
+        ('duty_cycle', NEW.duty_cycle IS NULL OR NEW.duty_cycle BETWEEN 0.01 AND 1,
+            NEW.duty_cycle || ' is not allowed; allowed values: null (the runner''s setting), 0.01 to 1, the share of time spent in chunks'),
+        ('chunk_target_ms', NEW.chunk_target_ms IS NULL OR NEW.chunk_target_ms BETWEEN 1 AND 60000,
+            NEW.chunk_target_ms || ' is not allowed; allowed values: null (the runner''s setting), 1 to 60000 milliseconds'),
+        ('max_chunk_rows', NEW.max_chunk_rows IS NULL OR NEW.max_chunk_rows BETWEEN 1 AND 1000000,
+            NEW.max_chunk_rows || ' is not allowed; allowed values: null (the runner''s setting), 1 to 1000000'),
+        ('max_skips', NEW.max_skips IS NULL OR NEW.max_skips BETWEEN 0 AND 10000000,
+            NEW.max_skips || ' is not allowed; allowed values: null (the runner''s setting), 0 (skip nobody) to 10000000'),
+        ('idempotency_key', NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200,
+            format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key))),
+        ('requested_by', NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200,
+            'is null, blank or too long; allowed values: texts of 1 to 200 characters')
+        ) v (col, fits, problem)
+     WHERE v.fits IS NOT TRUE LIMIT 1;
+    IF FOUND THEN
+        PERFORM belfry.reject('jobs', col, problem);
     END IF;
     IF changed && '{type,category}' THEN
         PERFORM belfry.check_word('jobs', 'type', 'job type', NEW.type);
@@ -393,7 +396,8 @@ BEGIN
 END $$;
 
 CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
-    id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, requested_by, group_id
+    id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
+    max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
 -- The status machine, for whoever writes. Derived columns follow the status.
