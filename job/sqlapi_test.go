@@ -180,7 +180,7 @@ func badUpdates(t *testing.T, db *dbtest.DB) {
 	t.Helper()
 	ctx := context.Background()
 	var id int64
-	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT belfry.enqueue('push', 'operator_notice', 'x')`).Scan(&id))
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT belfry.enqueue('push', 'operator_notice', 'x', priority => 1)`).Scan(&id))
 	_, err := db.Pool.Exec(ctx, `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now()`)
 	require.NoError(t, err)
 	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET bound = '10'`)
