@@ -98,12 +98,12 @@ func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 // CheckQuery says what keeps this user from running a schedule's query: that it may not
 // become query_role, or that the role may not read what the query reads. The query is
 // planned and not run. Without a query there is nothing to check.
-func (st *Store) CheckQuery(ctx context.Context, s Schedule) error {
-	if s.Query == "" {
+func (s *Store) CheckQuery(ctx context.Context, c Schedule) error {
+	if c.Query == "" {
 		return nil
 	}
-	return inTx(ctx, st.pool, checkTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := s.answer(ctx, tx, time.Now(), "QueryPlan")
+	return inTx(ctx, s.pool, checkTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := c.answer(ctx, tx, time.Now(), "QueryPlan")
 		return err
 	})
 }
