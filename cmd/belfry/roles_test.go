@@ -135,8 +135,13 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	_, err = monitor.Pool.Exec(t.Context(), `DELETE FROM belfry.jobs`)
 	require.ErrorContains(t, err, "permission denied")
 
-	// A table of a later version is within reach.
-	_, err = owner.Pool.Exec(t.Context(), `CREATE TABLE belfry.later (id bigint)`)
+	requireLater(t, owner, monitor, runner)
+}
+
+// requireLater makes a table as a later version may: it is within reach of who reads and runs.
+func requireLater(t *testing.T, owner, monitor, runner *dbtest.DB) {
+	t.Helper()
+	_, err := owner.Pool.Exec(t.Context(), `CREATE TABLE belfry.later (id bigint)`)
 	require.NoError(t, err)
 	_, err = monitor.Pool.Exec(t.Context(), `SELECT FROM belfry.later`)
 	require.NoError(t, err)
