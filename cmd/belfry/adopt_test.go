@@ -103,7 +103,8 @@ func TestAdopt_NothingLeavesACopyBefore(t *testing.T) {
 }
 
 // Where the server does not tell the schema's owner its identifier, the database's oid
-// decides alone; a server that tells it, after a GRANT or elsewhere, is another place.
+// decides alone; a server that tells it, after a GRANT or elsewhere, is another place to
+// each session that begins then.
 func TestInstallation_OnAServerThatDoesNotTell(t *testing.T) {
 	t.Parallel()
 	super := dbtest.NewEmpty(t)
@@ -114,6 +115,7 @@ func TestInstallation_OnAServerThatDoesNotTell(t *testing.T) {
 	require.NoError(t, err)
 	read := func(pool *pgxpool.Pool) outbox.Installation {
 		t.Helper()
+		pool.Reset() // a session keeps what it was told
 		i, err := outbox.ReadInstallation(t.Context(), pool)
 		require.NoError(t, err)
 		return i
