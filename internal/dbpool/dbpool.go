@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,31 +60,54 @@ func Prepares(mode pgx.QueryExecMode) bool {
 	return mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeDescribeExec
 }
 
+// lookKey marks the context of a look, which connects with a connection's own config.
+type lookKey struct{}
+
+// errNoCancel is the answer to a cancel request that a pooler does not get.
+var errNoCancel = errors.New("no cancel request is sent through a pooler")
+
 // Open returns a pool over config that works through a pooler. BeforeConnect, PrepareConn
 // and the connections' Tracer are Open's own to set; AfterConnect is called first. Like
 // pgxpool it connects with the first use.
 func Open(ctx context.Context, config *pgxpool.Config, log zerolog.Logger) (*pgxpool.Pool, error) {
+	g := &guard{log: log, welcome: config.AfterConnect}
+	config.BeforeConnect, config.AfterConnect = g.beforeConnect, g.afterConnect
 	if Prepares(config.ConnConfig.DefaultQueryExecMode) {
-		g := &guard{log: log, welcome: config.AfterConnect}
-		config.BeforeConnect, config.AfterConnect, config.PrepareConn = g.beforeConnect, g.afterConnect, g.prepareConn
-		config.ConnConfig.Tracer = g
+		config.PrepareConn, config.ConnConfig.Tracer = g.prepareConn, g
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// guard decides for one pool whether statements are prepared.
+// guard decides for one pool whether statements are prepared, and whether a statement whose
+// context ends is cancelled in the server.
 type guard struct {
 	log     zerolog.Logger
 	welcome func(context.Context, *pgx.Conn) error // may be nil
 	without atomic.Bool                            // nothing is prepared any more
-	looking sync.Mutex
-	looked  bool // behind a pooler; under looking
+	pooled  atomic.Bool                            // behind a pooler
+	looking sync.Mutex                             // one looks at a time
 }
 
 func (g *guard) beforeConnect(_ context.Context, c *pgx.ConnConfig) error {
 	if g.without.Load() {
 		c.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		c.DescriptionCacheCapacity = cmp.Or(c.DescriptionCacheCapacity, descriptions)
+	}
+	// Once it is connected, a connection dials for a cancel request only.
+	var connected atomic.Bool
+	dial, after := c.DialFunc, c.AfterConnect
+	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connected.Load() && g.pooled.Load() && ctx.Value(lookKey{}) == nil {
+			return nil, errNoCancel
+		}
+		return dial(ctx, network, address)
+	}
+	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		connected.Store(true)
+		if after == nil {
+			return nil
+		}
+		return after(ctx, conn)
 	}
 	return nil
 }
@@ -96,16 +120,18 @@ func (g *guard) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	}
 	mode := conn.Config().DefaultQueryExecMode
 	conn.PgConn().CustomData()[way] = mode
-	if !Prepares(mode) {
-		return nil
-	}
 	g.looking.Lock()
 	defer g.looking.Unlock()
-	if g.looked || g.without.Load() {
+	if g.pooled.Load() {
 		return nil
 	}
+	if !Prepares(mode) {
+		pooler, err := behindPooler(ctx, conn)
+		g.pooled.Store(pooler)
+		return err
+	}
 	found, err := Look(ctx, conn)
-	g.looked = found.Pooler
+	g.pooled.Store(found.Pooler)
 	switch {
 	case found.Loses:
 		g.goWithout(nil, "a pooler in transaction mode loses prepared statements; going on without any")

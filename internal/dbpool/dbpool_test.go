@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,5 +273,46 @@ func TestLook_SeesWhatIsInBetween(t *testing.T) {
 			require.Equal(t, c.want, found)
 			require.NoError(t, conn.Close(t.Context()))
 		}
+	}
+}
+
+// A statement whose context ends is cancelled in the server, but not through a pooler, which
+// some versions of PgBouncer do not survive.
+func TestOpen_SendsNoCancelRequestThroughAPooler(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)
+	for name, c := range map[string]struct {
+		dsn   string
+		dials int32
+	}{
+		"direct":             {db.DSN, 1},
+		"pooled":             {pooler, 0},
+		"pooled, by setting": {pooler + "&default_query_exec_mode=exec", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := pgxpool.ParseConfig(c.dsn)
+			require.NoError(t, err)
+			var dials atomic.Int32
+			dial := config.ConnConfig.DialFunc
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dials.Add(1)
+				return dial(ctx, network, address)
+			}
+			pool, err := dbpool.Open(t.Context(), config, zerolog.Nop())
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			defer conn.Release()
+			dials.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err = conn.Exec(ctx, `SELECT pg_sleep(60)`)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			<-conn.Conn().PgConn().CleanupDone()
+			require.Equal(t, c.dials, dials.Load())
+		})
 	}
 }

@@ -20,4 +20,9 @@
 // results have the same types and formats as before. The change is logged once. It counts
 // for the whole pool: a connection that was opened before is replaced before its next use.
 // Nothing was executed by a statement that failed so; whoever tries again later succeeds.
+//
+// pgx sends the server a cancel request when the context of a statement ends. A pool that
+// has found a pooler leaves that out and only closes the connection: PgBouncer 1.18 to 1.20
+// may end with the request, and everybody's connections with it (its issue 822). The
+// statement ends by its own statement_timeout at the latest.
 package dbpool

@@ -28,14 +28,10 @@ const (
 // An error with Pooler means that only the second was not found out, for instance because
 // the pooler is full.
 func Look(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
-	var pid uint32
-	if err := conn.QueryRow(ctx, queries.SQL("BackendPID"), pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
-		return found, fmt.Errorf("look for a pooler: %w", err)
+	if found.Pooler, err = behindPooler(ctx, conn); err != nil || !found.Pooler {
+		return found, err
 	}
-	if found.Pooler = pid != conn.PgConn().PID(); !found.Pooler {
-		return found, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, lookKey{}, true), probeTimeout)
 	defer cancel()
 	var pair []*pgx.Conn
 	defer func() {
@@ -56,6 +52,15 @@ func Look(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
 		}
 	}
 	return found, nil
+}
+
+// behindPooler reports whether another process answers conn than the server's.
+func behindPooler(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var pid uint32
+	if err := conn.QueryRow(ctx, queries.SQL("BackendPID"), pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		return false, fmt.Errorf("look for a pooler: %w", err)
+	}
+	return pid != conn.PgConn().PID(), nil
 }
 
 // loses reports whether one of connections meets what it has not prepared itself.
