@@ -132,6 +132,7 @@ func forbidden(err error) bool {
 func explain(ctx context.Context, err error) string {
 	var invalid *job.InvalidError
 	var server *pgconn.PgError
+	var exit *exitError
 	switch {
 	case errors.As(err, &invalid):
 		return withHint(err.Error(), invalid.Hint)
@@ -141,6 +142,7 @@ func explain(ctx context.Context, err error) string {
 		return dbpool.Explain(err).Error()
 	case errors.As(err, &server):
 		return withHint(err.Error(), server.Hint)
+	case errors.As(err, &exit): // it has the words of its command
 	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
 		return errInterrupted.Error()
 	}

@@ -98,6 +98,8 @@ func TestUntilSignal_KnowsErrorAndCause(t *testing.T) {
 		require.Equal(t, "interrupted by a signal", explain(ctx, err))
 	}
 	require.Error(t, untilSignal(ctx, errors.New("disk full")))
+	own := &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
+	require.Equal(t, "interrupted by a signal; run again to go on", explain(ctx, own))
 }
 
 // A service manager that tries again for ever after 69 has to be told apart what
