@@ -86,7 +86,7 @@ func (p *process) has(t *testing.T, out *syncbuf.Buffer, text string) {
 
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM), p.stderr.String())
 }
 
 // bulk returns a database with n channels and a job for all of them.
