@@ -201,7 +201,8 @@ func (r *Relay) StopNow(cause error) {
 // Run delivers until ctx is cancelled: the soft stop. It then takes nothing new, lets
 // the calls in flight end, within Config.GracePeriod, records what came of them, gives
 // back what it has not sent, and returns when everything it started has ended. An error
-// means that the database did not answer at the start; what fails later is tried again.
+// means that the database refused at the start, or was away; what fails later is tried
+// again, and a database or a pooler that is slow is waited for from the start.
 // In a database that is not adopted (outbox.Installation) it waits until that is.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
@@ -223,7 +224,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	defer r.running.Store(false)
 	r.draining.Store(drain)
 	r.books = newBooks()
-	if err := r.beat(ctx); err != nil {
+	if err := r.announce(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}

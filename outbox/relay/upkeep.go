@@ -84,6 +84,38 @@ func (r *Relay) renew(ctx context.Context) error {
 	return nil
 }
 
+// announce beats for the first time. A database that is only slow, as behind a pooler that
+// is full, is no reason to end: that is said once, and tried again.
+func (r *Relay) announce(ctx context.Context) error {
+	for said := false; ; said = true {
+		err := r.beat(ctx)
+		if !slow(err) {
+			return err
+		}
+		if !said {
+			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg("the relay has not started yet")
+		}
+		if !rest(ctx, time.Duration(r.random()*float64(time.Second))) {
+			return err
+		}
+	}
+}
+
+// slow reports whether a statement took too long, whoever ended it.
+func slow(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == codeQueryCanceled || pg.Code == codeLockTimeout
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
+// SQLSTATE codes of statements that took too long.
+const (
+	codeQueryCanceled = "57014" // statement_timeout
+	codeLockTimeout   = "55P03"
+)
+
 // beat says that this relay lives, and takes up what operators have set about senders.
 func (r *Relay) beat(ctx context.Context) error {
 	senders := make([]outbox.SenderLimits, len(r.lines))

@@ -172,6 +172,31 @@ func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
 	require.NotContains(t, log.String(), "unreachable")
 }
 
+// A database that is slow when a relay starts, as behind a pooler that is full, is waited
+// for; one that refuses ends the relay.
+func TestRelay_WaitsForASlowDatabaseAtItsStart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.job(t, "default", 1, 1)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.senders IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	c := config("r")
+	c.StatementTimeout = 100 * time.Millisecond
+	var log syncbuf.Buffer
+	b.start(t, c, []relay.Sender{push(&script{})}, relay.WithLogger(zerolog.New(&log)))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the relay has not started yet") }, patience, time.Millisecond)
+	require.NotContains(t, log.String(), "relay started")
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.eventually(t, `SELECT status = 'SENT' FROM belfry.messages`)
+
+	b.exec(t, `DROP TABLE belfry.senders CASCADE`)
+	r := b.relay(t, config("s"), []relay.Sender{push(&script{})})
+	require.ErrorContains(t, r.Run(t.Context()), "start relay s: ")
+}
+
 // A role whose transactions are read-only by default delivers all the same, on the pool of
 // a program that changes nothing about it.
 func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
