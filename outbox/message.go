@@ -89,10 +89,12 @@ const (
 // Key names a message. A negative JobID is an activity's id.
 type Key struct{ JobID, ChannelID int64 }
 
-// Claimed is a message in a relay's hands.
+// Claimed is a message in flight: a relay has claimed it and not recorded yet what became
+// of it.
 type Claimed struct {
 	Key
 	LeaseID  int64
+	Lane     string // of its job, set by who claims; "" of an activity
 	Step     int    // index into the route
 	Attempts int    // calls of this step so far
 	Crashes  int    // relays that died sending it

@@ -19,8 +19,8 @@ func (r *Relay) adopted(ctx context.Context, adopted bool) {
 	switch {
 	case adopted && was != nil:
 		r.copied.Store(nil)
-		r.log.Info().Str("worker_id", r.name).Str("transport", transport).Msg("the database was adopted: relay goes on")
-		r.hand.rouse()
+		r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database was adopted: relay goes on")
+		r.inflight.wake()
 	case !adopted && (was == nil || time.Since(r.reminded) >= remindEvery):
 		r.reminded = time.Now()
 		var where outbox.Installation
@@ -35,7 +35,7 @@ func (r *Relay) adopted(ctx context.Context, adopted bool) {
 			err = where.Err()
 		}
 		r.copied.Store(&where)
-		r.log.Error().Err(err).Str("worker_id", r.name).Str("transport", transport).Msg("nothing is delivered before `belfry adopt`, which shows what would leave")
+		r.log.Error().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("nothing is delivered before `belfry adopt`, which shows what would leave")
 	}
 }
 

@@ -1,62 +1,82 @@
 // Package relay delivers messages: it claims those that are due, has them composed,
-// hands them to senders within their limits, and records what came of each.
+// hands them to senders within their limits, and records what became of each.
 //
-//	        every second: heartbeat, operators' settings · renew leases · recover lost ones
-//	                                                                    · look for receipts
-//	belfry.messages                one line per sender
-//	  │ activities first        ┌► activities ─┐  slots, rate, breaker, pause
-//	  │ bulk: lanes by turns    │  bulk ───────┴─► hand over ► look ► call ─► decide
-//	  └─ claim ──► compose ─────┤                   durable      at the     (pure)  │
-//	       ▲                    └► refused, deferred, no sender   database          │
-//	       │                            │                                           │
-//	       └───────── PENDING ◄─────────┴──── settle, many in one COMMIT ◄──────────┘
-//	                  SENT, DEAD, CANCELLED, awaiting its receipt
+//	Transport ─► claim ─► compose ─► queue ─► hand over ─► recheck ─► call ─► record
+//	  ▲            ▲                   │       durable       at the            many in
+//	  │            └── credits ◄───────┤                     database        one COMMIT
+//	  │          free slots of queues  └► deferred ──────────────────────────► │
+//	  └──────────────── Settled: PENDING and due again, or final ◄─────────────┘
 //
-// A message in a relay's hands is PROCESSING under a lease in all of this. Where it
-// stands is in memory only, but for one thing: that it was handed over.
+// Each step is a file of that name and hands what it has to the next one; none asks the one
+// after it. What flows back are credits only: how many messages the senders' queues take.
+// Beside the steps goes the maintenance, by the clock: heartbeat and operators' settings,
+// renewal of leases, recovery of lost ones, receipts.
 //
-//	claimed ──► in line ──► handed over ──► looked at ──► called ──► settled
-//	   └───────────┴── stop, or too long in line: PENDING as it was, or put off
+//	claim      batches from the Transport, no more than credits grant; two composers take them
+//	compose    which sender, which words; refused and deferred messages are recorded at once
+//	queue      one per sender, activities before bulk, bounded; limits.go allows calls
+//	hand over  groups of calls; what goes out now is recorded durably
+//	recheck    one verdict per message, at the last moment
+//	call       goes to the provider; decide.go says, without I/O, what its answer comes to
+//	record     outcomes gather while earlier ones are committed: group commit
+//
+// # States
+//
+// A message in flight is PROCESSING under a lease in all of this. Where it stands is in
+// memory only, but for one thing: that it was handed over.
+//
+//	claimed ──► queued ──► handed over ──► rechecked ──► called ──► recorded
+//	   └───────────┴── stop, or too long in the queue: PENDING as it was, or deferred
 //	                            └── held, recalled, another's: no call
 //
-//	a relay that dies:  claimed, in line ──► PENDING as it was, when the lease ran out
+//	a relay that dies:  claimed, queued ──► PENDING as it was, when the lease ran out
 //	                    handed over or later ► crashed: unknown, tried again, and a
 //	                                           dead letter after max_crashes
 //
 // # Invariants
 //
-//   - I6: nothing is called without a look, after the durable record of the hand-over,
+//   - I6: nothing is called without a recheck, after the durable record of the hand-over,
 //     that found the message PROCESSING under this relay's unexpired lease, not
-//     recalled, and its job not ABORTED. An abort that returned before the look's
-//     statement began is obeyed; a message whose look has been read counts as handed
+//     recalled, and its job not ABORTED. An abort that returned before the recheck's
+//     statement began is obeyed; a message whose recheck has been read counts as handed
 //     to the provider.
 //   - I8: every transition is one of outbox.Ledger's conditional UPDATEs. An outcome of
 //     a message that has another owner by then is dropped.
 //   - I9: calls per message and medium ≤ 1 + retryable answers + unknown outcomes, the
 //     crashes among them. The key is the same each time.
-//   - I10: a message is in a line for 15 seconds at most, and under a lease only while
-//     its relay renews it; what is put off is PENDING with a time. A COMMIT whose
+//   - I10: a message is in a queue for 15 seconds at most, and under a lease only while
+//     its relay renews it; what is deferred is PENDING with a time. A COMMIT whose
 //     answer was lost is repeated.
 //   - I11: a medium is tried at most retry.attempts times. The next attempt is due at
 //     the provider's Retry-After plus the policy's pause, drawn as its jitter wants it,
 //     after the outcome was recorded, in the database's clock. A provider that
 //     asks for more than a day has its last attempt.
 //   - I12: the next medium is due only in the transaction that records the permanent
-//     failure or the last attempt of the one before, or why that was passed over. A dead
+//     failure or the last attempt of the one before, or why that was bypassed. A dead
 //     letter one of whose attempts may have been accepted has the reason unknown or
 //     crashed, whatever came last.
-//   - I13: max_in_hand bounds the messages in memory. Of what activities leave, no lane
+//   - I13: max_in_hand bounds the messages in flight. Of what activities leave, no lane
 //     gets more than its part, and one part is always free for a lane that comes. A
-//     sender's line holds what the sender takes in five seconds, but no more than two
-//     thirds of a lane's part or two rounds of its calls, whichever is more. Receipts are
-//     looked for while fewer outcomes than that wait to be recorded. Jobs without a due
-//     message cost two hundred claims a second together, however many there are.
+//     queue holds what its sender takes in five seconds, but no more bulk than half of a
+//     lane's part or two rounds of its calls, whichever is more. Receipts are looked for
+//     while fewer outcomes than that wait to be recorded. Jobs without a due message cost
+//     two hundred claims a second together, however many there are.
+//
+// # Credits
+//
+// A sender grants its free queue slots, and a claim takes no more of a job than the
+// senders grant to whom its messages go. Who that is only composing can say: it depends on
+// the recipient's platform, addresses and opt-outs. So composing notes where a batch went,
+// each queue that got a tenth of it or more, and the job's next claims spend the credits of
+// these. Of a job of which nothing is known, one batch is claimed first. One that has no
+// credit is claimed from every five seconds, a tenth of a batch: its next messages may be
+// for another sender. What composes to a sender without credit is deferred.
 //
 // # Limits
 //
 // A relay claims what is to be sent by the media of its senders, and leaves the rest to
-// relays that have others. Messages for a platform that none of its senders takes it puts
-// off, for ten seconds or until their turn among five hundred a second.
+// relays that have others. Messages for a platform that none of its senders takes it
+// defers, for ten seconds or until their turn among five hundred a second.
 //
 // A sender's rate is divided by the number of live relays that have it. Activities go
 // before bulk, and a share of the calls is kept for them; while both wait, every fifth
@@ -66,10 +86,10 @@
 // that are unknown, retryable answers but 429, and those that tell of the credentials,
 // by 401 or the provider's word. Answers about one address or message are a sign of
 // life. As many 429 in a row hold the sender for the Retry-After of the last, a minute
-// at most. What a sender cannot take is not attempted: its job is left alone until there
-// is room, and what is claimed already becomes PENDING, each due at its turn at the
-// sender's pace, activities and bulk apart, so that the end of an outage or pause is no
-// stampede. A turn is at most twenty seconds away: the pace may be another by then.
+// at most. What a sender cannot take is not attempted: it grants no credit, and what is
+// claimed already becomes PENDING, each due at its turn at the sender's pace, activities
+// and bulk apart, so that the end of an outage or pause is no stampede. A turn is at most
+// twenty seconds away: the pace may be another by then.
 //
 // # Failure behaviour
 //
@@ -81,7 +101,7 @@
 // limit. A drain waits for its first search of both; a provider of receipts that hangs
 // holds it up for its timeout a call. A sender that panics, or does not answer for a
 // message, leaves its outcome unknown. A message whose data makes PostgreSQL refuse its
-// whole batch, when it is composed or settled, is searched for by halves; one that cannot
+// whole batch, when it is composed or recorded, is searched for by halves; one that cannot
 // be composed is DEAD, bad_content. A soft stop finishes what was handed over and returns
 // the rest; a hard stop cuts the calls short, which leaves them unknown.
 //

@@ -9,13 +9,13 @@ import (
 
 // The points at which tests interfere.
 const (
-	PointClaim    = pointClaim
-	PointHandOver = pointHandOver
-	PointLook     = pointLook
-	PointLooked   = pointLooked
-	PointSettle   = pointSettle
-	PointSettled  = pointSettled
-	PointUpkeep   = pointUpkeep
+	PointClaim       = pointClaim
+	PointHandOver    = pointHandOver
+	PointRecheck     = pointRecheck
+	PointRechecked   = pointRechecked
+	PointSettle      = pointSettle
+	PointSettled     = pointSettled
+	PointMaintenance = pointMaintenance
 )
 
 // WithFailpoint has f called at each point.
@@ -27,7 +27,10 @@ func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 func WithRest(d time.Duration) Option { return func(r *Relay) { r.rest = d } }
 
 // Resting reports whether the relay waits for hints alone, and hears them.
-func (r *Relay) Resting() bool { return r.resting.Load() && r.ears.Load().Listening() }
+func (r *Relay) Resting() bool { return r.resting.Load() && r.listener.Load().Listening() }
+
+// Postgres is a transport such as the relay's.
+func Postgres(r *Relay) Transport { return r.postgres(context.Background(), false) }
 
 // What is pure, or holds no database.
 var (
@@ -49,7 +52,7 @@ var (
 	Admit     = (*limits).admit
 	End       = (*limits).end
 	Blocked   = (*limits).blocked
-	QueueUp   = (*limits).queueUp
+	NextTurns = (*limits).nextTurns
 )
 
 // Operate is operate, now.
@@ -58,22 +61,32 @@ func Operate(l *Limits, o outbox.SenderOverride, relays int) { l.operate(o, rela
 // Of says how many messages a permit is for, and whether they are bulk.
 func Of(p Permit) (n int, bulk bool) { return p.n, p.bulk }
 
-// Hand is what a relay holds.
-type Hand = hand
+// Inflight is what a relay has in flight.
+type Inflight = inflight
 
-// What a hand does.
+// What is done with it.
 var (
-	NewHand = newHand
-	Take    = (*hand).take
-	Drop    = (*hand).drop
-	Room    = (*hand).room
+	NewInflight = newInflight
+	Take        = (*inflight).take
+	Room        = (*inflight).room
 )
+
+// Drop takes messages out of what is in flight.
+func Drop(f *Inflight, messages []outbox.Claimed) []int64 {
+	return f.drop(func(yield func(*outbox.Claimed) bool) {
+		for i := range messages {
+			if !yield(&messages[i]) {
+				return
+			}
+		}
+	})
+}
 
 // Learned looks for a receipt four times: at first; before its result is recorded; when that
 // is recorded during the look; and when it is due again after that. It returns how many
 // outcomes wait to be recorded after each.
 func Learned(s outbox.Settlement) (open []int) {
-	b := newBooks()
+	b := newBatcher()
 	for step := range 4 {
 		if step != 2 {
 			b.look()

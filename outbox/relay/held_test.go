@@ -26,7 +26,7 @@ func TestRelay_AbortInMidDeliveryHoldsWhatIsQueued(t *testing.T) {
 	b := setup(t, 40)
 	id := b.job(t, "default", 1, 40)
 	s := &script{}
-	g := newGate(t, relay.PointLook)
+	g := newGate(t, relay.PointRecheck)
 	run := b.start(t, config("r"), []relay.Sender{push(s)}, relay.WithFailpoint(g.stop))
 	g.await(t)
 	jobs := job.NewStore(b.db.Pool)
@@ -57,7 +57,7 @@ func TestRelay_EditInMidDeliveryChangesWhatIsQueued(t *testing.T) {
 	b.exec(t, `UPDATE belfry.messages SET status = 'SENT', sent_at = now() WHERE channel_id = 1`) // before
 	dbtest.Recount(t, b.db.Pool)
 	s := &script{}
-	g := newGate(t, relay.PointLook)
+	g := newGate(t, relay.PointRecheck)
 	run := b.start(t, config("r"), []relay.Sender{push(s)}, relay.WithFailpoint(g.stop))
 	g.await(t)
 	jobs := job.NewStore(b.db.Pool)
@@ -99,7 +99,7 @@ func TestRelay_PausedLaneHoldsItsDelivery(t *testing.T) {
 	b := setup(t, 30)
 	held, other := b.job(t, "slow", 1, 30), b.job(t, "fast", 1, 30)
 	s := &script{}
-	g := newGate(t, relay.PointLook)
+	g := newGate(t, relay.PointRecheck)
 	run := b.start(t, config("r"), []relay.Sender{push(s)}, relay.WithFailpoint(g.stop))
 	g.await(t)
 	jobs := job.NewStore(b.db.Pool)

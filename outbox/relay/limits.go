@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/sony/gobreaker/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -41,7 +39,7 @@ type limits struct {
 	log   zerolog.Logger
 }
 
-// turns say when the last message that was put off is due: activities do not wait
+// turns say when the last message that was deferred is due: activities do not wait
 // behind what is left of a bulk job.
 type turns struct{ activities, bulk time.Time }
 
@@ -291,10 +289,10 @@ func (l *limits) blocked(now time.Time) (outbox.Reason, time.Duration) {
 	return "", 0
 }
 
-// deepest is how many messages may wait for the sender before a job's next ones are left
-// where they are: what it takes in five seconds, but not more than two portions, and at
-// least two rounds of calls.
-func (l *limits) deepest(portion int) int {
+// depth is how many bulk messages may wait for the sender, those of a job that come after
+// them are left where they are: what it takes in five seconds, but not more than share, and
+// at least two rounds of calls.
+func (l *limits) depth(share int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.breaker.halfOpen() {
@@ -302,9 +300,9 @@ func (l *limits) deepest(portion int) int {
 	}
 	least := 2 * l.concurrency() * l.perCall
 	if l.took == 0 {
-		return max(least, portion)
+		return max(least, (share+1)/2)
 	}
-	return max(least, min(int(5*l.pace()), 2*portion))
+	return max(least, min(int(5*l.pace()), share))
 }
 
 // pace is how many messages per second the sender probably takes, by Little's law. Before
@@ -322,17 +320,17 @@ func (l *limits) pace() float64 {
 }
 
 const (
-	// longestBlocked bounds how long a message is put off because its sender takes
+	// longestBlocked bounds how long a message is deferred because its sender takes
 	// nothing: an operator may resume it before.
 	longestBlocked = 5 * time.Minute
-	// longestTurn bounds how long it waits for its turn after that: the pace was learnt
+	// longestTurn bounds how long it waits for its turn after that: the pace was measured
 	// when the sender was slow, and a sender that is fast again would stand idle.
 	longestTurn = 20 * time.Second
 )
 
-// queueUp gives n messages that cannot go now their turns after all of their kind that
-// were put off before them, at the sender's pace: from start, evenly over span.
-func (l *limits) queueUp(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
+// nextTurns gives n messages that cannot go now their turns after all of their kind that
+// were deferred before them, at the sender's pace: from start, evenly over span.
+func (l *limits) nextTurns(n int, bulk bool, after time.Duration, now time.Time) (start, span time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	turn := &l.turns.activities
@@ -344,62 +342,4 @@ func (l *limits) queueUp(n int, bulk bool, after time.Duration, now time.Time) (
 	start = min(max(turn.Sub(now), after), after+longestTurn-span)
 	*turn = now.Add(start + span)
 	return start, max(span, time.Second)
-}
-
-// breaker is a sender's circuit breaker, or none.
-type breaker struct {
-	config   BreakerConfig
-	circuit  *gobreaker.TwoStepCircuitBreaker[struct{}] // nil: none
-	openedAt atomic.Int64                               // Unix nanoseconds
-}
-
-func newBreaker(c SenderConfig, log zerolog.Logger) *breaker {
-	b := &breaker{config: c.Breaker}
-	if c.Breaker.Failures == 0 {
-		return b
-	}
-	failures := uint32(min(c.Breaker.Failures, math.MaxInt32)) //nolint:gosec // within its bounds
-	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:        c.Name,
-		MaxRequests: uint32(min(max(c.Breaker.Probes, 1), math.MaxInt32)), //nolint:gosec // within its bounds
-		Timeout:     c.Breaker.OpenFor,
-		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failures },
-		IsExcluded:  func(err error) bool { return errors.Is(err, errThrottled) || errors.Is(err, errNoCall) },
-		OnStateChange: func(name string, _, to gobreaker.State) {
-			switch to {
-			case gobreaker.StateOpen:
-				b.openedAt.Store(time.Now().UnixNano())
-				log.Warn().Str("sender", name).Msg("circuit breaker opened")
-			case gobreaker.StateHalfOpen:
-				log.Info().Str("sender", name).Msg("circuit breaker lets probes through")
-			case gobreaker.StateClosed:
-				log.Info().Str("sender", name).Msg("circuit breaker closed")
-			}
-		},
-	})
-	return b
-}
-
-func (b *breaker) allow() (func(error), error) {
-	if b.circuit == nil {
-		return func(error) {}, nil
-	}
-	return b.circuit.Allow()
-}
-
-func (b *breaker) open() bool { return b.circuit != nil && b.circuit.State() == gobreaker.StateOpen }
-func (b *breaker) halfOpen() bool {
-	return b.circuit != nil && b.circuit.State() == gobreaker.StateHalfOpen
-}
-
-// left is how long an open breaker stays open.
-func (b *breaker) left(now time.Time) time.Duration {
-	return max(0, time.Unix(0, b.openedAt.Load()).Add(b.config.OpenFor).Sub(now))
-}
-
-func (b *breaker) String() string {
-	if b.circuit == nil {
-		return "off"
-	}
-	return strings.ReplaceAll(b.circuit.State().String(), "-", "_")
 }

@@ -241,11 +241,11 @@ func TestLimits_PutOffInTurn(t *testing.T) {
 	c.RatePerSecond = 100
 	l := limits(c, 1, 0)
 	now := time.Now()
-	start, span := relay.QueueUp(l, 500, true, 0, now)
+	start, span := relay.NextTurns(l, 500, true, 0, now)
 	require.Equal(t, []time.Duration{0, 5 * time.Second}, []time.Duration{start, span})
-	start, span = relay.QueueUp(l, 1000, true, 2*time.Second, now)
+	start, span = relay.NextTurns(l, 1000, true, 2*time.Second, now)
 	require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second}, []time.Duration{start, span})
-	start, span = relay.QueueUp(l, 10, true, time.Hour, now)
+	start, span = relay.NextTurns(l, 10, true, time.Hour, now)
 	require.Equal(t, 5*time.Minute, start, "longer is a guess")
 	require.Equal(t, time.Second, span)
 }
@@ -261,13 +261,13 @@ func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 	permits, _ := relay.Admit(l, 0, 1, 1, now)
 	relay.End(l, permits[0], []sender.Result{{Class: sender.Accepted}}, 5*time.Second, now)
 	for range 5 { // at a pace of 0.8 a second
-		start, span := relay.QueueUp(l, 300, true, 0, now)
+		start, span := relay.NextTurns(l, 300, true, 0, now)
 		require.GreaterOrEqual(t, start, time.Duration(0))
 		require.LessOrEqual(t, start+span, 21*time.Second)
 		require.Equal(t, 20*time.Second, span, "evenly, and not at once")
 	}
 	for range 100 {
-		start, span := relay.QueueUp(l, 1, true, 0, now)
+		start, span := relay.NextTurns(l, 1, true, 0, now)
 		require.LessOrEqual(t, start+span, 21*time.Second)
 	}
 }
@@ -279,11 +279,11 @@ func TestLimits_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	c.RatePerSecond = 100
 	l := limits(c, 1, 0)
 	now := time.Now()
-	relay.QueueUp(l, 1000, true, 0, now)
-	start, _ := relay.QueueUp(l, 100, false, 0, now)
+	relay.NextTurns(l, 1000, true, 0, now)
+	start, _ := relay.NextTurns(l, 100, false, 0, now)
 	require.Zero(t, start)
-	start, _ = relay.QueueUp(l, 100, false, 0, now)
+	start, _ = relay.NextTurns(l, 100, false, 0, now)
 	require.Equal(t, time.Second, start, "after the activities before them")
-	start, _ = relay.QueueUp(l, 100, true, 0, now)
+	start, _ = relay.NextTurns(l, 100, true, 0, now)
 	require.Equal(t, 10*time.Second, start)
 }

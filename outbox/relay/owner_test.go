@@ -18,7 +18,7 @@ import (
 // those in the relay's hands become PENDING as they were, and go on with the job.
 func TestRelay_AbortBetweenClaimAndCallSendsNothing(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{relay.PointHandOver, relay.PointLook} {
+	for _, point := range []string{relay.PointHandOver, relay.PointRecheck} {
 		b := setup(t, 50)
 		id := b.running(t, "default", 1, 50)
 		provider, g := &script{}, newGate(t, point)
@@ -44,7 +44,7 @@ func TestRelay_RecallBetweenClaimAndCallCancels(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
 	id := b.job(t, "default", 1, 50)
-	provider, g := &script{}, newGate(t, relay.PointLook)
+	provider, g := &script{}, newGate(t, relay.PointRecheck)
 	run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(g.at))
 	g.await(t)
 	_, err := outbox.Recall(t.Context(), b.db.Pool, id, job.Act{Actor: "somebody"}, nil)
@@ -86,7 +86,7 @@ func TestRelay_RecallDuringTheCall(t *testing.T) {
 // has run out and another relay has sent them, sends nothing.
 func TestRelay_LostLeaseSendsNothing(t *testing.T) {
 	t.Parallel()
-	for point, crashed := range map[string]bool{relay.PointHandOver: false, relay.PointLook: true} {
+	for point, crashed := range map[string]bool{relay.PointHandOver: false, relay.PointRecheck: true} {
 		b := setup(t, 20)
 		id := b.job(t, "default", 1, 20)
 		first, second, g := &script{}, &script{}, newGate(t, point)
@@ -117,7 +117,7 @@ func TestRelay_StoppedAfterTheLookLooksAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
 	b.job(t, "default", 1, 20)
-	first, second, g := &script{}, &script{}, newGate(t, relay.PointLooked)
+	first, second, g := &script{}, &script{}, newGate(t, relay.PointRechecked)
 	c := config("slow")
 	c.Lease, c.StatementTimeout = 900*time.Millisecond, 300*time.Millisecond
 	slow := b.start(t, c, []relay.Sender{push(first)}, relay.WithFailpoint(g.stop))
@@ -291,35 +291,34 @@ func TestRelay_FindsWhatWasLocked(t *testing.T) {
 	run.end(t)
 }
 
-// I13: what is in hand is bounded, each lane by its part, and activities have theirs.
-func TestHand_Room(t *testing.T) {
+// I13: what is in flight is bounded, each lane by its part, and activities have theirs.
+func TestInflight_Room(t *testing.T) {
 	t.Parallel()
 	c := config("r")
 	c.MaxInHand, c.ActivityShare = 1000, 0.2
-	h := relay.NewHand()
-	claims := func(job, lease int64, n int) []outbox.Claimed {
+	f := relay.NewInflight()
+	claims := func(job, lease int64, lane string, n int) []outbox.Claimed {
 		list := make([]outbox.Claimed, n)
 		for i := range list {
-			list[i] = outbox.Claimed{Key: outbox.Key{JobID: job, ChannelID: int64(i)}, LeaseID: lease}
+			list[i] = outbox.Claimed{Key: outbox.Key{JobID: job, ChannelID: int64(i)}, LeaseID: lease, Lane: lane}
 		}
 		return list
 	}
-	room := func(lane string, lanes int) int { return relay.Room(h, c, lane, lanes, false) }
-	activities := func() int { return relay.Room(h, c, "", 0, true) }
+	room := func(lane string, lanes int) int { return relay.Room(f, c, lane, lanes, false) }
+	activities := func() int { return relay.Room(f, c, "", 0, true) }
 	require.Equal(t, 400, room("a", 1), "half of 800: the other half for a lane that comes")
 	require.Equal(t, 200, room("a", 3))
-	relay.Take(h, claims(1, 1, 400), "a")
+	first := claims(1, 1, "a", 400)
+	relay.Take(f, first)
 	require.Zero(t, room("a", 1))
 	require.Equal(t, 266, room("b", 2))
-	relay.Take(h, claims(2, 2, 266), "b")
+	relay.Take(f, claims(2, 2, "b", 266))
 	require.Equal(t, 134, room("c", 3), "all of bulk's 800")
-	relay.Take(h, claims(3, 3, 134), "c")
+	relay.Take(f, append(claims(3, 3, "c", 134), claims(-1, 3, "", 200)...)) // one lease of both
 	require.Zero(t, room("d", 4))
-	require.Equal(t, 200, activities())
-	relay.Take(h, claims(-1, 4, 200), "")
 	require.Zero(t, activities())
-	require.Empty(t, relay.Drop(h, map[int64]int{1: 100, 99: 3}))
+	require.Empty(t, relay.Drop(f, append(first[:100:100], claims(9, 99, "a", 3)...)))
 	require.Equal(t, 100, activities(), "activities may have what bulk does not use")
-	require.Equal(t, []int64{1}, relay.Drop(h, map[int64]int{1: 300}))
+	require.Equal(t, []int64{1}, relay.Drop(f, first[100:]))
 	require.Equal(t, 400, room("a", 1))
 }

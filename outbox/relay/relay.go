@@ -22,13 +22,11 @@ import (
 
 const (
 	// Connections is how many connections of the pool a Relay keeps busy: one that claims,
-	// those that compose, hand over and settle, and two for upkeep, whose four acts are
+	// those that compose, hand over and settle, and two for maintenance, whose four acts are
 	// short and seldom meet. With fewer it waits for them.
 	Connections = 1 + composers + handovers + settlers + 2
 	// handovers is how many groups are handed over at once.
 	handovers = 2
-	// transport is the carrier of ids in the log.
-	transport = "postgres"
 )
 
 var (
@@ -38,13 +36,13 @@ var (
 
 // Points at which tests interfere.
 const (
-	pointClaim    = "claim"     // before each claim
-	pointHandOver = "hand over" // before the record of a hand-over
-	pointLook     = "look"      // after it
-	pointLooked   = "looked"    // after the look, before the calls
-	pointSettle   = "settle"    // before each COMMIT of outcomes
-	pointSettled  = "settled"   // after it
-	pointUpkeep   = "upkeep"
+	pointClaim       = "claim"     // before each claim
+	pointHandOver    = "hand over" // before the record of a hand-over
+	pointRecheck     = "recheck"   // after it
+	pointRechecked   = "rechecked" // after the recheck, before the calls
+	pointSettle      = "settle"    // before each COMMIT of outcomes
+	pointSettled     = "settled"   // after it
+	pointMaintenance = "maintenance"
 )
 
 // Relay delivers messages. Any number of relays may work on one database. One Run or
@@ -53,32 +51,36 @@ type Relay struct {
 	name     string
 	ledger   *outbox.Ledger
 	composer Composer
-	lines    []*line // in the order of the configuration
+	queues   []*queue // in the order of the configuration
 	log      zerolog.Logger
 	outage   *job.Outage
 	random   func() float64
 	at       func(ctx context.Context, point string) error
 
 	config    atomic.Pointer[Config]
-	hand      *hand
-	books     *books
+	transport Transport // of the present run
+	credits   *credits
+	inflight  *inflight
+	outcomes  *batcher
 	tally     tally
 	handing   chan struct{}  // one for each group that is being handed over
-	inFlight  sync.WaitGroup // groups that are handed over or called
+	groups    sync.WaitGroup // that are handed over or called
 	running   atomic.Bool
 	draining  atomic.Bool
-	capped    atomic.Int64 // in a drain, the longest wait under a cap since the feed looked
+	capped    atomic.Int64 // in a drain, the longest wait under a cap since nothing was due
 	searches  atomic.Int32 // that have not been made once
-	ears      atomic.Pointer[lifecycle.Listener]
-	rest      time.Duration // at most
-	resting   atomic.Bool   // the feed has found nothing for a while
-	roused    chan struct{} // size 1: the heartbeat is not to wait
-	awaited   atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
-	expecting chan struct{} // size 1: the search for receipts is not to wait
 	pool      *pgxpool.Pool
 	absent    absent
-	copied    atomic.Pointer[outbox.Installation] // nil: the database is adopted
-	reminded  time.Time                           // when copied was logged last; the heartbeat's own
+
+	listener     atomic.Pointer[lifecycle.Listener]
+	rest         time.Duration // at most
+	resting      atomic.Bool   // nothing was found for a while
+	beatSoon     chan struct{} // size 1: the heartbeat is not to wait
+	awaited      atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
+	receiptsSoon chan struct{} // size 1: the search for receipts is not to wait
+
+	copied   atomic.Pointer[outbox.Installation] // nil: the database is adopted
+	reminded time.Time                           // when copied was logged last; the heartbeat's own
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -118,8 +120,8 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	r := &Relay{
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
-		hand: newHand(), books: newBooks(), handing: make(chan struct{}, handovers), stopped: make(chan struct{}),
-		pool: pool, rest: restAtMost, roused: make(chan struct{}, 1), expecting: make(chan struct{}, 1),
+		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stopped: make(chan struct{}),
+		pool: pool, rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
 	r.config.Store(&config)
 	for _, option := range options {
@@ -130,10 +132,12 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	}
 	media, names := []string{}, []string{}
 	for _, s := range senders {
-		r.lines = append(r.lines, newLine(r, s, config.ActivityShare))
+		r.queues = append(r.queues, newQueue(r, s, config.ActivityShare))
 		media, names = append(media, s.Medium), append(names, s.Name)
 	}
 	r.ledger.Serve(media, names)
+	r.credits = newCredits(r)
+	r.transport = r.postgres(context.Background(), false)
 	return r, nil
 }
 
@@ -171,9 +175,9 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 	fixed(config.Name == was.Name, "delivery.name")
 	fixed(config.Lease == was.Lease, "delivery.lease")
 	fixed(config.Listen == was.Listen, "delivery.listen")
-	fixed(len(senders) == len(r.lines), "senders")
-	for i := range min(len(senders), len(r.lines)) {
-		old := r.lines[i].settings()
+	fixed(len(senders) == len(r.queues), "senders")
+	for i := range min(len(senders), len(r.queues)) {
+		old := r.queues[i].settings()
 		fixed(senders[i].Name == old.Name, fmt.Sprintf("senders[%d].name", i))
 		fixed(senders[i].Medium == old.Medium, fmt.Sprintf("senders[%d].medium", i))
 		fixed(fmt.Sprint(senders[i].Platforms) == fmt.Sprint(old.Platforms), fmt.Sprintf("senders[%d].platforms", i))
@@ -182,8 +186,8 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 		return err
 	}
 	r.config.Store(&config)
-	for i, l := range r.lines {
-		l.reload(senders[i], config.ActivityShare)
+	for i, q := range r.queues {
+		q.reload(senders[i], config.ActivityShare)
 	}
 	return nil
 }
@@ -208,8 +212,8 @@ func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
 // Drain delivers what is due, also what becomes due while it does and what relays that
 // died have left, looks once for receipts, waits for nothing that is due later but for
-// messages that others in hand may leave no room for under a cap, and returns what it did.
-// What no sender takes now, because of an open breaker or a pause, is put off and left. In
+// messages that others in flight may leave no room for under a cap, and returns what it did.
+// What no sender takes now, because of an open breaker or a pause, is deferred and left. In
 // a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted.
 // Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
@@ -223,14 +227,14 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	}
 	defer r.running.Store(false)
 	r.draining.Store(drain)
-	r.books = newBooks()
+	r.outcomes = newBatcher()
 	if err := r.announce(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
 		return fmt.Errorf("start relay %s: %w", r.name, err)
 	}
-	r.log.Info().Str("worker_id", r.name).Str("transport", transport).Msg("relay started")
+	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay started")
 	hard, release := r.hardStop(ctx)
 	defer release()
 	// What is recorded after the stop has a context of its own, which ends when all is
@@ -241,12 +245,13 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	work, over := context.WithCancel(ctx)
 	defer over()
 	defer context.AfterFunc(hard, over)()
+	r.transport = r.postgres(hard, drain)
 
 	var looking, keeping, settling sync.WaitGroup
 	if r.settings().Listen && !drain {
-		ears := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.outage, r.log)
-		r.ears.Store(ears)
-		looking.Go(func() { ears.Run(work) })
+		listener := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.outage, r.log)
+		r.listener.Store(listener)
+		looking.Go(func() { listener.Run(work) })
 	}
 	r.look(work, hard, &looking)
 	r.keep(records, &keeping)
@@ -256,13 +261,13 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	r.deliverUntil(work, hard)
 	over() // a drain's end
 	looking.Wait()
-	r.books.close()
+	r.outcomes.close()
 	patience := time.AfterFunc(2*r.settings().StatementTimeout, giveUp)
 	settling.Wait()
 	patience.Stop()
 	giveUp()
 	keeping.Wait()
-	r.farewell(ctx)
+	r.deregister(ctx)
 	if where := r.copied.Load(); where != nil && drain {
 		return where.Err()
 	}
@@ -274,33 +279,45 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 func (r *Relay) deliverUntil(ctx, hard context.Context) {
 	ctx, over := context.WithCancel(ctx)
 	defer over()
-	claimed, joined := make(chan claims), make(chan struct{})
-	var feeding, composing, serving sync.WaitGroup
-	feeding.Go(func() { (&feed{relay: r}).run(ctx, hard, claimed) })
+	claimed, enqueued := make(chan batch), make(chan struct{})
+	var claiming, composing, serving sync.WaitGroup
+	claiming.Go(func() { r.claim(ctx, claimed) })
 	for range composers {
-		composing.Go(func() { r.prepare(ctx, claimed) })
+		composing.Go(func() { r.compose(ctx, claimed) })
 	}
-	for _, l := range r.lines {
-		serving.Go(func() { l.run(ctx, hard, joined) })
+	for _, q := range r.queues {
+		serving.Go(func() { q.run(ctx, hard, enqueued) })
 	}
-	feeding.Wait()
+	claiming.Wait()
 	close(claimed)
 	composing.Wait()
-	close(joined)
+	close(enqueued)
 	over() // a drain's end
 	serving.Wait()
-	r.inFlight.Wait()
+	r.groups.Wait()
+}
+
+// postgres is the transport of one run.
+func (r *Relay) postgres(hard context.Context, drain bool) Transport {
+	return newPostgres(postgresOptions{
+		ledger: r.ledger, config: r.settings, drain: drain, rest: r.rest,
+		hears:   func() bool { return r.listener.Load().Listening() },
+		resting: r.setResting,
+		act:     func(f func(context.Context) error) error { return r.within(hard, f) },
+		pass:    func() error { return r.at(hard, pointClaim) },
+		name:    r.name, log: r.log,
+	})
 }
 
 // keep starts what goes on until all is recorded: renewals, and the heartbeat. What has
-// begun is ended: a heartbeat that is taken back may take effect after the farewell.
+// begun is ended: a heartbeat that is taken back may take effect after the relay has deregistered.
 func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	lease := r.settings().Lease
 	whole := func(act func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return act(context.WithoutCancel(ctx)) }
 	}
 	wait.Go(func() { r.every(records, always(lease/4), nil, "leases are not renewed", whole(r.renew)) })
-	wait.Go(func() { r.every(records, r.betweenBeats, r.roused, "the relay's heartbeat fails", whole(r.beat)) })
+	wait.Go(func() { r.every(records, r.betweenBeats, r.beatSoon, "the relay's heartbeat fails", whole(r.beat)) })
 }
 
 // look starts the search for lost leases and for receipts, until the stop. A drain does
@@ -312,7 +329,7 @@ func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
 		r.every(ctx, always(min(c.Lease/4, 5*time.Second)), nil, "lost leases are not looked for", r.first(r.recover))
 	})
 	wait.Go(func() {
-		r.every(ctx, r.betweenReceipts, r.expecting, "receipts are not looked for", r.first(func(context.Context) error {
+		r.every(ctx, r.betweenReceipts, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
 			return r.lookForReceipts(hard) // what was taken for a look is looked at
 		}))
 	})
@@ -324,7 +341,7 @@ func (r *Relay) first(search func(context.Context) error) func(context.Context) 
 	return func(ctx context.Context) error {
 		defer once.Do(func() {
 			r.searches.Add(-1)
-			r.hand.rouse()
+			r.inflight.wake()
 		})
 		return search(ctx)
 	}
@@ -332,17 +349,17 @@ func (r *Relay) first(search func(context.Context) error) func(context.Context) 
 
 // idle reports whether nothing that a drain waits for is under way.
 func (r *Relay) idle() bool {
-	return r.searches.Load() == 0 && r.books.quiet() && r.hand.empty()
+	return r.searches.Load() == 0 && r.outcomes.quiet() && r.inflight.empty()
 }
 
-// farewell ends the relay's row, so that the others share its rate at once.
-func (r *Relay) farewell(ctx context.Context) {
+// deregister ends the relay's row, so that the others share its rate at once.
+func (r *Relay) deregister(ctx context.Context) {
 	err := r.within(context.WithoutCancel(ctx), r.ledger.Farewell)
-	if left := r.hand.size(); err != nil || left > 0 {
-		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", transport).Msg("the database did not take everything; other relays will, when the leases run out")
+	if left := r.inflight.size(); err != nil || left > 0 {
+		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not take everything; other relays will, when the leases run out")
 	}
-	r.hand.forget()
-	r.log.Info().Str("worker_id", r.name).Str("transport", transport).Msg("relay stopped")
+	r.inflight.forget()
+	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay stopped")
 }
 
 // hardStop returns a context that outlives ctx by the grace period at most, ends at

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -37,7 +36,7 @@ type Stats struct {
 type SenderStats struct {
 	Name          string  `json:"name"`
 	Medium        string  `json:"medium"`
-	Waiting       int     `json:"waiting"`         // messages in its line
+	Waiting       int     `json:"waiting"`         // messages in its queue
 	Calling       int     `json:"calling"`         // calls allowed and not ended
 	Breaker       string  `json:"breaker"`         // closed, open, half_open or off
 	Paused        bool    `json:"paused"`          // by an operator
@@ -136,20 +135,20 @@ func (r *Relay) Stats() Stats {
 		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
 		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
 		Dead: t.dead.Load(), DeadBy: t.deaths(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
-		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InHand: r.hand.size(), Senders: make([]SenderStats, len(r.lines)),
+		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InHand: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
 	}
-	for i, l := range r.lines {
-		s.Senders[i] = l.stats()
+	for i, q := range r.queues {
+		s.Senders[i] = q.stats()
 	}
 	return s
 }
 
-func (l *line) stats() SenderStats {
-	s := l.limits.stats()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.Name, s.Medium = l.config.Name, l.config.Medium
-	s.Waiting, s.Calling = len(l.activities)+len(l.bulk), l.calling
+func (q *queue) stats() SenderStats {
+	s := q.limits.stats()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.Name, s.Medium = q.config.Name, q.config.Medium
+	s.Waiting, s.Calling = len(q.activities)+len(q.bulk), q.calling
 	return s
 }
 
@@ -157,11 +156,4 @@ func (l *limits) stats() SenderStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return SenderStats{Breaker: l.breaker.String(), Paused: l.override.Paused, Concurrency: l.concurrency(), RatePerSecond: l.rate()}
-}
-
-// took notes a claim.
-func (r *Relay) took(found []outbox.Claimed, lane string, began time.Time) {
-	r.hand.take(found, lane)
-	r.tally.claimed.Add(int64(len(found)))
-	r.log.Debug().Int64("job_id", found[0].JobID).Int("rows", len(found)).Int64("elapsed_ms", time.Since(began).Milliseconds()).Msg("claimed messages")
 }

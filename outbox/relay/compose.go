@@ -24,20 +24,20 @@ type Composer interface {
 // composers is how many batches are composed at once.
 const composers = 2
 
-// prepare composes claims until the channel is closed, and lines up what may be sent.
+// compose composes batches until the channel is closed, and enqueues what may be sent.
 // After the stop it gives back what comes.
-func (r *Relay) prepare(ctx context.Context, in <-chan claims) {
-	for c := range in {
-		composed, unsent := r.compose(ctx, c.messages)
-		r.books.add(unsent...)
-		r.lineUp(c, composed, len(unsent))
+func (r *Relay) compose(ctx context.Context, in <-chan batch) {
+	for b := range in {
+		composed, unsent := r.composed(ctx, b.messages)
+		r.outcomes.add(unsent...)
+		r.credits.feedback(b, r.enqueue(b, composed))
 	}
 }
 
-// compose composes messages. Those that cannot be composed, or not before the stop, are
+// composed composes messages. Those that cannot be composed, or not before the stop, are
 // settled instead: what makes a whole batch fail is searched for by halves, and ends
 // alone.
-func (r *Relay) compose(ctx context.Context, messages []outbox.Claimed) (composed []compose.Composed, unsent []outbox.Settlement) {
+func (r *Relay) composed(ctx context.Context, messages []outbox.Claimed) (composed []compose.Composed, unsent []outbox.Settlement) {
 	err := context.Cause(ctx)
 	if err == nil {
 		err = r.insist(ctx, "messages are not composed yet", func(ctx context.Context) (err error) {
@@ -55,8 +55,8 @@ func (r *Relay) compose(ctx context.Context, messages []outbox.Claimed) (compose
 		}
 		return nil, unsent
 	case len(messages) > 1:
-		composed, unsent = r.compose(ctx, messages[:len(messages)/2])
-		more, others := r.compose(ctx, messages[len(messages)/2:])
+		composed, unsent = r.composed(ctx, messages[:len(messages)/2])
+		more, others := r.composed(ctx, messages[len(messages)/2:])
 		return append(composed, more...), append(unsent, others...)
 	}
 	m := messages[0]
@@ -70,14 +70,18 @@ func (r *Relay) compose(ctx context.Context, messages []outbox.Claimed) (compose
 	}}
 }
 
-// lineUp has each composed message join its sender's line, and settles those that are
-// refused, deferred, or have no sender here. putOff of the claim are settled already.
-func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
+// enqueue puts each composed message into its sender's queue, and records those that are
+// refused, deferred, or have no sender here. It returns how many of each job went to each
+// queue, those among them that it had no room for.
+func (r *Relay) enqueue(b batch, composed []compose.Composed) map[int64][]int {
 	now := time.Now()
 	var settlements []outbox.Settlement
-	joining := make(map[*line][]*compose.Composed, len(r.lines))
+	to, went := make([][]*compose.Composed, len(r.queues)), make(map[int64][]int)
 	for i := range composed {
 		m := &composed[i]
+		if id := m.Claimed.JobID; id > 0 && went[id] == nil {
+			went[id] = make([]int, len(r.queues))
+		}
 		switch m.Action {
 		case compose.Refuse:
 			settlements = append(settlements, outbox.Settlement{
@@ -87,33 +91,32 @@ func (r *Relay) lineUp(c claims, composed []compose.Composed, putOff int) {
 		case compose.Defer:
 			settlements = append(settlements, deferred(m.Claimed, m.Reason, r.waitOf(m)))
 		case compose.Send:
-			l := r.lineFor(m.Delivery.Medium, m.Delivery.Platform)
-			if l == nil {
-				putOff++
+			q := r.queueFor(m.Delivery.Medium, m.Delivery.Platform)
+			if q < 0 {
 				settlements = append(settlements, r.unserved(m, now))
 				continue
 			}
-			joining[l] = append(joining[l], m)
+			to[q] = append(to[q], m)
+			if m.Claimed.JobID > 0 {
+				went[m.Claimed.JobID][q]++
+			}
 		}
 	}
-	r.books.add(settlements...)
-	var main *line
-	most := 0
-	for l, items := range joining {
-		if len(items) > most {
-			main, most = l, len(items)
+	r.outcomes.add(settlements...)
+	for q, messages := range to {
+		if len(messages) > 0 {
+			r.queues[q].enqueue(messages, b.share, now)
 		}
-		putOff += l.join(items, now)
 	}
-	c.told(main, most, putOff, now)
+	return went
 }
 
-// hurry is by how much shorter a drain puts messages off that wait for others under a cap:
-// it waits for them.
+// hurry is by how much shorter a drain defers messages that wait for others under a cap: it
+// waits for them.
 const hurry = 4
 
-// waitOf is how long a composed message is put off. A drain goes on until those that wait for
-// others in hand under a cap have gone or ended.
+// waitOf is how long a composed message is deferred. A drain goes on until those that wait for
+// others in flight under a cap have gone or ended.
 func (r *Relay) waitOf(m *compose.Composed) time.Duration {
 	if m.Reason != outbox.ReasonCapped || !r.draining.Load() {
 		return m.Wait
@@ -132,7 +135,7 @@ func (r *Relay) waitOf(m *compose.Composed) time.Duration {
 // no sender takes is waited for.
 func (r *Relay) unserved(m *compose.Composed, now time.Time) outbox.Settlement {
 	medium := m.Delivery.Medium
-	if !slices.ContainsFunc(r.lines, func(l *line) bool { return l.settings().Medium == medium }) && m.Step != m.Claimed.Step {
+	if !slices.ContainsFunc(r.queues, func(q *queue) bool { return q.settings().Medium == medium }) && m.Step != m.Claimed.Step {
 		return outbox.Settlement{
 			Claimed: m.Claimed, To: outbox.Pending, Reason: outbox.ReasonFailover,
 			NextStep: m.Step, NextAttempts: m.Attempts, Record: m.Record,
@@ -171,12 +174,8 @@ func (a *absent) pause(activity bool, now time.Time) time.Duration {
 	return at.Sub(now)
 }
 
-// lineFor is the line of the first sender that takes a medium and platform.
-func (r *Relay) lineFor(medium, platform string) *line {
-	for _, l := range r.lines {
-		if l.settings().takes(medium, platform) {
-			return l
-		}
-	}
-	return nil
+// queueFor is the index of the queue of the first sender that takes a medium and platform,
+// or -1.
+func (r *Relay) queueFor(medium, platform string) int {
+	return slices.IndexFunc(r.queues, func(q *queue) bool { return q.settings().takes(medium, platform) })
 }

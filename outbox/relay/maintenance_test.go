@@ -69,7 +69,7 @@ func TestRelay_ReceiptsFillTheMemory(t *testing.T) {
 	c.Batch, c.MaxInHand = 10, 20
 	run := b.start(t, c, []relay.Sender{{SenderConfig: settings("fcm", "push"), Client: provider}}, relay.WithFailpoint(func(ctx context.Context, point string) error {
 		switch point {
-		case relay.PointUpkeep:
+		case relay.PointMaintenance:
 			rounds.Add(1)
 		case relay.PointSettle:
 			select {
@@ -138,7 +138,7 @@ func TestRelay_SerializationFailuresFillTheLog(t *testing.T) {
 		var hits atomic.Int64
 		log := zerolog.New(zerolog.SyncWriter(&out)).Level(zerolog.WarnLevel)
 		run := b.start(t, config("r"), nil, relay.WithLogger(log), relay.WithFailpoint(func(_ context.Context, point string) error {
-			if point != relay.PointClaim && point != relay.PointUpkeep {
+			if point != relay.PointClaim && point != relay.PointMaintenance {
 				return nil
 			}
 			hits.Add(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -16,16 +17,16 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// books gathers outcomes while earlier ones are being committed, and settles them
+// batcher gathers outcomes while earlier ones are being committed, and records them
 // together: group commit.
-type books struct {
+type batcher struct {
 	mu     sync.Mutex
 	open   []outbox.Settlement
 	taken  int                 // outcomes that are being committed
 	spare  []outbox.Settlement // empty, what open is next
 	leases []int64             // of which nothing is left, to be deleted
 	closed bool
-	wake   chan struct{} // size settlers
+	woken  chan struct{} // size settlers
 
 	// Of receipts, those whose result is known, and whether that is done with: one may be
 	// due for a look again before the first look's result is recorded.
@@ -39,19 +40,19 @@ const (
 	mostSettled = outbox.MaxBatch
 )
 
-func newBooks() *books {
-	return &books{wake: make(chan struct{}, settlers), known: make(map[outbox.Key]bool)}
+func newBatcher() *batcher {
+	return &batcher{woken: make(chan struct{}, settlers), known: make(map[outbox.Key]bool)}
 }
 
 // look is called before each search for due receipts: it finds no more what is recorded.
-func (b *books) look() {
+func (b *batcher) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.known, func(_ outbox.Key, recorded bool) bool { return recorded })
 }
 
 // learn has the result of a receipt recorded, unless an earlier look has brought one.
-func (b *books) learn(s outbox.Settlement) {
+func (b *batcher) learn(s outbox.Settlement) {
 	b.mu.Lock()
 	_, twice := b.known[s.Key]
 	if !twice {
@@ -64,46 +65,46 @@ func (b *books) learn(s outbox.Settlement) {
 }
 
 // add has outcomes recorded. It does not wait for that.
-func (b *books) add(settlements ...outbox.Settlement) {
+func (b *batcher) add(settlements ...outbox.Settlement) {
 	if len(settlements) == 0 {
 		return
 	}
 	b.mu.Lock()
 	b.open = append(b.open, settlements...)
 	b.mu.Unlock()
-	b.rouse()
+	b.wake()
 }
 
 // over has leases deleted.
-func (b *books) over(leases []int64) {
+func (b *batcher) over(leases []int64) {
 	if len(leases) == 0 {
 		return
 	}
 	b.mu.Lock()
 	b.leases = append(b.leases, leases...)
 	b.mu.Unlock()
-	b.rouse()
+	b.wake()
 }
 
 // close lets the settlers end once all is settled.
-func (b *books) close() {
+func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	for range settlers {
-		b.rouse()
+		b.wake()
 	}
 }
 
-func (b *books) rouse() {
+func (b *batcher) wake() {
 	select {
-	case b.wake <- struct{}{}:
+	case b.woken <- struct{}{}:
 	default:
 	}
 }
 
 // next takes what has gathered.
-func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) {
+func (b *batcher) next() (batch []outbox.Settlement, leases []int64, closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch n := len(b.open); {
@@ -112,7 +113,7 @@ func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) 
 		batch, b.open, b.spare = b.open, b.spare, nil
 	default:
 		batch, b.open = b.open[:mostSettled:mostSettled], b.open[mostSettled:]
-		b.rouse()
+		b.wake()
 	}
 	leases, b.leases = b.leases, nil
 	b.taken += len(batch)
@@ -120,7 +121,7 @@ func (b *books) next() (batch []outbox.Settlement, leases []int64, closed bool) 
 }
 
 // settled takes note of outcomes that were taken and are done with.
-func (b *books) settled(batch []outbox.Settlement) {
+func (b *batcher) settled(batch []outbox.Settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken -= len(batch)
@@ -132,14 +133,14 @@ func (b *books) settled(batch []outbox.Settlement) {
 }
 
 // quiet reports whether no outcome is to be recorded.
-func (b *books) quiet() bool {
+func (b *batcher) quiet() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.open)+b.taken == 0
 }
 
 // recycle takes a batch back that nobody reads any more.
-func (b *books) recycle(batch []outbox.Settlement) {
+func (b *batcher) recycle(batch []outbox.Settlement) {
 	clear(batch)
 	b.mu.Lock()
 	if cap(batch) > cap(b.spare) {
@@ -148,19 +149,19 @@ func (b *books) recycle(batch []outbox.Settlement) {
 	b.mu.Unlock()
 }
 
-// settleAll settles until the books are closed and empty, or ctx ends.
+// settleAll settles until the batcher is closed and empty, or ctx ends.
 func (r *Relay) settleAll(ctx context.Context) {
 	for {
-		batch, leases, closed := r.books.next()
+		batch, leases, closed := r.outcomes.next()
 		switch {
 		case len(batch)+len(leases) > 0:
 			r.settle(ctx, batch, leases)
-			r.books.recycle(batch)
+			r.outcomes.recycle(batch)
 		case closed:
 			return
 		default:
 			select {
-			case <-r.books.wake:
+			case <-r.outcomes.woken:
 			case <-ctx.Done():
 				return
 			}
@@ -174,8 +175,8 @@ func (r *Relay) settleAll(ctx context.Context) {
 // settle records one batch, however often the database has to be asked: a repetition
 // after an unknown COMMIT records nothing twice.
 func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []int64) {
-	counts := byLease(batch)
-	leases = append(leases, r.hand.finishing(counts)...)
+	messages := claimedOf(batch)
+	leases = append(leases, r.inflight.finishing(messages)...)
 	var statuses []outbox.Status
 	began := time.Now()
 	err := r.insist(ctx, "outcomes are not settled yet", func(ctx context.Context) (err error) {
@@ -218,9 +219,10 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		r.died(&batch[i], status)
 	}
 	r.tally.settled(batch, statuses)
-	r.books.settled(batch)
-	r.books.over(without(r.hand.drop(counts), leases))
-	r.hand.ended(leases)
+	r.tell(ctx, batch, statuses)
+	r.outcomes.settled(batch)
+	r.outcomes.over(without(r.inflight.drop(messages), leases))
+	r.inflight.ended(leases)
 }
 
 // died writes a line about a message that has become a dead letter: with what it is found
@@ -255,12 +257,29 @@ func withoutTexts(s outbox.Settlement) (plain outbox.Settlement, had bool) {
 	return s, had
 }
 
-func byLease(batch []outbox.Settlement) map[int64]int {
-	counts := make(map[int64]int)
-	for i := range batch {
-		counts[batch[i].LeaseID]++
+// claimedOf are the messages of a batch.
+func claimedOf(batch []outbox.Settlement) iter.Seq[*outbox.Claimed] {
+	return func(yield func(*outbox.Claimed) bool) {
+		for i := range batch {
+			if !yield(&batch[i].Claimed) {
+				return
+			}
+		}
 	}
-	return counts
+}
+
+// tell tells the transport what was recorded.
+func (r *Relay) tell(ctx context.Context, batch []outbox.Settlement, statuses []outbox.Status) {
+	outcomes := make([]Settled, len(statuses))
+	for i, status := range statuses {
+		outcomes[i] = Settled{Key: batch[i].Key, Status: status, Reason: batch[i].Reason}
+		if status == outbox.Pending && !batch[i].Untouched {
+			outcomes[i].Wait = batch[i].Wait
+		}
+	}
+	if err := r.transport.Settled(ctx, outcomes); err != nil && ctx.Err() == nil {
+		r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the transport does not take what was recorded")
+	}
 }
 
 // without returns those of ids that are not in done.
@@ -288,7 +307,7 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 			return err
 		}
 		if !spoken && failures%50 == 0 {
-			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", transport).Msg(what)
+			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg(what)
 		}
 		pause := min(20*time.Millisecond<<min(failures, 6), time.Second)
 		if !rest(ctx, time.Duration((0.5+0.5*r.random())*float64(pause))) {

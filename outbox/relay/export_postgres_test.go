@@ -1,33 +1,35 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// Turns lists from which of a lane's jobs a feed claims in n turns that take so long
+// Turns lists from which of a lane's jobs a relay claims in n turns that take so long
 // each: claims from those of flowing find as much as they may, from the others, which
 // have run out before, nothing.
 func Turns(r *Relay, list []outbox.Candidate, flowing map[int64]bool, took time.Duration, n int) (ids []int64) {
-	f := &feed{relay: r, probed: make(map[string]bool), lanes: []string{list[0].Lane}}
+	p := r.postgres(context.Background(), false).(*postgres)
+	p.lanes = []string{list[0].Lane}
 	for _, c := range list {
 		w := &work{Candidate: c}
 		if !flowing[c.JobID] {
 			w.empty = 1
 		}
-		f.order = append(f.order, w)
+		p.order = append(p.order, w)
 	}
 	for now := time.Now(); len(ids) < n; now = now.Add(took) {
-		w, _ := f.next(now)
+		w, _ := p.next(r.credits, now)
 		if w == nil {
 			continue
 		}
 		ids = append(ids, w.JobID)
 		if !flowing[w.JobID] {
 			w.empty++
-			w.ready = now.Add(f.atLeast())
+			w.ready = now.Add(p.atLeast())
 		}
 	}
 	return ids
@@ -44,17 +46,17 @@ func Absences(n int, later time.Duration) (last, next, activity time.Duration) {
 	return last, a.pause(false, now.Add(later)), a.pause(true, now)
 }
 
-// Waited lists what a relay's first line lets go that n bulk messages joined so long ago.
+// Waited lists what a relay's first queue lets go of n bulk messages that were enqueued so long ago.
 func Waited(r *Relay, n int, d time.Duration, draining bool) []outbox.Settlement {
 	r.draining.Store(draining)
-	l, now := r.lines[0], time.Now()
+	q, now := r.queues[0], time.Now()
 	list := make([]*compose.Composed, n)
 	for i := range list {
 		list[i] = &compose.Composed{Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: int64(i + 1)}}}
 	}
-	l.join(list, now)
-	l.clear(now.Add(d))
-	put, _, _ := r.books.next()
-	l.activities, l.bulk = nil, nil
+	q.enqueue(list, len(list), now)
+	q.expire(now.Add(d))
+	put, _, _ := r.outcomes.next()
+	q.activities, q.bulk = nil, nil
 	return put
 }

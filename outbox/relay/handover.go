@@ -1,0 +1,70 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// handOver hands a group over: the durable record first, then a recheck of every message,
+// then the calls at once. Nothing is called that the recheck does not let pass (I6, I8).
+func (q *queue) handOver(hard context.Context, calls []call) {
+	r := q.relay
+	claimed := make([]outbox.Claimed, 0, len(calls))
+	for _, c := range calls {
+		for _, it := range c.items {
+			m := it.Claimed
+			m.Step = it.Step // that the call is for
+			claimed = append(claimed, m)
+		}
+	}
+	err := r.recordHandOver(hard, claimed)
+	var verdicts []outbox.Verdict
+	if err == nil {
+		verdicts, err = r.recheck(hard, claimed)
+	}
+	q.handedOver()
+	ctx, cancel := context.WithTimeoutCause(hard, q.settings().Timeout, errTimeout)
+	defer cancel()
+	var called sync.WaitGroup
+	for _, c := range calls {
+		if err != nil {
+			for _, it := range c.items {
+				r.outcomes.add(outbox.Release(it.Claimed)) // as no call was made
+			}
+			q.end(c, nil, time.Time{})
+			continue
+		}
+		n := len(c.items)
+		c.items = r.rechecked(c.items, verdicts[:n])
+		verdicts = verdicts[n:]
+		if len(c.items) == 0 {
+			q.end(c, nil, time.Time{})
+			continue
+		}
+		called.Go(func() { q.call(ctx, c) })
+	}
+	called.Wait()
+}
+
+// recordHandOver records what is about to be handed to a provider. It gives up only when
+// the relay is stopped hard.
+func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed) error {
+	return r.insist(hard, "messages are not handed over yet", func(ctx context.Context) error {
+		if err := r.at(ctx, pointHandOver); err != nil {
+			return err
+		}
+		return r.ledger.HandOver(ctx, claimed)
+	})
+}
+
+// handedOver lets the next group be handed over.
+func (q *queue) handedOver() {
+	<-q.relay.handing
+	q.mu.Lock()
+	q.handing--
+	q.mu.Unlock()
+	q.wake()
+}

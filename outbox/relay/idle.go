@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// calmPasses is how many passes find nothing before a transport rests.
+	calmPasses = 5
+	// restAtMost is how long one that hears hints rests (Relay.rest), and blindAtMost one
+	// that does not: what committed without a hint waits for the end.
+	restAtMost  = 10 * time.Second
+	blindAtMost = time.Second
+)
+
+// lull is how far a transport that finds nothing has come to ask for nothing.
+//
+//	passes find nothing, calmPasses of them
+//	  │ ask when the next message is due, then make one pass more, over everything
+//	  ▼
+//	sleeping until then, a hint or restAtMost ──► one pass over everything ──► …
+//
+// What is due by the answer's time and can be claimed is found by that pass, what falls due
+// later ends the sleep, and what commits later comes with a hint.
+type lull struct {
+	calm     int           // passes in a row that found nothing
+	next     time.Time     // when the next message is due, once it was asked for
+	asked    bool          // next is set
+	blind    time.Duration // how long the last sleep without hints was
+	sleeping bool
+	woken    bool // by something else than time
+}
+
+// calm is called after a pass that found nothing, idle when it began, and says how long to
+// wait for the next. Nobody says when a sender has credits again that a job waits for.
+func (p *postgres) calm(credits Credits, idle bool) time.Duration {
+	pause := p.config().PollInterval / 2
+	if !idle || !credits.Idle() || p.starved {
+		p.lull = lull{blind: p.lull.blind}
+		return pause
+	}
+	if p.lull.calm++; p.lull.calm < calmPasses {
+		return pause
+	}
+	if !p.lull.asked {
+		if err := p.askNext(); err != nil {
+			p.lull = lull{}
+			return time.Second
+		}
+		p.fresh()
+		return 0
+	}
+	sleep := p.rest
+	if !p.hears() {
+		p.lull.blind = min(max(2*p.lull.blind, pause), blindAtMost)
+		sleep = p.lull.blind
+	}
+	if !p.lull.next.IsZero() {
+		sleep = min(sleep, time.Until(p.lull.next))
+	}
+	sleep = max(sleep, p.cost(), time.Millisecond)
+	p.lull.sleeping = true
+	p.resting(true)
+	return sleep
+}
+
+// askNext reads when the next message is due.
+func (p *postgres) askNext() error {
+	p.lull.asked, p.lull.next = true, time.Time{}
+	return p.act(func(ctx context.Context) error {
+		began := time.Now()
+		wait, ok, err := p.ledger.Next(ctx)
+		if ok {
+			p.lull.next = began.Add(min(wait, time.Hour) + 2*time.Millisecond)
+		}
+		return err
+	})
+}
+
+// cost is how long a pass over everything must not be repeated: it steps over what is dead.
+func (p *postgres) cost() time.Duration {
+	sum := p.atLeast()
+	for _, w := range p.order {
+		sum += 20 * w.took
+	}
+	return sum
+}
+
+// busy ends a lull.
+func (p *postgres) busy() {
+	p.lull = lull{}
+	p.resting(false)
+}
+
+// stir ends a sleep. One that time has ended goes on after a pass that finds nothing.
+func (p *postgres) stir() {
+	slept, woken := p.lull.sleeping, p.lull.woken
+	p.lull.sleeping, p.lull.woken = false, false
+	if !slept {
+		return
+	}
+	if woken || p.askNext() != nil {
+		p.busy()
+	}
+	p.fresh()
+}

@@ -1,0 +1,168 @@
+package relay
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// inflight is what this relay has claimed and not recorded yet: the leases of its claims,
+// and how many messages there are, by lane. All of it is bounded (I13).
+type inflight struct {
+	mu         sync.Mutex
+	leases     map[int64]int  // messages that are not recorded, by lease
+	lanes      map[string]int // by lane; activities have none
+	activities int
+	total      int
+	parts      int           // the lanes with messages, and one more
+	changed    chan struct{} // size 1: something has ended, or there may be more to receive
+}
+
+func newInflight() *inflight {
+	return &inflight{leases: make(map[int64]int), lanes: make(map[string]int), parts: 2, changed: make(chan struct{}, 1)}
+}
+
+// take adds claimed messages.
+func (f *inflight) take(claimed []outbox.Claimed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range claimed {
+		f.add(&claimed[i], 1)
+	}
+}
+
+func (f *inflight) add(c *outbox.Claimed, n int) {
+	f.leases[c.LeaseID] += n
+	f.total += n
+	if c.JobID < 0 {
+		f.activities += n
+	} else if f.lanes[c.Lane] += n; f.lanes[c.Lane] <= 0 {
+		delete(f.lanes, c.Lane)
+	}
+}
+
+// finishing returns the leases of which nothing is left once these messages are recorded.
+func (f *inflight) finishing(messages iter.Seq[*outbox.Claimed]) (done []int64) {
+	counts := make(map[int64]int)
+	for c := range messages {
+		counts[c.LeaseID]++
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, n := range counts {
+		if left, known := f.leases[id]; known && left <= n {
+			done = append(done, id)
+		}
+	}
+	return done
+}
+
+// drop takes messages out that are recorded or lost, and returns the leases of which
+// nothing is left. They stay until they have ended.
+func (f *inflight) drop(messages iter.Seq[*outbox.Claimed]) (done []int64) {
+	f.mu.Lock()
+	for c := range messages {
+		if _, known := f.leases[c.LeaseID]; !known {
+			continue
+		}
+		if f.add(c, -1); f.leases[c.LeaseID] == 0 {
+			done = append(done, c.LeaseID)
+		}
+	}
+	f.mu.Unlock()
+	f.wake()
+	return done
+}
+
+// ended takes leases out that are deleted.
+func (f *inflight) ended(leases []int64) {
+	if len(leases) == 0 {
+		return
+	}
+	f.mu.Lock()
+	for _, id := range leases {
+		delete(f.leases, id)
+	}
+	f.mu.Unlock()
+	f.wake()
+}
+
+// wake has who waits for credits look again.
+func (f *inflight) wake() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// empty reports whether nothing is in flight, and no lease is left to be deleted.
+func (f *inflight) empty() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.leases) == 0
+}
+
+// ids are the leases in flight.
+func (f *inflight) ids() []int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.leases))
+}
+
+func (f *inflight) size() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.total
+}
+
+// room is how many more messages of a lane, or activities, may be claimed. One lane
+// never gets all of it, however many there are: a lane whose sender hangs leaves the
+// others theirs.
+func (f *inflight) room(c Config, lane string, lanes int, activity bool) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := kept(c)
+	if activity {
+		if kept == 0 {
+			return c.MaxInHand - f.total
+		}
+		return min(c.MaxInHand-f.total, max(kept-f.activities, c.MaxInHand-kept-f.bulk()))
+	}
+	f.parts = max(lanes, 1) + 1
+	return min(f.part(c)-f.lanes[lane], c.MaxInHand-kept-f.bulk(), c.MaxInHand-f.total)
+}
+
+// bulkRoom is how many more messages of jobs may be claimed.
+func (f *inflight) bulkRoom(c Config) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return min(c.MaxInHand-kept(c)-f.bulk(), c.MaxInHand-f.total)
+}
+
+// kept is what bulk messages leave to activities.
+func kept(c Config) int { return int(c.ActivityShare * float64(c.MaxInHand)) }
+
+// part is how many messages one lane may have in flight.
+func (f *inflight) part(c Config) int { return (c.MaxInHand - kept(c)) / f.parts }
+
+// share is how many bulk messages one queue may hold: half of a lane's part, so that a
+// lane of which one sender hangs goes on with the others.
+func (f *inflight) share(c Config) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(1, f.part(c)/2)
+}
+
+func (f *inflight) bulk() int { return f.total - f.activities }
+
+// forget drops everything: what the database did not take is other relays'.
+func (f *inflight) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.leases)
+	clear(f.lanes)
+	f.activities, f.total = 0, 0
+}

@@ -1,0 +1,163 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// work is a job with messages to claim.
+type work struct {
+	outbox.Candidate
+	after     outbox.Position
+	rescanned time.Time     // when the claims began at the beginning last
+	took      time.Duration // what beginning there has cost
+	empty     int           // claims in a row that found nothing
+	ready     time.Time     // not claimed from before
+	asked     time.Time     // whether anything is left, last
+}
+
+// askAgain is how often it is asked of a job whether anything is left of it of which this
+// relay records nothing.
+const askAgain = time.Minute
+
+// atLeast is how long a job without a due message is left alone: two hundred claims a
+// second find nothing, however many jobs there are.
+func (p *postgres) atLeast() time.Duration { return time.Duration(len(p.order)) * 5 * time.Millisecond }
+
+// claimBulk makes one claim that finds something, if any does in the time that
+// activities can wait.
+func (p *postgres) claimBulk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+	p.more, p.starved = false, false
+	if err := p.refresh(); err != nil {
+		return nil, err
+	}
+	for began := time.Now(); ctx.Err() == nil; {
+		w, limit := p.next(credits, time.Now())
+		if w == nil {
+			break
+		}
+		if p.more = time.Since(began) > p.config().PollInterval/4; p.more {
+			break // activities do not wait for thousands of jobs without a due message
+		}
+		if found, err := p.claimJob(w, limit); err != nil || len(found) > 0 {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
+// next is the job to claim from, and how much, in the next lane that has a ready one.
+// Zero rows of a claim move on to the next lane, too. In a lane, the most urgent of the
+// jobs that have more to claim and the one that has waited longest of those that had run
+// out take turns: neither kind starves the other, however many there are.
+func (p *postgres) next(credits Credits, now time.Time) (*work, int) {
+	for range p.lanes {
+		lane := p.lanes[p.turn%len(p.lanes)]
+		p.turn = (p.turn + 1) % len(p.lanes)
+		if w, n := p.inLane(credits, lane, now); w != nil {
+			return w, min(n, p.config().Batch)
+		}
+	}
+	return nil, 0
+}
+
+func (p *postgres) inLane(credits Credits, lane string, now time.Time) (*work, int) {
+	var flowing, waiting *work
+	var most, some int
+	for _, w := range p.order {
+		switch {
+		case w.Lane != lane || now.Before(w.ready):
+			continue
+		case w.empty == 0 && flowing != nil, w.empty > 0 && waiting != nil && !w.ready.Before(waiting.ready):
+			continue
+		}
+		n := credits.Job(w.JobID, lane, len(p.lanes))
+		switch {
+		case n <= 0:
+			p.starved = true
+		case w.empty == 0:
+			flowing, most = w, n
+		default:
+			waiting, some = w, n
+		}
+	}
+	if waiting != nil && (flowing == nil || !p.probed[lane]) {
+		p.probed[lane] = true
+		return waiting, some
+	}
+	p.probed[lane] = false
+	return flowing, most
+}
+
+func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err error) {
+	began := time.Now()
+	if w.empty > 0 && (began.Sub(w.rescanned) >= max(time.Second, 20*w.took)) {
+		w.rescan(began)
+	}
+	whole := w.after == outbox.Position{}
+	next := w.after
+	err = p.act(func(ctx context.Context) error {
+		found, next, err = p.ledger.ClaimJob(ctx, w.JobID, w.after, limit)
+		return err
+	})
+	if whole {
+		w.took += time.Since(began) // it has stepped over what is dead
+	}
+	if err != nil {
+		w.ready = time.Now().Add(time.Second) // the others are to have their turn
+		return nil, err
+	}
+	w.after = next
+	for i := range found {
+		found[i].Lane = w.Lane
+	}
+	if len(found) == limit {
+		w.empty, w.ready = 0, time.Time{}
+		return found, nil
+	}
+	w.empty++
+	poll := p.config().PollInterval
+	w.ready = time.Now().Add(max(p.atLeast(), min(poll<<min(w.empty-1, 4), 10*poll, max(poll, time.Second))))
+	if len(found) == 0 && whole {
+		err = p.delivered(w, began)
+		w.ready = time.Now().Add(max(time.Second, 20*w.took, p.atLeast()))
+	}
+	return found, err
+}
+
+// rescan has the job's next claim begin at the beginning: behind the position are
+// messages that were locked, or came back as they were. It costs as much as there are
+// dead entries, so its turns are far between.
+func (w *work) rescan(now time.Time) { w.after, w.rescanned, w.took = outbox.Position{}, now, 0 }
+
+// delivered marks a job of which nothing is left, so that nobody looks at it any more. It
+// asks when something of the job was recorded, and from time to time, for what other relays
+// record.
+func (p *postgres) delivered(w *work, began time.Time) error {
+	p.mu.Lock()
+	settled := p.settled[w.JobID]
+	delete(p.settled, w.JobID)
+	p.mu.Unlock()
+	if !settled && began.Sub(w.asked) < askAgain {
+		return nil
+	}
+	w.asked = began
+	done := false
+	err := p.act(func(ctx context.Context) (err error) {
+		done, err = p.ledger.MarkDelivered(ctx, w.JobID)
+		return err
+	})
+	w.took += time.Since(began)
+	if err != nil {
+		w.asked = time.Time{}
+	}
+	if done {
+		p.log.Info().Int64("job_id", w.JobID).Str("worker_id", p.name).Str("transport", p.String()).Msg("job delivered")
+		delete(p.jobs, w.JobID)
+		p.order = slices.DeleteFunc(p.order, func(o *work) bool { return o == w })
+	}
+	return err
+}

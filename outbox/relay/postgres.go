@@ -1,0 +1,236 @@
+package relay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// postgres is the Transport that reads belfry.messages itself: taking an id and claiming it
+// are one statement. Activities come first, then jobs by turns of their lanes. Each claim
+// goes on where the one before it ended; what became due behind that is found by claims from
+// the beginning, far between.
+type postgres struct {
+	postgresOptions
+	jobs       map[int64]*work
+	order      []*work // most urgent first
+	lanes      []string
+	turn       int // index into lanes of the next one
+	refreshed  time.Time
+	more       bool            // the present pass did not get to all jobs
+	starved    bool            // the present pass left out a job for want of credits
+	probed     map[string]bool // lanes whose last turn went to a job that had run out
+	lull       lull
+	activities struct {
+		since     time.Time // claims go on from here
+		rescanned time.Time
+		took      time.Duration
+		next      time.Time // not claimed before
+		full      bool      // as many may be due again
+	}
+
+	mu       sync.Mutex
+	progress bool           // something was recorded since a drain looked last that may be followed by more
+	settled  map[int64]bool // jobs of which something was recorded
+}
+
+// postgresOptions are what the transport has from its relay.
+type postgresOptions struct {
+	ledger  *outbox.Ledger
+	config  func() Config
+	drain   bool
+	rest    time.Duration // at most, where hints are heard
+	hears   func() bool   // hints
+	resting func(bool)    // is told when it asks for nothing for a while
+	// act makes a statement, with its deadline. A soft stop does not cut it short: whether it
+	// was committed would not be known.
+	act  func(func(context.Context) error) error
+	pass func() error // at the beginning of each pass, for tests
+	name string       // of the relay, for the log
+	log  zerolog.Logger
+}
+
+func newPostgres(options postgresOptions) *postgres {
+	return &postgres{
+		postgresOptions: options, jobs: make(map[int64]*work), probed: make(map[string]bool),
+		progress: true, settled: make(map[int64]bool),
+	}
+}
+
+// String implements Transport.
+func (*postgres) String() string { return "postgres" }
+
+// Push implements Transport: what is recorded is where it is received from.
+func (*postgres) Push(context.Context, Push) (Pushed, error) { return Pushed{Answer: PushDone}, nil }
+
+// Settled implements Transport: a job of which something was recorded may be delivered, and
+// a drain looks once more, unless no sender took what was recorded.
+func (p *postgres) Settled(_ context.Context, outcomes []Settled) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range outcomes {
+		s := &outcomes[i]
+		if s.JobID > 0 {
+			p.settled[s.JobID] = true
+		}
+		switch {
+		case s.Status != outbox.Pending:
+			p.progress = true
+		case s.Reason == outbox.ReasonNoSender, s.Reason == outbox.ReasonSenderBusy, s.Reason == outbox.ReasonSenderPaused, s.Reason == outbox.ReasonBreakerOpen:
+		default:
+			p.progress = true
+		}
+	}
+	return nil
+}
+
+// Receive implements Transport.
+func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		idle := credits.Idle()
+		found, err := p.claim(ctx, credits)
+		if len(found) > 0 {
+			p.busy()
+		}
+		if len(found) > 0 || err != nil {
+			return found, err
+		}
+		var pause time.Duration
+		switch {
+		case p.more:
+			continue
+		case !p.drain:
+			pause = p.calm(credits, idle)
+		case idle && p.drained():
+			return nil, ErrNothingDue
+		case idle:
+			continue
+		default:
+			pause = p.config().PollInterval / 2
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-credits.Changed():
+			p.lull.woken = true
+		}
+		p.stir()
+	}
+	return nil, ctx.Err()
+}
+
+// claim makes one claim that finds something, if any does.
+func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+	if err := p.pass(); err != nil {
+		return nil, err
+	}
+	if p.activities.full { // bulk has a claim in between, however many there are
+		p.activities.full = false
+		if found, err := p.claimBulk(ctx, credits); err != nil || len(found) > 0 {
+			return found, err
+		}
+	}
+	found, err := p.claimActivities(credits)
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	return p.claimBulk(ctx, credits)
+}
+
+// late is how long after its due time an activity may be committed and still be found
+// by the next claim. A rescan finds what is later.
+const late = 3 * time.Second
+
+func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err error) {
+	a, config := &p.activities, p.config()
+	began := time.Now()
+	limit := min(config.Batch, credits.Activities())
+	if began.Before(a.next) && !p.drain || limit <= 0 {
+		return nil, nil
+	}
+	since := a.since.Add(-late)
+	if a.since.IsZero() || p.drain || began.Sub(a.rescanned) >= max(time.Second, 20*a.took) {
+		since, a.rescanned = time.Time{}, began
+	}
+	var next time.Time
+	err = p.act(func(ctx context.Context) error {
+		found, next, err = p.ledger.ClaimActivities(ctx, since, limit)
+		return err
+	})
+	if since.IsZero() {
+		a.took = time.Since(began)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(found) > 0 {
+		a.since = next
+	}
+	if a.full = len(found) == limit; !a.full {
+		a.next = time.Now().Add(config.PollInterval / 4)
+	}
+	return found, nil
+}
+
+// drained is called when a drain has found nothing with nothing in flight: it is over, or one
+// pass over everything follows.
+func (p *postgres) drained() bool {
+	p.mu.Lock()
+	over := !p.progress
+	p.progress = false
+	p.mu.Unlock()
+	p.fresh()
+	return over
+}
+
+// fresh has the next pass look at everything from the beginning.
+func (p *postgres) fresh() {
+	now := time.Now()
+	p.refreshed, p.activities.next, p.activities.rescanned = time.Time{}, time.Time{}, time.Time{}
+	for _, w := range p.order {
+		w.rescan(now)
+		w.ready = time.Time{}
+	}
+}
+
+// refresh reads which jobs have messages to send.
+func (p *postgres) refresh() error {
+	if now := time.Now(); now.Sub(p.refreshed) < max(p.config().PollInterval, p.atLeast()/50) {
+		return nil
+	}
+	var list []outbox.Candidate
+	if err := p.act(func(ctx context.Context) (err error) {
+		list, err = p.ledger.Candidates(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	known := p.jobs
+	p.refreshed = time.Now()
+	p.jobs, p.order, p.lanes = make(map[int64]*work, len(list)), p.order[:0], p.lanes[:0]
+	for _, c := range list {
+		w := known[c.JobID]
+		if w == nil {
+			w = &work{rescanned: p.refreshed}
+		}
+		w.Candidate = c
+		p.jobs[c.JobID] = w
+		p.order = append(p.order, w)
+		p.lanes = append(p.lanes, c.Lane)
+	}
+	slices.Sort(p.lanes)
+	p.lanes = slices.Compact(p.lanes)
+	p.mu.Lock()
+	maps.DeleteFunc(p.settled, func(id int64, _ bool) bool { return p.jobs[id] == nil })
+	p.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,270 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// item is a composed message in a sender's queue.
+type item struct {
+	*compose.Composed
+	since time.Time // when it was enqueued
+}
+
+// queue is what waits for one sender, activities before bulk, in memory and bounded. What
+// it cannot take, and what has waited too long, is deferred: PENDING again, due in turn.
+type queue struct {
+	relay  *Relay
+	client sender.Sender
+	limits *limits
+
+	mu         sync.Mutex
+	config     SenderConfig
+	activities []item
+	bulk       []item
+	calling    int // calls that are allowed and not ended
+	handing    int // groups that are being handed over
+
+	woken chan struct{} // size 1: something was enqueued, a call ended, a limit changed
+}
+
+func newQueue(r *Relay, s Sender, reserve float64) *queue {
+	return &queue{
+		relay: r, client: s.Client, config: s.SenderConfig, woken: make(chan struct{}, 1),
+		limits: newLimits(s.SenderConfig, s.Client.MaxBatch(), reserve, r.log),
+	}
+}
+
+func (q *queue) settings() SenderConfig {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.config
+}
+
+func (q *queue) reload(c SenderConfig, reserve float64) {
+	q.mu.Lock()
+	q.config = c
+	q.mu.Unlock()
+	q.limits.configure(c, reserve, time.Now())
+	q.wake()
+}
+
+// wake has the queue look again.
+func (q *queue) wake() {
+	select {
+	case q.woken <- struct{}{}:
+	default:
+	}
+}
+
+// waiting counts what is in the queue.
+func (q *queue) waiting() (activities, bulk int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.activities), len(q.bulk)
+}
+
+// grants is how many more bulk messages the queue takes, of which it may hold share.
+func (q *queue) grants(share int, now time.Time) int {
+	if reason, _ := q.limits.blocked(now); reason != "" {
+		return 0
+	}
+	_, bulk := q.waiting()
+	return q.limits.depth(share) - bulk
+}
+
+// enqueue adds messages, or defers those that the queue has no room for. In a drain all
+// have: nothing else is waiting to be claimed instead of them.
+func (q *queue) enqueue(messages []*compose.Composed, share int, now time.Time) {
+	if reason, after := q.limits.blocked(now); reason != "" {
+		q.deferAll(messages, reason, after, now)
+		return
+	}
+	depth, excess := q.limits.depth(share), []*compose.Composed(nil)
+	if q.relay.draining.Load() {
+		depth = q.relay.settings().MaxInHand
+	}
+	q.mu.Lock()
+	for _, c := range messages {
+		switch {
+		case c.Claimed.JobID < 0 && len(q.activities) < depth:
+			q.activities = append(q.activities, item{c, now})
+		case c.Claimed.JobID > 0 && len(q.bulk) < depth:
+			q.bulk = append(q.bulk, item{c, now})
+		default:
+			excess = append(excess, c)
+		}
+	}
+	q.mu.Unlock()
+	q.wake()
+	if len(excess) > 0 {
+		q.deferAll(excess, outbox.ReasonSenderBusy, 0, now)
+	}
+}
+
+// deferAll records messages PENDING as they were, due in turn at the sender's pace:
+// activities in turns of their own.
+func (q *queue) deferAll(messages []*compose.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
+	var kinds [2][]*compose.Composed // activities, bulk
+	for _, c := range messages {
+		kind := 0
+		if c.Claimed.JobID > 0 {
+			kind = 1
+		}
+		kinds[kind] = append(kinds[kind], c)
+	}
+	settlements := make([]outbox.Settlement, 0, len(messages))
+	for kind, list := range kinds {
+		if len(list) == 0 {
+			continue
+		}
+		start, span := q.limits.nextTurns(len(list), kind == 1, after, now)
+		for _, c := range list {
+			settlements = append(settlements, deferred(c.Claimed, reason, start+time.Duration(q.relay.random()*float64(span))))
+		}
+	}
+	q.relay.outcomes.add(settlements...)
+}
+
+// deferred puts a message back without an attempt.
+func deferred(c outbox.Claimed, reason outbox.Reason, pause time.Duration) outbox.Settlement {
+	return outbox.Settlement{Claimed: c, To: outbox.Pending, Reason: reason, NextStep: c.Step, NextAttempts: c.Attempts, Wait: pause}
+}
+
+// longestQueued is how long a message may wait in a queue: its content, its recipient's
+// preferences and address were read when it was enqueued.
+const longestQueued = 15 * time.Second
+
+// expire defers what a blocked sender's queue holds, and what has waited too long. A
+// drain gives the latter back instead, to claim and compose it anew.
+func (q *queue) expire(now time.Time) {
+	blocked, after := q.limits.blocked(now)
+	limit := longestQueued
+	if blocked != "" {
+		limit = 0
+	}
+	var out []*compose.Composed
+	old := func(items []item) []item {
+		n := 0
+		for n < len(items) && now.Sub(items[n].since) >= limit {
+			out = append(out, items[n].Composed)
+			n++
+		}
+		return shift(items, n)
+	}
+	q.mu.Lock()
+	q.activities, q.bulk = old(q.activities), old(q.bulk)
+	q.mu.Unlock()
+	switch {
+	case len(out) == 0:
+	case blocked != "":
+		q.deferAll(out, blocked, after, now)
+	case q.relay.draining.Load():
+		for _, c := range out {
+			q.relay.outcomes.add(outbox.Release(c.Claimed))
+		}
+	default:
+		q.deferAll(out, outbox.ReasonSenderBusy, 0, now)
+	}
+}
+
+// shift drops the first n of a queue without keeping what they point to.
+func shift(items []item, n int) []item {
+	clear(items[:n])
+	if n == len(items) {
+		return items[:0]
+	}
+	return items[n:]
+}
+
+// call is one call of the sender, allowed and not yet made.
+type call struct {
+	permit
+	items []item
+}
+
+// dequeue takes what may be sent now, at most limit messages.
+func (q *queue) dequeue(limit int, now time.Time) (calls []call, pause time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ready := min(len(q.activities)+len(q.bulk), q.limits.free())
+	if ready == 0 || q.handing > 0 && ready < fewest {
+		return nil, time.Second
+	}
+	permits, pause := q.limits.admit(len(q.activities), len(q.bulk), limit, now)
+	for _, p := range permits {
+		from := &q.activities
+		if p.bulk {
+			from = &q.bulk
+		}
+		calls = append(calls, call{p, append(make([]item, 0, p.n), (*from)[:p.n]...)})
+		*from = shift(*from, p.n)
+	}
+	if len(calls) > 0 {
+		q.calling += len(calls)
+		q.handing++
+	}
+	return calls, pause
+}
+
+// fewest is how many messages are worth a second hand-over at the same time: it takes
+// two round trips and a COMMIT, in which the next group gathers.
+const fewest = 64
+
+// run hands over what the limits allow until ctx is cancelled and nothing is enqueued any
+// more, and gives back what is left. Its calls outlive it: the relay waits for them.
+func (q *queue) run(ctx, hard context.Context, enqueued <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			<-enqueued
+			q.giveBack()
+			return
+		case <-q.woken:
+		case <-timer.C:
+		}
+		timer.Reset(q.serve(ctx, hard))
+	}
+}
+
+// serve hands over groups until the queue is empty or a limit is reached, and says when
+// to look again.
+func (q *queue) serve(ctx, hard context.Context) time.Duration {
+	for ctx.Err() == nil {
+		q.expire(time.Now())
+		if a, b := q.waiting(); a+b == 0 {
+			return time.Second
+		}
+		// The hand-over's turn comes first: while others have it, what is allowed grows.
+		select {
+		case q.relay.handing <- struct{}{}:
+		case <-ctx.Done():
+			return 0
+		}
+		calls, pause := q.dequeue(q.relay.settings().Batch, time.Now())
+		if len(calls) == 0 {
+			<-q.relay.handing
+			return pause
+		}
+		q.relay.groups.Go(func() { q.handOver(hard, calls) })
+	}
+	return 0
+}
+
+// giveBack records what was not handed over as it was.
+func (q *queue) giveBack() {
+	q.mu.Lock()
+	items := append(q.activities, q.bulk...) //nolint:gocritic // both are dropped
+	q.activities, q.bulk = nil, nil
+	q.mu.Unlock()
+	for _, it := range items {
+		q.relay.outcomes.add(outbox.Release(it.Claimed))
+	}
+}

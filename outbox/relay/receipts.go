@@ -1,0 +1,105 @@
+package relay
+
+import (
+	"context"
+	"sync"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// receiptsAtOnce is how many receipts are taken for a look at once.
+const receiptsAtOnce = 500
+
+// lookForReceipts asks the providers for results that are due, while there is room for
+// what they say (I13). A message whose limit is over is SENT, unconfirmed, also when
+// nobody can be asked.
+func (r *Relay) lookForReceipts(ctx context.Context) error {
+	for ctx.Err() == nil && !r.waits() {
+		config := r.settings()
+		limit := min(receiptsAtOnce, config.MaxInHand-r.outcomes.waiting())
+		if limit <= 0 {
+			return nil // the next round is soon
+		}
+		r.outcomes.look()
+		var due []outbox.Awaited
+		err := r.within(ctx, func(ctx context.Context) (err error) {
+			due, err = r.ledger.ReceiptsDue(ctx, limit, config.Receipts.Interval)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if len(due) > 0 {
+			r.expectReceipts()
+		}
+		bySender := make(map[string][]outbox.Awaited)
+		for _, a := range due {
+			bySender[a.Sender] = append(bySender[a.Sender], a)
+		}
+		var asking sync.WaitGroup
+		for name, list := range bySender {
+			asking.Go(func() { r.askFor(ctx, r.queueNamed(name), list, config.Receipts) })
+		}
+		asking.Wait()
+		if len(due) < limit {
+			return nil
+		}
+	}
+	return nil
+}
+
+// waiting counts the outcomes that nobody is recording yet.
+func (b *batcher) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.open)
+}
+
+// askFor looks for the results of messages that one sender has accepted; no queue: it is
+// not known here, and a relay that has it gets the time for two more looks.
+func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, config ReceiptConfig) {
+	results := make([]sender.Result, len(list))
+	for i := range results {
+		results[i] = sender.Result{Class: sender.Pending}
+	}
+	limit := config.Limit
+	if q != nil {
+		q.receipts(ctx, list, results)
+	} else {
+		limit += 2 * config.Interval
+	}
+	for i, a := range list {
+		if s, settled := decideReceipt(a, limit, results[i]); settled {
+			r.outcomes.learn(s)
+		}
+	}
+}
+
+// receipts fills in what the client knows.
+func (q *queue) receipts(ctx context.Context, list []outbox.Awaited, results []sender.Result) {
+	reader, ok := q.client.(sender.ReceiptReader)
+	if !ok {
+		return
+	}
+	n := max(1, q.client.MaxBatch())
+	for from := 0; from < len(list) && ctx.Err() == nil; from += n {
+		to := min(from+n, len(list))
+		receipts := make([]string, 0, n)
+		for _, a := range list[from:to] {
+			receipts = append(receipts, a.Receipt)
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, q.settings().Timeout, errTimeout)
+		copy(results[from:to], q.guard(len(receipts), func() []sender.Result { return reader.Receipts(limited, receipts) }))
+		cancel()
+	}
+}
+
+func (r *Relay) queueNamed(name string) *queue {
+	for _, q := range r.queues {
+		if q.settings().Name == name {
+			return q
+		}
+	}
+	return nil
+}
