@@ -1,0 +1,301 @@
+package outboxtest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Check is one thing that holds of every transport.
+type Check struct {
+	Name string
+	Run  func(t testing.TB, s *Subject)
+}
+
+// Exercise runs every check, each on a Subject that open makes for it.
+func Exercise(t *testing.T, open func(t testing.TB) *Subject) {
+	t.Helper()
+	for _, c := range Checks() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, open(t))
+		})
+	}
+}
+
+// Checks lists what Exercise runs.
+func Checks() []Check {
+	return []Check{
+		{"EachMessageOnce", eachOnce},
+		{"TwoRelays", twoRelays},
+		{"CreditsBound", creditsBound},
+		{"CreditsOfAJob", creditsOfAJob},
+		{"NothingWithoutCredits", nothingWithoutCredits},
+		{"StopDropsNothing", stopDropsNothing},
+		{"WaitsForMessages", waitsForMessages},
+		{"NotBeforeItIsDue", notBeforeItIsDue},
+		{"DeferredComesWhenDue", deferredComesWhenDue},
+		{"ReleasedComesAgain", releasedComesAgain},
+		{"FinalNeverComesAgain", finalNeverComesAgain},
+		{"StuckIsFound", stuckIsFound},
+		{"PushesOnce", pushesOnce},
+		{"PushTellsAGap", pushTellsAGap},
+		{"PushTellsFull", pushTellsFull},
+	}
+}
+
+func eachOnce(t testing.TB, s *Subject) {
+	t.Helper()
+	a, b := s.Bulk(t, "a", 30, 0), s.Bulk(t, "b", 20, 0)
+	likes := s.Activities(t, 10, 0)
+	got := s.receive(t, s.Transport, plenty(), 60)
+	for lane, keys := range map[string][]outbox.Key{"a": a, "b": b, "": likes} {
+		for _, k := range keys {
+			require.Contains(t, got, k)
+			require.Equal(t, lane, got[k].Lane)
+		}
+	}
+	s.nothing(t, plenty())
+	require.Equal(t, 60, s.Processing(t))
+}
+
+func twoRelays(t testing.TB, s *Subject) {
+	t.Helper()
+	s.Bulk(t, "a", 200, 0)
+	s.Activities(t, 50, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), s.patience())
+	defer cancel()
+	var mu sync.Mutex
+	var both sync.WaitGroup
+	got := make(map[outbox.Key]int)
+	for _, from := range []relay.Transport{s.Transport, s.Other} {
+		both.Go(func() {
+			for ctx.Err() == nil {
+				claimed, _ := from.Receive(ctx, grant(7, 11))
+				mu.Lock()
+				for _, m := range claimed {
+					got[m.Key]++
+				}
+				if len(got) == 250 {
+					cancel()
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	both.Wait()
+	require.Len(t, got, 250)
+	require.Equal(t, 1, slices.Max(slices.Collect(maps.Values(got))), "times that one message was received")
+}
+
+func creditsBound(t testing.TB, s *Subject) {
+	t.Helper()
+	s.Bulk(t, "a", 30, 0)
+	s.Bulk(t, "b", 30, 0)
+	s.Activities(t, 30, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), s.patience())
+	defer cancel()
+	for came := 0; came < 90; {
+		claimed, err := s.Transport.Receive(ctx, grant(3, 5))
+		require.NoError(t, err)
+		activities := 0
+		for _, m := range claimed {
+			if m.JobID < 0 {
+				activities++
+			}
+		}
+		require.LessOrEqual(t, activities, 3)
+		require.LessOrEqual(t, len(claimed)-activities, 5)
+		came += len(claimed)
+		require.Equal(t, came, s.Processing(t), "what is claimed is received")
+	}
+}
+
+func creditsOfAJob(t testing.TB, s *Subject) {
+	t.Helper()
+	full, free := s.Bulk(t, "a", 20, 0), s.Bulk(t, "a", 20, 0)
+	c := plenty()
+	c.jobs[full[0].JobID] = 0
+	got := s.receive(t, s.Transport, c, 20)
+	for _, k := range free {
+		require.Contains(t, got, k)
+	}
+	s.nothing(t, c)
+	require.Equal(t, 20, s.Processing(t))
+}
+
+func nothingWithoutCredits(t testing.TB, s *Subject) {
+	t.Helper()
+	s.Bulk(t, "a", 5, 0)
+	s.Activities(t, 5, 0)
+	c := grant(0, 0)
+	s.nothing(t, c)
+	require.Zero(t, s.Processing(t))
+	asked := make(chan struct{})
+	c.asked = sync.OnceFunc(func() { close(asked) })
+	go func() {
+		<-asked // it has begun to wait, or is about to
+		c.set(10, 10)
+	}()
+	require.Len(t, s.receive(t, s.Transport, c, 10), 10)
+}
+
+func stopDropsNothing(t testing.TB, s *Subject) {
+	t.Helper()
+	s.Bulk(t, "a", 200, 0)
+	got := 0
+	for n := 0; got < 200; n++ {
+		require.Less(t, n, 10_000, "stops, and %d of 200 messages came", got)
+		ctx, stop := context.WithCancel(t.Context())
+		c := grant(10, 10)
+		timer := time.AfterFunc(time.Duration(n%20)*200*time.Microsecond, stop)
+		if n%2 == 0 {
+			c.asked = stop // in the middle
+		}
+		for ctx.Err() == nil {
+			claimed, _ := s.Transport.Receive(ctx, c)
+			got += len(claimed)
+		}
+		timer.Stop()
+		stop()
+		require.Equal(t, s.Processing(t), got, "claimed and not received at a stop")
+	}
+}
+
+func waitsForMessages(t testing.TB, s *Subject) {
+	t.Helper()
+	s.nothing(t, plenty())
+	c, asked := plenty(), make(chan struct{})
+	c.asked = sync.OnceFunc(func() { close(asked) })
+	go func() {
+		<-asked // it has begun to wait, or is about to
+		s.Bulk(t, "a", 5, 0)
+		c.wake() // the hint
+	}()
+	require.Len(t, s.receive(t, s.Transport, c, 5), 5)
+}
+
+func notBeforeItIsDue(t testing.TB, s *Subject) {
+	t.Helper()
+	const in = 700 * time.Millisecond
+	began := time.Now()
+	s.Bulk(t, "a", 5, in)
+	s.Activities(t, 5, in)
+	for _, m := range s.receive(t, s.Transport, plenty(), 10) {
+		require.GreaterOrEqual(t, m.at.Sub(began), in)
+	}
+}
+
+func deferredComesWhenDue(t testing.TB, s *Subject) {
+	t.Helper()
+	const wait = 400 * time.Millisecond
+	s.Bulk(t, "a", 5, 0)
+	s.Activities(t, 5, 0)
+	first := s.receive(t, s.Transport, plenty(), 10)
+	began := time.Now()
+	s.settle(t, first, func(c outbox.Claimed) outbox.Settlement {
+		return outbox.Settlement{Claimed: c, To: outbox.Pending, Reason: outbox.ReasonRetry, NextAttempts: 1, Wait: wait}
+	})
+	for k, m := range s.receive(t, s.Transport, plenty(), 10) {
+		require.GreaterOrEqual(t, m.at.Sub(began), wait)
+		require.Equal(t, 1, m.Attempts)
+		require.NotEqual(t, first[k].LeaseID, m.LeaseID, "another claim")
+	}
+}
+
+func releasedComesAgain(t testing.TB, s *Subject) {
+	t.Helper()
+	s.Bulk(t, "a", 5, 0)
+	s.Activities(t, 5, 0)
+	s.settle(t, s.receive(t, s.Transport, plenty(), 10), outbox.Release)
+	require.Len(t, s.receive(t, s.Transport, plenty(), 10), 10)
+}
+
+func finalNeverComesAgain(t testing.TB, s *Subject) {
+	t.Helper()
+	keys := s.Bulk(t, "a", 5, 0)
+	s.Activities(t, 5, 0)
+	s.settle(t, s.receive(t, s.Transport, plenty(), 10), sent)
+	require.NoError(t, s.Transport.Settled(t.Context(), []relay.Settled{{Key: outbox.Key{JobID: 1 << 40, ChannelID: 1}, Status: outbox.Sent}}))
+	s.nothing(t, plenty())
+	require.Zero(t, s.Processing(t))
+	require.NotContains(t, s.receive(t, s.Transport, plenty(), len(s.Bulk(t, "a", 1, 0))), keys[0])
+}
+
+func stuckIsFound(t testing.TB, s *Subject) {
+	t.Helper()
+	keys := s.Bulk(t, "a", 10, 0)
+	free := s.Strand(t, keys[2:4])
+	got := s.receive(t, s.Transport, plenty(), 8)
+	require.NotContains(t, got, keys[2])
+	free()
+	require.Contains(t, s.receive(t, s.Transport, plenty(), 2), keys[2])
+}
+
+// pushed makes a push of the bulk queue.
+func (s *Subject) pushed(t testing.TB, number int64, keys ...outbox.Key) relay.Pushed {
+	t.Helper()
+	p, err := s.Transport.Push(t.Context(), relay.Push{Queue: relay.Bulk, Number: number, Keys: keys})
+	require.NoError(t, err)
+	return p
+}
+
+// push is pushed, and says the answer only.
+func (s *Subject) push(t testing.TB, number int64, keys ...outbox.Key) relay.PushAnswer {
+	t.Helper()
+	return s.pushed(t, number, keys...).Answer
+}
+
+func pushesOnce(t testing.TB, s *Subject) {
+	t.Helper()
+	if s.Queued == nil {
+		keys := s.Bulk(t, "a", 5, 0)
+		require.Equal(t, relay.PushDone, s.push(t, 1, keys...))
+		require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
+		s.nothing(t, plenty())
+		return
+	}
+	keys := s.Queued(t, 5)
+	for range 3 {
+		require.Equal(t, relay.PushDone, s.push(t, 1, keys...))
+	}
+	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
+	require.Equal(t, relay.PushDone, s.push(t, 1, keys...), "also when they have left")
+	s.nothing(t, plenty())
+}
+
+func pushTellsAGap(t testing.TB, s *Subject) {
+	t.Helper()
+	if s.Queued == nil {
+		require.Equal(t, relay.PushDone, s.push(t, 7))
+		return
+	}
+	keys := s.Queued(t, 3)
+	require.Equal(t, relay.PushDone, s.push(t, 1, keys[0]))
+	require.Equal(t, relay.Pushed{Answer: relay.PushGap, From: 2}, s.pushed(t, 3, keys[2]))
+	require.Equal(t, relay.PushDone, s.push(t, 2, keys[1]))
+	require.Equal(t, relay.PushDone, s.push(t, 3, keys[2]))
+	require.Len(t, s.receive(t, s.Transport, plenty(), 3), 3)
+}
+
+func pushTellsFull(t testing.TB, s *Subject) {
+	t.Helper()
+	if s.Queued == nil || s.Capacity == 0 {
+		return
+	}
+	keys := s.Queued(t, s.Capacity+1)
+	require.Equal(t, relay.PushDone, s.push(t, 1, keys[:s.Capacity]...))
+	require.Equal(t, relay.PushFull, s.push(t, 2, keys[s.Capacity]))
+	require.Equal(t, relay.PushFull, s.push(t, 2, keys[s.Capacity]), "it was not taken the first time")
+	s.settle(t, s.receive(t, s.Transport, plenty(), s.Capacity), sent)
+	require.Equal(t, relay.PushDone, s.push(t, 2, keys[s.Capacity]))
+	require.Len(t, s.receive(t, s.Transport, plenty(), 1), 1)
+}
