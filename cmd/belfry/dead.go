@@ -15,12 +15,14 @@ import (
 )
 
 func newDeadCommand(a *app) *cobra.Command {
-	return newGroup("dead", "List the messages that gave up, return them to the queue, or discard them",
+	c := newGroup("dead-letters", "List the messages that gave up, return them to the queue, or discard them",
 		newDeadListCommand(a), newDeadShowCommand(a), newDeadRedriveCommand(a), newDeadDiscardCommand(a),
 		newControlEventsCommand(a, controlEvents{
 			subject: outbox.SubjectDeadLetter, argument: "JOB", short: "Show what was redriven and discarded, newest first",
-			example: "  belfry dead events\n  belfry dead events 17 --json", none: "no dead letter was ever redriven or discarded",
+			example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",
 		}))
+	c.Aliases = []string{"dlq", "dead"}
+	return c
 }
 
 // deadHelp says what the flags of a filter mean.
@@ -149,9 +151,9 @@ func newDeadListCommand(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List dead letters, those of the newest jobs first",
 		Long:  "List dead letters, those of the newest jobs first and activities last.\n\n" + deadHelp + deadReasons(),
-		Example: `  belfry dead list
-  belfry dead list --job 17 --medium sms --since 2h
-  belfry dead list --dead-reason permanent --limit 1000 --json`,
+		Example: `  belfry dead-letters list
+  belfry dead-letters list --job 17 --medium sms --since 2h
+  belfry dead-letters list --dead-reason permanent --limit 1000 --json`,
 		Args: noArgs,
 	}
 	flags := addDeadFlags(a, cmd)
@@ -199,7 +201,7 @@ func (a *app) listDead(list []outbox.DeadLetter, more, later, filtered bool) err
 		a.printf("no more dead letters\n")
 		return nil
 	case len(list) == 0 && filtered:
-		a.printf("no dead letter matches; `belfry dead list` without flags shows all\n")
+		a.printf("no dead letter matches; `belfry dead-letters list` without flags shows all\n")
 		return nil
 	case len(list) == 0:
 		a.printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
@@ -238,8 +240,8 @@ func newDeadShowCommand(a *app) *cobra.Command {
 		Short: "Show one message and everything that was recorded of it",
 		Long: `Show one message, dead or not, and everything that was recorded of it: each attempt
 that was no plain success, and each medium that was passed over.`,
-		Example: `  belfry dead show --job 17 --channel 4711
-  belfry dead show --job -12 --external-id user-4711 --json`,
+		Example: `  belfry dead-letters show --job 17 --channel 4711
+  belfry dead-letters show --job -12 --external-id user-4711 --json`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -250,7 +252,7 @@ that was no plain success, and each medium that was passed over.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		byExternal := cmd.Flags().Changed("external-id")
 		if jobID.value == nil || (channel.value != nil) == byExternal {
-			return usagef("dead show takes --job ID and either --channel ID or --external-id ID")
+			return usagef("dead-letters show takes --job ID and either --channel ID or --external-id ID")
 		}
 		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings, db *database) (err error) {
 			key := outbox.Key{JobID: *jobID.value, ChannelID: channel.or(0)}
@@ -261,7 +263,7 @@ that was no plain success, and each medium that was passed over.`,
 			}
 			m, err := outbox.ShowMessage(ctx, db.Pool, key)
 			if errors.Is(err, outbox.ErrNoMessage) {
-				return withAdvice(err, "`belfry dead list` shows what gave up")
+				return withAdvice(err, "`belfry dead-letters list` shows what gave up")
 			}
 			if err != nil {
 				return err
@@ -350,5 +352,5 @@ func redriveAdvice(m outbox.MessageRecord) string {
 	if m.Kept != "" {
 		return note
 	}
-	return fmt.Sprintf("%s: `belfry dead redrive --job %d --channel %d`", note, m.JobID, m.ChannelID)
+	return fmt.Sprintf("%s: `belfry dead-letters redrive --job %d --channel %d`", note, m.JobID, m.ChannelID)
 }

@@ -71,22 +71,22 @@ It goes in bounded steps. Interrupted, it leaves what it did done; repeating it 
 --dry-run only counts.
 
 ` + deadHelp + deadReasons(),
-		Example: "  belfry dead " + act.name + ` --job 17 --dead-reason exhausted --reason "provider was down"` +
-			"\n  belfry dead " + act.name + " --medium sms --since 2h --dry-run" +
-			"\n  belfry dead " + act.name + " --all",
+		Example: "  belfry dead-letters " + act.name + ` --job 17 --dead-reason exhausted --reason "provider was down"` +
+			"\n  belfry dead-letters " + act.name + " --medium sms --since 2h --dry-run" +
+			"\n  belfry dead-letters " + act.name + " --all",
 		Args: noArgs,
 	}
 	flags := addDeadFlags(a, cmd)
 	all := cmd.Flags().Bool("all", false, "every dead letter there is")
 	dry := cmd.Flags().Bool("dry-run", false, "only count, by job, medium and reason")
-	who := addActFlags(a, cmd, "`belfry dead events`")
+	who := addActFlags(a, cmd, "`belfry dead-letters events`")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.check(cmd); err != nil {
 			return err
 		}
 		if *all == flags.given(cmd) {
-			return usagef("dead %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id) or --all", act.name)
+			return usagef("dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id) or --all", act.name)
 		}
 		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
 			filter, err := flags.filter(ctx, cmd, s, db)

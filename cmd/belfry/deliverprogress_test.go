@@ -84,12 +84,12 @@ func TestDeaths_MostFirst(t *testing.T) {
 	t.Parallel()
 	by := make(map[outbox.Reason]int64)
 	by[outbox.ReasonInvalidAddress] = 763
-	require.Equal(t, "messages: 763 dead (invalid_address), 5 handed back; `belfry dead list` shows the dead", delivered(relay.Stats{
+	require.Equal(t, "messages: 763 dead (invalid_address), 5 handed back; `belfry dead-letters list` shows the dead", delivered(relay.Stats{
 		Dead: 763, DeadBy: by, Returned: 5,
 	}))
 	by[outbox.ReasonPermanent], by[outbox.ReasonNoAddress], by[outbox.ReasonExhausted] = 1, 7, 2
 	delete(by, outbox.ReasonInvalidAddress)
-	require.Equal(t, "messages: 10 dead (7 no_address, 2 exhausted, 1 permanent); `belfry dead list` shows the dead", delivered(relay.Stats{
+	require.Equal(t, "messages: 10 dead (7 no_address, 2 exhausted, 1 permanent); `belfry dead-letters list` shows the dead", delivered(relay.Stats{
 		Dead: 10, DeadBy: by,
 	}))
 }

@@ -234,7 +234,7 @@ func (d *doctor) checkDead(ctx context.Context, db *database) {
 	if total >= deadCounted {
 		text = grouped(total) + " messages or more"
 	}
-	d.note("dead letters", healthWarning, "`belfry dead list` shows them, `belfry dead redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
+	d.note("dead letters", healthWarning, "`belfry dead-letters list` shows them, `belfry dead-letters redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
 }
 
 // deadCounted is up to how many dead letters are counted.

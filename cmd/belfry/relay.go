@@ -174,7 +174,7 @@ func delivered(st relay.Stats) string {
 	}
 	text := "messages: " + strings.Join(parts, ", ")
 	if st.Dead > 0 {
-		text += "; `belfry dead list` shows the dead"
+		text += "; `belfry dead-letters list` shows the dead"
 	}
 	return text
 }

@@ -76,7 +76,7 @@ func useEverything(t *testing.T, server, db *dbtest.DB) {
 	try("jobs", "show", id)
 	try("jobs", "events", id)
 	try("jobs", "audit", id)
-	try("dead", "list")
+	try("dead-letters", "list")
 	try("recall", id)
 	try("prune", "--older-than", "90d")
 	try("doctor")

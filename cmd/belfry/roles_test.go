@@ -126,7 +126,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(monitor, "jobs", "list")
 	try(monitor, "jobs", "show", "1")
 	try(monitor, "jobs", "audit", "1")
-	try(monitor, "dead", "list")
+	try(monitor, "dead-letters", "list")
 	try(monitor, "senders", "list")
 	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate, for which `+"`belfry roles --for run,deliver,operate`"+` prints the GRANTs$`, try(monitor, "doctor"), "by itself: it may write nothing")
 	require.Regexp(t, `(?m)^ok       privileges     .* can deliver, monitor; it cannot run, operate, for which`, try(relay, "doctor"), "run's rights are not its")

@@ -143,7 +143,7 @@ func (a *app) showJob(r jobReport) {
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
 		if n := r.Deliveries.Dead; n > 0 {
-			field("dead letters", "%s; `belfry dead list --job %d` lists them", grouped(n), j.ID)
+			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", grouped(n), j.ID)
 		}
 	}
 	if n := len(r.Revisions); n > 0 {
