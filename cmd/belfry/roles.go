@@ -28,7 +28,7 @@ func (g grant) on() string {
 }
 
 // A profile is what roles of one kind do, and what they need for it: the one source of
-// `belfry roles`, of what the doctor checks, and of README's table.
+// `belfry roles`, of what the doctor checks, and of docs/roles.md.
 type profile struct {
 	name, does string
 	reads      bool    // every table and view, those of later versions too

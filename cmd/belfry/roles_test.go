@@ -14,8 +14,8 @@ import (
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
-// readmeRow is a profile as README shows it.
-func readmeRow(p profile) string {
+// docsRow is a profile as docs/roles.md shows it.
+func docsRow(p profile) string {
 	var list []string
 	for _, statement := range p.statements("ROLE", "belfry.channels") {
 		switch {
@@ -33,12 +33,12 @@ func readmeRow(p profile) string {
 	return "| `" + p.name + "` | " + p.does + " | " + strings.Join(list, "; ") + " |\n"
 }
 
-func TestRoles_ReadmeSaysThem(t *testing.T) {
+func TestRoles_DocsSayThem(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/roles.md")
 	require.NoError(t, err)
 	for _, p := range profiles() {
-		require.Contains(t, string(text), readmeRow(p))
+		require.Contains(t, string(text), docsRow(p))
 	}
 }
 
@@ -59,7 +59,7 @@ func withProfiles(t *testing.T, db *dbtest.DB, owner, kinds string) *dbtest.DB {
 	return db.Role(t, statements...)
 }
 
-// Each line of README's table, with a fresh role that has no more.
+// Each line of the table in docs/roles.md, with a fresh role that has no more.
 func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	t.Parallel()
 	empty := dbtest.NewEmpty(t)

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// tree is the repository.
+const tree = "../.."
+
+// pages are the texts for people, by their path in the repository.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	list := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		paths, err := filepath.Glob(filepath.Join(tree, pattern))
+		require.NoError(t, err)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			name, err := filepath.Rel(tree, path)
+			require.NoError(t, err)
+			list[filepath.ToSlash(name)] = string(text)
+		}
+	}
+	require.Contains(t, list, "README.md")
+	return list
+}
+
+// blocks are the fenced parts of a page in one language.
+func blocks(page, language string) (list []string) {
+	for _, part := range strings.Split(page, "\n```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		list = append(list, block)
+	}
+	return list
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	noSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the headings of a page as GitHub calls them in links.
+func anchors(page string) (list []string) {
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		list = append(list, strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return list
+}
+
+func TestDocs_LinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	require.LessOrEqual(t, strings.Count(all["README.md"], "\n"), 150, "the README is for who never heard of belfry")
+	for name, page := range all {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			to := name
+			if target != "" {
+				to = filepath.ToSlash(filepath.Join(filepath.Dir(name), target))
+				_, err := os.Stat(filepath.Join(tree, to))
+				require.NoError(t, err, "%s links to %s", name, m[1])
+			}
+			if anchor != "" {
+				require.Contains(t, anchors(all[to]), anchor, "%s links to %s", name, m[1])
+			}
+		}
+	}
+}
+
+// The statements of the pages run, in the order of each page. What docs/schedules.md says is
+// tested in job/schedule.
+func TestDocs_TheStatementsRun(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	db := dbtest.New(t)
+	const before = `
+		CREATE SCHEMA app;
+		CREATE TABLE app.users (id bigint PRIMARY KEY, login text, platform text, deleted_at timestamptz, push_token text, email text);
+		INSERT INTO belfry.channels (id, external_id, platform) OVERRIDING SYSTEM VALUE VALUES (4711, 'user-4711', 'ios');
+		INSERT INTO belfry.categories (name, description, route) VALUES ('order_update', 'an order moved', '{push,sms}');
+		SELECT setval(pg_get_serial_sequence('belfry.jobs', 'id'), 16);
+		INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'the job of the examples');`
+	for name, want := range map[string]int{
+		"README.md": 1, "docs/sql.md": 4, "docs/recipients.md": 2, "docs/delivery.md": 6,
+		"docs/senders.md": 1, "docs/on-call.md": 2, "docs/operations.md": 4,
+	} {
+		statements := blocks(all[name], "sql")
+		require.Len(t, statements, want, name)
+		tx, err := db.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), before)
+		require.NoError(t, err)
+		for _, sql := range statements {
+			if name == "docs/delivery.md" {
+				sql = strings.ReplaceAll(sql, "'order_update', 'an order moved'", "'order_moved', 'an order moved'")
+			}
+			_, err = tx.Exec(t.Context(), strings.ReplaceAll(sql, `\gexec`, ""))
+			require.NoError(t, err, "%s: %s", name, sql)
+		}
+		require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context())))
+	}
+}
+
+var (
+	inCode     = regexp.MustCompile("`(?:bin/)?(belfry [^`]+)`")
+	ofShell    = regexp.MustCompile(`(?m)^(?:bin/)?(belfry (?:.*\\\n)*.*)$`)
+	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+	longFlag   = regexp.MustCompile(`(?:^|\s)--([a-z-]+)`)
+	subcommand = regexp.MustCompile(`^[a-z-]+$`)
+)
+
+// Each command of the pages exists, with its flags.
+func TestDocs_TheCommandsExist(t *testing.T) {
+	t.Parallel()
+	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
+	root.InitDefaultHelpFlag()
+	found := 0
+	for name, page := range pages(t) {
+		if name == "docs/cli.md" || name == "CHANGELOG.md" || strings.HasPrefix(name, "docs/adr/") {
+			continue // generated; of the past
+		}
+		var said []string
+		for _, block := range blocks(page, "sh") {
+			for _, m := range ofShell.FindAllStringSubmatch(block, -1) {
+				said = append(said, strings.ReplaceAll(m[1], "\\\n", ""))
+			}
+		}
+		for _, m := range inCode.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+			said = append(said, strings.ReplaceAll(m[1], "\n", " "))
+		}
+		for _, line := range said {
+			line, _, _ = strings.Cut(quoted.ReplaceAllString(line, "Q"), " #")
+			words := strings.Fields(line)[1:]
+			cmd, rest, err := root.Find(words)
+			require.NoError(t, err, "%s: %s", name, line)
+			if cmd.HasSubCommands() && cmd != root { // a group by itself, as in `belfry dead-letters`
+				require.False(t, len(rest) > 0 && subcommand.MatchString(rest[0]), "%s: %s: %v is no command", name, line, rest)
+			}
+			require.False(t, cmd == root && !strings.HasPrefix(line, "belfry --"), "%s: %s is no command", name, line)
+			for _, m := range longFlag.FindAllStringSubmatch(line, -1) {
+				require.NotNil(t, flagOfAny(cmd, m[1]), "%s: %s: no flag --%s", name, line, m[1])
+			}
+			found++
+		}
+	}
+	require.Greater(t, found, 150)
+}
+
+// flagOfAny is a flag of cmd, its own or of all commands.
+func flagOfAny(cmd *cobra.Command, name string) any {
+	cmd.InitDefaultHelpFlag()
+	if f := cmd.Flags().Lookup(name); f != nil {
+		return f
+	}
+	if f := cmd.InheritedFlags().Lookup(name); f != nil {
+		return f
+	}
+	return nil
+}
+
+// The examples of the configuration have no fault but that their secret files are not here.
+func TestDocs_TheConfigurationsAreValid(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for name, page := range pages(t) {
+		for _, block := range blocks(page, "yaml") {
+			path := filepath.Join(t.TempDir(), "belfry.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(block), 0o600))
+			r := command(t, nil, "config", "check", "--config", path)
+			if r.code != codeDone {
+				require.Regexp(t, `^belfry: configuration: \S+: \S+_file: /etc/belfry/\S+: no such file or directory\n$`, r.stderr, name)
+			}
+			found++
+		}
+	}
+	require.Greater(t, found, 10)
+}
