@@ -249,7 +249,7 @@ SELECT j.id AS job_id, j.lane, j.priority
 
 -- One row per message that is DEAD (messages_dead_idx, by job).
 --
---   medium   the last one that was tried or passed over
+--   medium   the last one that was tried or bypassed
 --   dead_at  since when: a message that dies is due no more, so its due time says it
 --   held     its job is ABORTED: redriven, it waits until the job is resumed
 --   kept     NULL, or why a redrive leaves it: 'recalled', its job was recalled after it
@@ -299,12 +299,14 @@ CREATE INDEX leases_expiry_idx ON belfry.leases (expires_at);
 
 -- What was about to be handed to a provider under a lease, and by which step of its
 -- route. Of the messages of an expired lease these have an unknown outcome, the others
--- were never sent.
+-- were never sent. A step that has a reason was bypassed for it on the way to the one that
+-- is called: nobody else could say so when the relay is gone.
 CREATE TABLE belfry.handovers (
     lease_id    bigint     NOT NULL,
     job_ids     bigint[]   NOT NULL,
     channel_ids bigint[]   NOT NULL,
-    steps       smallint[] NOT NULL
+    steps       smallint[] NOT NULL,
+    reasons     text[]
 );
 
 ALTER TABLE belfry.handovers
@@ -312,7 +314,7 @@ ALTER TABLE belfry.handovers
 
 CREATE INDEX handovers_lease_idx ON belfry.handovers (lease_id);
 
--- Every attempt that was not accepted at once, and every step that was passed over:
+-- Every attempt that was not accepted at once, and every step that was bypassed:
 -- who failed, how, and when. A message that is SENT without a row
 -- here went out with its first call.
 CREATE TABLE belfry.attempts (

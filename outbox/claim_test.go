@@ -296,8 +296,8 @@ func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
 	id := b.rest(t, outbox.TypePush, 30, job.Processed)
 	one1, two, three := claim(t, l, id, 10), claim(t, l, id, 10), claim(t, l, id, 10)
 	b.expire(t, three[0].LeaseID)
-	require.NoError(t, l.HandOver(t.Context(), slices.Concat(one1[:5], three, two[3:])))
-	require.NoError(t, l.HandOver(t.Context(), nil))
+	require.NoError(t, l.HandOver(t.Context(), slices.Concat(one1[:5], three, two[3:]), nil))
+	require.NoError(t, l.HandOver(t.Context(), nil, nil))
 	require.Equal(t, []int64{1, 2, 3, 4, 5}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, one1[0].LeaseID))
 	require.Equal(t, []int64{14, 15, 16, 17, 18, 19, 20}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, two[0].LeaseID))
 	require.EqualValues(t, 2, one[int64](t, b, `SELECT count(*) FROM belfry.handovers`))
@@ -330,8 +330,8 @@ func TestClaimJob_ForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 		after = claim(t, b.ledger("after"), id, 5)
 	}
 	require.Len(t, after, 5, "no crash has forgotten a claim")
-	require.NoError(t, b.ledger("before").HandOver(ctx, before))
-	require.NoError(t, b.ledger("after").HandOver(ctx, after))
+	require.NoError(t, b.ledger("before").HandOver(ctx, before, nil))
+	require.NoError(t, b.ledger("after").HandOver(ctx, after, nil))
 	for name, claimed := range map[string][]outbox.Claimed{"before": before, "after": after} {
 		verdicts, err := b.ledger(name).Look(ctx, claimed)
 		require.NoError(t, err)

@@ -35,7 +35,7 @@ var ErrNoMessage = errors.New("no such message")
 // DeadFilter selects dead letters. Zero fields match everything.
 type DeadFilter struct {
 	JobID     int64      `json:"job_id,omitempty"` // negative: an activity
-	Medium    string     `json:"medium,omitempty"` // the one that was tried, or passed over, last
+	Medium    string     `json:"medium,omitempty"` // the one that was tried, or bypassed, last
 	Reason    Reason     `json:"reason,omitempty"`
 	Since     *time.Time `json:"since,omitempty"` // dead since then or later
 	Until     *time.Time `json:"until,omitempty"` // dead before then

@@ -98,11 +98,12 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
 
 -- name: HandoverRecord :exec
 -- Writes what is about to be handed to providers, and by which step of its route, one
--- row per lease that lives. A lease that has expired gets none: the look that follows
+-- row per lease that lives. Steps that were bypassed before come with a reason; @reasons is
+-- NULL when there are none. A lease that has expired gets no row: the look that follows
 -- says so.
-INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps)
-SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step)
-  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[]) k(lease_id, job_id, channel_id, step)
+INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons)
+SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step), CASE WHEN @reasons::text[] IS NOT NULL THEN array_agg(nullif(k.reason, '')) END
+  FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[], @reasons::text[]) k(lease_id, job_id, channel_id, step, reason)
  WHERE k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))
  GROUP BY k.lease_id;
 
@@ -290,12 +291,15 @@ SELECT e.id, e.relay, false
 -- name: LeaseMessages :many
 -- What is PROCESSING under some leases, and whether it was handed to a provider
 -- (leases_pkey, handovers_lease_idx, messages_pkey). One that was is at the step that it
--- was called by: those before were passed over, and their attempts do not count.
+-- was called by: those before were bypassed, and their attempts do not count. Of these come
+-- the steps and the reasons, in order, and as often as the handover was made.
 -- OFFSET 0 keeps the planner of 17 and later from a hash of all attempts.
 WITH handed AS MATERIALIZED (
-    SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step
+    SELECT h.lease_id, u.job_id, u.channel_id, max(u.step) AS step,
+           array_agg(u.step ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS bypassed,
+           array_agg(u.reason ORDER BY u.step) FILTER (WHERE u.reason IS NOT NULL) AS reasons
       FROM belfry.handovers h
-     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps) u(job_id, channel_id, step)
+     CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids, h.steps, h.reasons) u(job_id, channel_id, step, reason)
      WHERE h.lease_id = ANY (@ids::bigint[])
      GROUP BY h.lease_id, u.job_id, u.channel_id
 )
@@ -303,7 +307,7 @@ SELECT m.job_id, m.channel_id, l.id, greatest(m.step, h.step), CASE WHEN h.step 
        EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0),
        coalesce(CASE WHEN m.job_id > 0 THEN (SELECT j.route FROM belfry.jobs j WHERE j.id = m.job_id)
                      ELSE (SELECT t.route FROM belfry.activities t WHERE t.id = m.job_id) END, '{}'),
-       h.lease_id IS NOT NULL
+       h.lease_id IS NOT NULL, h.bypassed, h.reasons
   FROM belfry.leases l
  CROSS JOIN LATERAL unnest(l.job_ids, l.channel_ids) u(job_id, channel_id)
  CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason FROM belfry.messages m

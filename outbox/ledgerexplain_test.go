@@ -134,7 +134,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	claim["lease"] = int64(1)<<60 + 1
 	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
-	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small}))
+	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small, "reasons": texts}))
 	explainOn(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "revisions": small, "leases": []int64{4}, "jobs": []int64{id}}))
 	explainOn(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts, "senders": texts}))
 	explainOn(t, tx, &out, explain, "MessagesSettle", keys(pgx.StrictNamedArgs{

@@ -25,7 +25,23 @@ type Lost struct {
 // the one that the call was for, Attempts its calls before that.
 type Handed struct {
 	Claimed
-	Route []string // of its job or activity, empty when that is gone
+	Route    []string  // of its job or activity, empty when that is gone
+	Bypassed []Attempt // refusals of steps before that one, not recorded yet
+}
+
+// bypassedSteps are the refusals that a handover says, however often it was made.
+func bypassedSteps(steps []int, reasons, route []string) (bypassed []Attempt) {
+	for i, step := range steps {
+		if i > 0 && step == steps[i-1] {
+			continue
+		}
+		a := Attempt{Step: step, Outcome: OutcomeRefused, Reason: Reason(reasons[i])}
+		if step < len(route) {
+			a.Medium = route[step]
+		}
+		bypassed = append(bypassed, a)
+	}
+	return bypassed
 }
 
 // Renew prolongs leases by the lease time from the database's now, and returns those
@@ -79,10 +95,15 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 	}
 	_, err = list(ctx, l, what, queries.SQL("LeaseMessages"), pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
 		var handed bool
-		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed)
-		if lease := at[h.LeaseID]; err == nil && handed {
+		var steps []int
+		var reasons []string
+		err = row.Scan(&h.JobID, &h.ChannelID, &h.LeaseID, &h.Step, &h.Attempts, &h.Crashes, &h.Reason, &h.Ambiguous, &h.Route, &handed, &steps, &reasons)
+		switch lease := at[h.LeaseID]; {
+		case err != nil:
+		case handed:
+			h.Bypassed = bypassedSteps(steps, reasons, h.Route)
 			lease.Handed = append(lease.Handed, h)
-		} else if err == nil {
+		default:
 			lease.Unhanded++
 		}
 		return h, err
@@ -105,8 +126,9 @@ type Recovered struct {
 
 // Recover takes back what is left under a lost lease, in one transaction: those
 // that were not handed to a provider become PENDING as they were, the others what
-// settlements say, which decides of each of lost.Handed and records it crashed; their
-// crashes are raised by one. Whatever was recalled becomes CANCELLED unless it is SENT.
+// settlements say, which decides of each of lost.Handed and records what was bypassed and
+// that it crashed; their crashes are raised by one. Whatever was recalled becomes CANCELLED
+// unless it is SENT.
 // The lease ends with the last of them.
 func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlement) (r Recovered, err error) {
 	decided := make(map[Key]int, len(settlements))

@@ -54,7 +54,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	claimed := claim(t, dead, id, 10)
 	lease := claimed[0].LeaseID
 	due := one[time.Time](t, b, `SELECT next_attempt_at FROM belfry.messages WHERE channel_id = 9`)
-	require.NoError(t, dead.HandOver(ctx, claimed[:6]))
+	require.NoError(t, dead.HandOver(ctx, claimed[:6], nil))
 	_, err := dead.Settle(ctx, []outbox.Settlement{sent(claimed[0])}, nil)
 	require.NoError(t, err)
 	lost, err := l.Lost(ctx, nil, nil, 10)
@@ -100,7 +100,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	statuses, err := dead.Settle(ctx, each(claimed, sent), []int64{lease})
 	require.NoError(t, err)
 	require.Equal(t, append([]outbox.Status{outbox.Sent}, all(9, outbox.Status(""))...), statuses)
-	require.NoError(t, dead.HandOver(ctx, claimed))
+	require.NoError(t, dead.HandOver(ctx, claimed, nil))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.handovers`))
 	gone, err := dead.Renew(ctx, []int64{lease})
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestRecover_LeavesWhatItCannotHave(t *testing.T) {
 	dead, l := b.ledger("dead"), b.ledger("alive")
 	id := b.rest(t, outbox.TypePush, 5, job.Processed)
 	claimed := claim(t, dead, id, 5)
-	require.NoError(t, dead.HandOver(ctx, claimed[:2]))
+	require.NoError(t, dead.HandOver(ctx, claimed[:2], nil))
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := l.Lost(ctx, nil, nil, 1)
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
 		done <- err
 	}()
 	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'belfry.attempts'::regclass)`)
-	require.NoError(t, lives.HandOver(ctx, claimed))
+	require.NoError(t, lives.HandOver(ctx, claimed, nil))
 	verdicts, err := lives.Look(ctx, claimed)
 	require.NoError(t, err)
 	require.NoError(t, gate.Rollback(ctx))
@@ -240,8 +240,8 @@ func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
 	require.Equal(t, map[string]int{"PENDING": 5}, b.statuses(t, id))
 }
 
-// A message that was called for after a step was passed over comes back at the step that
-// was called, however often the handover was made.
+// A message that was called for after steps were bypassed comes back at the step that was
+// called, and with the others, each once however often the handover was made.
 func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
@@ -250,10 +250,16 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	b.exec(t, `UPDATE belfry.messages SET attempts = 2, reason = 'retry'`)
 	dead := b.ledger("dead")
 	claimed := claim(t, dead, id, 3)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
+	b.exec(t, `UPDATE belfry.jobs SET route = '{push,email,sms}' WHERE id = $1`, id)
 	calls := slices.Clone(claimed[:2])
-	calls[0].Step = 1
+	calls[0].Step = 2
+	bypassed := []outbox.Attempt{
+		{Step: 0, Medium: "push", Outcome: outbox.OutcomeRefused, Reason: outbox.ReasonInvalidAddress},
+		{Step: 1, Medium: "email", Outcome: outbox.OutcomeRefused, Reason: outbox.ReasonNoAddress},
+	}
 	for range 2 {
-		require.NoError(t, dead.HandOver(ctx, calls))
+		require.NoError(t, dead.HandOver(ctx, calls, map[outbox.Key][]outbox.Attempt{calls[0].Key: bypassed}))
 	}
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := b.ledger("alive").Lost(ctx, nil, nil, 10)
@@ -264,4 +270,6 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	calls[0].Attempts = 0
 	found := []outbox.Claimed{lost[0].Handed[0].Claimed, lost[0].Handed[1].Claimed}
 	require.Equal(t, outbox.Anywhere(calls), found)
+	require.Equal(t, bypassed, lost[0].Handed[0].Bypassed)
+	require.Nil(t, lost[0].Handed[1].Bypassed)
 }

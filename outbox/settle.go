@@ -68,7 +68,7 @@ const (
 	OutcomeInvalidAddress Outcome = "invalid_address"
 	OutcomeUnknown        Outcome = "unknown"
 	OutcomeCrashed        Outcome = "crashed"     // the relay died, or lost its lease
-	OutcomeRefused        Outcome = "refused"     // no call was made: the medium was passed over
+	OutcomeRefused        Outcome = "refused"     // no call was made: the medium was bypassed
 	OutcomeAccepted       Outcome = "accepted"    // and the receipt is awaited
 	OutcomeUnconfirmed    Outcome = "unconfirmed" // no receipt came in time
 )

@@ -251,19 +251,18 @@ func accepted(calls []fake.Call) (n int64) {
 func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 	c.Helper()
 	rows, err := c.db.Pool.Query(c.Context(), `SELECT m.job_id, m.channel_id, m.status = 'SENT', coalesce(m.revision, 0), k.medium,
-		count(a.id) FILTER (WHERE a.outcome IN ('unknown', 'crashed')), count(a.id) > 0
-		       OR EXISTS (SELECT FROM belfry.invalid_addresses i WHERE i.channel_id = m.channel_id AND i.medium = k.medium) -- as a message of the other job found
+		count(a.id) FILTER (WHERE a.outcome IN ('unknown', 'crashed')), count(a.id) > 0, count(a.id) FILTER (WHERE a.outcome = 'refused')
 		  FROM belfry.messages m CROSS JOIN (VALUES ('push'), ('sms')) k(medium)
 		  LEFT JOIN belfry.attempts a ON a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.medium = k.medium
 		 GROUP BY m.job_id, m.channel_id, k.medium ORDER BY m.job_id, m.channel_id, k.medium`)
 	require.NoError(c, err)
 	installation := c.installation()
-	var jobID, channelID, ambiguous, got int64
+	var jobID, channelID, ambiguous, bypassed, got int64
 	var revision int
 	var sent, refused bool
 	var medium, problem string
 	var told []int
-	_, err = pgx.ForEachRow(rows, []any{&jobID, &channelID, &sent, &revision, &medium, &ambiguous, &refused}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&jobID, &channelID, &sent, &revision, &medium, &ambiguous, &refused, &bypassed}, func() error {
 		own := calls[compose.Key(installation, jobID, channelID, medium)]
 		n := accepted(own)
 		if n > 1+ambiguous {
@@ -285,6 +284,9 @@ func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 		}
 		if medium == "push" && !refused && accepted(calls[compose.Key(installation, jobID, channelID, "sms")]) > 0 {
 			problem = fmt.Sprintf("message %d/%d went by sms without a recorded failure of push", jobID, channelID)
+		}
+		if bypassed > 1 {
+			problem = fmt.Sprintf("message %d/%d has the refusal of %s %d times", jobID, channelID, medium, bypassed)
 		}
 		return nil
 	})

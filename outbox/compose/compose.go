@@ -45,8 +45,8 @@ type Composed struct {
 	// Step and Attempts are, with Send, the step of Delivery.Medium and how many calls it
 	// has had; otherwise those of Claimed.
 	Step, Attempts int
-	// Record is the media that were passed over. It belongs before the record of the call,
-	// and nowhere when the call is put off: they are looked at again then.
+	// Record is the media that were bypassed. It belongs before the record of the call,
+	// and nowhere when the call is deferred: they are looked at again then.
 	Record []outbox.Attempt
 	// Status, with Refuse, is DEAD or CANCELLED.
 	Status outbox.Status

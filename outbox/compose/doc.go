@@ -55,7 +55,7 @@
 //
 // # Passing over
 //
-// A medium that is passed over on the way to another is recorded as refused with its
+// A medium that is bypassed on the way to another is recorded as refused with its
 // reason. When a message is refused, the passed-over media are recorded too, unless all
 // have the reason that the message itself has.
 //

@@ -51,7 +51,7 @@ func decide(c *compose.Composed, name string, retry RetryConfig, look time.Durat
 func decideCrash(c outbox.Handed, retry RetryConfig, maxCrashes int, random float64) outbox.Settlement {
 	tried := outbox.Attempt{Step: c.Step, Attempt: c.Attempts + 1, Medium: medium(c.Route, c.Step), Error: "the relay's lease ran out after the message had been handed over"}
 	failed := failure{
-		settlement: outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1},
+		settlement: outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1, Record: c.Bypassed},
 		last:       c.Step+1 >= len(c.Route),
 	}
 	if c.Crashes+1 >= maxCrashes {

@@ -228,7 +228,7 @@ func TestDrain_TakesBackWhatADeadRelayLeft(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, claimed, 20)
 		if i == 0 {
-			require.NoError(t, dying.HandOver(t.Context(), claimed))
+			require.NoError(t, dying.HandOver(t.Context(), claimed, nil))
 		}
 	}
 	b.expire(t)

@@ -13,14 +13,21 @@ import (
 func (q *queue) handOver(hard context.Context, calls []call) {
 	r := q.relay
 	claimed := make([]outbox.Claimed, 0, len(calls))
+	var bypassed map[outbox.Key][]outbox.Attempt
 	for _, c := range calls {
 		for _, it := range c.items {
 			m := it.Claimed
 			m.Step = it.Step // that the call is for
 			claimed = append(claimed, m)
+			if len(it.Record) > 0 {
+				if bypassed == nil {
+					bypassed = make(map[outbox.Key][]outbox.Attempt)
+				}
+				bypassed[m.Key] = it.Record
+			}
 		}
 	}
-	err := r.recordHandOver(hard, claimed)
+	err := r.recordHandOver(hard, claimed, bypassed)
 	var verdicts []outbox.Verdict
 	if err == nil {
 		verdicts, err = r.recheck(hard, claimed)
@@ -51,12 +58,12 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 
 // recordHandOver records what is about to be handed to a provider. It gives up only when
 // the relay is stopped hard.
-func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed) error {
+func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) error {
 	return r.insist(hard, "messages are not handed over yet", func(ctx context.Context) error {
 		if err := r.at(ctx, pointHandOver); err != nil {
 			return err
 		}
-		return r.ledger.HandOver(ctx, claimed)
+		return r.ledger.HandOver(ctx, claimed, bypassed)
 	})
 }
 

@@ -175,7 +175,7 @@ func TestRelay_MessageThatKillsItsRelaysBecomesADeadLetter(t *testing.T) {
 		require.Len(t, claimed, 3)
 		for _, c := range claimed {
 			if c.ChannelID == 2 {
-				require.NoError(t, dying.HandOver(t.Context(), []outbox.Claimed{c}))
+				require.NoError(t, dying.HandOver(t.Context(), []outbox.Claimed{c}, nil))
 			}
 		}
 		b.expire(t)
