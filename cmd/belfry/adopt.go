@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -23,7 +20,7 @@ type adoptReport struct {
 	Backlog outbox.Backlog `json:"backlog"`
 }
 
-// errNotAsked is what `belfry adopt` ends with where nobody can be asked.
+// errNotAsked is what `belfry adopt` ends with where nobody has agreed.
 var errNotAsked = usagef("nothing was changed; say --yes if messages are to leave from here, once a relay runs")
 
 func newAdoptCommand(a *app) *cobra.Command {
@@ -40,8 +37,9 @@ are walked all the same. A standby that was promoted is where it was; a restored
 CREATE DATABASE … TEMPLATE and pg_upgrade are not. A copy of the server's files cannot
 be told from the original: docs/operations.md says what to do about it.
 
-The command shows where belfry was made, where it is now, and what would leave, and asks.
-With --yes, or an answer of yes, relays go on at once, by themselves. To keep what waits
+The command shows where belfry was made, where it is now, and what would leave, and asks
+on a terminal; with --json it does not ask. With --yes, or an answer of yes, relays go on
+at once, by themselves. To keep what waits
 from being sent, abort or recall the jobs first.
 
 The same by SQL: SELECT belfry.adopt('ann', 'moved to the new server');
@@ -75,11 +73,16 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 		if !*asJSON {
 			a.showAdoption(report)
 		}
-		if !*yes && !a.agreed("Adopt it?") {
-			if *asJSON {
-				return errors.Join(a.printJSON(report), errNotAsked)
+		switch {
+		case *yes:
+		case *asJSON: // nobody is asked who is not shown what would leave
+			return errors.Join(a.printJSON(report), errNotAsked)
+		default:
+			if agreed, err := a.agreed(cmd.Context(), "Adopt it?"); err != nil {
+				return err
+			} else if !agreed {
+				return errNotAsked
 			}
-			return errNotAsked
 		}
 		err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
 			report.Installation, err = outbox.Adopt(ctx, db.Pool, who())
@@ -127,15 +130,4 @@ func (a *app) showAdoption(r adoptReport) {
 		lines = []string{"nothing that waits now"}
 	}
 	a.printf("adopted, relays send:\n  %s\n", strings.Join(lines, "\n  "))
-}
-
-// agreed asks a person at a terminal; without one nobody agrees.
-func (a *app) agreed(question string) bool {
-	if _, ok := terminal(a.stderr, a.environ); !ok || !term.IsTerminal(int(os.Stdin.Fd())) {
-		return false
-	}
-	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return err == nil && (answer == "y" || answer == "yes")
 }

@@ -62,7 +62,7 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 		if *e.preview {
 			return e.showPreview(a, cmd, audience)
 		}
-		types, spec, err := e.spec(a, audience)
+		types, spec, err := e.spec(cmd.Context(), a, audience)
 		if err != nil {
 			return err
 		}
@@ -85,6 +85,9 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 	}
 	return cmd
 }
+
+// late is how long ago a time may lie that was meant as now.
+const late = time.Minute
 
 // enqueueFlags are the flags of `belfry enqueue`.
 type enqueueFlags struct {
@@ -131,7 +134,7 @@ func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
 }
 
 // spec checks what can be checked without the database.
-func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Spec, error) {
+func (e enqueueFlags) spec(ctx context.Context, a *app, audience channels.Audience) ([]string, job.Spec, error) {
 	var missing []string
 	for _, f := range []struct{ name, value string }{
 		{"--type", strings.Join(*e.types, "")}, {"--category", *e.category}, {"--title", *e.title},
@@ -142,9 +145,6 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 	}
 	if len(missing) > 0 {
 		return nil, job.Spec{}, usagef("%s needed", strings.Join(missing, ", "))
-	}
-	if e.at.value != nil && a.now().Sub(*e.at.value) > late && !*e.yes {
-		return nil, job.Spec{}, usagef("--at %s is %s ago: the job would start at once; say --yes if that is meant", clock(*e.at.value), short(a.now().Sub(*e.at.value)))
 	}
 	if e.at.value != nil && e.deliverAt.value != nil && e.deliverAt.value.Before(*e.at.value) {
 		return nil, job.Spec{}, usagef("--deliver-at is before --at; allowed values: the same time or a later one")
@@ -171,7 +171,25 @@ func (e enqueueFlags) spec(a *app, audience channels.Audience) ([]string, job.Sp
 			return nil, job.Spec{}, err
 		}
 	}
-	return *e.types, spec, nil
+	return *e.types, spec, e.confirmLate(ctx, a)
+}
+
+// confirmLate asks whether a time that lies in the past is meant; without a terminal
+// only --yes says so.
+func (e enqueueFlags) confirmLate(ctx context.Context, a *app) error {
+	if e.at.value == nil || *e.yes {
+		return nil
+	}
+	ago := a.now().Sub(*e.at.value)
+	if ago <= late {
+		return nil
+	}
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", clock(*e.at.value), short(ago))
+	agreed, err := a.agreed(ctx, why+". Enqueue it?")
+	if err == nil && !agreed {
+		err = usagef("%s; say --yes if that is meant", why)
+	}
+	return err
 }
 
 // showPreview shows what would come of the request.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -151,9 +150,6 @@ func tallied(counts map[string]int64) string {
 	}
 	return orNone(strings.Join(parts, ", "))
 }
-
-// late is how long ago a time may lie that was meant as now.
-const late = time.Minute
 
 // confirmAudience refuses an audience of another size than the one that was seen.
 func confirmAudience(ctx context.Context, s settings, db *database, audience channels.Audience, want int64) error {

@@ -37,9 +37,18 @@ const quickExit = "atexit_sleep_ms=10"
 // runs when the test ends.
 func start(t *testing.T, environ []string, args ...string) *process {
 	t.Helper()
+	return startOn(t, nil, environ, args...)
+}
+
+// startOn is start with a terminal as standard input and error, unless it is nil.
+func startOn(t *testing.T, terminal *os.File, environ []string, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), binary(t), args...), ended: make(chan struct{})}
 	p.Dir, p.Env = t.TempDir(), append([]string{"PATH=" + os.Getenv("PATH"), mainVariable + "=1", "GORACE=" + quickExit}, environ...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	if terminal != nil {
+		p.Stdin, p.Stderr = terminal, terminal
+	}
 	require.NoError(t, p.Start())
 	go func() {
 		defer close(p.ended)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// startAtTerminal is start with a person at a terminal: what belfry shows there is its
+// stderr, and what is written to the file is typed.
+func startAtTerminal(t *testing.T, environ []string, args ...string) (*process, *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	p := startOn(t, tty, environ, args...)
+	require.NoError(t, tty.Close())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&p.stderr, person) // until the process has closed the terminal
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill() // usually gone already
+		<-p.ended
+		<-read
+		require.NoError(t, person.Close())
+	})
+	return p, person
+}
+
+// A person at a terminal sees what would leave and is asked; whatever is no yes is a no.
+func TestAdopt_AsksAtATerminal(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 20)
+	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+	require.NoError(t, err)
+	adopted := func() string { return text(t, d.db, `SELECT belfry.adopted()::text`) }
+	for _, answer := range []string{"", "n", "yep"} {
+		p, person := startAtTerminal(t, d.environ(), "adopt")
+		p.says(t, "Adopt it? [y/N] ")
+		require.Contains(t, p.stdout.String(), "adopted, relays send:\n  20 messages of 1 job enqueued in the last hour\n")
+		_, err := person.WriteString(answer + "\n")
+		require.NoError(t, err)
+		require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
+		p.says(t, "belfry: nothing was changed; say --yes")
+		require.Equal(t, "false", adopted(), "%q", answer)
+	}
+
+	p, _ := startAtTerminal(t, d.environ(), "adopt")
+	p.says(t, "Adopt it? [y/N] ")
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	require.Equal(t, codeFailure, p.exit(t), "a signal ends the question")
+	p.says(t, "belfry: interrupted by a signal")
+	p, _ = startAtTerminal(t, d.environ(), "adopt", "--json")
+	require.Equal(t, codeUsage, p.exit(t), "what it would do is not shown as a person reads it")
+	require.NotContains(t, p.stderr.String(), "Adopt it?")
+	require.Equal(t, "false", adopted())
+
+	p, person := startAtTerminal(t, d.environ(), "adopt")
+	p.says(t, "Adopt it? [y/N] ")
+	_, err = person.WriteString("Yes\n")
+	require.NoError(t, err)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Contains(t, p.stdout.String(), "adopted: relays deliver from database ")
+	require.Equal(t, "true", adopted())
+}
+
+// The same of a job whose time has passed.
+func TestEnqueue_AsksAtATerminalWhetherAPastTimeIsMeant(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	for _, answer := range []string{"n", "y"} {
+		p, person := startAtTerminal(t, []string{"BELFRY_DATABASE_URL=" + db.DSN},
+			"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04")
+		p.says(t, " ago: the job would start at once. Enqueue it? [y/N] ")
+		require.Zero(t, count(t, db, "belfry.jobs"))
+		_, err := person.WriteString(answer + "\n")
+		require.NoError(t, err)
+		if answer == "n" {
+			require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
+			p.says(t, "say --yes if that is meant")
+			continue
+		}
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+		require.EqualValues(t, 1, count(t, db, "belfry.jobs"))
+	}
+}
