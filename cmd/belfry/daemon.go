@@ -55,7 +55,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	}
 	ctx := cmd.Context()
 	logger, level := a.liveLogger(s, a.stderr)
-	db, err := a.open(ctx, s, need, logger)
+	db, err := a.openPrimary(ctx, s, need, logger)
 	if err != nil {
 		return err
 	}

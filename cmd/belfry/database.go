@@ -52,6 +52,8 @@ type database struct {
 	DSN     string
 	Private *pgserver.Server // nil: the database was given
 	Address address
+
+	writes bool // a standby will not do
 }
 
 // address is what may be shown of where a database is.
@@ -68,7 +70,16 @@ func (a address) String() string {
 // open connects to the configured database, or starts the private server, which
 // is always migrated because nobody else would. The caller closes the result.
 func (a *app) open(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
-	db := &database{DSN: s.Database.URL}
+	return a.opened(ctx, &database{DSN: s.Database.URL}, s, need, logger)
+}
+
+// openPrimary is open for what writes all the time: to it a standby is a server that does
+// not answer, until it is promoted.
+func (a *app) openPrimary(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+	return a.opened(ctx, &database{DSN: s.Database.URL, writes: true}, s, need, logger)
+}
+
+func (a *app) opened(ctx context.Context, db *database, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
 	if db.DSN == "" {
 		if err := db.startPrivate(ctx, s, logger); err != nil {
 			return nil, err
@@ -139,9 +150,20 @@ func (d *database) prepare(ctx context.Context, s settings, logger zerolog.Logge
 		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
 	}
 	cfg.AfterConnect = standardSession
+	if d.writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
+		cfg.ConnConfig.ValidateConnect = notStandby
+	}
 	d.Address = addressOf(cfg.ConnConfig)
 	if d.Pool, err = dbpool.Open(ctx, cfg, logger); err != nil {
 		return fmt.Errorf("open connection pool: %w", err)
+	}
+	return nil
+}
+
+// notStandby refuses a server that tells that it only follows another.
+func notStandby(_ context.Context, conn *pgconn.PgConn) error {
+	if conn.ParameterStatus("in_hot_standby") == "on" {
+		return pgconn.ErrStandbyConnection
 	}
 	return nil
 }
@@ -272,6 +294,9 @@ func (e *unreachableError) Error() string {
 		}
 		return fmt.Sprintf("PostgreSQL refuses the login at %s: %s\n%s; the address comes from %s: postgres://user:password@host:5432/database",
 			e.at, e.reason(), remedy, where)
+	}
+	if errors.Is(e.err, pgconn.ErrStandbyConnection) {
+		return fmt.Sprintf("PostgreSQL at %s is a standby, and takes no rows before it is promoted\npoint %s at the primary, or name both hosts", e.at, where)
 	}
 	return fmt.Sprintf(`cannot reach PostgreSQL at %s: %s
 three ways out:

@@ -66,7 +66,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	if err := s.canDeliver(); err != nil {
 		return err
 	}
-	db, err := a.open(ctx, s, need, logger)
+	db, err := a.openPrimary(ctx, s, need, logger)
 	if err != nil {
 		return err
 	}

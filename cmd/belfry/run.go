@@ -95,7 +95,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	show := a.newProgress()
 	defer show.end()
 	logger := a.logger(s, show)
-	db, err := a.open(ctx, s, need, logger)
+	db, err := a.openPrimary(ctx, s, need, logger)
 	if err != nil {
 		return err
 	}

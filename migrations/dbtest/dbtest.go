@@ -113,6 +113,12 @@ func NewEmpty(t testing.TB) *DB {
 // server's log is logged.
 func NewServer(t testing.TB, durable bool) *pgserver.Server {
 	t.Helper()
+	return newServer(t, durable, func(context.Context, string) {})
+}
+
+// newServer starts a server, of the cluster that fill puts into its directory if it does.
+func newServer(t testing.TB, durable bool, fill func(ctx context.Context, dir string)) *pgserver.Server {
+	t.Helper()
 	// Not t.TempDir: its path is long for a socket, and closed to the account
 	// that runs the server for root.
 	dir, err := os.MkdirTemp(serverRoot(durable), "belfry-pg-")
@@ -126,6 +132,7 @@ func NewServer(t testing.TB, durable bool) *pgserver.Server {
 	config, err := serverConfig(ctx, dir)
 	require.NoError(t, err)
 	config.Durable = durable
+	fill(ctx, dir)
 	server, err := pgserver.Open(ctx, config)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// sameOn is a test's database on another server.
+func sameOn(t *testing.T, db *dbtest.DB, server *pgserver.Server) *dbtest.DB {
+	t.Helper()
+	other := &dbtest.DB{DSN: server.DSN(db.Name), Name: db.Name}
+	var err error
+	other.Pool, err = pgxpool.New(t.Context(), other.DSN)
+	require.NoError(t, err)
+	t.Cleanup(other.Pool.Close)
+	return other
+}
+
+// A standby that was promoted is where belfry was made: a daemon that knows both servers
+// goes on without a word from anybody, with the walk that it was in and with what is to be
+// sent. Before the promotion the standby is to it a server that does not answer.
+func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
+	t.Parallel()
+	primary := dbtest.NewServer(t, true)
+	d := deliverable(t, dbtest.NewOn(t, primary), 1000)
+	standby := dbtest.NewBackup(t, primary, true)
+	first, second := d.db, sameOn(t, d.db, standby)
+	r := command(t, append(d.environ(), "BELFRY_DATABASE_URL="+second.DSN), "run", "--deliver")
+	require.Equal(t, codeUnavailable, r.code, r.stderr)
+	require.Contains(t, r.stderr, "is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary, or name both hosts")
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "adopt")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "nothing to adopt: belfry was made or adopted here")
+
+	sockets := func(db *dbtest.DB) string { return text(t, db, "SELECT current_setting('unix_socket_directories')") }
+	both := &dbtest.DB{DSN: fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(first), sockets(second))}
+	daemon := start(t, append(d.environ(append(small(both), "BELFRY_LOG_LEVEL=debug", "BELFRY_RUNNER_POLL_INTERVAL=50ms")...), "BELFRY_DELIVERY_LEASE=2m"), "daemon")
+	d.exec("INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'Again', '{push}')")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	waitUntil(t, second.Pool, "SELECT chunks >= 3 FROM belfry.jobs WHERE id = 2")
+	require.NoError(t, primary.Stop(ctx, pgserver.Immediate))
+	daemon.says(t, "server is in standby mode")
+	_, err := second.Pool.Exec(ctx, "SELECT pg_promote()")
+	require.NoError(t, err)
+	waitUntil(t, second.Pool, "SELECT count(*) = 2000 FROM belfry.messages WHERE status = 'SENT'")
+	require.NotContains(t, daemon.stderr.String(), "belfry adopt")
+	require.NotContains(t, daemon.stderr.String(), "0A000")
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "doctor")
+	require.Contains(t, r.stdout, "ok       installation   made or adopted here, in database ")
+	daemon.terminate(t)
+	require.Equal(t, codeDone, daemon.exit(t), daemon.stderr.String())
+}
+
+// A base backup that is started elsewhere cannot be told from the server that it is of:
+// what waits leaves both, with the same keys. What docs/operations.md says to do first
+// keeps it back.
+func TestFault_ABackupThatIsStartedElsewhereIsDisownedFirst(t *testing.T) {
+	t.Parallel()
+	original := dbtest.NewServer(t, true)
+	d := deliverable(t, dbtest.NewOn(t, original), 20)
+	production := d.db
+	d.db = sameOn(t, production, dbtest.NewBackup(t, original, false))
+	require.Contains(t, command(t, d.environ(), "doctor").stdout, "ok       installation   made or adopted here, in database ")
+	const here = "SELECT belfry.here()::text"
+	require.Equal(t, text(t, production, here), text(t, d.db, here))
+
+	d.exec("UPDATE belfry.installation SET database_oid = NULL")
+	r := command(t, d.environ(), "run", "--deliver")
+	require.Equal(t, codeConfiguration, r.code, r.stderr)
+	require.Contains(t, r.stderr, "made on nowhere")
+	require.Zero(t, d.fakes.Summary().Total().Calls)
+	d.db = production
+	r = command(t, d.environ(), "run", "--deliver")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.EqualValues(t, 20, d.fakes.Summary().Total().Accepted)
+}
