@@ -38,6 +38,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s: set %s=1 to run belfry in the test binary\n", os.Args[0], mainVariable)
 		os.Exit(int(codeUsage))
 	}
+	// People in Seoul read the times of day, on whatever machine.
+	seoul, err := time.LoadLocation("Asia/Seoul")
+	if err != nil {
+		panic(err)
+	}
+	time.Local = seoul //nolint:reassign // before any test runs
 	dbtest.Main(m)
 }
 

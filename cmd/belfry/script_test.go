@@ -24,13 +24,13 @@ import (
 // patience bounds every wait for a condition; nothing normally takes that long.
 const patience = 30 * time.Second
 
-// shipped builds belfry as `make build` does and returns its directory. The scripts run it
-// some four hundred times: under the race detector to start is most of a short command's
-// time. What the commands do is run under it by the tests of processes.
+// shipped builds belfry as `make build` does and returns its directory, for what scripts
+// run in processes. Under the race detector to start is most of a short command's time;
+// the other commands of the scripts, in this process, have the detector.
 func shipped(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", dir, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
@@ -43,9 +43,15 @@ type poolKey struct{}
 // BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty.
 // Beside testscript's own there are the commands
 //
-//	exits CODE PROGRAM ARG...   runs the program and wants this exit code
-//	sql STATEMENT...            runs SQL; rows go to stdout, values separated by |
-//	until CONDITION             waits until an SQL condition is true
+//	belfry ARG...              runs belfry, which has to end with 0
+//	exits CODE belfry ARG...   runs belfry and wants this exit code
+//	exits CODE exec belfry ARG...
+//	sql STATEMENT...           runs SQL; rows go to stdout, values separated by |
+//	until CONDITION            waits until an SQL condition is true
+//
+// Only after exec is belfry a process of its own: to start four hundred takes longer than
+// what they do. It has to be one where it reads standard input or a file by a name that is
+// relative, and where it runs in the background.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	path := shipped(t)
@@ -72,30 +78,62 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": scriptExits,
-			"sql":   scriptSQL,
-			"until": scriptUntil,
+			"belfry": scriptBelfry,
+			"exits":  scriptExits,
+			"sql":    scriptSQL,
+			"until":  scriptUntil,
 		},
 	})
 }
 
+func scriptBelfry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("write exits CODE belfry ARG...")
+	}
+	wantExit(ts, codeDone, runHere(ts, args))
+}
+
 func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE PROGRAM ARG...")
+		ts.Fatalf("usage: exits CODE [exec] belfry ARG...")
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
+	switch args[1] {
+	case "belfry":
+		wantExit(ts, code(want), runHere(ts, args[2:]))
+	case "exec":
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%s: %v", args[1], err)
+		err := ts.Exec(args[2], args[3:]...)
+		if err != nil && !errors.As(err, &exit) {
+			ts.Fatalf("%s: %v", args[2], err)
 		}
-		got = exit.ExitCode()
+		got := codeDone
+		if exit != nil {
+			got = code(exit.ExitCode())
+		}
+		wantExit(ts, code(want), got)
+	default:
+		ts.Fatalf("exits: %s is neither belfry nor exec", args[1])
 	}
+}
+
+func wantExit(ts *testscript.TestScript, want, got code) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+// runHere runs belfry in this process, with the script's environment.
+func runHere(ts *testscript.TestScript, args []string) code {
+	environ := []string{fileVariable + "=" + ts.Getenv(fileVariable)}
+	for _, k := range configKeys() {
+		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	a := &app{stdout: ts.Stdout(), stderr: ts.Stderr(), environ: environ, now: time.Now}
+	return a.execute(ctx, args)
 }
 
 func scriptPool(ts *testscript.TestScript) *pgxpool.Pool {
