@@ -32,7 +32,7 @@ func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
 		require.NotContains(t, stderr, "42P05", name)
 		require.NotContains(t, stderr, "26000", name)
 	}
-	for range 4 {
+	for range 2 {
 		r := command(t, environ, "enqueue", "--type", "inbox,push", "--category", "operator_notice", "--title", "Hello", "--everyone")
 		require.Equal(t, codeDone, r.code, r.stderr)
 		require.NotContains(t, r.stderr, withoutPrepared, "a command of a moment says nothing about it")
@@ -43,10 +43,10 @@ func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
 		require.Equal(t, codeDone, r.code, r.stderr)
 		require.Empty(t, r.stderr)
 	}
-	waitUntil(t, d.db.Pool, "SELECT count(*) = 9 AND bool_and(status = 'PROCESSED') FROM belfry.jobs")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 5 AND bool_and(status = 'PROCESSED') FROM belfry.jobs")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
-	require.Equal(t, map[string]int64{"SENT": 5 * 300}, d.statuses())
-	require.EqualValues(t, 4*300, count(t, d.db, "belfry.notifications"))
+	require.Equal(t, map[string]int64{"SENT": 3 * 300}, d.statuses())
+	require.EqualValues(t, 2*300, count(t, d.db, "belfry.notifications"))
 	for name, p := range processes {
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), "%s: %s", name, p.stderr.String())
