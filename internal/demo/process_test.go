@@ -28,9 +28,18 @@ func setup(t *testing.T) *bundle {
 	b := &bundle{db: dbtest.NewEmpty(t), screen: new(bytes.Buffer)}
 	b.config = Config{
 		Channels: 20_000, Database: b.db.Name, Server: b.db.Pool, DSN: b.db.DSN,
-		Executable: binary(t), Environ: append(os.Environ(), "BELFRY_RUNNER_LANES=nobody", "BELFRY_NONSENSE=1"),
+		Executable: "no test starts it", Environ: append(os.Environ(), "BELFRY_RUNNER_LANES=nobody", "BELFRY_NONSENSE=1"),
 		Screen: b.screen,
 	}
+	return b
+}
+
+// setupProcesses is setup for a demonstration that starts processes: to build belfry takes
+// longer than the rest of most tests.
+func setupProcesses(t *testing.T) *bundle {
+	t.Helper()
+	b := setup(t)
+	b.config.Executable = binary(t)
 	return b
 }
 
@@ -55,7 +64,7 @@ func (b *bundle) exec(t *testing.T, sql string, args ...any) {
 // one row was taken away: the demo may not call that OK.
 func TestDemoProcess_ProvesAndNoticesAMissingRow(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupProcesses(t)
 	s := b.stage(t)
 	require.NoError(t, s.perform(t.Context()), "%s", b.screen)
 	r := s.report
@@ -125,7 +134,7 @@ func (r *Report) newcomersActive(t *testing.T, b *bundle) (n int64) {
 // D1: a kill that always comes after the last chunk is reported, not glossed over.
 func TestDemoProcess_AKillThatComesTooLateIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupProcesses(t)
 	b.config.Channels = LeastChannels
 	s := b.stage(t)
 	s.hitAt = b.config.Channels // all of them
@@ -140,7 +149,7 @@ func TestDemoProcess_AKillThatComesTooLateIsNoSuccess(t *testing.T) {
 // D1: likewise the abort.
 func TestDemoProcess_AnAbortThatComesTooLateIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupProcesses(t)
 	b.config.Channels = LeastChannels
 	s := b.stage(t)
 	require.NoError(t, s.makeChannels(t.Context()))
@@ -158,7 +167,7 @@ func TestDemoProcess_AnAbortThatComesTooLateIsNoSuccess(t *testing.T) {
 // the flag is set, as a run that ignores the fence would.
 func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupProcesses(t)
 	s := b.stage(t)
 	require.NoError(t, s.makeChannels(t.Context()))
 	b.exec(t, `CREATE FUNCTION belfry.sneak() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -185,7 +194,7 @@ func TestDemoProcess_NoticesARowAfterTheAbort(t *testing.T) {
 // D4: cancelling ends the demonstration and its runners.
 func TestDemoProcess_CancelledLeavesNoRunner(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupProcesses(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	errStop := context.DeadlineExceeded
