@@ -25,9 +25,9 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := context.Background()
-	// 20,000 finished jobs, 200 waiting, one running in another lane.
+	// 5,000 finished jobs, 200 waiting, one running in another lane.
 	for _, sql := range []string{
-		`INSERT INTO belfry.jobs (type, category, title, idempotency_key) SELECT 'inbox', 'popular_content', 'old', 'k' || g FROM generate_series(1, 20000) g`,
+		`INSERT INTO belfry.jobs (type, category, title, idempotency_key) SELECT 'inbox', 'popular_content', 'old', 'k' || g FROM generate_series(1, 5000) g`,
 		`UPDATE belfry.jobs SET status = 'ABORTED'`,
 		`INSERT INTO belfry.jobs (type, category, title, priority) SELECT 'inbox', 'popular_content', 'new', g % 7 FROM generate_series(1, 200) g`,
 		`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('inbox', 'popular_content', 'now', 'other')`,

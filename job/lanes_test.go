@@ -88,7 +88,7 @@ func TestRunner_ClaimWaitsForTheOtherClaimOfItsLane(t *testing.T) {
 func TestRunner_TwoRunnersRaceForOneJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
-	for range 50 {
+	for range 20 {
 		id := b.enqueue(t, job.Spec{})
 		one, other := b.start(t, b.runner(t, "one")), b.start(t, b.runner(t, "other"))
 		require.Equal(t, 1, len(one.wait(t).Jobs)+len(other.wait(t).Jobs))
