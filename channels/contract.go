@@ -15,7 +15,7 @@ import (
 type Fault struct {
 	Column  string `json:"column"`  // "" for the relation as a whole
 	Problem string `json:"problem"` // what is the matter
-	Remedy  string `json:"remedy"`  // a way to mend it
+	Remedy  string `json:"remedy"`  // a way to fix it
 	// Fatal faults make jobs fail or break their guarantees; the others cost
 	// speed or one kind of audience.
 	Fatal bool `json:"fatal"`

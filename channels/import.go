@@ -35,7 +35,7 @@ type ImportOptions struct {
 	// columns that the package comment lists they are; empty leaves one out.
 	Columns map[string]string
 	// Rejects receives the rows that were not imported as CSV, headed line,
-	// reason and then the columns of the file: mended, it can be imported as it
+	// reason and then the columns of the file: fixed, it can be imported as it
 	// is. Nothing is written when nothing is rejected. nil discards them.
 	Rejects io.Writer
 	// Progress is called after each batch, from the importing goroutine.
@@ -63,7 +63,7 @@ type ImportProgress struct {
 }
 
 // maxBatchAttempts is how often a batch is tried when the errors are ones that a
-// repetition can mend.
+// repetition can fix.
 const maxBatchAttempts = 5
 
 // Import upserts channels from CSV, plain or gzip, into belfry.channels by
@@ -73,7 +73,7 @@ const maxBatchAttempts = 5
 // that are there already are not written again. A bad row goes to the rejects
 // and keeps nothing else from being imported; when the database itself refuses
 // a row, the batch is halved until that row is found. Errors that a repetition
-// can mend, a lost connection among them, repeat the batch up to five times.
+// can fix, a lost connection among them, repeat the batch up to five times.
 //
 // An error ends the import early: a bad header, an unreadable or truncated file
 // (whole rows before the cut are imported), a full disk, the context's end. The
@@ -311,7 +311,7 @@ func (im *importer) write(ctx context.Context, rows []importRow) error {
 	return im.write(ctx, rows[half:])
 }
 
-// writeRepeatedly is writeOnce, again after errors that a repetition can mend.
+// writeRepeatedly is writeOnce, again after errors that a repetition can fix.
 // The outcome of a lost COMMIT is unknown; the rows are upserted, so doing it
 // again is right either way, but the count then says unchanged.
 func (im *importer) writeRepeatedly(ctx context.Context, rows []importRow) (inserted, updated int64, err error) {

@@ -203,7 +203,7 @@ func TestMendable_TellsTransientFromPermanent(t *testing.T) {
 	}
 }
 
-// TestImport_RejectsCanBeImportedAgain: mended, the file of rejects is a file of
+// TestImport_RejectsCanBeImportedAgain: fixed, the file of rejects is a file of
 // channels.
 func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
 	t.Parallel()
@@ -211,9 +211,9 @@ func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
 	var rejects bytes.Buffer
 	_, err := b.store.Import(b.ctx, b.pool, strings.NewReader("external_id,platform\nu-1,phone\nu-2,ios\nu-3,tv\n"), ImportOptions{Rejects: &rejects})
 	require.NoError(t, err)
-	mended := strings.Replace(rejects.String(), ",phone\n", ",web\n", 1)
+	fixed := strings.Replace(rejects.String(), ",phone\n", ",web\n", 1)
 	var again bytes.Buffer
-	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(mended), ImportOptions{Rejects: &again})
+	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(fixed), ImportOptions{Rejects: &again})
 	require.NoError(t, err)
 	require.Equal(t, ImportResult{Rows: 2, Inserted: 1, Rejected: 1}, result)
 	require.Equal(t, "line,reason,external_id,platform\n"+
@@ -267,7 +267,7 @@ func TestRecordReader_LosesNoLine(t *testing.T) {
 			}
 			require.NoError(t, err)
 			for at+1 < rec.line {
-				require.Empty(t, lines[at], "only blank lines are passed over")
+				require.Empty(t, lines[at], "only blank lines are skipped")
 				at++
 			}
 			require.Equal(t, at+1, rec.line)

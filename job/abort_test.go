@@ -113,7 +113,7 @@ func TestAbort_InAnOpenTransactionCountsWhenThatCommits(t *testing.T) {
 }
 
 // I6, I3: aborts that race the walk at random: what stands when the UPDATE has
-// returned stands for good, and after a resume every channel has its one row.
+// returned stands permanently, and after a resume every channel has its one row.
 func TestChaos_AbortRacesWithTheWalkNothingFollowsIt(t *testing.T) {
 	t.Parallel()
 	const n, rounds = 300, 200

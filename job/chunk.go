@@ -58,7 +58,7 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 // limit is how many keys the next chunk may examine.
 func (u *run) limit() int { return u.poison.limit(u.governor.rows()) }
 
-// moved takes a committed chunk into the run's own books.
+// moved takes a committed chunk into the run's own sums.
 func (u *run) moved(s step, to string, took time.Duration) {
 	u.after, u.job.Cursor = s.next, to
 	u.job.Chunks++

@@ -40,7 +40,7 @@ type Config struct {
 	// chunk; the next one that is lost makes the job FAILED.
 	MaxTakeovers int `mapstructure:"max_takeovers"`
 	// MaxSkips is how many recipients of a job may be skipped because their rows cannot
-	// be written; the next one makes the job FAILED. A job's own max_skips outranks it.
+	// be written; the next one makes the job FAILED. A job's own max_skips overrides it.
 	MaxSkips int         `mapstructure:"max_skips"`
 	Chunk    ChunkConfig `mapstructure:"chunk"`
 	Load     LoadConfig  `mapstructure:"load"`
@@ -56,7 +56,7 @@ type ChunkConfig struct {
 	Target      time.Duration `mapstructure:"target"` // begin to commit
 }
 
-// RetryConfig sets how a run repeats a chunk after an error that a retry can mend.
+// RetryConfig sets how a run repeats a chunk after an error that a retry can fix.
 type RetryConfig struct {
 	Limit int `mapstructure:"limit"` // retries of one chunk in a row; 0: none
 	// For is how long a chunk is repeated while the server is short of something (disk,

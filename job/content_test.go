@@ -11,7 +11,7 @@ import (
 )
 
 // A job takes its category's route as it was when it was enqueued, unless it has its
-// own, and has it for good once it has started.
+// own, and has it permanently once it has started.
 func TestEnqueue_TakesTheCategorysRoute(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

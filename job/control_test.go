@@ -279,7 +279,7 @@ func TestTakeover_RunRecordsItsNewConnection(t *testing.T) {
 	require.Equal(t, []string{"enqueued", "claimed", "finished"}, b.kinds(t, id))
 }
 
-// Settings change live: the next chunk has them, and the row's own outrank the
+// Settings change live: the next chunk has them, and the row's own override the
 // runner's.
 func TestSettings_ChangeARunningJob(t *testing.T) {
 	t.Parallel()
@@ -323,7 +323,7 @@ func TestSettings_ChangeARunningJob(t *testing.T) {
 	}
 }
 
-// A reload of the runner's configuration counts from the next chunk on; a bad one
+// A reload of the runner's configuration takes effect with the next chunk; a bad one
 // changes nothing.
 func TestSettings_ReloadOfTheRunner(t *testing.T) {
 	t.Parallel()

@@ -77,10 +77,10 @@
 //
 // After any error of a chunk, a COMMIT error above all, the run reads its job's
 // fence and cursor on a fresh connection before it decides: the outcome is what
-// the row says. Errors that a retry can mend (see retryable) repeat the same chunk
+// the row says. Errors that a retry can fix (see retryable) repeat the same chunk
 // with backoff, renewing the heartbeat. Errors for which one recipient is to blame (a
 // data exception, a constraint violation, a Writer's own) halve the chunk until that
-// one is found; it is recorded in job_skips and passed over, up to max_skips of them.
+// one is found; it is recorded in job_skips and skipped, up to max_skips of them.
 // The rest make the job FAILED with the error in last_error.
 //
 // A runner that dies leaves its job RUNNING. The row names the server connection that
@@ -96,7 +96,7 @@
 //
 // # Accounts
 //
-// Each chunk books what it did in the transaction that does it:
+// Each chunk records what it did in the transaction that does it:
 //
 //	channels_read: out of audience, or channels_matched
 //	channels_matched: rows_written, declined by the Writer, or skipped

@@ -148,14 +148,14 @@ func timedOut(err error) bool {
 }
 
 // writerError is an error of a Writer that is neither PostgreSQL's nor due to a
-// lost connection or a deadline: a retry cannot mend it, whatever it wraps.
+// lost connection or a deadline: a retry cannot fix it, whatever it wraps.
 type writerError struct{ cause error }
 
 func (e writerError) Error() string { return e.cause.Error() }
 func (e writerError) Unwrap() error { return e.cause }
 
 // contractError is a broken word of a Source or Writer about keys or counts: no
-// recipient's fault, and a retry cannot mend it.
+// recipient's fault, and a retry cannot fix it.
 type contractError struct{ cause error }
 
 func (e contractError) Error() string { return e.cause.Error() }

@@ -24,7 +24,7 @@ func TestEvents_TellAFullLife(t *testing.T) {
 	require.NoError(t, err)
 	g.release(nil)
 	s.wait(t)
-	_, err = b.jobs.Resume(t.Context(), id, job.Act{Actor: "ben", Reason: "typo mended"})
+	_, err = b.jobs.Resume(t.Context(), id, job.Act{Actor: "ben", Reason: "typo fixed"})
 	require.NoError(t, err)
 	// node-2 dies; node-3 takes over and is stopped; node-4 fails; carl retries.
 	b.crash(t, "node-2", job.PointMoved, 1)
@@ -59,7 +59,7 @@ func TestEvents_TellAFullLife(t *testing.T) {
 		"enqueued by campaign service",
 		"claimed by node-1",
 		"aborted by ann: typo",
-		"resume_requested by ben: typo mended",
+		"resume_requested by ben: typo fixed",
 		"claimed by node-2",
 		"resumed by node-3: the run of node-2 ended without a word",
 		"interrupted by node-3",

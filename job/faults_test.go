@@ -185,7 +185,7 @@ func TestRunner_FaultOfAWriterThatHangsIsRetried(t *testing.T) {
 	b.requireDone(t, id, everyone(300))
 }
 
-// What a retry cannot mend and no recipient is to blame for makes the job FAILED at
+// What a retry cannot fix and no recipient is to blame for makes the job FAILED at
 // once, with the error, its cursor where it was. What a recipient is to blame for does
 // so when nobody may be skipped, with the cursor right before that recipient. Retry
 // goes on from there.
@@ -266,7 +266,7 @@ func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 	}
 }
 
-// What a retry can mend is tried Retry.Limit times, visibly, and then fails the job.
+// What a retry can fix is tried Retry.Limit times, visibly, and then fails the job.
 func TestRunner_GivesUpAfterTheRetryLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)

@@ -51,7 +51,7 @@ func newGovernor(s loadSettings, b *baseline) governor {
 // configure changes the settings; what was learnt so far stays.
 func (g *governor) configure(s loadSettings) {
 	if s.maxRowsPerSecond != g.s.maxRowsPerSecond {
-		g.rateAt = time.Time{} // what the old limit put off is not owed to the new one
+		g.rateAt = time.Time{} // what the old limit deferred is not owed to the new one
 	}
 	if s.dutyCycle != g.s.dutyCycle {
 		g.dutyAt = time.Time{}

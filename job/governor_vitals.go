@@ -53,7 +53,7 @@ const (
 	// checkpointWindow is the minute that HealthConfig.Checkpoints counts in.
 	checkpointWindow = time.Minute
 	// verdictLife is how long a verdict stands when probes bring no news: a check that
-	// broke while it held the run must not hold it for ever.
+	// broke while it held the run must not hold it permanently.
 	verdictLife = 30 * time.Second
 	// firstInterval is the time between the first probe and the second: backends report
 	// their transactions every second.

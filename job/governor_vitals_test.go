@@ -54,7 +54,7 @@ func TestVitals_ReplicaLagPauses(t *testing.T) {
 	require.Empty(t, why)
 }
 
-// A probe that fails or sees nothing leaves the verdict as it is, but not for ever.
+// A probe that fails or sees nothing leaves the verdict as it is, but not permanently.
 func TestVitals_NoNewsChangesNothingForAWhile(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{ReplicaLag: 10 * time.Second})

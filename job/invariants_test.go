@@ -247,7 +247,7 @@ func (b *bundle) observe(t *testing.T, id int64) (s state) {
 }
 
 // I3: whatever fails at whichever point of a chunk, rows and cursor stay together;
-// what a retry can mend is mended, the rest fails the job, which retry continues.
+// what a retry can fix is fixed, the rest fails the job, which retry continues.
 func TestRunner_FaultAtEveryPointLeavesRowsAndCursorTogether(t *testing.T) {
 	t.Parallel()
 	permanent, passing := errors.New("out of luck"), fmt.Errorf("connection: %w", io.ErrUnexpectedEOF)

@@ -9,7 +9,7 @@ import (
 )
 
 // LoadConfig limits what a run asks of the database. A job's own columns
-// (max_rows_per_second, duty_cycle, health_checks) outrank it.
+// (max_rows_per_second, duty_cycle, health_checks) override it.
 type LoadConfig struct {
 	// MaxRowsPerSecond bounds the rows that a run writes; 0: no bound. A chunk is
 	// written whole, so a second may see one chunk more.

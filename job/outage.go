@@ -14,7 +14,7 @@ import (
 
 // outageError is a constraint that refuses everybody's rows: a CHECK or trigger that somebody
 // has added, a partition that is missing. No recipient is to blame, and it lasts until
-// somebody mends it, as a shortage does.
+// somebody fixes it, as a shortage does.
 type outageError struct{ cause error }
 
 func (e outageError) Error() string {
@@ -45,7 +45,7 @@ var errProbed = errors.New("probed")
 // everybody: so it is when the next recipients, as many as would be too many skips in a row,
 // or all there are when nobody has got a row yet, are refused by it too. It writes their
 // rows one by one and rolls everything back. Where one goes through, the constraint may have
-// been mended since the fault, so the recipient is tried again: over reports that it is
+// been fixed since the fault, so the recipient is tried again: over reports that it is
 // refused no more, once for each recipient. If it still is, recipients up to the sound one
 // are skipped without another look.
 func (u *run) outage(ctx context.Context, fault faultError) (over bool, err error) {

@@ -22,7 +22,7 @@ func (b *bundle) refusing(t tester, when, condition string) {
 }
 
 // A constraint that suddenly refuses everybody is waited out, and nobody is skipped for it:
-// the job goes on when it is mended, and is FAILED only when Retry.For is over.
+// the job goes on when it is fixed, and is FAILED only when Retry.For is over.
 func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -31,10 +31,10 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 		patience        time.Duration
 		written         int64
 	}{
-		"mended":            {300, "", `NEW.channel_id > 2000`, patience, 300},
-		"mended, at COMMIT": {300, "DEFERRABLE INITIALLY DEFERRED", `NEW.channel_id > 2000`, patience, 300},
-		"of a small job":    {20, "", `NEW.channel_id > 0`, patience, 20},
-		"never mended":      {300, "", `NEW.channel_id > 1000`, 20 * time.Millisecond, 100},
+		"fixed":            {300, "", `NEW.channel_id > 2000`, patience, 300},
+		"fixed, at COMMIT": {300, "DEFERRABLE INITIALLY DEFERRED", `NEW.channel_id > 2000`, patience, 300},
+		"of a small job":   {20, "", `NEW.channel_id > 0`, patience, 20},
+		"never fixed":      {300, "", `NEW.channel_id > 1000`, 20 * time.Millisecond, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,9 +63,9 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 	}
 }
 
-// A constraint that is mended while the fault is looked for costs nobody: the one who failed
+// A constraint that is fixed while the fault is looked for costs nobody: the one who failed
 // last is tried again before it is skipped. A sequence is not rolled back, so the constraint
-// is mended after each number of refusals in turn.
+// is fixed after each number of refusals in turn.
 func TestPoison_ConstraintMendedDuringTheLookSkipsNobody(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"", "DEFERRABLE INITIALLY DEFERRED"} {

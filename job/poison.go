@@ -14,7 +14,7 @@ import (
 )
 
 // poison finds the recipients whose rows cannot be written. A chunk that fails with
-// an error that a retry cannot mend is halved, and the part in front of the fault is
+// an error that a retry cannot fix is halved, and the part in front of the fault is
 // committed, until one recipient is left: it is recorded in job_skips and passed
 // over. That costs about log2(keys) + 2 transactions.
 //
@@ -76,7 +76,7 @@ func (p *poison) passed(s step) (ordinary bool) {
 // failed takes a chunk of so many keys that failed.
 func (p *poison) failed(read int) { p.suspect = read }
 
-// skipped takes a recipient that was passed over: suspicion ends with it.
+// skipped takes a recipient that was skipped: suspicion ends with it.
 func (p *poison) skipped() {
 	if p.skips > 0 {
 		p.cap = int(min(max(p.clean, 1), 1_000_000))

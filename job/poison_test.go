@@ -83,7 +83,7 @@ func TestPoison_OneRowCostsOneRecipientAndFewChunks(t *testing.T) {
 }
 
 // 1 % poison rows: exactly the good ones are written, the bad ones are recorded, and
-// when they are mended they alone are run again.
+// when they are fixed they alone are run again.
 func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 	t.Parallel()
 	const n = 4_000
@@ -102,9 +102,9 @@ func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 			require.Less(t, b.get(t, id).Chunks, int64(20*n/100))
 			b.requireAccounts(t, id)
 
-			// Half of them mended.
+			// Half of them fixed.
 			b.poisoned(t, `NEW.channel_id % 2000 = 330`)
-			_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "mended"})
+			_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "fixed"})
 			require.NoError(t, err)
 			before := b.get(t, id)
 			b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
@@ -171,8 +171,8 @@ func TestPoison_RetryOfSomebodyGone(t *testing.T) {
 	b.requireAccounts(t, id)
 }
 
-// max_skips turns too many into FAILED, with the error; the job's own outranks the
-// runner's and counts from the next chunk on.
+// max_skips turns too many into FAILED, with the error; the job's own overrides the
+// runner's and takes effect with the next chunk.
 func TestPoison_TooManySkipsFailTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1000)
@@ -218,7 +218,7 @@ func TestPoison_EverybodyFailingIsNobodysFault(t *testing.T) {
 	b.requireAccounts(t, id)
 }
 
-// Errors that a retry can mend skip nobody, however often they come.
+// Errors that a retry can fix skip nobody, however often they come.
 func TestPoison_RetryableErrorsSkipNobody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)

@@ -406,7 +406,7 @@ UPDATE belfry.jobs
 -- name: ChunkCommit :exec
 -- Moves the cursor as the last statement of a chunk's transaction, iff the job is
 -- RUNNING under this fence and nobody moved the cursor since (I3, I5, I6: an abort
--- makes it ABORTED), and books the chunk. Zero rows: roll back.
+-- makes it ABORTED), and records the chunk. Zero rows: roll back.
 UPDATE belfry.jobs
    SET "cursor" = @cursor, chunks = chunks + 1, channels_read = channels_read + @read,
        channels_matched = channels_matched + @matched, rows_written = rows_written + @rows,
@@ -443,7 +443,7 @@ UPDATE belfry.job_skips
  WHERE job_id = @job_id AND key = @key;
 
 -- name: RunBook :exec
--- Books one skipped recipient that was tried again, as the last statement of its
+-- Records one skipped recipient that was tried again, as the last statement of its
 -- transaction, under the guard of ChunkCommit. The cursor stays. Zero rows: roll back.
 UPDATE belfry.jobs
    SET rows_written = rows_written + @rows, declined = declined + @declined,

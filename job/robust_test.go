@@ -47,7 +47,7 @@ func (b *bundle) daemons(t *testing.T, runners ...*job.Runner) {
 const atRest = `SELECT status IN ('PROCESSED', 'FAILED') FROM belfry.jobs WHERE id = $1`
 
 // A chunk that takes the database server down every time is a take-over like any
-// other: the job is FAILED, it does not crash the server for ever.
+// other: the job is FAILED, it does not crash the server again and again.
 func TestFault_ThatCrashesTheServerEndsInFailed(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.NewOn(t, dbtest.NewServer(t, true)), 300)
@@ -126,9 +126,9 @@ func TestPreemption_LockedUrgentJobDoesNotStopTheLane(t *testing.T) {
 func TestPoison_RetryMeetsNoRowsOfAWriter(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
-	mended := false
+	fixed := false
 	kind := b.writing(t, func(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
-		if slices.Contains(ids, 50) || slices.Contains(ids, 60) && !mended {
+		if slices.Contains(ids, 50) || slices.Contains(ids, 60) && !fixed {
 			var x int
 			return 0, tx.QueryRow(ctx, `SELECT 1 WHERE false`).Scan(&x)
 		}
@@ -136,7 +136,7 @@ func TestPoison_RetryMeetsNoRowsOfAWriter(t *testing.T) {
 	})
 	id := b.enqueue(t, job.Spec{Type: "custom"})
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), []job.Type{kind}))
-	mended = true
+	fixed = true
 	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), []job.Type{kind}))
@@ -145,7 +145,7 @@ func TestPoison_RetryMeetsNoRowsOfAWriter(t *testing.T) {
 	b.requireAccounts(t, id)
 }
 
-// A dead run of a type that no live runner knows does not block its lane for ever.
+// A dead run of a type that no live runner knows does not block its lane permanently.
 func TestTakeover_DeadRunOfAnUnknownTypeLeavesTheLane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)

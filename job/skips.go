@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Skip is one recipient that a run passed over because its rows cannot be written.
+// Skip is one recipient that a run skipped because its rows cannot be written.
 type Skip struct {
 	JobID     int64     `json:"job_id" db:"job_id"`
 	Key       string    `json:"key" db:"key"`           // in the job's keyset; of belfry's own types, the channel's id

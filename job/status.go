@@ -45,7 +45,7 @@ var transitions = map[edge]string{
 	{Running, Pending}:   "runner: interrupted, preempted or its lane paused; hands the job back",
 	{Running, Processed}: "runner: no key left up to the bound",
 	{Running, Aborted}:   "operator: aborts",
-	{Running, Failed}:    "runner: an error that a retry cannot mend, or too many that it could",
+	{Running, Failed}:    "runner: an error that a retry cannot fix, or too many that it could",
 	{Aborted, Pending}:   "operator: resumes from the cursor",
 	{Aborted, Processed}: "operator: resumes the delivery, the walk being complete",
 	{Processed, Aborted}: "operator: aborts while messages are left",

@@ -48,7 +48,7 @@ type Walk[R any] interface {
 // so it must have no effect but through tx, and must neither commit nor roll it back.
 // An error that wraps a PostgreSQL error is judged by its SQLSTATE; a lost connection
 // and a chunk out of time are retried, the latter smaller. An error that a retry
-// cannot mend (a data exception, a constraint violation, an error of the Writer's own,
+// cannot fix (a data exception, a constraint violation, an error of the Writer's own,
 // a panic) is taken to be one recipient's: the chunk is halved until that one is
 // found, skipped and recorded. Any other makes the job FAILED.
 type Writer[R any] interface {
@@ -137,7 +137,7 @@ type step struct {
 	read    int             // keys examined; 0: exhausted
 	matched int             // recipients among them
 	rows    int64           // recipients that got their rows
-	skipped int64           // recipients that were passed over: 0 or 1
+	skipped int64           // recipients that were skipped: 0 or 1
 	next    cursor.Position // the last key examined
 }
 

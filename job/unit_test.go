@@ -25,7 +25,7 @@ func TestBackoff_DoublesUpToTheMaximum(t *testing.T) {
 	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second}, got)
 }
 
-// What a retry can mend, by SQLSTATE and by Go error.
+// What a retry can fix, by SQLSTATE and by Go error.
 func TestRetryable_ByCause(t *testing.T) {
 	t.Parallel()
 	state := func(code string) error { return fmt.Errorf("chunk: %w", &pgconn.PgError{Code: code}) }

@@ -118,7 +118,7 @@ func TestRunner_FaultOfAReadOnlyServerIsRetried(t *testing.T) {
 }
 
 // A Source that does not advance, or goes past the bound, fails the job instead of
-// writing the same recipients for ever.
+// writing the same recipients again and again.
 func TestSource_MustAdvanceUpToTheBound(t *testing.T) {
 	t.Parallel()
 	type recipient struct{ ID int64 }

@@ -48,7 +48,7 @@ BEGIN
     END IF;
 END $$;
 
--- What happened to things other than jobs, for good: who did it, when, why, before and
+-- What happened to things other than jobs, kept permanently: who did it, when, why, before and
 -- after. name is that thing's name, as subject says.
 CREATE TABLE belfry.events (
     id      bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT events_pkey PRIMARY KEY,

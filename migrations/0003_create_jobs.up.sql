@@ -59,7 +59,7 @@ CREATE TABLE belfry.jobs (
     expires_at      timestamptz, -- not started by then: EXPIRED
     idempotency_key text,
     requested_by    text        NOT NULL DEFAULT session_user,
-    -- Settings of the walk. NULL: the runner's own. They count from the next chunk on.
+    -- Settings of the walk. NULL: the runner's own. They take effect with the next chunk.
     max_rows_per_second integer,
     duty_cycle          double precision,
     chunk_target_ms     integer,
@@ -162,7 +162,7 @@ CREATE TABLE belfry.job_events (
 );
 CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 
--- Recipients that a run passed over because their rows cannot be written, by the
+-- Recipients that a run skipped because their rows cannot be written, by the
 -- text of their key in the job's keyset (a channel's id). after is the key that the
 -- chunk began from: the skipped one is the first that follows it. retry marks those
 -- that the next run is to try again; a success removes the row.

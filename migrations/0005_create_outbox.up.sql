@@ -73,7 +73,7 @@ CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, 
 CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
 CREATE INDEX messages_queued_idx ON belfry.messages (job_id) WHERE status = 'QUEUED';
 CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
--- Serves the frequency cap: a channel's activities that were sent or are in a relay's hands.
+-- Serves the frequency cap: a channel's activities that were sent or are in flight.
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
 
 -- One message to one channel, enqueued by a plain INSERT; its row in belfry.messages
@@ -278,7 +278,7 @@ CREATE TABLE belfry.retention_walks (
     CONSTRAINT retention_walks_name_check CHECK (name = 'notifications')
 );
 
--- One claim of one relay, for as long as any message of it is in the relay's hands.
+-- One claim of one relay, for as long as any message of it is in flight.
 -- An expired one is taken back: its messages are found by their keys. The relay draws
 -- the id at random: a claim is not durable by itself, and a sequence might give its
 -- number to another after a crash.

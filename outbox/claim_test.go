@@ -65,7 +65,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "nothing claimed, no lease")
 }
 
-// A claim waits for nobody: what another is just claiming is passed over, and found from
+// A claim waits for nobody: what another is just claiming is skipped, and found from
 // the beginning when he did not take it. I6: an abort goes through beside it.
 func TestClaimJob_PassesOverWhatIsLocked(t *testing.T) {
 	t.Parallel()
@@ -309,7 +309,7 @@ func (b *bundle) expire(t require.TestingT, leases ...int64) {
 }
 
 // I8: a crash of the server forgets a claim, and what was claimed before it is lost to
-// the look for good, whoever claims the messages after it.
+// the look permanently, whoever claims the messages after it.
 func TestClaimJob_ForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t, true)

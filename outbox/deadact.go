@@ -67,7 +67,7 @@ func Redrive(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOption
 	return a.done, nil
 }
 
-// Discard makes every dead letter that f selects CANCELLED: it is done with for good,
+// Discard makes every dead letter that f selects CANCELLED: it is done with permanently,
 // and an audit counts it as discarded. Otherwise it is as Redrive; letters of recalled
 // jobs are discarded as well.
 func Discard(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOptions) (DeadDone, error) {

@@ -21,7 +21,7 @@
 //	notification   unread ──reader──► read
 //	                 └──Recall──► withdrawn
 //
-//	message   PENDING ──► QUEUED ──► PROCESSING ──► SENT, for ever
+//	message   PENDING ──► QUEUED ──► PROCESSING ──► SENT, permanently
 //	             │           │           ├──► DEAD, with a reason ──Redrive──► PENDING
 //	             │           │           │                └──Discard──► CANCELLED
 //	             │           │           ├──► CANCELLED, when refused or recalled
@@ -29,7 +29,7 @@
 //	             └───Recall──┴──► CANCELLED
 //
 // PENDING and QUEUED messages of an ABORTED job are held: they keep their status and
-// are not sent until the job is resumed. A PROCESSING message is in a relay's hands, under
+// are not sent until the job is resumed. A PROCESSING message is in flight, under
 // a lease, or a provider has accepted it and its receipt is awaited. Status.May is the
 // table of the edges.
 //
@@ -78,8 +78,8 @@
 //   - A message is written with a deliver_at that the job had when its chunk ran; the
 //     job's deliver_at cannot change after its first claim.
 //   - jobs.recalled is the number of rows that recalls have changed, in every
-//     committed state. A message SENT, DEAD or in a relay's hands keeps its status in a
-//     recall (I8); one in a relay's hands is not tried again.
+//     committed state. A message SENT, DEAD or in flight keeps its status in a
+//     recall (I8); one in flight is not tried again.
 //   - An audit gives every channel and every row of a job exactly one reason, from one
 //     snapshot per page.
 //   - Retention deletes rows of jobs at rest only, and no message that may still be

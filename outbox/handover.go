@@ -22,7 +22,7 @@ const (
 
 // HandOver records that messages are about to be handed to providers. When it has
 // returned without an error the record is durable: of the messages that a dead relay
-// had in its hands these have an unknown outcome, and no others. Step of each is the one
+// had in flight these have an unknown outcome, and no others. Step of each is the one
 // that the call is for. bypassed are the refusals of the steps between the one that the
 // message was claimed at and that one, of the few that have some: whoever recovers the
 // message appends them to its attempts. It may be made again.

@@ -23,10 +23,10 @@ SELECT set_config('statement_timeout', @timeout_ms::text, true),
 SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 
 -- name: MessageClaim :many
--- Takes up to @keys due messages of one job into @relay's hands, in the order of
+-- Puts up to @keys due messages of one job in flight at @relay, in the order of
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
--- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are passed
--- over. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
+-- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are
+-- skipped. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
 -- by other media, or the database is not where it was adopted.
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
@@ -333,7 +333,7 @@ SELECT l.id FROM belfry.leases l
 
 -- name: LeaseMessagesLock :many
 -- Locks what is PROCESSING under a lease, in key order, and says of each whether it was
--- handed to a provider. Locked ones are passed over.
+-- handed to a provider. Locked ones are skipped.
 SELECT m.job_id, m.channel_id,
        (m.job_id, m.channel_id) IN (SELECT v.job_id, v.channel_id FROM belfry.handovers h
                                      CROSS JOIN LATERAL unnest(h.job_ids, h.channel_ids) v(job_id, channel_id)

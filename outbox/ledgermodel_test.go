@@ -221,7 +221,7 @@ func (p *postOffice) done(r int) (ids []int64) {
 	return ids
 }
 
-// outcome draws what may become of a message in a relay's hands.
+// outcome draws what may become of a message in flight.
 func (p *postOffice) outcome(t *rapid.T, h *inHand) outbox.Settlement {
 	s := outbox.Settlement{Claimed: h.Claimed, NextAttempts: h.Attempts, Wait: time.Duration(rapid.IntRange(0, 1).Draw(t, "wait")) * time.Hour}
 	if !h.called {

@@ -38,7 +38,7 @@ var edges = map[Status][]Status{
 		Pending,   // an operator's redrive
 		Cancelled, // an operator's discard
 	},
-	Sent:      {}, // for ever (I8)
+	Sent:      {}, // permanently (I8)
 	Cancelled: {},
 }
 
@@ -57,7 +57,7 @@ func (s Status) Final() bool { return s == Sent || s == Dead || s == Cancelled }
 
 // Why a message is DEAD.
 const (
-	ReasonPermanent      Reason = "permanent"       // the provider refused it for good
+	ReasonPermanent      Reason = "permanent"       // the provider refused it permanently
 	ReasonInvalidAddress Reason = "invalid_address" // the provider does not know the address
 	ReasonExhausted      Reason = "exhausted"       // the last medium failed as often as it may
 	ReasonUnknown        Reason = "unknown"         // as exhausted, and an attempt may have been accepted

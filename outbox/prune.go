@@ -57,7 +57,7 @@ type PruneOptions struct {
 // or was cancelled. What was recorded of attempts goes with the message.
 //
 // Any number of nodes may prune at once: they share the walk through the
-// notifications, and elsewhere pass over rows that another has locked. With an error,
+// notifications, and elsewhere skip rows that another has locked. With an error,
 // or when the process is killed, what was committed stays deleted and the next prune
 // goes on. One event tells what each call deleted, written with its first step and
 // raised with each later one. Pruned is what this call knows to be committed.

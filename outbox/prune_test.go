@@ -146,7 +146,7 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 }
 
 // A message's time begins when it became what it is, however long ago its job ended: it may
-// have been due days later, or been put off. What is young can be redriven, and what is
+// have been due days later, or been deferred. What is young can be redriven, and what is
 // left can be stopped and go on, also while older ones are deleted.
 func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -352,10 +352,10 @@ func TestRetention_ValidateNamesEachKey(t *testing.T) {
 	require.NoError(t, outbox.DefaultRetention().Validate())
 	require.NoError(t, month().Validate())
 	r := outbox.Retention{Notifications: time.Second, Messages: -1, Jobs: 2_000_000 * time.Hour, Events: time.Millisecond, Interval: 0, StepRows: 5}
-	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
-retention.messages: -1ns is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
-retention.jobs: 2000000h0m0s is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
-retention.events: 1ms is not allowed; allowed are 0 (for ever), 1m0s to 876000h0m0s
+	require.EqualError(t, r.Validate(), `retention.notifications: 1s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
+retention.messages: -1ns is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
+retention.jobs: 2000000h0m0s is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
+retention.events: 1ms is not allowed; allowed are 0 (permanently), 1m0s to 876000h0m0s
 retention.interval: 0s is not allowed; allowed are 1s to 24h0m0s
 retention.step_rows: 5 is not allowed; allowed are 100 to 1000000`)
 	_, err := outbox.Prune(t.Context(), nil, r, outbox.PruneOptions{})

@@ -64,10 +64,10 @@ UPDATE belfry.jobs
 -- name: MessageRecall :one
 -- One step of a recall through a job's messages: at most @keys after @after, up to
 -- @bound, in key order (messages_pkey). PENDING and QUEUED become CANCELLED; those in
--- a relay's hands are marked, so that their attempt is the last (I8: their status is
+-- flight are marked, so that their attempt is the last (I8: their status is
 -- the relay's to change). Locked rows are skipped. Returns how many keys it looked
 -- at, the last one (NULL: none was left), how many it cancelled, those it came too late
--- for (sent, dead, in a relay's hands, with the provider and their receipts awaited), and
+-- for (sent, dead, in flight, with the provider and their receipts awaited), and
 -- how many it left because they were locked or just changed.
 WITH looked AS MATERIALIZED (
     SELECT m.channel_id, m.status, m.receipt IS NOT NULL AS awaited,

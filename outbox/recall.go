@@ -41,7 +41,7 @@ type Recalled struct {
 	Notifications int64 `json:"notifications"` // withdrawn before they were read
 	Read          int64 `json:"read"`          // notifications that were read; they stay
 	// Messages that it came too late for, as they were when it looked. A relay calls the
-	// provider for those in its hands only if it was about to, and does not try them again:
+	// provider for those in flight only if it was about to, and does not try them again:
 	// the others become CANCELLED when it settles them.
 	Sent     int64 `json:"sent"`
 	Dead     int64 `json:"dead"`

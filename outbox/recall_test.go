@@ -34,7 +34,7 @@ func (b *bundle) recallEvents(t *testing.T, id int64) (numbers [][2]int64) {
 	return numbers
 }
 
-// I8: a message that is sent, or in a relay's hands, keeps its status. I14: actor,
+// I8: a message that is sent, or in flight, keeps its status. I14: actor,
 // reason, before and after.
 func TestRecall_CancelsMessagesThatAreNotSent(t *testing.T) {
 	t.Parallel()

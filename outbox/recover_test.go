@@ -61,7 +61,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, lost, "it lives")
 	b.expire(t, lease)
-	_, err = outbox.Recall(ctx, b.db.Pool, id, ann, nil) // marks what is in the relay's hands
+	_, err = outbox.Recall(ctx, b.db.Pool, id, ann, nil) // marks what is in flight
 	require.NoError(t, err)
 	b.exec(t, `UPDATE belfry.messages SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
 

@@ -21,7 +21,7 @@ type ReportLine struct {
 	Sender     string     // that took it; "": none has
 	Reason     string     // why it is DEAD or CANCELLED, or what it waits for
 	Attempts   int        // calls by that medium
-	DueAt      *time.Time // when it is tried next; nil: it is final, or in a relay's hands
+	DueAt      *time.Time // when it is tried next; nil: it is final, or in flight
 	SentAt     *time.Time
 	DeadAt     *time.Time
 }

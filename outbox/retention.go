@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Retention sets how long what belfry has written is kept. Zero keeps for ever.
+// Retention sets how long what belfry has written is kept. Zero keeps permanently.
 type Retention struct {
 	// Notifications is how long a job's notifications are kept after it is at rest. In an
 	// inbox, one that is deleted is gone.
@@ -52,7 +52,7 @@ func (r Retention) Validate() error {
 		if p.key != "interval" && p.d == 0 || p.d >= p.low && p.d <= p.high {
 			continue
 		}
-		zero := "0 (for ever), "
+		zero := "0 (permanently), "
 		if p.key == "interval" {
 			zero = ""
 		}

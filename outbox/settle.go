@@ -20,7 +20,7 @@ const (
 	settleRounds = 100
 )
 
-// Settlement is what is to be recorded about a message in a relay's hands.
+// Settlement is what is to be recorded about a message in flight.
 type Settlement struct {
 	// Claimed says which message and whose. With a zero LeaseID it is one whose receipt
 	// is awaited.
@@ -114,7 +114,7 @@ func (s Settlement) plain() bool {
 }
 
 // Settle records what became of messages, in one transaction and one round trip, and
-// deletes those of doneLeases under which nothing is left in the relay's hands. It
+// deletes those of doneLeases under which nothing is left in flight. It
 // returns the status that each message has now, in the order of settlements: CANCELLED
 // where it would be PENDING or DEAD but was recalled meanwhile, and "" where it was
 // not this owner's any more and nothing was recorded.

@@ -26,7 +26,7 @@ such as address.push. FILE may be - for standard input.
 out; the flag may be repeated.
 
 Rows that cannot be imported go to the file of rejects with their line number and
-the reason; that file, mended, can be imported as it is. Repeating an import is
+the reason; that file, fixed, can be imported as it is. Repeating an import is
 safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		Example: `  belfry channels import users.csv.gz
   belfry channels import users.csv --rejects bad.csv --json

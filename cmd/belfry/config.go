@@ -234,7 +234,7 @@ func (l *loader) environment(environ []string) map[string]string {
 	return vars
 }
 
-// applyEnvironment gives each variable to its key. A variable outranks the file,
+// applyEnvironment gives each variable to its key. A variable overrides the file,
 // which viper's own precedence cannot express for injected variables, so the
 // value is set, and flags after it.
 func (l *loader) applyEnvironment(environ map[string]string) {

@@ -89,7 +89,7 @@ func (l *loader) yamlProblems(name string, err error) {
 }
 
 // fileChecker compares a file with the known keys, line by line, and keeps what
-// is well-formed. viper by itself would take Runner for runner, pass over an
+// is well-formed. viper by itself would take Runner for runner, skip an
 // empty section, and name no line.
 type fileChecker struct {
 	*loader

@@ -29,7 +29,7 @@ delivery.enabled is false or --no-deliver is given.
 
 SIGHUP: the configuration is read again. runner.chunk, runner.load, runner.retry,
 runner.max_skips, retention, schedules, log.level, and limits and policies of
-delivery and senders count at once; the log says what changed and what waits for a
+delivery and senders take effect at once; the log says what changed and what waits for a
 restart. A configuration with a problem changes nothing, and every problem is logged.
 
 Under systemd use Type=notify, ExecReload=kill -HUP $MAINPID, Restart=on-failure,

@@ -27,7 +27,7 @@ var queriesSQL string
 var queries = sqlfile.MustParse(queriesSQL)
 
 // statementDeadline bounds the statements of a short command: no command waits
-// for ever on a database that has stopped answering.
+// without end on a database that has stopped answering.
 const statementDeadline = 30 * time.Second
 
 // closeDeadline bounds giving the private server up, its shutdown included.

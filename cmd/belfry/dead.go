@@ -26,7 +26,7 @@ func newDeadCommand(a *app) *cobra.Command {
 }
 
 // deadHelp says what the flags of a filter mean.
-const deadHelp = `A dead letter is a message that is not tried any more: a provider refused it for good,
+const deadHelp = `A dead letter is a message that is not tried any more: a provider refused it permanently,
 or every medium of its route failed as often as it may. --job takes the id of a job, or
 a negative one, which is an activity's. --since and --until are about when it died, as
 RFC 3339, as "2026-11-20 08:50" in local time, or as the time that has passed since: 2h,
@@ -239,7 +239,7 @@ func newDeadShowCommand(a *app) *cobra.Command {
 		Use:   "show --job ID {--channel ID | --external-id ID}",
 		Short: "Show one message and everything that was recorded of it",
 		Long: `Show one message, dead or not, and everything that was recorded of it: each attempt
-that was no plain success, and each medium that was passed over.`,
+that was no plain success, and each medium that was bypassed.`,
 		Example: `  belfry dead-letters show --job 17 --channel 4711
   belfry dead-letters show --job -12 --external-id user-4711 --json`,
 		Args: noArgs,

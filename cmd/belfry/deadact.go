@@ -53,8 +53,8 @@ resumed.`,
 
 func newDeadDiscardCommand(a *app) *cobra.Command {
 	return newDeadActCommand(a, deadAct{
-		name: "discard", done: "discarded", short: "Cancel every dead letter that matches, for good",
-		long: `Cancel every dead letter that matches, for good: it is listed no more, cannot be
+		name: "discard", done: "discarded", short: "Cancel every dead letter that matches, permanently",
+		long: `Cancel every dead letter that matches, permanently: it is listed no more, cannot be
 redriven, and audits count it as discarded. Left are letters of ABORTED jobs that
 retention deletes.`,
 		do: outbox.Discard, recalled: true,

@@ -33,7 +33,7 @@
 // finishes the calls in flight at the first and cuts them short at the second: what
 // became of those is recorded as unknown.
 //
-// SIGHUP has a daemon or relay read its configuration again, see reload.go. What counts live
+// SIGHUP has a daemon or relay read its configuration again, see reload.go. What takes effect live
 // is changed, what does not is logged, and a configuration with a problem changes
 // nothing. Other commands end, as any program does whose terminal is closed; that is
 // safe too.

@@ -155,6 +155,7 @@ func TestDocs_TheCommandsExist(t *testing.T) {
 				require.False(t, len(rest) > 0 && subcommand.MatchString(rest[0]), "%s: %s: %v is no command", name, line, rest)
 			}
 			require.False(t, cmd == root && !strings.HasPrefix(line, "belfry --"), "%s: %s is no command", name, line)
+			require.True(t, strings.HasPrefix(words[0], "--") || strings.Contains(cmd.CommandPath()+" ", " "+words[0]+" "), "%s: %s: an alias", name, line)
 			for _, m := range longFlag.FindAllStringSubmatch(line, -1) {
 				require.NotNil(t, flagOfAny(cmd, m[1]), "%s: %s: no flag --%s", name, line, m[1])
 			}

@@ -147,7 +147,7 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 		inHand += r.InHand
 	}
 	if len(list) == 0 || inHand > 0 {
-		d.note("delivery", healthOK, "", "%s with messages that are due for over %s; relays have %s in hand",
+		d.note("delivery", healthOK, "", "%s with messages that are due for over %s; relays have %s in flight",
 			counted(int64(len(list)), "job"), unmovedAfter, counted(int64(inHand), "message"))
 		return
 	}

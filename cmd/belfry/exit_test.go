@@ -102,7 +102,7 @@ func TestUntilSignal_KnowsErrorAndCause(t *testing.T) {
 	require.Equal(t, "interrupted by a signal; run again to go on", explain(ctx, own))
 }
 
-// A service manager that tries again for ever after 69 has to be told apart what
+// A service manager that tries again and again after 69 has to be told apart what
 // trying again does not cure.
 func TestExecute_WrongUserPasswordOrDatabaseIsNoOutage(t *testing.T) {
 	t.Parallel()

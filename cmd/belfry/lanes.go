@@ -32,7 +32,7 @@ The same by SQL: SELECT * FROM belfry.pause_lane('night', 'ann', 'wrong data');`
 			`Open a paused lane: its due jobs are run, each from its cursor. A lane that is
 open already stays as it is.
 
-The same by SQL: SELECT * FROM belfry.resume_lane('night', 'ann', 'mended');`,
+The same by SQL: SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
 			(*job.Store).ResumeLane,
 		}),
 		newLaneEventsCommand(a))

@@ -65,8 +65,8 @@ func newOptOutCommand(a *app) *cobra.Command {
 		Use:   "opt-out {--channel ID | --external-id ID}",
 		Short: "Record that a channel wants no messages",
 		Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
-It counts for every message that is not handed to a provider yet: such a medium is
-passed over, and a message with no other is cancelled. Notifications are not concerned.
+It takes effect for every message that is composed from then on: such a medium is
+bypassed, and a message with no other is cancelled. Notifications are not concerned.
 One that is recorded already stays as it is.
 
 The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
@@ -139,7 +139,7 @@ func newOptOutsCommand(a *app) *cobra.Command {
 		Short: "Show what a channel does not want, and its addresses that are no good",
 		Long: `Show what a channel does not want, and which of its addresses a provider called
 invalid: those are not used again, and are kept by their SHA-256 only. A new address
-counts at once.`,
+takes effect at once.`,
 		Example: "  belfry channels opt-outs --external-id user-4711",
 		Args:    noArgs,
 	}

@@ -49,7 +49,7 @@ deleted what it deleted; repeating it goes on.`,
 				r.Notifications, r.Messages, r.Jobs, r.Events = *age.value, *age.value, *age.value, *age.value
 			}
 			if r.Off() && !*asJSON {
-				a.remark("retention keeps everything for ever: set retention.notifications, messages, jobs or events, or say --older-than 90d")
+				a.remark("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
 			}
 			show := a.newProgress()
 			defer show.end()

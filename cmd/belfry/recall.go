@@ -19,7 +19,7 @@ func newRecallCommand(a *app) *cobra.Command {
 		Short: "Take back what a job wrote and nobody has seen yet",
 		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
 are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
-was sent or read stays, and is counted. Messages that a relay has in hand are counted
+was sent or read stays, and is counted. Messages that a relay has in flight are counted
 apart: those whose call is under way are sent or die, and the others become CANCELLED a
 moment later, which ` + "`belfry jobs show`" + ` counts. With --group every such job of the group.
 
@@ -126,7 +126,7 @@ func recalled(one actedJob) string {
 		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", grouped(r.Awaiting))
 	}
 	if r.InHand > 0 {
-		text += fmt.Sprintf("; %s in a relay's hands, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InHand), one.ID)
+		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InHand), one.ID)
 	}
 	return text
 }

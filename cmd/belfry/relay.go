@@ -39,7 +39,7 @@ On a terminal the last line shows how the delivery goes; elsewhere the log does,
 ten seconds in which messages were sent.
 
 SIGHUP: the configuration is read again. Limits, timeouts, retries and breakers of
-senders, most of delivery and log.level count at once; the log says what waits for a
+senders, most of delivery and log.level take effect at once; the log says what waits for a
 restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays at once.`,
 		Example: `  belfry relay
   belfry relay --relay-name relay-a --log-format json`,

@@ -190,7 +190,7 @@ func TestRelay_SaysWhatIsMissing(t *testing.T) {
 }
 
 // I8: SIGTERM lets the calls in flight end and records what came of them; nothing is
-// left in hand, and nothing is sent twice when the next relay goes on. A drain has left
+// left in flight, and nothing is sent twice when the next relay goes on. A drain has left
 // work, and says so with its code.
 func TestProcess_TermEndsDeliverySoftly(t *testing.T) {
 	t.Parallel()
@@ -325,17 +325,17 @@ func testHangup(t *testing.T, name string) {
 	require.Less(t, count(t, d.db, "belfry.messages WHERE status = 'SENT'"), int64(200))
 
 	// At two a second this would take longer than the test waits.
-	p.reloaded(t, path, file(100_000, "Asia/Seoul", "channels: {relation: app.users}\n"), "changed, and counts from the next start on")
+	p.reloaded(t, path, file(100_000, "Asia/Seoul", "channels: {relation: app.users}\n"), "changed, and takes effect at the next start")
 	require.Equal(t, []any{"senders"}, p.logged(t, "configuration reloaded")[0]["keys"])
-	require.Equal(t, []any{"channels.relation", "delivery.time_zone"}, p.logged(t, "changed, and counts from the next start on")[0]["keys"])
+	require.Equal(t, []any{"channels.relation", "delivery.time_zone"}, p.logged(t, "changed, and takes effect at the next start")[0]["keys"])
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 400 FROM belfry.messages WHERE status = 'SENT'")
 
 	// A sender that is gone stays until the next start.
 	d.lessSMS = true
 	require.NoError(t, os.WriteFile(path, []byte(file(100_000, "Asia/Seoul", "channels: {relation: app.users}\n")), 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Eventually(t, func() bool { return len(p.logged(t, "changed, and counts from the next start on")) == 2 }, patience, 5*time.Millisecond)
-	require.Equal(t, []any{"channels.relation", "delivery.time_zone", "senders"}, p.logged(t, "changed, and counts from the next start on")[1]["keys"])
+	require.Eventually(t, func() bool { return len(p.logged(t, "changed, and takes effect at the next start")) == 2 }, patience, 5*time.Millisecond)
+	require.Equal(t, []any{"channels.relation", "delivery.time_zone", "senders"}, p.logged(t, "changed, and takes effect at the next start")[1]["keys"])
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }

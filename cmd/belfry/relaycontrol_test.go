@@ -67,7 +67,7 @@ type hold struct {
 }
 
 // held has something done to a job that holds it, things happen in between, and has it go
-// on. Two relays of three are stopped before the act, with what they have in hand, and go
+// on. Two relays of three are stopped before the act, with what they have in flight, and go
 // on after it; the first edit's, and some others', after the job has gone on.
 func (c *relayChaos) held(what string, j *chaosJob, act, goOn func()) {
 	c.Helper()
@@ -86,7 +86,7 @@ func (c *relayChaos) held(what string, j *chaosJob, act, goOn func()) {
 	h := hold{what: what, job: j.id, from: time.Now()}
 	require.NoError(c, c.db.Pool.QueryRow(c.Context(), "SELECT pg_current_snapshot()::text").Scan(&h.snapshot))
 	switch {
-	case through: // not so long that another relay takes what it has in hand
+	case through: // not so long that another relay takes what it has in flight
 	case c.random.IntN(3) == 0:
 		goes()
 		c.kill()

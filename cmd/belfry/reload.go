@@ -26,7 +26,7 @@ type reloader struct {
 	level  *liveLevel
 
 	mu      sync.Mutex
-	current settings       // of the keys that count live
+	current settings       // of the keys that take effect live
 	inForce map[string]any // by key
 }
 
@@ -81,7 +81,7 @@ func (r *reloader) reload() []string {
 	r.level.set(logLevel(next, false))
 	r.log.Info().Strs("keys", changed).Msg("configuration reloaded")
 	if len(waiting) > 0 {
-		r.log.Warn().Strs("keys", waiting).Msg("changed, and counts from the next start on")
+		r.log.Warn().Strs("keys", waiting).Msg("changed, and takes effect at the next start")
 	}
 	return changed
 }
@@ -106,7 +106,7 @@ func sameSenders(a, b senderList) bool {
 	})
 }
 
-// take puts the keys that count live into force. It returns those that changed, and
+// take puts the keys that take effect live into force. It returns those that changed, and
 // those that differ from what is in force until a restart.
 func (r *reloader) take(next settings, needRestart []string) (changed, waiting []string) {
 	r.mu.Lock()
@@ -146,5 +146,5 @@ func (r *reloader) live(key string, needRestart []string, sameSenders bool) bool
 	return key == "log.level"
 }
 
-// restartDelivery are the keys of delivery that count from the next start on.
+// restartDelivery are the keys of delivery that take effect at the next start.
 var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone", "delivery.quiet_hours_jitter"}

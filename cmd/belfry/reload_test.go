@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// slow is a configuration under which a walk of many channels takes for ever.
+// slow is a configuration under which a walk of many channels takes very long.
 const slow = `
 runner:
   poll_interval: 50ms
@@ -79,7 +79,7 @@ func TestProcess_HangupReloadsTheConfiguration(t *testing.T) {
 
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.events (at, subject, name, kind, actor) VALUES (now() - interval '1 hour', 'lane', 'old', 'paused', 'ann')`)
 	require.NoError(t, err)
-	const waits = "changed, and counts from the next start on"
+	const waits = "changed, and takes effect at the next start"
 	p.reloaded(t, path, fast, waits)
 	require.Equal(t, []any{"database.max_connections", "runner.lanes"}, p.logged(t, waits)[0]["keys"])
 	changed := p.logged(t, "configuration reloaded")

@@ -39,7 +39,7 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: `Bring the schedules of the configuration into the database, fire those that are
 due, claim and run the jobs that are due, one after the other, resume what another
 runner left behind, and exit when nothing is left. cron alone is enough to run
-belfry. With --deliver it then takes back what relays that died had in hand, looks
+belfry. With --deliver it then takes back what relays that died had in flight, looks
 once for receipts and sends the messages that are due: what has to be tried again, or
 waits for something, is left to the next run.
 

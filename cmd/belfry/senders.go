@@ -53,12 +53,12 @@ open already stays as it is.`,
 func newSendersListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List senders, what operators said of them, and the relays",
+		Short: "List senders, what operators set, and the relays",
 		Long: `List the senders of live relays and of this configuration, and those that an operator
-has said something about: whether they are paused, and the limits that live relays work
+has changed: whether they are paused, and the limits that live relays work
 by; (set) marks what an operator set, and a sender without a live relay has its limits
 "as configured". Then the relays, by their last heartbeat, and how many messages
-each has in hand.`,
+each has in flight.`,
 		Args: noArgs,
 	}
 	asJSON := addJSON(cmd)
@@ -92,7 +92,7 @@ func withConfigured(list []outbox.SenderState, s settings) []outbox.SenderState 
 
 func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelayState) error {
 	if len(senders) == 0 {
-		a.printf("no relay with a sender lives, none is configured, and nothing was said of any\n")
+		a.printf("no relay with a sender lives, none is configured, and no operator has changed any\n")
 	} else {
 		t := newTable("SENDER", "STATE", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range senders {
@@ -110,7 +110,7 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 		return nil
 	}
 	a.printf("\n")
-	t := newTable("RELAY", "STATE", ">IN HAND", "HEARTBEAT", "STARTED", "SENDERS")
+	t := newTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
 	for _, r := range relays {
 		state := "silent"
 		if r.Live {

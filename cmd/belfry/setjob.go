@@ -187,7 +187,7 @@ func newJobsSetCommand(a *app) *cobra.Command {
 		Use:   "set ID KEY=VALUE...",
 		Short: "Change a job: its load while it runs, its place in the queue, its content",
 		Long: `Change a job. Settings of the walk, priority and times may change at any time, and
-count from the next chunk on; content, audience and lane stand still while the job
+take effect with the next chunk; content, audience and lane stand still while the job
 runs: abort it, ` + "`belfry resume ID --edit`" + ` corrects it. A route stays once the job has
 started. Who, why, before and after are in the
 job's events. ` + "`default`" + `, or nothing after the =, takes a setting back to the runner's.

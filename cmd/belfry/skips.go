@@ -12,9 +12,9 @@ import (
 func newJobsSkipsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skips ID",
-		Short: "List the recipients that a job passed over, and why",
-		Long: `List the recipients that a job passed over because their rows cannot be written,
-with the error. ` + "`belfry jobs retry-skipped ID`" + ` tries them again once the cause is mended.
+		Short: "List the recipients that a job skipped, and why",
+		Long: `List the recipients that a job skipped because their rows cannot be written,
+with the error. ` + "`belfry jobs retry-skipped ID`" + ` tries them again once the cause is fixed.
 KEY is the channel's id, for a job type of your own the key it walks.`,
 		Example: `  belfry jobs skips 17
   belfry jobs skips 17 --json --limit 1000 --after 4711`,
@@ -81,8 +81,8 @@ func shellWord(text string) string {
 func newRetrySkippedCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry-skipped ID",
-		Short: "Have the recipients that a job passed over tried again",
-		Long: `Have every recipient that a PROCESSED or FAILED job passed over tried again, and
+		Short: "Have the recipients that a job skipped tried again",
+		Long: `Have every recipient that a PROCESSED or FAILED job skipped tried again, and
 nobody else but those that a FAILED job has not reached: the job is PENDING, and
 the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.`,
 		Example: `  belfry jobs retry-skipped 17 --reason "constraint dropped"`,

@@ -25,7 +25,7 @@ type unsentJob struct {
 	Held    bool // no relay may take them: the job is ABORTED, or its lane paused
 	Route   []string
 	Waiting int64
-	DueIn   *time.Duration // of the one due first; nil: all are in a relay's hands
+	DueIn   *time.Duration // of the one due first; nil: all are in flight
 	Reason  outbox.Reason  // what that one waits for; "": its first attempt
 }
 

@@ -172,7 +172,7 @@ func (s *stage) accountForDelivery(ctx context.Context, d *DeliveryReport, seen 
 }
 
 func (s *stage) showDelivery(d *DeliveryReport) {
-	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed for good",
+	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
 		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
 	s.screen.say("the providers counted %s duplicates; belfry recorded %s attempts whose outcome it could not know", grouped(d.Duplicates), grouped(d.Ambiguous))
 }

@@ -94,7 +94,7 @@ SELECT count(*)
  WHERE datname = current_database() AND application_name LIKE 'belfry job ' || @id::bigint || ' fence %';
 
 -- name: Routes :exec
--- Has messages go by sms where push fails for good.
+-- Has messages go by sms where push fails permanently.
 UPDATE belfry.categories SET route = '{push,sms}' WHERE name IN ('popular_content', 'question_content');
 
 -- name: MessagesCount :one

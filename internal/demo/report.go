@@ -110,7 +110,7 @@ type DeliveryReport struct {
 	Sent       int64 `json:"sent"`
 	Dead       int64 `json:"dead"`
 	Unfinished int64 `json:"unfinished"`
-	// Retried messages had an attempt that failed and might be mended, or whose outcome
+	// Retried messages had an attempt that failed and might be fixed, or whose outcome
 	// was unknown; FailedOver ones went on to sms.
 	Retried    int64 `json:"retried"`
 	FailedOver int64 `json:"failed_over"`

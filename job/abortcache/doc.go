@@ -19,7 +19,7 @@
 //     its time to live, or the loss of what that Redis holds.
 //  2. A key that exists is a flag, whatever it holds. What cannot be read as
 //     {"actor", "reason"} was meant to stop the job all the same, and stopping is
-//     the side on which a mistake is mended by a resume; it is returned with the
+//     the side on which a mistake is fixed by a resume; it is returned with the
 //     actor UnknownActor. So `redis-cli SET belfry:abort:42 1` stops job 42; such a
 //     key has no end but Clear or DEL.
 //  3. Every call returns within Timeout and asks at most once: no retry, no second

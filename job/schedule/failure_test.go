@@ -246,7 +246,7 @@ func TestFire_AFailingOccurrenceIsRetriedThenGivenUp(t *testing.T) {
 	require.Equal(t, []string{"created", "failed", "skipped"}, b.kinds(t, "popular"))
 	require.Contains(t, one[string](t, b, `SELECT reason FROM belfry.events WHERE kind = 'skipped'`), "gave up after 10 attempts: query: relation \"posts\" does not exist")
 
-	// The next one fails too, is mended in time, and fires.
+	// The next one fails too, is fixed in time, and fires.
 	require.Len(t, b.fire(t, "05-02 09:00:00").Failed, 1)
 	b.exec(t, `CREATE TABLE posts (title text); INSERT INTO posts VALUES ('A')`)
 	require.Empty(t, b.fire(t, "05-02 09:00:30").Occurrences, "not before its retry")

@@ -13,7 +13,7 @@ import (
 )
 
 // Invariants 1 and 2 over random histories: ticks at random distances by nodes that die
-// at random points, queries that break and are mended, pauses. In the end every
+// at random points, queries that break and are fixed, pauses. In the end every
 // occurrence has one job, or was skipped and counted, or fell into a pause.
 func TestFire_RandomHistories(t *testing.T) {
 	t.Parallel()

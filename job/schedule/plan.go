@@ -55,7 +55,7 @@ func decide(t timetable, due, now time.Time, r rules) decision {
 func (d *decision) before(at time.Time) bool { return !d.next.IsZero() && d.next.Before(at) }
 
 // drop moves next to the first occurrence not before until and returns how many it
-// passed over, at most limit.
+// skipped, at most limit.
 func (d *decision) drop(t timetable, until time.Time, limit int) (n int) {
 	for ; n < limit && d.before(until); n++ {
 		d.next = t.next(d.next)

@@ -49,7 +49,7 @@ func TestFire_EightNodesFireEachOccurrenceOnce(t *testing.T) {
 	require.Equal(t, minutes, one[int](t, b, `SELECT count(*)::int FROM belfry.events WHERE kind = 'fired' AND actor LIKE 'node _'`))
 }
 
-// A row that another node holds is passed over, not waited for.
+// A row that another node holds is skipped, not waited for.
 func TestFire_ALockedScheduleKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// The wait of a message that others in hand may leave no room for under a cap, or that
+// The wait of a message that others in flight may leave no room for under a cap, or that
 // there was no time to count for.
 const (
 	capWait   = time.Second
@@ -27,7 +27,7 @@ type pair struct {
 	category string
 }
 
-// capped refuses and puts off what a cap leaves no room for: first come, first served
+// capped refuses and defers what a cap leaves no room for: first come, first served
 // within the batch.
 func (c *Composer) capped(ctx context.Context, b *batch, list []Composed, turn int64) error {
 	var pairs []pair
@@ -90,7 +90,7 @@ type mine struct {
 // room is what a cap leaves for one pair.
 type room struct {
 	left int
-	full bool // by what was sent: no message in hand can make a difference
+	full bool // by what was sent: no message in flight can make a difference
 }
 
 // roomInTime counts for all pairs in half of the time that ctx leaves. When that is too

@@ -112,7 +112,7 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 	require.Equal(t, "send", what(b.compose(t, b.job(t, map[string]any{"route": []string{"sms"}}), 2)[0]), "what a shorter window leaves out is not kept")
 }
 
-// Others in a relay's hands may come to count: a message waits for them, and within a
+// Others in flight may come to count: a message waits for them, and within a
 // batch the first ones go (invariant 3).
 func TestCap_WaitsForOthersInHand(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestCap_IsForThoseThatAreSent(t *testing.T) {
 
 // Whatever relays do at once, no channel gets more than its cap: claims, composes and
 // settlements in any order, by relays that each compose after their claim was committed
-// (invariant 3). And none waits for ever: alone, a message goes or is refused.
+// (invariant 3). And none waits permanently: alone, a message goes or is refused.
 func TestCap_HoldsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

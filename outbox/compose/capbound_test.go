@@ -24,7 +24,7 @@ func (b *bundle) manyJobs(t require.TestingT, n, messages int) {
 		SELECT j.id, 100000 + g, now(), 'SENT', now() FROM belfry.jobs j, generate_series(1, $1::int) g WHERE j.rows_written = $1::int`, messages)
 }
 
-// batchOf makes a job with messages to channels first, first + step … that are in hand.
+// batchOf makes a job with messages to channels first, first + step … that are in flight.
 func (b *bundle) batchOf(t require.TestingT, first, step, n int64) (list []outbox.Claimed) {
 	id := b.job(t, pgx.NamedArgs{"route": []string{"sms"}})
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, addresses)
@@ -119,7 +119,7 @@ func TestCap_CountsTheSameByAnyWay(t *testing.T) {
 
 // A batch whose counting does not end before the deadline goes on in parts: the first
 // messages are composed and the others wait. One relay asking for too much would ask for
-// the same again for ever.
+// the same again and again.
 func TestCap_WhatTakesTooLongGoesOnInParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

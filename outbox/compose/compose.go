@@ -169,7 +169,7 @@ func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
 // on what its last call came to.
 const undecided outbox.Reason = ""
 
-// quiet puts off a message whose channel has quiet hours now.
+// quiet defers a message whose channel has quiet hours now.
 func (c *Composer) quiet(b *batch, out *Composed) {
 	if out.Action != Send {
 		return

@@ -185,8 +185,8 @@ func TestCompose_SaysWhyNoMediumIsLeft(t *testing.T) {
 		elsewhere func()
 	}{
 		{"never called", outbox.Claimed{Step: 0}, nil, "", "", 0, nil},
-		{"refused for good", outbox.Claimed{Step: 1}, []string{"permanent"}, outbox.Dead, outbox.ReasonPermanent, 1, nil},
-		{"refused for good at last", outbox.Claimed{Step: 1}, []string{"retryable", "permanent"}, outbox.Dead, outbox.ReasonPermanent, 1, nil},
+		{"refused permanently", outbox.Claimed{Step: 1}, []string{"permanent"}, outbox.Dead, outbox.ReasonPermanent, 1, nil},
+		{"refused permanently at last", outbox.Claimed{Step: 1}, []string{"retryable", "permanent"}, outbox.Dead, outbox.ReasonPermanent, 1, nil},
 		{"invalid", outbox.Claimed{Step: 1}, []string{"invalid_address"}, outbox.Dead, outbox.ReasonInvalidAddress, 1, nil},
 		{"failed as often as it may", outbox.Claimed{Step: 1}, []string{"permanent", "retryable"}, outbox.Dead, outbox.ReasonExhausted, 1, nil},
 		{"not recorded any more", outbox.Claimed{Step: 1}, nil, outbox.Dead, outbox.ReasonExhausted, 1, nil},
@@ -235,7 +235,7 @@ func TestCompose_CountsAttemptsOfTheStep(t *testing.T) {
 }
 
 // Within quiet hours nothing is sent, in the channel's own time zone (invariant 2): it is
-// put off to their end and a little more.
+// deferred to their end and a little more.
 func TestCompose_WaitsForTheEndOfQuietHours(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -256,7 +256,7 @@ func TestCompose_WaitsForTheEndOfQuietHours(t *testing.T) {
 	list = b.compose(t, id, 1, 2)
 	require.Equal(t, compose.Send, list[0].Action)
 	require.Equal(t, []any{compose.Defer, 0}, []any{list[1].Action, list[1].Step}, "a zone that is not known is the configured one")
-	require.Empty(t, list[1].Record, "what it passes over is looked at again then")
+	require.Empty(t, list[1].Record, "what it bypasses is looked at again then")
 	b.exec(t, `SELECT belfry.opt_out(2)`)
 	require.Equal(t, compose.Refuse, b.compose(t, id, 2)[0].Action, "who opted out need not wait")
 }

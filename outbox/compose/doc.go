@@ -1,4 +1,4 @@
-// Package compose says of messages in a relay's hands what is to be sent now: which
+// Package compose says of messages in flight what is to be sent now: which
 // medium, which address, which words; or that a message is not to be sent, or not yet.
 // It reads what is true at that moment and writes nothing: the relay records.
 //
@@ -10,7 +10,7 @@
 //	              no medium left ────────────────────► Refuse  (invariant 4)
 //	            quiet hours of the category ─────────► Defer   quiet_hours
 //	            cap of the category ─────────────────► Refuse  CANCELLED capped
-//	              others in hand may fill it ────────► Defer   capped
+//	              others in flight may fill it ──────► Defer   capped
 //	            variant by locale, templates ────────► Send
 //
 // # Invariants
@@ -24,7 +24,7 @@
 //     first begins quiet hours and the second ends them.
 //  3. Of a category with a cap, no more than its number of messages is sent to a channel
 //     within its window. SENT messages count, and those whose receipt is awaited. One
-//     that others in a relay's hands may leave no room for waits until they are settled:
+//     that others in flight may leave no room for waits until they are settled:
 //     of two relays that compose at once, each after its claim was committed, at least
 //     one sees the other's message, so that never both pass. Within one batch the first
 //     ones pass, and of the batches of one Composer those that begin first, if they were
@@ -42,7 +42,7 @@
 //     than 17 apart; and reads no more than 16 messages of a job for each one of the
 //     batch. Counting that does not end within half of the time that ctx leaves goes on
 //     in parts, by statements of their own, while there is time: messages it does not
-//     come to wait, as for others in hand.
+//     come to wait, as for others in flight.
 //
 // # Content
 //
@@ -53,10 +53,10 @@
 // next one. Title and body are templates (package outbox/template); data is sent as it
 // is.
 //
-// # Passing over
+// # Bypassed media
 //
 // A medium that is bypassed on the way to another is recorded as refused with its
-// reason. When a message is refused, the passed-over media are recorded too, unless all
+// reason. When a message is refused, the bypassed media are recorded too, unless all
 // have the reason that the message itself has.
 //
 // # Failure behaviour
@@ -68,7 +68,7 @@
 // # What it does not promise
 //
 // An opt-out that is committed after Compose has read does not stop the call that
-// follows. A message that was put off to the end of quiet hours is not sent at that
+// follows. A message that was deferred to the end of quiet hours is not sent at that
 // minute, but within Config.Jitter of it. A message that counts against a cap may yet
 // fail at its provider's receipt; one whose outcome is unknown does not count.
 package compose

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-// The key is fixed for ever: a release that changes it would send a retried message
+// The key is fixed permanently: a release that changes it would send a retried message
 // twice (invariant 5, I9).
 func TestKey_NeverChanges(t *testing.T) {
 	t.Parallel()

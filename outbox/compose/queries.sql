@@ -44,8 +44,8 @@ SELECT k.n::integer, a.outcome
 
 -- name: CapCounts :many
 -- For each channel with a category and a window in seconds, of arrays that stand side by
--- side: how many messages count against the cap, and the jobs of those that are in a
--- relay's hands and may come to count. A message awaiting its receipt was taken by the
+-- side: how many messages count against the cap, and the jobs of those that are in
+-- flight and may come to count. A message awaiting its receipt was taken by the
 -- provider. A pair without any has no row. @span_categories, @lows and @highs are spans of
 -- ids that hold the channels of a category. Looks at each job of the category that may
 -- have sent something in the window (jobs_category_idx): once, when it has few messages,

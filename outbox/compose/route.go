@@ -82,7 +82,7 @@ func addressText(raw json.RawMessage) string {
 	return ""
 }
 
-// choice is the step of a route that a message goes by, and those it passes over.
+// choice is the step of a route that a message goes by, and those it bypasses.
 type choice struct {
 	step    int // len(route): none is left
 	address string

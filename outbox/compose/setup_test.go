@@ -97,7 +97,7 @@ func (b *bundle) send(t require.TestingT, channel int64, category, title string)
 	return one[int64](t, b, `SELECT belfry.send($1, $2, $3)`, channel, category, title)
 }
 
-// claim takes a message into a relay's hands.
+// claim takes a message into flight.
 func (b *bundle) claim(t require.TestingT, job, channel int64) outbox.Claimed {
 	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1 WHERE job_id = $1 AND channel_id = $2`, job, channel)
 	return outbox.Claimed{Key: outbox.Key{JobID: job, ChannelID: channel}, LeaseID: 1}

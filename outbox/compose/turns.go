@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// turns is the order in which the batches of one Composer look at what is in hand. Two that
+// turns is the order in which the batches of one Composer look at what is in flight. Two that
 // look at once would each find the other's messages there, and both would wait. A batch
 // whose turn comes later looks after the claims of the one before were committed: it finds
 // these and leaves them their room, so that the one before need not.
@@ -33,7 +33,7 @@ func (t *turns) expect(claimed []outbox.Claimed) {
 	}
 }
 
-// begin is called before a batch looks at what is in hand, and returns its turn.
+// begin is called before a batch looks at what is in flight, and returns its turn.
 func (t *turns) begin(claimed []outbox.Claimed) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,7 +47,7 @@ func (t *turns) begin(claimed []outbox.Claimed) int64 {
 	return t.last
 }
 
-// later reports whether all that is in hand under a lease leaves its room to the batch whose
+// later reports whether all that is in flight under a lease leaves its room to the batch whose
 // turn it is.
 func (t *turns) later(lease, turn int64) bool {
 	t.mu.Lock()

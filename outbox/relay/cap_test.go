@@ -8,7 +8,7 @@ import (
 )
 
 // What a cap lets through goes out in the first drain, and the rest ends there, however
-// many jobs are due to the same channels at once and whoever has them in hand.
+// many jobs are due to the same channels at once and whoever has them in flight.
 func TestDrain_TwoDueJobsSentNoneUnderACap(t *testing.T) {
 	t.Parallel()
 	for _, relays := range []int{1, 2} {

@@ -26,7 +26,7 @@ type Config struct {
 	Name string `mapstructure:"name"`
 	// Batch is how many messages one claim takes, and one hand-over, at most.
 	Batch int `mapstructure:"batch"`
-	// MaxInHand bounds the messages in this relay's hands, whatever their state.
+	// MaxInHand bounds the messages in flight in this relay, whatever their state.
 	MaxInHand int `mapstructure:"max_in_hand"`
 	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
 	// that dies holds its messages back for as long.

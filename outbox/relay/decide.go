@@ -109,13 +109,13 @@ func (f failure) again(tried outbox.Attempt, outcome outbox.Outcome, retry Retry
 	return f.recorded(s, tried)
 }
 
-// forGood is for an attempt that no repetition can mend.
+// forGood is for an attempt that no repetition can fix.
 func (f failure) forGood(tried outbox.Attempt, outcome outbox.Outcome, reason outbox.Reason) outbox.Settlement {
 	tried.Outcome = outcome
 	return f.next(tried, reason)
 }
 
-// next leaves the medium for good: for the route's next one (I12), or for the dead
+// next leaves the medium permanently: for the route's next one (I12), or for the dead
 // letters, which never call failed what may have been accepted.
 func (f failure) next(tried outbox.Attempt, reason outbox.Reason) outbox.Settlement {
 	s := f.settlement

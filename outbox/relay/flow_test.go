@@ -105,7 +105,7 @@ func TestRelay_BreakerOpensAndHeals(t *testing.T) {
 	b.eventually(t, `SELECT count(*) = 500 FROM belfry.messages WHERE status = 'SENT'`)
 	require.Equal(t, "closed", run.Stats().Senders[0].Breaker)
 	run.end(t)
-	require.Len(t, b.record(t, id), len(provider.all())-500, "what was put off was no attempt")
+	require.Len(t, b.record(t, id), len(provider.all())-500, "what was deferred was no attempt")
 }
 
 // A sender's rate holds, is changed live by a reload and by an operator, who can pause it

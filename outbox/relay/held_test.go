@@ -49,7 +49,7 @@ func TestRelay_AbortInMidDeliveryHoldsWhatIsQueued(t *testing.T) {
 }
 
 // What was composed before an abort, an edit and a resume does not leave with the old
-// text, although it was in a relay's hands all the time.
+// text, although it was in flight all the time.
 func TestRelay_EditInMidDeliveryChangesWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)

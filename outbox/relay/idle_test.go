@@ -61,7 +61,7 @@ func TestRelay_RestingRelayMissesWork(t *testing.T) {
 			sent(t, b, 1)
 			rests(t, run)
 		},
-		"message that was put off": func(t *testing.T, b *bundle) {
+		"message that was deferred": func(t *testing.T, b *bundle) {
 			id := b.job(t, "default", 1, 3)
 			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '3 seconds' WHERE job_id = $1`, id)
 			b.restful(t, "r")

@@ -234,7 +234,7 @@ func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 	require.Empty(t, permits, "half as many are enough when it is no better")
 }
 
-// What is put off is due in turn, at the sender's pace, and not for too long.
+// What is deferred is due in turn, at the sender's pace, and not for too long.
 func TestLimits_PutOffInTurn(t *testing.T) {
 	t.Parallel()
 	c := settings("s", "push")
@@ -251,7 +251,7 @@ func TestLimits_PutOffInTurn(t *testing.T) {
 }
 
 // A sender that was slow and is fast again stands idle for as long as what it could not
-// take was put off.
+// take was deferred.
 func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 	t.Parallel()
 	c := settings("s", "push")
@@ -272,7 +272,7 @@ func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
 	}
 }
 
-// Activities that are put off are due at the sender's pace, not after a bulk job's.
+// Activities that are deferred are due at the sender's pace, not after a bulk job's.
 func TestLimits_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	t.Parallel()
 	c := settings("s", "push")

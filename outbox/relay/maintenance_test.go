@@ -85,7 +85,7 @@ func TestRelay_ReceiptsFillTheMemory(t *testing.T) {
 	for began := time.Now(); rounds.Load() < 12 || asked.Load() == 0; <-tick.C {
 		require.Less(t, time.Since(began), patience)
 	}
-	require.LessOrEqual(t, asked.Load(), int64(3*20), "in the books, and with each of two that record them")
+	require.LessOrEqual(t, asked.Load(), int64(3*20), "in the batch, and with each of two that record it")
 	close(opened)
 	b.eventually(t, `SELECT count(*) = 300 FROM belfry.messages WHERE status = 'SENT'`)
 	run.end(t)
@@ -217,11 +217,11 @@ func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
 	stats, err := r.Drain(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 21, stats.Sent)
-	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`), "it has said farewell")
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`), "it has deregistered")
 }
 
 // A heartbeat that the stop meets on the server takes effect there, whatever its relay does:
-// the farewell comes after it, and the relay is not in belfry.relays any more.
+// the relay deregisters after it, and is not in belfry.relays any more.
 func TestRelay_HeartbeatAfterTheFarewell(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)

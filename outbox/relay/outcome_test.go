@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// deliverAll runs a relay until no message is PENDING or in hand.
+// deliverAll runs a relay until no message is PENDING or in flight.
 func (b *bundle) deliverAll(t *testing.T, c relay.Config, senders ...relay.Sender) relay.Stats {
 	t.Helper()
 	run := b.start(t, c, senders)
@@ -283,7 +283,7 @@ func TestRelay_ManyJobsWithoutDueMessages(t *testing.T) {
 }
 
 // Two relays that have different senders share a job: each message is sent by the one
-// that can, wherever its route or its channel's wishes take it, and neither gets in the
+// that can, wherever its route or its channel's preferences take it, and neither gets in the
 // other's way.
 func TestRelay_TwoWithDifferentSenders(t *testing.T) {
 	t.Parallel()

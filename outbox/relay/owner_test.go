@@ -15,7 +15,7 @@ import (
 )
 
 // I6: an abort that has returned stops every message that was not handed to a provider:
-// those in the relay's hands become PENDING as they were, and go on with the job.
+// those in flight become PENDING as they were, and go on with the job.
 func TestRelay_AbortBetweenClaimAndCallSendsNothing(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{relay.PointHandOver, relay.PointRecheck} {
@@ -39,7 +39,7 @@ func TestRelay_AbortBetweenClaimAndCallSendsNothing(t *testing.T) {
 	}
 }
 
-// A recall while messages are in the relay's hands: they are CANCELLED and not sent.
+// A recall while messages are in flight: they are CANCELLED and not sent.
 func TestRelay_RecallBetweenClaimAndCallCancels(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
@@ -82,7 +82,7 @@ func TestRelay_RecallDuringTheCall(t *testing.T) {
 	require.Len(t, provider.all(), 2)
 }
 
-// I8: a relay that is stopped with messages in its hands, and goes on after its lease
+// I8: a relay that is stopped with messages in flight, and goes on after its lease
 // has run out and another relay has sent them, sends nothing.
 func TestRelay_LostLeaseSendsNothing(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestRelay_MessageThatKillsItsRelaysBecomesADeadLetter(t *testing.T) {
 			}
 		}
 		b.expire(t)
-		run := b.start(t, config("r"), nil) // without a sender: it recovers and puts off
+		run := b.start(t, config("r"), nil) // without a sender: it recovers and defers
 		b.eventually(t, `SELECT count(*) = 0 FROM belfry.leases`)
 		b.eventually(t, `SELECT crashes = $1 FROM belfry.messages WHERE channel_id = 2`, crash)
 		run.end(t)

@@ -75,7 +75,7 @@ func TestRelay_ActivityFloodStarvesBulk(t *testing.T) {
 	run.end(t)
 }
 
-// Activities that are put off do not wait for the turns of a bulk job that is.
+// Activities that are deferred do not wait for the turns of a bulk job that is.
 func TestRelay_ActivitiesWaitBehindBulkBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1000)

@@ -68,7 +68,7 @@ func TestDrain_LeavesNoDeliveredJobUnmarked(t *testing.T) {
 			case 1:
 				close(first)
 				return await(ctx, second)
-			case 3: // the feed finds nothing in hand meanwhile; one that ends then claims no more
+			case 3: // the feed finds nothing in flight meanwhile; one that ends then claims no more
 				before, tick := claims.Load(), time.NewTicker(time.Millisecond)
 				defer tick.Stop()
 				for began := time.Now(); claims.Load() < before+4 && time.Since(began) < time.Second; {
@@ -103,7 +103,7 @@ func TestRelay_SilentProviderHoldsAMessageForItsTimeout(t *testing.T) {
 }
 
 // I10: a message that its sender does not come to leaves the line after 15 seconds, and
-// not before: put off, or in a drain as it was.
+// not before: deferred, or in a drain as it was.
 func TestLine_LetsGoOfWhatHasWaitedTooLong(t *testing.T) {
 	t.Parallel()
 	r, err := relay.New(nil, nil, config("r"), []relay.Sender{push(&script{})})

@@ -45,7 +45,7 @@
 //	                                          codes and it is none of them: unknown
 //	everything else ───────────────────────► as httpcall.ClassOf has it
 //
-// A code outranks the status beside it: many gateways answer 200 and say the rest in the
+// A code overrides the status beside it: many gateways answer 200 and say the rest in the
 // body. A body that is no JSON, or was cut, has no code. A result's code is the status,
 // and the gateway's code after it, as in "429 too_many_requests".
 //
