@@ -7,12 +7,12 @@
 -- client without prepared statements can read, whatever the role's DateStyle; no plan
 -- that reads or sorts more than it needs for a few keys, however old the statistics are;
 -- no planning of what is planned already, which takes longer than some statements; and no
--- compiling: what is switched off costs 1e10, which is above every threshold of jit.
+-- compiling: what is switched off costs 1e10, which is above every threshold of jit. Hash
+-- joins stay: of keys with the rows that were found by their ctids.
 SELECT set_config('statement_timeout', @timeout_ms::text, true),
        set_config('lock_timeout', @timeout_ms::text, true),
        set_config('datestyle', 'ISO', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-       set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
        set_config('synchronous_commit', CASE WHEN NOT @durable::boolean THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
@@ -110,43 +110,51 @@ SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.ste
 -- name: MessageLook :one
 -- The look right before the call: one verdict per key, in their order (leases_pkey,
 -- jobs_pkey). A message is looked for where its claim left it, @tids, which may be NULL,
--- and if it is not there by its key (messages_pkey). @leases and @jobs are the different
--- ones among the keys. It repeats the rule of the view sendable_messages, lease included,
--- and compares @revisions, of the contents that the messages were composed from, with
--- those of the jobs now.
+-- and if it is not there by its key (messages_pkey). The ctids are one scan: a scan for each
+-- asks the operating system for the table's size each time, and takes four times as long.
+-- Status and receipt are compared as keys are, and the + 0 hides the key: statistics, which
+-- may be old, then cannot say that one row is left, for which a nested loop would do.
+-- @leases and @jobs are the different ones among the keys. It repeats the rule of the view
+-- sendable_messages, lease included, and compares @revisions, of the contents that the
+-- messages were composed from, with those of the jobs now.
+WITH k AS MATERIALIZED (
+    SELECT k.lease_id, k.job_id, k.channel_id, k.revision, k.n, 'PROCESSING' AS status, true AS unanswered
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @revisions::integer[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, revision, n)
+)
 SELECT array_agg(v.verdict ORDER BY v.n)
   FROM (SELECT k.n,
-               CASE WHEN m.job_id IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
+               CASE WHEN coalesce(m.job_id, o.job_id) IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
                              WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
-                    WHEN m.recalled_at IS NOT NULL THEN 'recalled'
+                    WHEN coalesce(m.recalled_at, o.recalled_at) IS NOT NULL THEN 'recalled'
                     WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
                              WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
                                AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL))) THEN 'held'
                     WHEN k.job_id > 0 AND k.revision <> (SELECT j.revision FROM belfry.jobs j WHERE j.id = k.job_id) THEN 'edited'
                     ELSE 'send' END AS verdict
-          FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @revisions::integer[])
-               WITH ORDINALITY k(lease_id, job_id, channel_id, tid, revision, n)
-          LEFT JOIN LATERAL (SELECT m.job_id, m.recalled_at FROM belfry.messages m
-                              WHERE m.ctid = k.tid AND m.job_id = k.job_id AND m.channel_id = k.channel_id
-                                AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
-                             UNION ALL
-                             SELECT m.job_id, m.recalled_at FROM belfry.messages m
-                              WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
-                                AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL LIMIT 1) m ON true) v;
+          FROM k
+          LEFT JOIN belfry.messages m ON m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
+                                     AND m.status = k.status AND m.lease_id = k.lease_id AND (m.receipt IS NULL) = k.unanswered
+          LEFT JOIN LATERAL (SELECT o.job_id, o.recalled_at FROM belfry.messages o
+                              WHERE m.job_id IS NULL AND o.job_id = k.job_id AND o.channel_id = k.channel_id
+                                AND o.status = 'PROCESSING' AND o.lease_id = k.lease_id AND o.receipt IS NULL LIMIT 1) o ON true) v;
 
 -- name: MessagesSent :one
 -- Settles plain successes: PROCESSING → SENT, by their owner, those that are where their
--- claim left them: by ctid, and the + 0 keeps the planner from looking for them by their
--- key. Returns the numbers of the keys that it changed. Of the others MessagesSettle says
--- what became of them. Leaves to DeliveriesSettled whose messages they were.
-WITH changed AS (
+-- claim left them: by ctid, all in one scan, as in MessageLook. Returns the numbers of the
+-- keys that it changed. Of the others MessagesSettle says what became of them. Leaves to
+-- DeliveriesSettled whose messages they were.
+WITH k AS MATERIALIZED (
+    SELECT k.lease_id, k.job_id, k.channel_id, k.attempts, k.receipt, k.sender, k.n, 'PROCESSING' AS status, true AS unanswered
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[], @senders::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, sender, n)
+), changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), sender = nullif(k.sender, ''),
            reason = NULL, last_error = NULL
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @tids::tid[], @attempts::smallint[], @receipts::text[], @senders::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, tid, attempts, receipt, sender, n)
-     WHERE m.ctid = k.tid AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
-       AND m.status = 'PROCESSING' AND m.lease_id = k.lease_id AND m.receipt IS NULL
+      FROM k
+     WHERE m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
+       AND m.status = k.status AND m.lease_id = k.lease_id AND (m.receipt IS NULL) = k.unanswered
     RETURNING k.n, m.job_id
 )
 SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(array_agg(c.job_id), '{}')::text, true) FROM changed c;
@@ -187,7 +195,7 @@ WITH looked AS MATERIALIZED (
            sender = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.sender, ''), m.sender) END,
            revision = CASE WHEN k.status IN ('SENT', 'PROCESSING') THEN coalesce(nullif(k.revision, 0), m.revision) END
       FROM looked k
-     WHERE m.ctid = k.tid AND m.status = 'PROCESSING'
+     WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM looked l)) AND m.ctid = k.tid AND m.status = 'PROCESSING'
        AND (m.lease_id = k.lease_id AND m.receipt IS NULL OR k.lease_id = 0 AND m.receipt = k.receipt)
     RETURNING k.n, m.job_id, m.channel_id, m.status
 ), recorded AS (
