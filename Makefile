@@ -44,18 +44,21 @@ lint: ## check style, sizes and the direction of imports (.golangci.yml)
 	$(GOLANGCI_LINT) run ./...
 
 # What kills processes, crashes servers and follows long random schedules is slow by
-# nature: those tests have names of their own, and `make test` leaves them to `make
-# test-fault`, unless RUN asks for some.
+# nature, and so are whole benchmarks: those tests have names of their own, and `make
+# test` leaves them to `make test-fault` and `make test-bench`, unless RUN asks for some.
 FAULT_TESTS = ^Test(Chaos|DemoProcess|Fault|Model|Process)_
+BENCH_TESTS = ^TestBench_
 
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
 WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-race; \
 	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi
 
-test: servers-for-tests ## run the suite but its fault tests, under the race detector where it can be built (PKG= RUN=)
-	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
+test: servers-for-tests ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
+	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)|$(BENCH_TESTS)') $(PKG)
 
+# So often is each property of a model tried; make test has thirty tries for each.
+test-fault: export BELFRY_TEST_CHECKS ?= 100
 test-fault: RUN = $(FAULT_TESTS)
 test-fault: servers-for-tests ## run the fault tests, with the race detector as well (PKG= COUNT= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -count $(COUNT) $(PKG)
@@ -97,7 +100,9 @@ bench-load: postgres ## measure what a job does to others on the server, and dra
 bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
 	@cd bench && CGO_ENABLED=0 $(GO) run . $(ARGS)
 
-test-bench: postgres ## check that the benchmarks of bench/ run
+test-bench: RUN = $(BENCH_TESTS)
+test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them
+	@$(WITH_RACE); $(GO_TEST) $$race ./internal/bench ./cmd/belfry-bench
 	@cd bench && $(GO) vet ./... && $(GO) test -count 1 ./...
 
 demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)

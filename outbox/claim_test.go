@@ -310,7 +310,7 @@ func (b *bundle) expire(t require.TestingT, leases ...int64) {
 
 // I8: a crash of the server forgets a claim, and what was claimed before it is lost to
 // the look permanently, whoever claims the messages after it.
-func TestClaimJob_ForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
+func TestFault_ClaimForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t, true)
 	b := setupOn(t, dbtest.NewOn(t, server), 0)

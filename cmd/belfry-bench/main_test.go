@@ -52,7 +52,7 @@ func TestRun_Usage(t *testing.T) {
 }
 
 // Data on stdout, progress on stderr, exit code 0 also when a goal is missed.
-func TestRun_JSON(t *testing.T) {
+func TestBench_JSON(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	var stdout, stderr bytes.Buffer
@@ -65,7 +65,7 @@ func TestRun_JSON(t *testing.T) {
 	require.Contains(t, stderr.String(), "generating 2,000 channels")
 }
 
-func TestRun_Table(t *testing.T) {
+func TestBench_Table(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	var stdout, stderr bytes.Buffer

@@ -44,7 +44,7 @@ func figures(t *testing.T, report bench.Report) map[string]float64 {
 
 // Every benchmark runs, counts its rows, and reports what it says it does. Speeds
 // are not asserted: they are the machine's.
-func TestRun_EveryBenchmarkMeasures(t *testing.T) {
+func TestBench_EveryBenchmarkMeasures(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	config := tiny()
@@ -91,7 +91,7 @@ func TestRun_EveryBenchmarkMeasures(t *testing.T) {
 }
 
 // Without a URL the server is private, durable, and leaves nothing behind.
-func TestRun_PrivateServerIsDurableAndLeavesNothing(t *testing.T) {
+func TestBench_PrivateServerIsDurableAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	root, err := os.MkdirTemp("", "belfry-bench-test-")
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestConfig_Validate(t *testing.T) {
 
 // Linux passes the peak memory of a process on to those it starts; a runner must
 // not be charged with what the bench, or the make above it, once used.
-func TestPeak_IsTheRunnersOwn(t *testing.T) {
+func TestBench_PeakIsTheRunnersOwn(t *testing.T) {
 	t.Parallel()
 	ballast := bytes.Repeat([]byte{1}, 150<<20)
 	db := dbtest.New(t)

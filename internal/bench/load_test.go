@@ -101,7 +101,7 @@ func TestReport_SVG(t *testing.T) {
 
 // The whole of load runs at sizes that prove no more than that: pgbench, all
 // scenarios, rows counted.
-func TestLoad_Measures(t *testing.T) {
+func TestBench_LoadMeasures(t *testing.T) {
 	t.Parallel()
 	if _, err := findPgbench(t.Context()); err != nil {
 		t.Skip(err)

@@ -205,7 +205,7 @@ func TestPgBouncer_CarriesNoPreparedStatements(t *testing.T) {
 
 // A restarted PostgreSQL is found again without waiting for the pooler's usual
 // fifteen seconds.
-func TestPgBouncer_OutlivesTheServersRestart(t *testing.T) {
+func TestFault_PgBouncerOutlivesTheServersRestart(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t, false)
 	b := services.StartPgBouncer(t, server.DSN("postgres"), nil)

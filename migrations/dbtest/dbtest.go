@@ -1,10 +1,12 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -32,6 +34,11 @@ const (
 	// poolSize is the number of connections a test may use at once, unless it
 	// makes a pool of its own from the DSN.
 	poolSize = 10
+	// checks is how often a property is tried, unless checksEnv says: on a database a try
+	// costs a hundred times what it does in memory. CI and make test-fault try it a
+	// hundred times.
+	checks    = "30"
+	checksEnv = "BELFRY_TEST_CHECKS"
 )
 
 // DB is a database of one test.
@@ -48,6 +55,12 @@ type DB struct {
 // from the second rule and deserves a comment.
 func Main(m *testing.M, options ...goleak.Option) {
 	pgserver.Watchdog()
+	if f := flag.Lookup("rapid.checks"); f != nil { // what the command line says comes later, and wins
+		if err := f.Value.Set(cmp.Or(os.Getenv(checksEnv), checks)); err != nil {
+			fmt.Fprintf(os.Stderr, "dbtest: %s: %v\n", checksEnv, err)
+			os.Exit(1) //nolint:revive // TestMain is to end like this
+		}
+	}
 	code := m.Run()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	if err := shared.close(ctx); err != nil {
