@@ -48,3 +48,28 @@ func TestHold_OneLivingProcessHasAName(t *testing.T) {
 	_, err = lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"})
 	require.NoError(t, err)
 }
+
+// A process with several names beats for all of them by one statement, and ends when any of
+// them is another's.
+func TestHold_SeveralNamesHaveOneBeat(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	h, err := lifecycle.Take(ctx, db.Pool, lifecycle.Given{Kind: lifecycle.RunnerName, Name: "a"}, lifecycle.Given{Kind: lifecycle.RelayName, Name: "b"})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		var beaten, transactions int
+		require.NoError(t, db.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE beat_at > since), count(DISTINCT xmin::text) FROM belfry.names`).Scan(&beaten, &transactions))
+		require.Contains(t, []int{0, 2}, beaten, "both or none")
+		return beaten == 2 && transactions == 1
+	}, 30*time.Second, 10*time.Millisecond)
+	_, err = db.Pool.Exec(ctx, `UPDATE belfry.names SET instance = gen_random_uuid() WHERE name = 'b'`)
+	require.NoError(t, err)
+	var held *lifecycle.HeldError
+	require.ErrorAs(t, <-ended, &held)
+	require.Equal(t, "b", held.Name)
+	require.NoError(t, h.Release(ctx))
+}
