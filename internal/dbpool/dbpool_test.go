@@ -1,11 +1,11 @@
 package dbpool_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -31,31 +32,16 @@ func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
 	sqlfile.CheckUse(t, ".")
 }
 
-// logged is a log that several goroutines write.
-type logged struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *logged) warnings() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.all.Bytes(), []byte("going on without any"))
-}
+// warnings counts those of a log that nothing is prepared any more.
+func warnings(log *syncbuf.Buffer) int { return strings.Count(log.String(), "going on without any") }
 
 // open returns a pool of Open and its log.
-func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *logged) {
+func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *syncbuf.Buffer) {
 	t.Helper()
 	c, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	c.MaxConns = connections
-	log := new(logged)
+	log := new(syncbuf.Buffer)
 	pool, err := dbpool.Open(t.Context(), c, zerolog.New(log))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -172,7 +158,7 @@ func TestOpen_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
 	other, saidToo := open(t, pooler.DSN(db.Name), 4)
 	side(t, one, other)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, one))
-	require.Equal(t, []int{1, 1}, []int{said.warnings(), saidToo.warnings()}, "once for each pool")
+	require.Equal(t, []int{1, 1}, []int{warnings(said), warnings(saidToo)}, "once for each pool")
 }
 
 func TestOpen_PreparesWhereThatWorks(t *testing.T) {
@@ -185,7 +171,7 @@ func TestOpen_PreparesWhereThatWorks(t *testing.T) {
 		pool, said := open(t, dsn, 1)
 		side(t, pool)
 		require.Equal(t, pgx.QueryExecModeCacheStatement, modeOf(t, pool), name)
-		require.Zero(t, said.warnings(), name)
+		require.Zero(t, warnings(said), name)
 	}
 }
 
@@ -196,7 +182,7 @@ func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
 	pool, said := open(t, services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name), 1)
 	side(t, pool)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool))
-	require.Equal(t, 1, said.warnings())
+	require.Equal(t, 1, warnings(said))
 }
 
 // What was asked for is what is done.
@@ -248,7 +234,7 @@ func TestOpen_GoesWithoutAfterTheFirstStatementLost(t *testing.T) {
 		}))
 		side(t, pool)
 		require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool), name)
-		require.Equal(t, 1, said.warnings(), name)
+		require.Equal(t, 1, warnings(said), name)
 	}
 }
 

@@ -1,13 +1,13 @@
 package relay_test
 
 import (
-	"bytes"
-	"sync"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -20,24 +20,6 @@ func (b *bundle) copied(t *testing.T) *bundle {
 	copied := dbtest.CopyOf(t, b.db)
 	b.db = copied
 	return b
-}
-
-// lines is a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.text.Bytes(), []byte(part))
 }
 
 // A relay on a copy sends nothing, takes back no lease and asks for no receipt, says so
@@ -54,7 +36,7 @@ func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 5 WHERE job_id = 1 AND channel_id = 50`)
 			b.copied(t)
 			was := b.statuses(t)
-			provider, log := &script{}, &lines{}
+			provider, log := &script{}, new(syncbuf.Buffer)
 			c := config("r")
 			c.Listen, c.Lease, c.StatementTimeout = listen, relay.DefaultConfig().Lease, relay.DefaultConfig().StatementTimeout
 			r := b.start(t, c, []relay.Sender{push(provider)}, relay.WithLogger(zerolog.New(log)))
@@ -62,14 +44,14 @@ func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			require.Empty(t, provider.all())
 			require.Equal(t, was, b.statuses(t))
 			require.Zero(t, r.Stats().Claimed)
-			require.Equal(t, 1, log.count("nothing is delivered before `belfry adopt`"))
-			require.Equal(t, 1, log.count(outbox.ErrNotAdopted.Error()))
+			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry adopt`"))
+			require.Equal(t, 1, strings.Count(log.String(), outbox.ErrNotAdopted.Error()))
 
 			i, err := outbox.Adopt(t.Context(), b.db.Pool, job.Act{Actor: "ann", Reason: "moved"})
 			require.NoError(t, err)
 			require.True(t, i.Adopted)
 			b.eventually(t, `SELECT count(*) = 51 FROM belfry.messages WHERE status = 'SENT'`)
-			require.Equal(t, 1, log.count("the database was adopted"))
+			require.Equal(t, 1, strings.Count(log.String(), "the database was adopted"))
 			require.Equal(t, "ann moved", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.events WHERE subject = 'installation' AND kind = 'adopted'`))
 		})
 	}
