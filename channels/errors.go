@@ -46,11 +46,12 @@ func mapError(err error) error {
 	if !errors.As(err, &pg) {
 		return err
 	}
+	if message, refused := dbpool.Refusal(pg); refused && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
+		said := *pg
+		said.Message = message
+		return fmt.Errorf("%w: %w", ErrPreference, &said)
+	}
 	switch pg.Code {
-	case "23514":
-		if pg.SchemaName == "belfry" && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
-			return fmt.Errorf("%w: %w", ErrPreference, err)
-		}
 	case "42P01", "42703", "42883", "42804", "42846", "3F000":
 		// No such table, column, operator or schema; wrong type.
 		return fmt.Errorf("%w: %w", ErrRelation, err)

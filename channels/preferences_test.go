@@ -75,6 +75,22 @@ func TestOptOut_OfWhatDoesNotExistIsRefused(t *testing.T) {
 	}
 }
 
+// A NULL is refused as any other value that is not allowed.
+func TestMapError_ANullNamesTheFieldAndTheAllowedValues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for table, sql := range map[string]string{
+		"opt_outs.reason":        `INSERT INTO belfry.opt_outs (channel_id, reason) VALUES (7, NULL)`,
+		"opt_outs.channel_id":    `INSERT INTO belfry.opt_outs (channel_id) VALUES (NULL)`,
+		"categories.description": `UPDATE belfry.categories SET description = NULL`,
+	} {
+		_, err := b.pool.Exec(b.ctx, sql)
+		err = mapError(err)
+		require.ErrorIs(t, err, ErrPreference)
+		require.ErrorContains(t, err, "belfry."+table+": is null; allowed values: all but null")
+	}
+}
+
 func TestInvalidAddresses_AreTheChannels(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

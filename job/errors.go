@@ -93,8 +93,6 @@ func (e *WrongStatusError) Error() string {
 
 // SQLSTATE codes that decide something here.
 const (
-	codeCheckViolation  = "23514"
-	codeNotNull         = "23502"
 	codeUniqueViolation = "23505"
 	codeBadText         = "22021" // a NUL or invalid UTF-8
 	codeBadJSONText     = "22P05" // \u0000 in JSON
@@ -114,11 +112,12 @@ func mapError(err error) error {
 	case err == nil, errors.As(err, &own):
 		return err
 	case errors.As(err, &pg):
+		if message, refused := dbpool.Refusal(pg); refused {
+			return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
+		}
 		switch {
 		case pg.Code == codeBadText, pg.Code == codeBadJSONText:
 			return &InvalidError{Message: "belfry.jobs: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		case (pg.Code == codeCheckViolation || pg.Code == codeNotNull) && pg.SchemaName == "belfry":
-			return &InvalidError{Column: pg.ColumnName, Message: pg.Message, Hint: pg.Hint}
 		case pg.Code == codeLockTimeout:
 			return fmt.Errorf("%w: %w", ErrLocked, err)
 		case disconnected(pg):

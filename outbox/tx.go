@@ -53,9 +53,8 @@ func inTxWith(ctx context.Context, pool *pgxpool.Pool, options pgx.TxOptions, do
 
 // SQLSTATE codes that decide something here.
 const (
-	codeCheckViolation = "23514"
-	codeLockTimeout    = "55P03"
-	codeReadOnly       = "25006"
+	codeLockTimeout = "55P03"
+	codeReadOnly    = "25006"
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema into the errors of
@@ -63,9 +62,10 @@ const (
 func mapError(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
+		if message, refused := dbpool.Refusal(pg); refused && pg.ColumnName != "" {
+			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
+		}
 		switch {
-		case pg.Code == codeCheckViolation && pg.SchemaName == "belfry" && pg.ColumnName != "":
-			return &job.InvalidError{Column: pg.ColumnName, Message: pg.Message, Hint: pg.Hint}
 		case pg.Code == codeLockTimeout:
 			return fmt.Errorf("%w: %w", job.ErrLocked, err)
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), pg.Code == "53300":

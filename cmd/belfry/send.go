@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/dbpool"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -187,10 +188,10 @@ func (a *app) send(ctx context.Context, db *database, values pgx.StrictNamedArgs
 func sendProblem(err error, repeatable bool) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		switch {
-		case server.SchemaName == "belfry" && (server.Code == "23514" || server.Code == "23502"): // a check, NOT NULL
-			return refused("activities", &job.InvalidError{Column: server.ColumnName, Message: server.Message, Hint: server.Hint})
-		case strings.HasPrefix(server.Code, "22"): // a value no column takes: a NUL, a number beyond every type
+		if message, is := dbpool.Refusal(server); is {
+			return refused("activities", &job.InvalidError{Column: server.ColumnName, Message: message, Hint: server.Hint})
+		}
+		if strings.HasPrefix(server.Code, "22") { // a value no column takes: a NUL, a number beyond every type
 			return usagef("%s", withHint(server.Message, server.Detail))
 		}
 	}

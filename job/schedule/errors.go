@@ -40,15 +40,13 @@ func (e *SourceError) Error() string {
 
 // SQLSTATE codes that decide something here.
 const (
-	codeCheckViolation = "23514"
-	codeNotNull        = "23502"
-	codeBadText        = "22021"
-	codeBadJSONText    = "22P05"
-	codeLockTimeout    = "55P03"
-	codeQueryCanceled  = "57014"
-	codeReadOnly       = "25006"
-	codeNoPrivilege    = "42501"
-	codeBadParameter   = "22023"
+	codeBadText       = "22021"
+	codeBadJSONText   = "22P05"
+	codeLockTimeout   = "55P03"
+	codeQueryCanceled = "57014"
+	codeReadOnly      = "25006"
+	codeNoPrivilege   = "42501"
+	codeBadParameter  = "22023"
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
@@ -59,11 +57,12 @@ func mapError(err error) error {
 	case err == nil, errors.Is(err, job.ErrUnreachable):
 		return err
 	case errors.As(err, &pg):
+		if message, refused := dbpool.Refusal(pg); refused {
+			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
+		}
 		switch {
 		case pg.Code == codeBadText, pg.Code == codeBadJSONText:
 			return &job.InvalidError{Message: "belfry.schedules: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		case (pg.Code == codeCheckViolation || pg.Code == codeNotNull) && pg.SchemaName == "belfry":
-			return &job.InvalidError{Column: pg.ColumnName, Message: pg.Message, Hint: pg.Hint}
 		case pg.Code == codeLockTimeout:
 			return fmt.Errorf("%w: %w", ErrLocked, err)
 		case gone(pg.Code):

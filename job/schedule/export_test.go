@@ -10,3 +10,6 @@ func Statement(name string) string { return queries.Get(name).SQL }
 func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 	return func(r *Firer) { r.at = f }
 }
+
+// MapError is the package's view of an error of the database.
+func MapError(err error) error { return mapError(err) }

@@ -276,3 +276,17 @@ func TestDocs_TheStatementsWork(t *testing.T) {
 	require.Len(t, fired.Occurrences, 1)
 	require.Equal(t, []string{"Post 9", "Post 8", "Post 7"}, one[[]string](t, b, `SELECT array_agg(title ORDER BY id) FROM belfry.jobs`))
 }
+
+// A NULL is refused through Go as any other value that is not allowed.
+func TestMapError_ANullNamesTheFieldAndTheAllowedValues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.schedules (name, cron, template) VALUES ('a', '@daily', $1)`, good)
+	for _, column := range []string{"source", "missed", "missed_after", "query_timeout", "created_at"} {
+		_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.schedules SET `+column+` = NULL`)
+		var invalid *job.InvalidError
+		require.ErrorAs(t, schedule.MapError(err), &invalid, column)
+		require.Equal(t, column, invalid.Column)
+		require.Equal(t, "belfry.schedules."+column+": is null; allowed values: all but null", invalid.Message)
+	}
+}
