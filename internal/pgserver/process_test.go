@@ -87,6 +87,17 @@ func madeDir(t *testing.T, p person) string {
 	return dir
 }
 
+// keptDir is madeDir for a server that is to lose nothing.
+func keptDir(t *testing.T) string {
+	t.Helper()
+	dir := madeDir(t, person{})
+	markers, err := filepath.Glob(filepath.Join(dir, "*", volatileMarker))
+	require.NoError(t, err)
+	require.Len(t, markers, 1)
+	require.NoError(t, os.Remove(markers[0]))
+	return dir
+}
+
 func copyCluster(t *testing.T, p person, dir string) {
 	t.Helper()
 	out, err := exec.Command("cp", "-Rp", templates.get(t, p), dir).CombinedOutput()

@@ -110,15 +110,10 @@ func requirePrivate(t *testing.T, s *Server) {
 // Every path has to survive the command line, postmaster.pid and the URL.
 func TestOpen_PathsWithUnusualCharacters(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"Ünï code+%41*[b]?", "quote'comma,"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openServer(t, Config{DataDir: filepath.Join(newDir(t, person{}), name)})
-			query(t, s.DSN("postgres"))
-			require.NoError(t, s.EnsureDatabase(testContext(t), "odd name/%?&'\""))
-			query(t, s.DSN("odd name/%?&'\""))
-		})
-	}
+	s := openServer(t, Config{DataDir: filepath.Join(newDir(t, person{}), "Ünï code+%41*[b]?'comma,")})
+	query(t, s.DSN("postgres"))
+	require.NoError(t, s.EnsureDatabase(testContext(t), "odd name/%?&'\""))
+	query(t, s.DSN("odd name/%?&'\""))
 }
 
 func TestOpen_LongPathUsesTheTemporaryDirectory(t *testing.T) {
@@ -199,7 +194,7 @@ func TestServer_StopAndStart(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			ctx := testContext(t)
-			s := openServer(t, Config{DataDir: newDir(t, person{}), Durable: true})
+			s := openServer(t, Config{DataDir: keptDir(t), Durable: true})
 			conn := connectTo(t, s.DSN("postgres"))
 			_, err := conn.Exec(ctx, "CREATE TABLE committed (id int)")
 			require.NoError(t, err)
