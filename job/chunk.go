@@ -23,6 +23,7 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 	began := time.Now()
 	var s step
 	var to string
+	var moving bool
 	err = u.inTx(ctx, u.kind.asyncCommit, func(ctx context.Context, tx pgx.Tx) error {
 		if err := u.at(ctx, pointBegun); err != nil {
 			return err
@@ -40,12 +41,17 @@ func (u *run) chunk(ctx context.Context) (exhausted bool, err error) {
 			return err
 		}
 		to = u.kind.keyset.Encode(s.next)
+		moving = true
 		if err := u.move(ctx, tx, s, to); err != nil {
 			return err
 		}
+		moving = false
 		return u.at(ctx, pointMoved)
 	})
-	if err != nil {
+	switch {
+	case err != nil && moving: // what refuses to change the job's row is no recipient's fault
+		return false, err
+	case err != nil:
 		return false, u.blame(s, err)
 	}
 	if s.read == 0 {

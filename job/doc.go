@@ -79,8 +79,9 @@
 // fence and cursor on a fresh connection before it decides: the outcome is what
 // the row says. Errors that a retry can fix (see retryable) repeat the same chunk
 // with backoff, renewing the heartbeat. Errors for which one recipient is to blame (a
-// data exception, a constraint violation, a Writer's own) halve the chunk until that
-// one is found; it is recorded in job_skips and skipped, up to max_skips of them.
+// data exception, a constraint violation, what a user's trigger raises, a Writer's own)
+// halve the chunk until that one is found; it is recorded in job_skips and skipped, up
+// to max_skips of them.
 // The rest make the job FAILED with the error in last_error.
 //
 // A runner that dies leaves its job RUNNING. The row names the server connection that

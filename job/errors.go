@@ -101,6 +101,12 @@ const (
 	codeReadOnly        = "25006" // a standby, or a server that is being failed over
 	codeIdleTimeout     = "25P03" // idle_in_transaction_session_timeout
 	codeTxTimeout       = "25P04" // transaction_timeout
+
+	codeExclusionViolation = "23P01"
+
+	classData      = "22" // data exceptions
+	classIntegrity = "23" // violated constraints
+	classRaised    = "P0" // errors of PL/pgSQL functions: a plain RAISE EXCEPTION, above all
 )
 
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
@@ -174,8 +180,8 @@ func judgeWriter(ctx context.Context, tx pgx.Tx, err error) error {
 // serialisation failures, deadlocks, timeouts, lost connections, a server that
 // shuts down or starts up, resources that run out and come back, prepared statements
 // that a pooler has lost, and a constraint that refuses everybody. Everything else (data
-// exceptions, other constraint violations, missing relations, a Writer's own errors) fails
-// the same way each time.
+// exceptions, other constraint violations, what triggers raise, missing relations, a
+// Writer's own errors) fails the same way each time.
 func retryable(err error) bool {
 	var own writerError
 	if errors.As(err, &own) {

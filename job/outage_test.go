@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -61,6 +62,102 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 			b.requireAccounts(t, id)
 		})
 	}
+}
+
+// A constraint that begins to refuse everybody when few are left is an outage as well, if
+// somebody who has a row is refused by it now; skipped ones have none. Without that the ones
+// that are left are to blame, however few they are.
+func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
+	t.Parallel()
+	check := func(condition string) string {
+		return fmt.Sprintf(`ALTER TABLE belfry.messages DROP CONSTRAINT IF EXISTS not_now, ADD CONSTRAINT not_now CHECK (NOT (%s)) NOT VALID`, condition)
+	}
+	raise := func(statements string) string {
+		return `CREATE FUNCTION plain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + statements + ` RETURN NEW; END $$;
+			CREATE TRIGGER plain BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION plain()`
+	}
+	const everybody = `RAISE EXCEPTION 'not %', NEW.channel_id;`
+	for name, c := range map[string]struct {
+		channels int
+		before   string // is done at first
+		then     string // is done when the first 100 are through
+		skipped  int64
+		outage   bool
+	}{
+		"everybody":                    {channels: 150, then: check("true"), outage: true},
+		"everybody, by a plain RAISE":  {channels: 150, then: raise(everybody), outage: true},
+		"everybody and the last one":   {channels: 101, then: check("true"), outage: true},
+		"after some who were skipped":  {channels: 150, before: check("channel_id <= 50"), then: check("true"), skipped: 5, outage: true},
+		"the rest":                     {channels: 150, then: check("channel_id > 1000"), skipped: 50},
+		"the rest, by a plain RAISE":   {channels: 150, then: raise("IF NEW.channel_id > 1000 THEN " + everybody + " END IF;"), skipped: 50},
+		"the rest and the first":       {channels: 150, before: check("channel_id <= 50 OR channel_id > 1000"), skipped: 55},
+		"whose row is there":           {channels: 150, then: `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT max(id), 1500, now() FROM belfry.jobs`, skipped: 1},
+		"one of one":                   {channels: 1, before: check("true"), skipped: 1},
+		"two of three":                 {channels: 3, before: check("channel_id > 10"), skipped: 2},
+		"one of three":                 {channels: 3, before: check("channel_id = 30"), skipped: 1},
+		"two of two, each for himself": {channels: 2, before: raise("IF NEW.channel_id = 10 THEN " + everybody + " END IF;\n" + everybody), skipped: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.channels)
+			if c.before != "" {
+				b.exec(t, c.before)
+			}
+			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+			config := config("r")
+			config.Chunk = job.ChunkConfig{InitialRows: 100, MinRows: 100, MaxRows: 100, Target: config.Chunk.Target}
+			config.Retry = job.RetryConfig{Limit: 2, For: 20 * time.Millisecond, Initial: time.Millisecond, Max: time.Millisecond}
+			then := job.WithFailpoint(func(_ context.Context, point string) error {
+				if point == job.PointBegun && c.then != "" && one[bool](t, b, `SELECT coalesce("cursor"::bigint, 0) >= 1000 FROM belfry.jobs WHERE id = $1`, id) {
+					b.exec(t, c.then)
+					c.then = ""
+				}
+				return nil
+			})
+			b.runDue(t, b.runnerWith(t, b.db.Pool, config, outbox.Types(b.who), then))
+			j := b.get(t, id)
+			require.Equal(t, c.skipped, j.Skipped, j.LastError)
+			if c.outage {
+				require.Equal(t, job.Failed, j.Status)
+				require.Regexp(t, "gave up after [0-9]+ tries in .*everybody's rows are refused alike", j.LastError)
+			} else {
+				require.Equal(t, job.Processed, j.Status, j.LastError)
+			}
+			b.requireAccounts(t, id)
+		})
+	}
+}
+
+// What a plain RAISE EXCEPTION of a user's trigger says of one person concerns that person
+// alone; what one on the jobs says of a chunk is nobody's fault and fails the job.
+func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 300)
+	b.exec(t, `CREATE FUNCTION plain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no consent'; END $$`)
+	b.exec(t, `CREATE TRIGGER plain BEFORE INSERT ON belfry.messages FOR EACH ROW WHEN (NEW.channel_id = 1230) EXECUTE FUNCTION plain()`)
+	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+	b.runDue(t, b.runner(t, "r"))
+	b.requireDone(t, id, slices.DeleteFunc(everyone(300), func(id int64) bool { return id == 1230 }))
+	skips, err := b.jobs.Skips(t.Context(), id, "", 0)
+	require.NoError(t, err)
+	require.Len(t, skips, 1)
+	require.Equal(t, "P0001", skips[0].SQLState)
+
+	b.exec(t, `DROP TRIGGER plain ON belfry.messages`)
+	b.exec(t, `CREATE TRIGGER plain BEFORE UPDATE OF "cursor" ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION plain()`)
+	id = b.enqueue(t, job.Spec{Type: outbox.TypePush})
+	tries := 0
+	b.runDue(t, b.runner(t, "r", job.WithFailpoint(func(_ context.Context, point string) error {
+		if point == job.PointWritten {
+			tries++
+		}
+		return nil
+	})))
+	j := b.get(t, id)
+	require.Equal(t, job.Failed, j.Status)
+	require.Contains(t, j.LastError, "move cursor: ERROR: no consent (SQLSTATE P0001)")
+	require.Zero(t, j.Skipped)
+	require.Equal(t, 1, tries, "nobody is looked for")
 }
 
 // A constraint that is fixed while the fault is looked for costs nobody: the one who failed

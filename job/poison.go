@@ -107,8 +107,8 @@ func (e faultError) Unwrap() error { return e.cause }
 
 // blame decides whether an error of a chunk is its recipients' fault: one of
 // writing them, or of the constraints that are checked at COMMIT, that is a data
-// exception, a constraint violation, or the Writer's own. Missing tables, missing
-// rights and the like are nobody's.
+// exception, a constraint violation, what a trigger of the user's raises, or the Writer's
+// own. Missing tables, missing rights and the like are nobody's.
 func (u *run) blame(s step, err error) error {
 	if s.matched == 0 || retryable(err) || errors.As(err, new(contractError)) {
 		return err
@@ -118,7 +118,7 @@ func (u *run) blame(s step, err error) error {
 	writing := errors.As(err, new(writingError))
 	switch {
 	case errors.As(err, &own): // before pg: what a Writer's own error wraps is not the chunk's
-	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")):
+	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, classData) || strings.HasPrefix(pg.Code, classIntegrity) || strings.HasPrefix(pg.Code, classRaised)):
 	case writing && pg == nil: // a panic
 	default:
 		return err
