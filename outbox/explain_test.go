@@ -19,7 +19,7 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	var ids []int64
-	for range 3 {
+	for range 10 {
 		ids = append(ids, b.rest(t, outbox.TypeInbox, 10000, job.Processed), b.rest(t, outbox.TypePush, 10000, job.Aborted))
 	}
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
