@@ -49,6 +49,9 @@ func TestBell_OffAllowsTwoPhaseCommit(t *testing.T) {
 	require.NoError(t, prepare("one", "off"))
 	require.NoError(t, prepare("two", "off"))
 	require.Zero(t, count())
+	var locks int // of what has others not wake, for as long as it is prepared
+	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&locks))
+	require.Zero(t, locks)
 	_, err = db.Pool.Exec(ctx, `COMMIT PREPARED 'one'`)
 	require.NoError(t, err)
 	_, err = db.Pool.Exec(ctx, `ROLLBACK PREPARED 'two'`)

@@ -22,7 +22,8 @@ const (
 //	sleeping until then, a hint or restAtMost ──► one pass over everything ──► …
 //
 // What is due by the answer's time and can be claimed is found by that pass, what falls due
-// later ends the sleep, and what commits later comes with a hint.
+// later ends the sleep, and what commits later comes with a hint: its own, or that of an
+// activity that was being committed at the same time, after which there are the calm passes.
 type lull struct {
 	calm     int           // passes in a row that found nothing
 	next     time.Time     // when the next message is due, once it was asked for

@@ -93,7 +93,7 @@ func TestRelay_RestingRelayMissesWork(t *testing.T) {
 		"relay that leaves": func(t *testing.T, b *bundle) {
 			other := b.restful(t, "other")
 			b.restful(t, "r")
-			b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER activities_enqueue`)
+			b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER activities_enqueue, DISABLE TRIGGER activities_wake`)
 			id := b.activity(t, 1)
 			b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 1, now())`, id) // says nothing
 			other.end(t)
