@@ -75,3 +75,20 @@ func TestDoctor_SaysWhichHealthChecksAreBlind(t *testing.T) {
 	r = command(t, append(environ, "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false"), "doctor")
 	require.Contains(t, r.stdout, "ok       health checks  off (runner.load.health.enabled)\n")
 }
+
+// The query of a schedule is tried as who fires it: a user that only looks is told nothing
+// about rights that it does not need.
+func TestDoctor_TriesQueriesOfSchedulesForWhoFiresThem(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	_, err := db.Pool.Exec(t.Context(), `CREATE TABLE questions (title text);
+		INSERT INTO belfry.schedules (name, cron, query, template) VALUES ('asks', '@daily', 'SELECT title FROM questions', '{"type": "inbox", "category": "question_content", "title": "x"}')`)
+	require.NoError(t, err)
+	for profile, want := range map[string]string{
+		"run":     "schedule asks will fail: query: permission denied for table questions",
+		"monitor": "1 schedule, none fails",
+	} {
+		role := withProfiles(t, db, "", profile)
+		require.Contains(t, command(t, []string{"BELFRY_DATABASE_URL=" + role.DSN}, "doctor").stdout, want)
+	}
+}
