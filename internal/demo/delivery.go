@@ -21,7 +21,7 @@ var faults = []string{
 	"{for: fcm, status: 400, share: 0.01}", "{for: fcm, do: invalid-address, share: 0.02}", "{for: sms, status: 500, share: 0.05}", "{for: sms, status: 400, share: 0.05}",
 }
 
-// deliverMessages is the sixth act: relays deliver what the push jobs wrote, through
+// deliverMessages is the fifth act: relays deliver what the push jobs wrote, through
 // providers that fail a tenth of the calls, and one relay is killed meanwhile.
 func (s *stage) deliverMessages(ctx context.Context) error {
 	s.screen.act("Delivery: kill -9 again, and providers that fail a tenth of the calls")

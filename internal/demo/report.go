@@ -97,14 +97,14 @@ type AbortReport struct {
 	ReadAgain int64 `json:"read_again"`
 }
 
-// ScheduleReport is the fifth act.
+// ScheduleReport is of the fourth act.
 type ScheduleReport struct {
 	Job int64 `json:"job_id"`
 	// LateMS is from schedule_at to the claim, both in the database's clock.
 	LateMS float64 `json:"late_ms"`
 }
 
-// DeliveryReport is the sixth act.
+// DeliveryReport is the fifth act.
 type DeliveryReport struct {
 	Messages   int64 `json:"messages"` // of all push jobs
 	Sent       int64 `json:"sent"`

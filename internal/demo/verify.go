@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// verdict is what Verify found out about one job in one snapshot.
+// verdict is what verify found out about one job in one snapshot.
 type verdict struct {
 	ID         int64
 	Type       string
