@@ -22,6 +22,12 @@ import (
 // and what becomes of its copy is the carrier's business. Package outboxtest has the tests
 // that every transport passes. Its methods may be called from several goroutines, Receive
 // from one at a time.
+//
+// Receive carries the claim by key with its verdicts, batches that mix jobs and activities, no
+// prefetch beyond the credits, the sweep of what is stuck, waking instead of polling
+// (Credits.Changed), and what was taken when a stop came. Settled carries due times. Push
+// carries the number of a hand-over, and the answers done, gap and full. Since when a message
+// is queued, and by which push, is for the carrier's own tables to keep: the relay never asks.
 type Transport interface {
 	// Receive claims messages that are due, of jobs and activities in any mixture, each with
 	// its LeaseID and Lane, and never more than credits grants: what is prefetched would wait
