@@ -66,23 +66,23 @@ func decideCrash(c outbox.Handed, retry RetryConfig, maxCrashes int, random floa
 // anything is to be recorded now.
 func decideReceipt(a outbox.Awaited, limit time.Duration, r sender.Result) (outbox.Settlement, bool) {
 	s := outbox.Settlement{Claimed: a.Claimed, NextStep: a.Step, NextAttempts: a.Attempts, Receipt: a.Receipt}
-	told := outbox.Attempt{Step: a.Step, Attempt: a.Attempts, Medium: a.Medium, Sender: a.Sender, Code: r.Code, Error: r.Detail}
+	answer := outbox.Attempt{Step: a.Step, Attempt: a.Attempts, Medium: a.Medium, Sender: a.Sender, Code: r.Code, Error: r.Detail}
 	failed := failure{settlement: s, ambiguous: a.Ambiguous, last: a.Step+1 >= len(a.Route)}
 	switch r.Class {
 	case sender.Accepted:
 		s.To = outbox.Sent
 		return s, true
 	case sender.Permanent:
-		return failed.forGood(told, outbox.OutcomePermanent, outbox.ReasonPermanent), true
+		return failed.forGood(answer, outbox.OutcomePermanent, outbox.ReasonPermanent), true
 	case sender.InvalidAddress:
-		return failed.forGood(told, outbox.OutcomeInvalidAddress, outbox.ReasonInvalidAddress), true
+		return failed.forGood(answer, outbox.OutcomeInvalidAddress, outbox.ReasonInvalidAddress), true
 	case sender.Pending, sender.Retryable, sender.Unknown:
 	}
 	if a.Age < limit {
 		return s, false // looked for again when its hold is over
 	}
-	told.Outcome, told.Error = outbox.OutcomeUnconfirmed, "no result within "+limit.String()
-	s.To, s.Record = outbox.Sent, []outbox.Attempt{told}
+	answer.Outcome, answer.Error = outbox.OutcomeUnconfirmed, "no result within "+limit.String()
+	s.To, s.Record = outbox.Sent, []outbox.Attempt{answer}
 	return s, true
 }
 

@@ -204,7 +204,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 		return 0, err
 	}
 	r.tally.recovered.Add(int64(done.Released + done.Settled))
-	r.tell(ctx, settlements, done.Statuses)
+	r.inform(ctx, settlements, done.Statuses)
 	r.inflight.wake() // what was taken back may be claimed
 	for i, status := range done.Statuses {
 		if status != "" {

@@ -219,7 +219,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		r.died(&batch[i], status)
 	}
 	r.tally.settled(batch, statuses)
-	r.tell(ctx, batch, statuses)
+	r.inform(ctx, batch, statuses)
 	r.outcomes.settled(batch)
 	r.outcomes.over(without(r.inflight.drop(messages), leases))
 	r.inflight.ended(leases)
@@ -268,8 +268,8 @@ func claimedOf(batch []outbox.Settlement) iter.Seq[*outbox.Claimed] {
 	}
 }
 
-// tell tells the transport what was recorded.
-func (r *Relay) tell(ctx context.Context, batch []outbox.Settlement, statuses []outbox.Status) {
+// inform has the transport hear what was recorded.
+func (r *Relay) inform(ctx context.Context, batch []outbox.Settlement, statuses []outbox.Status) {
 	outcomes := make([]Settled, len(statuses))
 	for i, status := range statuses {
 		outcomes[i] = Settled{Key: batch[i].Key, Status: status, Reason: batch[i].Reason}

@@ -102,9 +102,9 @@ func TestRelay_SilentProviderHoldsAMessageForItsTimeout(t *testing.T) {
 	require.Len(t, other.all(), 2)
 }
 
-// I10: a message that its sender does not come to leaves the line after 15 seconds, and
+// I10: a message that its sender does not come to leaves the queue after 15 seconds, and
 // not before: deferred, or in a drain as it was.
-func TestLine_LetsGoOfWhatHasWaitedTooLong(t *testing.T) {
+func TestQueue_LetsGoOfWhatHasWaitedTooLong(t *testing.T) {
 	t.Parallel()
 	r, err := relay.New(nil, nil, config("r"), []relay.Sender{push(&script{})})
 	require.NoError(t, err)
