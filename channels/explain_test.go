@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // goldenVersion is the PostgreSQL whose wording the golden plans have. The other
@@ -36,9 +37,7 @@ func TestPlans_OfHotStatements(t *testing.T) {
 	b.exec(t, `ALTER TABLE app.accounts ADD PRIMARY KEY (id), ADD UNIQUE (external_id); CREATE INDEX accounts_place ON app.accounts USING gist (location) INCLUDE (id)`)
 	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT i, 'sms' FROM generate_series(1, 20000) i`)
 	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT i, 'sms', sha256(i::text::bytea) FROM generate_series(1, 20000) i`)
-	for _, table := range []string{"belfry.opt_outs", "belfry.invalid_addresses", "belfry.channels", "belfry.segment_members", "app.users", "app.accounts"} {
-		b.vacuum(t, table)
-	}
+	dbtest.Vacuum(t, b.pool, "belfry.opt_outs", "belfry.invalid_addresses", "belfry.channels", "belfry.segment_members", "app.users", "app.accounts")
 	view, err := New(Config{Relation: "app.people"})
 	require.NoError(t, err)
 	accounts, err := New(Config{Relation: "app.accounts"})
@@ -109,15 +108,4 @@ func (b bundle) explain(t *testing.T, sql string, args pgx.StrictNamedArgs) stri
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// vacuum repeats VACUUM until every page is all-visible, on which the choice of
-// an index-only scan depends. A connection that is just starting, to any
-// database of the server, can keep one VACUUM from that.
-func (b bundle) vacuum(t *testing.T, table string) {
-	t.Helper()
-	for visible := false; !visible; {
-		b.exec(t, `VACUUM (ANALYZE) `+table)
-		require.NoError(t, b.pool.QueryRow(b.ctx, `SELECT relallvisible = relpages FROM pg_class WHERE oid = $1::regclass`, table).Scan(&visible))
-	}
 }

@@ -36,10 +36,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		_, err := db.Pool.Exec(ctx, sql)
 		require.NoError(t, err)
 	}
-	for _, table := range []string{"belfry.jobs", "belfry.job_events"} {
-		_, err := db.Pool.Exec(ctx, "VACUUM (ANALYZE) "+table)
-		require.NoError(t, err)
-	}
+	dbtest.Vacuum(t, db.Pool, "belfry.jobs", "belfry.job_events")
 	var out strings.Builder
 	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "pid": 1})
 	explain(t, db, &out, "JobResumeDead", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s", "pid": 1, "gone": []int64{3}})

@@ -372,7 +372,7 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	require.Len(t, claim(t, push, id, 100), 19)
 	require.ElementsMatch(t, []int64{1, 3, 4}, channelsOf(claimActivities(t, push, 100)))
 
-	b.exec(t, `VACUUM (ANALYZE) belfry.messages`)
+	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
 	tx, err := b.db.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -481,9 +482,7 @@ func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
 	b.states(t, done, "SENT", "SENT", "CANCELLED")
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
 	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
-	for _, table := range []string{"messages", "jobs", "attempts", "activities"} {
-		b.exec(t, "VACUUM (ANALYZE) belfry."+table)
-	}
+	dbtest.Vacuum(t, b.db.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
 	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000}
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range filter {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -24,9 +25,7 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	}
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
 	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
-	for _, table := range []string{"notifications", "messages", "jobs", "events"} {
-		b.exec(t, "VACUUM (ANALYZE) belfry."+table)
-	}
+	dbtest.Vacuum(t, b.db.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events")
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000}
 		for k, v := range more {

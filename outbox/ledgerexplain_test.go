@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -178,7 +179,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 	ctx := t.Context()
 	l := b.ledger("r1")
 	id := b.rest(t, outbox.TypePush, 20000, job.Processed)
-	b.exec(t, `VACUUM (ANALYZE) belfry.messages`)
+	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
 	old, err := b.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	_, err = old.Exec(ctx, `SELECT FROM belfry.jobs`)

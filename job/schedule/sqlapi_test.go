@@ -202,7 +202,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	b.exec(t, `INSERT INTO belfry.schedules (name, every, template) SELECT 's' || g, '1 day', $1 FROM generate_series(1, 3000) g`, good)
 	b.exec(t, `UPDATE belfry.schedules SET next_at = now() + interval '1 day'`)
 	b.exec(t, `UPDATE belfry.schedules SET next_at = now() WHERE name LIKE 's10_'`)
-	b.exec(t, `VACUUM (ANALYZE) belfry.schedules`)
+	dbtest.Vacuum(t, db.Pool, "belfry.schedules")
 	var out strings.Builder
 	explain(t, db, &out, "SchedulesDue", pgx.StrictNamedArgs{"now": nil, "busy": []string{}})
 	explain(t, db, &out, "ScheduleLock", pgx.StrictNamedArgs{"name": "s1", "now": nil})

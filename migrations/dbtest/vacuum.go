@@ -1,0 +1,24 @@
+package dbtest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+// Vacuum vacuums and analyses tables, named with their schema, until their pages are
+// all-visible, on which the choice of an index-only scan depends. A connection that is just
+// starting, to any database of the server, or autovacuum can keep one VACUUM from that. A
+// page that was never written never is, so that one in fifty may be left.
+func Vacuum(t testing.TB, pool *pgxpool.Pool, tables ...string) {
+	t.Helper()
+	for _, table := range tables {
+		for began, visible := time.Now(), false; !visible; require.Less(t, time.Since(began), time.Minute, table) {
+			_, err := pool.Exec(t.Context(), `VACUUM (ANALYZE) `+table)
+			require.NoError(t, err)
+			require.NoError(t, pool.QueryRow(t.Context(), `SELECT relpages - relallvisible <= relpages / 50 FROM pg_class WHERE oid = $1::regclass`, table).Scan(&visible))
+		}
+	}
+}
