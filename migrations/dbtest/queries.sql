@@ -29,3 +29,7 @@ BEGIN
     UPDATE belfry.installation i SET database_oid = h.database_oid FROM belfry.here() h;
     ALTER TABLE belfry.installation ENABLE TRIGGER installation_record;
 END $$;
+
+-- name: VisiblePages :one
+-- Whether the last VACUUM marked a table's pages all-visible, all but one in fifty.
+SELECT relpages - relallvisible <= relpages / 50 FROM pg_class WHERE oid = @table::text::regclass;

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
@@ -16,9 +17,10 @@ func Vacuum(t testing.TB, pool *pgxpool.Pool, tables ...string) {
 	t.Helper()
 	for _, table := range tables {
 		for began, visible := time.Now(), false; !visible; require.Less(t, time.Since(began), time.Minute, table) {
+			//sqlfile:allow a table's name is no argument
 			_, err := pool.Exec(t.Context(), `VACUUM (ANALYZE) `+table)
 			require.NoError(t, err)
-			require.NoError(t, pool.QueryRow(t.Context(), `SELECT relpages - relallvisible <= relpages / 50 FROM pg_class WHERE oid = $1::regclass`, table).Scan(&visible))
+			require.NoError(t, pool.QueryRow(t.Context(), queries.SQL("VisiblePages"), pgx.StrictNamedArgs{"table": table}).Scan(&visible))
 		}
 	}
 }
