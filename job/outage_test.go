@@ -128,6 +128,39 @@ func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
 	}
 }
 
+// A shortage that is met while the others, or the recipient once more, are tried says nothing
+// of anybody: the chunk is tried again, and nobody is skipped.
+func TestPoison_ShortageInAProbeSkipsNobody(t *testing.T) {
+	t.Parallel()
+	const refuse = `RAISE check_violation USING MESSAGE = 'not now', CONSTRAINT = 'not_now';`
+	for name, c := range map[string]struct {
+		trigger string
+		status  job.Status
+	}{
+		"of the others": {`IF NEW.channel_id = 20 AND nextval('shortages') = 1 THEN RAISE serialization_failure; END IF; ` + refuse, job.Failed},
+		"of the recipient, who is refused no more": {`IF NEW.channel_id = 20 THEN PERFORM nextval('probes'); END IF;
+			IF NEW.channel_id = 10 AND NOT (SELECT is_called FROM probes) THEN ` + refuse + ` END IF;
+			IF NEW.channel_id = 10 AND nextval('shortages') = 1 THEN RAISE serialization_failure; END IF;`, job.Processed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 150)
+			b.exec(t, `CREATE SEQUENCE probes; CREATE SEQUENCE shortages`)
+			b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.trigger+` RETURN NEW; END $$`)
+			b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+			config := config("r")
+			config.Retry = job.RetryConfig{Limit: 2, For: 20 * time.Millisecond, Initial: time.Millisecond, Max: time.Millisecond}
+			b.runDue(t, b.runnerWith(t, b.db.Pool, config, outbox.Types(b.who)))
+			j := b.get(t, id)
+			require.Equal(t, c.status, j.Status, j.LastError)
+			require.Zero(t, j.Skipped)
+			require.True(t, one[bool](t, b, `SELECT is_called FROM shortages`), "the shortage was met")
+			b.requireAccounts(t, id)
+		})
+	}
+}
+
 // What a plain RAISE EXCEPTION of a user's trigger says of one person concerns that person
 // alone; what one on the jobs says of a chunk is nobody's fault and fails the job.
 func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
