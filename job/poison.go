@@ -15,8 +15,8 @@ import (
 
 // poison finds the recipients whose rows cannot be written. A chunk that fails with
 // an error that a retry cannot fix is halved, and the part in front of the fault is
-// committed, until one recipient is left: it is recorded in job_skips and passed
-// over. That costs about log2(keys) + 2 transactions.
+// committed, until one recipient is left: it is recorded in job_skips and
+// skipped. That costs about log2(keys) + 2 transactions.
 //
 // After a second fault the chunks start at the distance between the faults and
 // double from there, so that a walk full of faults does not search through large

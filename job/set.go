@@ -15,8 +15,8 @@ import (
 // max_skips. A nil value takes a setting back to the runner's own and a route to the
 // category's, or lifts deliver_at or expires_at. Values are what encoding/json makes of them.
 //
-// Settings of the walk, priority and times may change at any time and count from
-// the next chunk on; content, audience and lane stand still while the job runs, content
+// Settings of the walk, priority and times may change at any time and take
+// effect with the next chunk; content, audience and lane stand still while the job runs, content
 // while it is PROCESSED, the audience once the walk is complete, and the route once it has
 // started.
 type Changes map[string]any

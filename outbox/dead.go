@@ -331,8 +331,8 @@ func (m MessageRecord) Becoming() (r, why Reason) {
 	return reasonOf(m.Status, m.Reason, m.Receipt != "", m.Held)
 }
 
-// AttemptRecord is an attempt that was no plain success, or a step that was passed
-// over, as it is kept.
+// AttemptRecord is an attempt that was no plain success, or a step that was
+// bypassed, as it is kept.
 type AttemptRecord struct {
 	Step    int       `json:"step" db:"step"`
 	Attempt int       `json:"attempt" db:"attempt"` // of the step, from 1; 0: no call was made

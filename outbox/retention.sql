@@ -133,8 +133,8 @@ UPDATE belfry.jobs j
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
 -- Those that nobody will send any more are deleted: SENT, DEAD and CANCELLED ones that have
 -- been so for @seconds; if the job is @aborted, held ones, which cannot be resumed from now
--- on; and, if it is @aborted or they are recalled, those whose relay died with them in its
--- hands. Others stay: they are still to be sent, or their receipt is awaited, or they are
+-- on; and, if it is @aborted or they are recalled, those whose relay died while they were
+-- in flight. Others stay: they are still to be sent, or their receipt is awaited, or they are
 -- too young. What was recorded of their attempts goes with them (attempts_message_idx).
 -- Returns the last key (NULL: none was left) and how many it deleted.
 WITH looked AS MATERIALIZED (

@@ -16,8 +16,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// reloader reads the configuration again at SIGHUP and puts into force what counts
-// live.
+// reloader reads the configuration again at SIGHUP and has what may change live take
+// effect.
 type reloader struct {
 	load   func() (settings, error)
 	runner *job.Runner // nil: none here

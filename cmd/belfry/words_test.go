@@ -17,7 +17,7 @@ import (
 // A replaced word stands in docs/glossary.md with what stands in its place.
 type replacedWord struct {
 	instead string
-	hint    string // in every line that has the word, in lower case: to look for it is quick
+	hint    string // in every text that has the word, in lower case: to look for it is quick
 	word    *regexp.Regexp
 }
 
@@ -46,18 +46,22 @@ func replacedWords() (list []replacedWord) {
 	return list
 }
 
+// brokenLine is the end of a line, with the mark of a comment that goes on in the next one.
+var brokenLine = regexp.MustCompile(`[ \t]*\n[ \t]*(?://|--|#)?[ \t]*`)
+
 // Pages, configuration, scripts, comments and texts say what the glossary says.
 func TestDocs_WordsAreThoseOfTheGlossary(t *testing.T) {
 	t.Parallel()
 	list := replacedWords()
 	check := func(path, text string, names []string) {
-		for line := range strings.Lines(strings.ToLower(text)) {
-			for _, w := range list {
-				if !strings.Contains(line, w.hint) {
-					continue
-				}
-				if found := w.word.FindString(line); found != "" && !slices.Contains(names, found) {
-					t.Errorf("%s: %q: docs/glossary.md says %s: %s", path, found, w.instead, strings.TrimSpace(line))
+		text = brokenLine.ReplaceAllString(strings.ToLower(text), " ") // a phrase may go over two lines
+		for _, w := range list {
+			if !strings.Contains(text, w.hint) {
+				continue
+			}
+			for _, at := range w.word.FindAllStringIndex(text, -1) {
+				if found := text[at[0]:at[1]]; !slices.Contains(names, found) {
+					t.Errorf("%s: %q: docs/glossary.md says %s: …%s…", path, found, w.instead, text[max(0, at[0]-40):min(len(text), at[1]+40)])
 				}
 			}
 		}
