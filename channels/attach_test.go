@@ -222,6 +222,27 @@ func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
 	require.Equal(t, Drift{Rows: 601, Different: 601}, d, "other columns begin anew")
 }
 
+// A step converts each row once, and one whose channels it all made reads no row again.
+// A cast of the table's own counts the conversions.
+func TestAttach_ConvertsEachRowOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, usersTable)
+	b.exec(t, `CREATE SEQUENCE app.conversions; CREATE TYPE app.device AS ENUM ('ios', 'web');
+		CREATE FUNCTION app.to_json(d app.device) RETURNS json LANGUAGE sql AS $$ SELECT to_json(d::text) FROM nextval('app.conversions') $$;
+		CREATE CAST (app.device AS json) WITH FUNCTION app.to_json(app.device);
+		ALTER TABLE app.users ALTER os TYPE app.device USING os::app.device;
+		INSERT INTO app.users (id, os) SELECT lpad(to_hex(n), 32, '0')::uuid, 'ios' FROM generate_series(1, 1000) n`)
+	converted := func() string { return b.one(t, `SELECT nextval('app.conversions') - 1`) }
+	b.attach(t, usersAttached)
+	require.Equal(t, "1000", converted())
+	require.Equal(t, "1000 ios", b.one(t, `SELECT count(*) || ' ' || max(platform) FROM belfry.channels WHERE active`))
+
+	b.exec(t, `ALTER SEQUENCE app.conversions RESTART`)
+	require.Zero(t, b.drift(t).Different)
+	require.Equal(t, "1000", converted())
+}
+
 // The triggers' lock waits for writers a moment at a time and never makes others wait long.
 func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	t.Parallel()

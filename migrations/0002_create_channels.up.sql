@@ -207,19 +207,21 @@ END $$;
 -- have one, and the last key. With repair the channels are made and changed, without they
 -- are only counted.
 --
--- It locks no row of the application. The channels of the step are made where they are
--- missing, then locked, and then the rows are read again: whoever writes a row writes its
--- channel in the same transaction, so he has either committed what is read now, or waits
--- for this step and writes after it. In isolation READ COMMITTED only.
+-- It locks no row of the application. Whoever writes a row writes its channel in the same
+-- transaction. So where this step makes a channel, nobody has committed another content
+-- since the row was read, and whoever writes now waits for this step. Channels that were
+-- there are locked, and their rows are read again: a writer has either committed what is
+-- read now, or writes after this step. In isolation READ COMMITTED only.
 CREATE FUNCTION belfry.attachment_step(after text, max_rows integer, repair boolean,
     OUT looked bigint, OUT missing bigint, OUT different bigint, OUT unusable bigint, OUT next text)
 LANGUAGE plpgsql AS $$
 DECLARE
     a      belfry.attachments;
-    origin text; -- the rows of the step with their channels, as x
+    origin text; -- the rows of the step with their channels, as x; OFFSET 0 converts each row once
     differ constant text := '(c.platform, c.active, c.location::text, c.locale, c.time_zone, c.attributes, c.addresses)
         IS DISTINCT FROM (x.platform, x.active, x.location::text, x.locale, x.time_zone, x.attributes, x.addresses)';
     keys   text[];
+    made   text[];
     n      bigint;
 BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
@@ -228,30 +230,37 @@ BEGIN
         INTO keys USING after, max_rows;
     looked := cardinality(keys);
     next := keys[looked];
-    origin := format('(SELECT y.* FROM %2$I.%3$I u CROSS JOIN LATERAL belfry.attached_channel(to_jsonb(u), $2) y WHERE u.%1$I = ANY ($1::%4$s[])) x',
-        a.key_column, a.relation_schema, a.relation_name, a.key_type);
+    different := 0;
+    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT to_jsonb(u) AS r FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) OFFSET 0) u
+        CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, a.relation_schema, a.relation_name, a.key_type);
     IF NOT repair THEN
-        EXECUTE 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
-            count(*) FILTER (WHERE x.external_id IS NULL) FROM ' || origin || ' LEFT JOIN belfry.channels c ON c.external_id = x.external_id'
+        EXECUTE origin || 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
+            count(*) FILTER (WHERE x.external_id IS NULL) FROM x LEFT JOIN belfry.channels c ON c.external_id = x.external_id'
             INTO missing, different, unusable USING keys, a.columns;
         RETURN;
     END IF;
-    EXECUTE 'INSERT INTO belfry.channels (external_id, platform, active, location, locale, time_zone, attributes, addresses)
-        SELECT x.* FROM ' || origin || ' WHERE x.external_id IS NOT NULL AND NOT EXISTS (SELECT FROM belfry.channels c WHERE c.external_id = x.external_id)
-        ORDER BY x.external_id ON CONFLICT (external_id) DO NOTHING' USING keys, a.columns;
-    GET DIAGNOSTICS missing = ROW_COUNT;
+    EXECUTE origin || ', made AS (
+        INSERT INTO belfry.channels (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+        SELECT x.* FROM x WHERE x.external_id IS NOT NULL AND NOT EXISTS (SELECT FROM belfry.channels c WHERE c.external_id = x.external_id)
+        ORDER BY x.external_id ON CONFLICT (external_id) DO NOTHING RETURNING external_id)
+        SELECT (SELECT count(*) FROM x WHERE x.external_id IS NULL), ARRAY(SELECT m.external_id FROM made m)'
+        INTO unusable, made USING keys, a.columns;
+    missing := cardinality(made);
+    keys := ARRAY(SELECT unnest(keys) EXCEPT SELECT unnest(made));
+    IF cardinality(keys) = 0 THEN
+        RETURN;
+    END IF;
     PERFORM FROM belfry.channels c WHERE c.external_id = ANY (keys) ORDER BY c.external_id FOR NO KEY UPDATE;
-    EXECUTE 'UPDATE belfry.channels c SET platform = x.platform, active = x.active, location = x.location, locale = x.locale,
+    EXECUTE origin || 'UPDATE belfry.channels c SET platform = x.platform, active = x.active, location = x.location, locale = x.locale,
             time_zone = x.time_zone, attributes = x.attributes, addresses = x.addresses
-        FROM ' || origin || ' WHERE c.external_id = x.external_id AND ' || differ USING keys, a.columns;
+        FROM x WHERE c.external_id = x.external_id AND ' || differ USING keys, a.columns;
     GET DIAGNOSTICS different = ROW_COUNT;
     -- Rows that went meanwhile.
     EXECUTE format('UPDATE belfry.channels c SET active = false, location = NULL, attributes = ''{}'', addresses = ''{}''
-        WHERE c.external_id = ANY ($1) AND c.active AND c.external_id <> ALL (ARRAY(SELECT u.%1$I::text FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[])))',
+        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) AND u.%1$I::text = c.external_id)',
         a.key_column, a.relation_schema, a.relation_name, a.key_type) USING keys;
     GET DIAGNOSTICS n = ROW_COUNT;
     different := different + n;
-    EXECUTE 'SELECT count(*) FROM ' || origin || ' WHERE x.external_id IS NULL' INTO unusable USING keys, a.columns;
 END $$;
 
 -- One step over the channels, in the order of their id: how many active ones have no row
