@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Errors of the package; compare with errors.Is.
@@ -46,7 +46,7 @@ func mapError(err error) error {
 	if !errors.As(err, &pg) {
 		return err
 	}
-	if message, refused := dbpool.Refusal(pg); refused && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
+	if message, refused := db.Refusal(pg); refused && (pg.TableName == "opt_outs" || pg.TableName == "categories") {
 		said := *pg
 		said.Message = message
 		return fmt.Errorf("%w: %w", ErrPreference, &said)
@@ -67,5 +67,5 @@ func mapError(err error) error {
 			return fmt.Errorf("%w: %w", ErrSegmentExists, err)
 		}
 	}
-	return dbpool.Explain(err)
+	return db.Explain(err)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 var (
@@ -118,7 +118,7 @@ func mapError(err error) error {
 	case err == nil, errors.As(err, &own):
 		return err
 	case errors.As(err, &pg):
-		if message, refused := dbpool.Refusal(pg); refused {
+		if message, refused := db.Refusal(pg); refused {
 			return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 		}
 		switch {
@@ -129,7 +129,7 @@ func mapError(err error) error {
 		case disconnected(pg):
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		return dbpool.Explain(err)
+		return db.Explain(err)
 	case connectionLost(err):
 		return Unreachable(err)
 	}
@@ -187,7 +187,7 @@ func retryable(err error) bool {
 	if errors.As(err, &own) {
 		return false
 	}
-	if errors.As(err, new(outageError)) || errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || dbpool.Lost(err) {
+	if errors.As(err, new(outageError)) || errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || db.Lost(err) {
 		return true
 	}
 	var pg *pgconn.PgError

@@ -15,7 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -188,7 +188,7 @@ func TestStore_NamesTheRemedyWhereAPoolerLosesPreparedStatements(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "DEALLOCATE ALL") // as another's transaction on another server connection
 	require.NoError(t, err)
 	_, err = store.Lanes(t.Context())
-	require.ErrorIs(t, err, dbpool.ErrLost)
+	require.ErrorIs(t, err, db.ErrLost)
 	require.ErrorContains(t, err, "default_query_exec_mode=cache_describe")
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -62,7 +62,7 @@ const (
 func mapError(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		if message, refused := dbpool.Refusal(pg); refused && pg.ColumnName != "" {
+		if message, refused := db.Refusal(pg); refused && pg.ColumnName != "" {
 			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 		}
 		switch {
@@ -71,7 +71,7 @@ func mapError(err error) error {
 		case strings.HasPrefix(pg.Code, "08"), strings.HasPrefix(pg.Code, "57P"), pg.Code == "53300":
 			return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 		}
-		return dbpool.Explain(err)
+		return db.Explain(err)
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error

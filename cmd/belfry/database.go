@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
@@ -154,7 +154,7 @@ func (d *database) prepare(ctx context.Context, s settings, logger zerolog.Logge
 		cfg.ConnConfig.ValidateConnect = notStandby
 	}
 	d.Address = addressOf(cfg.ConnConfig)
-	if d.Pool, err = dbpool.Open(ctx, cfg, logger); err != nil {
+	if d.Pool, err = db.Open(ctx, cfg, logger); err != nil {
 		return fmt.Errorf("open connection pool: %w", err)
 	}
 	return nil

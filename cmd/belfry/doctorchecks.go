@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
@@ -24,12 +24,12 @@ type serverFacts struct {
 	SynchronousCommit string
 }
 
-func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkServer(ctx context.Context, s settings, on *database) {
 	var facts serverFacts
-	var found dbpool.Found
+	var found db.Found
 	var unknown error // why the rest of it was not found out
-	err := db.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if found, unknown = dbpool.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
+	err := on.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if found, unknown = db.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
 			return unknown
 		}
 		rows, err := c.Query(ctx, queries.SQL("DoctorServer"))
@@ -49,21 +49,21 @@ func (d *doctor) checkServer(ctx context.Context, s settings, db *database) {
 	case facts.Standby:
 		d.note("server", healthFailed, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
 	case facts.ReadOnly: // elsewhere belfry has it changed for itself
-		d.note("server", healthFailed, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", pgx.Identifier{db.Address.User}.Sanitize()),
-			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, db.Address.User)
+		d.note("server", healthFailed, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", pgx.Identifier{on.Address.User}.Sanitize()),
+			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, on.Address.User)
 	default:
 		d.note("server", healthOK, "", "PostgreSQL %s", facts.Version)
 	}
 	d.checkDurability(facts)
 	if found.Pooler {
-		d.checkPooler(s, db, found, unknown)
+		d.checkPooler(s, on, found, unknown)
 	}
-	d.checkConnections(ctx, s, db)
-	d.checkStatistics(ctx, s, db)
+	d.checkConnections(ctx, s, on)
+	d.checkStatistics(ctx, s, on)
 }
 
 // checkPooler says what a pooler keeps from belfry.
-func (d *doctor) checkPooler(s settings, db *database, found dbpool.Found, unknown error) {
+func (d *doctor) checkPooler(s settings, on *database, found db.Found, unknown error) {
 	remedy := ""
 	if s.Runner.Listen || s.Delivery.Relay.Listen {
 		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
@@ -71,14 +71,14 @@ func (d *doctor) checkPooler(s settings, db *database, found dbpool.Found, unkno
 	d.note("pooler", healthWarning, remedy,
 		"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", s.Runner.StaleAfter)
 	const check = "statements"
-	asked := db.Pool.Config().ConnConfig.DefaultQueryExecMode
+	asked := on.Pool.Config().ConnConfig.DefaultQueryExecMode
 	switch {
-	case !dbpool.Prepares(asked):
+	case !db.Prepares(asked):
 		d.note(check, healthOK, "", "nothing is prepared (default_query_exec_mode), whatever the pooler does")
 	case unknown != nil:
-		d.note(check, healthWarning, dbpool.Remedy, "whether the pooler keeps prepared statements was not found out, and belfry goes on without any: %s", unknown)
+		d.note(check, healthWarning, db.Remedy, "whether the pooler keeps prepared statements was not found out, and belfry goes on without any: %s", unknown)
 	case found.Loses:
-		d.note(check, healthWarning, dbpool.Remedy, "the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any")
+		d.note(check, healthWarning, db.Remedy, "the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any")
 	default:
 		d.note(check, healthOK, "", "the pooler keeps prepared statements, by a trial over several transactions on two connections")
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
@@ -138,8 +138,8 @@ func explain(ctx context.Context, err error) string {
 		return withHint(err.Error(), invalid.Hint)
 	case forbidden(err) && errors.As(err, &server) && server.Hint == "":
 		return withHint(err.Error(), "`belfry roles --for …` prints the GRANTs that a role needs; `belfry doctor` names those that this one lacks.")
-	case dbpool.Lost(err):
-		return dbpool.Explain(err).Error()
+	case db.Lost(err):
+		return db.Explain(err).Error()
 	case errors.As(err, &server):
 		return withHint(err.Error(), server.Hint)
 	case errors.As(err, &exit): // it has the words of its command

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -188,7 +188,7 @@ func (a *app) send(ctx context.Context, db *database, values pgx.StrictNamedArgs
 func sendProblem(err error, repeatable bool) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
-		if message, is := dbpool.Refusal(server); is {
+		if message, is := db.Refusal(server); is {
 			return refused("activities", &job.InvalidError{Column: server.ColumnName, Message: message, Hint: server.Hint})
 		}
 		if strings.HasPrefix(server.Code, "22") { // a value no column takes: a NUL, a number beyond every type

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 )
 
@@ -69,7 +69,7 @@ const (
 // again, nobody else let in meanwhile. Otherwise the rows are added beside the
 // others. ErrGenerated means that the seed was used before; channels.ErrNotOwn that the
 // store's relation is not belfry.channels.
-func Generate(ctx context.Context, store *channels.Store, db channels.Beginner, n int64, opts Options) (Result, error) {
+func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, n int64, opts Options) (Result, error) {
 	if store.Relation() != channels.DefaultRelation {
 		return Result{}, fmt.Errorf("channels: generate: %w, and channels.relation is %s", channels.ErrNotOwn, store.Relation())
 	}
@@ -85,7 +85,7 @@ func Generate(ctx context.Context, store *channels.Store, db channels.Beginner, 
 	ctx, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
 	result := Result{Channels: n}
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 		var err error
 		result.Bulk, err = load(ctx, tx, newGenerator(n, opts))
 		return err
@@ -95,7 +95,7 @@ func Generate(ctx context.Context, store *channels.Store, db channels.Beginner, 
 		return Result{}, fmt.Errorf("channels: generate: %w (seed %d)", ErrGenerated, opts.Seed)
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("channels: generate: %w", dbpool.Explain(err))
+		return Result{}, fmt.Errorf("channels: generate: %w", db.Explain(err))
 	}
 	return result, nil
 }

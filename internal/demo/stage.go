@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/migrations"
 )
@@ -71,7 +71,7 @@ func (s *stage) open(ctx context.Context) error {
 	config.MaxConns = stageConnections
 	config.ConnConfig.ConnectTimeout = s.Server.Config().ConnConfig.ConnectTimeout
 	config.ConnConfig.RuntimeParams["application_name"] = requester
-	if s.pool, err = dbpool.Open(ctx, config, zerolog.Nop()); err != nil { // what the runners say of a pooler is enough
+	if s.pool, err = db.Open(ctx, config, zerolog.Nop()); err != nil { // what the runners say of a pooler is enough
 		return fmt.Errorf("connect to database %s: %w", s.Database, err)
 	}
 	if err := s.takeLock(ctx); err != nil {

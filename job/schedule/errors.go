@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -57,7 +57,7 @@ func mapError(err error) error {
 	case err == nil, errors.Is(err, job.ErrUnreachable):
 		return err
 	case errors.As(err, &pg):
-		if message, refused := dbpool.Refusal(pg); refused {
+		if message, refused := db.Refusal(pg); refused {
 			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 		}
 		switch {
@@ -68,7 +68,7 @@ func mapError(err error) error {
 		case gone(pg.Code):
 			return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 		}
-		return dbpool.Explain(err)
+		return db.Explain(err)
 	case lost(err):
 		return job.Unreachable(err)
 	}

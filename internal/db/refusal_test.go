@@ -1,4 +1,4 @@
-package dbpool_test
+package db_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -14,8 +14,8 @@ import (
 // rule of belfry's is left alone.
 func TestRefusal_NamesTheColumnAndTheAllowedValues(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	_, err := db.Pool.Exec(t.Context(), `CREATE TABLE own (n int NOT NULL)`)
+	base := dbtest.New(t)
+	_, err := base.Pool.Exec(t.Context(), `CREATE TABLE own (n int NOT NULL)`)
 	require.NoError(t, err)
 	for sql, want := range map[string]string{
 		`INSERT INTO belfry.schedules (name, source, cron, template) VALUES ('a', NULL, '@daily', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`: "belfry.schedules.source: is null; allowed values: all but null",
@@ -24,10 +24,10 @@ func TestRefusal_NamesTheColumnAndTheAllowedValues(t *testing.T) {
 		`INSERT INTO belfry.schedules (name, cron, template) VALUES ('A b', '@daily', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`:             "belfry.schedules.name: 'A b' is not a schedule name; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit",
 		`INSERT INTO own VALUES (NULL)`: "",
 	} {
-		_, err := db.Pool.Exec(t.Context(), sql)
+		_, err := base.Pool.Exec(t.Context(), sql)
 		var pg *pgconn.PgError
 		require.ErrorAs(t, err, &pg, sql)
-		message, refused := dbpool.Refusal(pg)
+		message, refused := db.Refusal(pg)
 		require.Equal(t, want, message)
 		require.Equal(t, want != "", refused, sql)
 	}

@@ -1,4 +1,4 @@
-package dbpool
+package db
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package dbpool opens connection pools that also work through a pooler.
+// Package db opens connection pools that also work through a pooler.
 //
 // pgx prepares each statement once on each connection, under a name made from its text.
 // A pooler in transaction mode gives each transaction whatever server connection is free.
@@ -25,4 +25,4 @@
 // has found a pooler leaves that out and only closes the connection: PgBouncer 1.18 to 1.20
 // may end with the request, and everybody's connections with it (its issue 822). The
 // statement ends by its own statement_timeout at the latest.
-package dbpool
+package db

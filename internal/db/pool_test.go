@@ -1,4 +1,4 @@
-package dbpool_test
+package db_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/dbpool"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/internal/syncbuf"
@@ -42,7 +42,7 @@ func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *syncbuf.
 	require.NoError(t, err)
 	c.MaxConns = connections
 	log := new(syncbuf.Buffer)
-	pool, err := dbpool.Open(t.Context(), c, zerolog.New(log))
+	pool, err := db.Open(t.Context(), c, zerolog.New(log))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool, log
@@ -152,10 +152,10 @@ func side(t *testing.T, pools ...*pgxpool.Pool) {
 // Two processes, whose statements have the same names, share three server connections.
 func TestOpen_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})
-	one, said := open(t, pooler.DSN(db.Name), 4)
-	other, saidToo := open(t, pooler.DSN(db.Name), 4)
+	base := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "3"})
+	one, said := open(t, pooler.DSN(base.Name), 4)
+	other, saidToo := open(t, pooler.DSN(base.Name), 4)
 	side(t, one, other)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, one))
 	require.Equal(t, []int{1, 1}, []int{warnings(said), warnings(saidToo)}, "once for each pool")
@@ -163,10 +163,10 @@ func TestOpen_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
 
 func TestOpen_PreparesWhereThatWorks(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	base := dbtest.New(t)
 	for name, dsn := range map[string]string{
-		"directly":        db.DSN,
-		"in session mode": services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name),
+		"directly":        base.DSN,
+		"in session mode": services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name),
 	} {
 		pool, said := open(t, dsn, 1)
 		side(t, pool)
@@ -178,8 +178,8 @@ func TestOpen_PreparesWhereThatWorks(t *testing.T) {
 // Where a pooler is full nothing can be found out, and nothing depends on it.
 func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	pool, said := open(t, services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name), 1)
+	base := dbtest.New(t)
+	pool, said := open(t, services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(base.Name), 1)
 	side(t, pool)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool))
 	require.Equal(t, 1, warnings(said))
@@ -188,13 +188,13 @@ func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
 // What was asked for is what is done.
 func TestOpen_LeavesAModeThatWorksAsItIs(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "2"})
+	base := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "2"})
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
-		c, err := pgxpool.ParseConfig(pooler.DSN(db.Name))
+		c, err := pgxpool.ParseConfig(pooler.DSN(base.Name))
 		require.NoError(t, err)
 		c.ConnConfig.DefaultQueryExecMode = mode
-		pool, err := dbpool.Open(t.Context(), c, zerolog.Nop())
+		pool, err := db.Open(t.Context(), c, zerolog.Nop())
 		require.NoError(t, err)
 		require.Equal(t, mode, modeOf(t, pool))
 		require.Nil(t, pool.Config().ConnConfig.Tracer)
@@ -206,7 +206,7 @@ func TestOpen_LeavesAModeThatWorksAsItIs(t *testing.T) {
 // and the next try succeeds on every connection.
 func TestOpen_GoesWithoutAfterTheFirstStatementLost(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	base := dbtest.New(t)
 	lose := func(ctx context.Context, c *pgxpool.Conn) {
 		_, err := c.Exec(ctx, "DEALLOCATE ALL", pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
@@ -222,14 +222,14 @@ func TestOpen_GoesWithoutAfterTheFirstStatementLost(t *testing.T) {
 			return c.SendBatch(t.Context(), &b).Close()
 		},
 	} {
-		pool, said := open(t, db.DSN, 3)
+		pool, said := open(t, base.DSN, 3)
 		side(t, pool)
 		require.NoError(t, pool.AcquireFunc(t.Context(), func(c *pgxpool.Conn) error {
 			var n int
 			require.NoError(t, c.QueryRow(t.Context(), `SELECT $1::int + 1`, 1).Scan(&n))
 			lose(t.Context(), c)
 			err := try(c)
-			require.True(t, dbpool.Lost(err), "%s: %v", name, err)
+			require.True(t, db.Lost(err), "%s: %v", name, err)
 			return nil
 		}))
 		side(t, pool)
@@ -240,21 +240,21 @@ func TestOpen_GoesWithoutAfterTheFirstStatementLost(t *testing.T) {
 
 func TestLook_SeesWhatIsInBetween(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	base := dbtest.New(t)
 	for _, c := range []struct {
 		dsn  string
-		want dbpool.Found
+		want db.Found
 	}{
-		{db.DSN, dbpool.Found{}},
-		{services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name), dbpool.Found{Pooler: true}},
-		{services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
-		{services.StartPgBouncer(t, db.DSN, map[string]string{"server_round_robin": "1"}).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
-		{services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "1"}).DSN(db.Name), dbpool.Found{Pooler: true, Loses: true}},
+		{base.DSN, db.Found{}},
+		{services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name), db.Found{Pooler: true}},
+		{services.StartPgBouncer(t, base.DSN, nil).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
+		{services.StartPgBouncer(t, base.DSN, map[string]string{"server_round_robin": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
+		{services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
 	} {
 		for range 5 {
 			conn, err := pgx.Connect(t.Context(), c.dsn)
 			require.NoError(t, err)
-			found, err := dbpool.Look(t.Context(), conn)
+			found, err := db.Look(t.Context(), conn)
 			require.NoError(t, err)
 			require.Equal(t, c.want, found)
 			require.NoError(t, conn.Close(t.Context()))
@@ -266,13 +266,13 @@ func TestLook_SeesWhatIsInBetween(t *testing.T) {
 // some versions of PgBouncer do not survive.
 func TestOpen_SendsNoCancelRequestThroughAPooler(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)
+	base := dbtest.New(t)
+	pooler := services.StartPgBouncer(t, base.DSN, nil).DSN(base.Name)
 	for name, c := range map[string]struct {
 		dsn   string
 		dials int32
 	}{
-		"direct":             {db.DSN, 1},
+		"direct":             {base.DSN, 1},
 		"pooled":             {pooler, 0},
 		"pooled, by setting": {pooler + "&default_query_exec_mode=exec", 0},
 	} {
@@ -286,7 +286,7 @@ func TestOpen_SendsNoCancelRequestThroughAPooler(t *testing.T) {
 				dials.Add(1)
 				return dial(ctx, network, address)
 			}
-			pool, err := dbpool.Open(t.Context(), config, zerolog.Nop())
+			pool, err := db.Open(t.Context(), config, zerolog.Nop())
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
 			conn, err := pool.Acquire(t.Context())
