@@ -50,7 +50,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 	for _, answer := range []string{"", "n", "yep"} {
 		p, person := startAtTerminal(t, d.environ(), "adopt")
 		p.says(t, "Adopt it? [y/N] ")
-		require.Contains(t, p.stdout.String(), "adopted, relays send:\n  20 messages of 1 job enqueued in the last hour\n")
+		p.prints(t, "adopted, relays send:\n  20 messages of 1 job enqueued in the last hour\n")
 		_, err := person.WriteString(answer + "\n")
 		require.NoError(t, err)
 		require.Equal(t, codeUsage, p.exit(t), p.stderr.String())

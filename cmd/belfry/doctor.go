@@ -97,7 +97,9 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 	defer cancel()
 	d.checkConnection(ctx, s, db)
 	d.checkServer(ctx, s, db)
-	if d.checkSchema(ctx, db) {
+	if d.enqueuesOnly(ctx, db) {
+		d.checkPrivileges(ctx, s, db)
+	} else if d.checkSchema(ctx, db) {
 		d.checkPrivileges(ctx, s, db)
 		d.checkChannels(ctx, s, db)
 		d.checkJobs(ctx, s, db)

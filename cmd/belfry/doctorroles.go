@@ -26,6 +26,27 @@ func profilesOf(ctx context.Context, s settings, db *database) ([]*profile, erro
 	}
 }
 
+// enqueuesOnly reports whether the user enqueues and may not look, as an application's role
+// should be: of the rest there is nothing to say then. --for enqueue says so, or that the
+// user has all that it needs for it.
+func (d *doctor) enqueuesOnly(ctx context.Context, db *database) bool {
+	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
+		return false
+	}
+	if _, err := db.schemaVersion(ctx); !forbidden(err) {
+		return false
+	}
+	if len(d.profiles) == 0 {
+		enqueue := profileNamed("enqueue")
+		if lacks, err := lacksOf(ctx, db, enqueue); err != nil || len(lacks) > 0 {
+			return false
+		}
+		d.profiles = []*profile{enqueue}
+	}
+	d.note("schema", healthOK, "", "not looked at, nor what depends on it: %s may not read belfry's tables, and need not to enqueue", db.Address.User)
+	return true
+}
+
 // checkPrivileges compares what the user may do with what --for names, or without it with
 // every profile: a role that can do all of what one is for does its work, and whatever else
 // is left out entirely is not its work.
@@ -45,7 +66,12 @@ func (d *doctor) checkPrivileges(ctx context.Context, s settings, db *database) 
 	}
 	lacks, err := lacksOf(ctx, db, list...)
 	if err != nil {
-		d.note("privileges", healthFailed, "", "%s", err)
+		remedy := ""
+		if forbidden(err) {
+			remedy = fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; `belfry roles --for %s --role %s` prints all that it needs",
+				pgx.Identifier{db.Address.User}.Sanitize(), strings.Join(namesOf(list), ","), db.Address.User)
+		}
+		d.note("privileges", healthFailed, remedy, "%s", err)
 		return
 	}
 	d.lacking(db, healthFailed, "", lacks)
@@ -100,22 +126,26 @@ func (d *doctor) judgeProfiles(ctx context.Context, db *database) (done bool, er
 func (d *doctor) lacking(db *database, status health, why string, lacks []lack) {
 	user := pgx.Identifier{db.Address.User}.Sanitize()
 	for _, l := range lacks {
-		d.note("privileges", status, fmt.Sprintf("GRANT %s ON %s TO %s", l.Missing, l.Relation, user), "%s lacks %s on %s%s", db.Address.User, l.Missing, l.Relation, why)
+		missing := strings.Join(l.Missing, ", ")
+		d.note("privileges", status, fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Relation, user), "%s lacks %s on %s%s", db.Address.User, missing, l.Relation, why)
 	}
 }
 
-// lack is what a user may not do with a relation: privileges, separated by commas.
-type lack struct{ Relation, Missing string }
+// lack is what a user may not do with a relation: privileges as GRANT has them, with the
+// columns where those are enough.
+type lack struct {
+	Relation string
+	Missing  []string
+}
 
 // lacksOf is what the connected user lacks of what profiles need.
 func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error) {
 	reads := false
-	var relations, privileges []string
-	var columns []bool
+	var relations, privileges, columns []string
 	for _, p := range list {
 		reads = reads || p.reads
 		for _, need := range p.needs() {
-			relations, privileges, columns = append(relations, need.relation), append(privileges, need.privilege), append(columns, need.column)
+			relations, privileges, columns = append(relations, need.relation), append(privileges, need.privilege), append(columns, need.columns)
 		}
 	}
 	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), pgx.StrictNamedArgs{
@@ -127,16 +157,13 @@ func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error
 	return pgx.CollectRows(rows, pgx.RowToStructByName[lack])
 }
 
-// need is one privilege on one relation, or where it is enough on a column of it.
-type need struct {
-	relation, privilege string
-	column              bool
-}
+// need is one privilege on one relation, or on columns of it.
+type need struct{ relation, privilege, columns string }
 
 func (p *profile) needs() (list []need) {
 	for _, g := range p.grants {
 		for privilege := range strings.SplitSeq(g.privileges, ", ") {
-			list = append(list, need{g.on(), privilege, g.columns != ""})
+			list = append(list, need{g.on(), privilege, g.columns})
 		}
 	}
 	return list
@@ -157,7 +184,8 @@ func (p *profile) hasOwn(lacks []lack) bool {
 		}
 	}
 	for _, l := range lacks {
-		for privilege := range strings.SplitSeq(l.Missing, ", ") {
+		for _, missing := range l.Missing {
+			privilege, _, _ := strings.Cut(missing, " (")
 			delete(has, privilege+" on "+l.Relation)
 		}
 	}

@@ -48,19 +48,20 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 
 -- name: DoctorPrivileges :many
 -- Privileges that the connected user lacks: of @privileges on @relations, which stand side
--- by side, on any column where @columns says so, on a function where FUNCTION stands before
--- its name, and with @reads SELECT on every relation of the schema. One row for each. No
--- row: none is missing.
-SELECT n.relation, string_agg(n.privilege, ', ' ORDER BY n.ord) AS missing
-  FROM (SELECT relation, privilege, any_column, ord
-          FROM unnest(@relations::text[], @privileges::text[], @columns::boolean[]) WITH ORDINALITY u (relation, privilege, any_column, ord)
+-- by side, on @columns of it where there are any ('a, b'), on a function where FUNCTION
+-- stands before its name, and with @reads SELECT on every relation of the schema. One row
+-- for each relation, the privileges as GRANT has them. No row: none is missing.
+SELECT n.relation, array_agg(n.privilege || coalesce(' (' || nullif(n.columns, '') || ')', '') ORDER BY n.ord) AS missing
+  FROM (SELECT relation, privilege, columns, ord
+          FROM unnest(@relations::text[], @privileges::text[], @columns::text[]) WITH ORDINALITY u (relation, privilege, columns, ord)
         UNION ALL
-        SELECT 'belfry.' || c.relname, 'SELECT', false, 0
+        SELECT 'belfry.' || c.relname, 'SELECT', '', 0
           FROM pg_class c
          WHERE @reads AND c.relnamespace = to_regnamespace('belfry') AND c.relkind IN ('r', 'v')) n
  WHERE CASE WHEN n.relation LIKE 'FUNCTION %' THEN to_regprocedure(substr(n.relation, 10)) IS NULL ELSE to_regclass(n.relation) IS NULL END
     OR NOT CASE WHEN n.relation LIKE 'FUNCTION %' THEN has_function_privilege(substr(n.relation, 10), n.privilege)
-                WHEN n.any_column THEN has_any_column_privilege(n.relation, n.privilege) ELSE has_table_privilege(n.relation, n.privilege) END
+                WHEN n.columns <> '' THEN (SELECT bool_and(has_column_privilege(n.relation, c, n.privilege)) FROM unnest(string_to_array(n.columns, ', ')) c)
+                ELSE has_table_privilege(n.relation, n.privilege) END
  GROUP BY n.relation
  ORDER BY n.relation;
 

@@ -215,6 +215,18 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (id, external_id, platform) VALUES (5, 'u5', 'web')`)
 	require.NoError(t, err)
 	monitor := withProfiles(t, db, "", "monitor")
+	outside := db.Role(t)
+	require.Contains(t, doctor(outside, "--for", "enqueue"), ` -> GRANT USAGE ON SCHEMA belfry TO "`+outside.User+`"; `+"`belfry roles --for enqueue")
+	require.Contains(t, doctor(nobody, "--for", "enqueue"), ` -> GRANT INSERT, SELECT (id, idempotency_key) ON belfry.activities TO "`+nobody.User+`"`, "no more than that")
+	app := withProfiles(t, db, "", "enqueue")
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--for", "enqueue"}} { // an application that looks after itself
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + app.DSN}, args...)
+		require.Equal(t, codeDone, r.code, r.stdout)
+		require.Contains(t, r.stdout, "ok       privileges     "+app.User+" may do all that enqueue needs\n")
+	}
+	writer := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	require.Contains(t, doctor(writer, "--for", "enqueue"), "lacks INSERT, SELECT (id, idempotency_key) on belfry.activities\n")
+	require.Contains(t, doctor(writer), "failed   schema ", "nobody said what it is for")
 	require.Contains(t, doctor(monitor, "--for", "deliver"), ` -> GRANT INSERT, UPDATE, DELETE ON belfry.leases TO "`+monitor.User+`"`)
 	partly := withProfiles(t, db, "", "run,deliver")
 	_, err = db.Pool.Exec(t.Context(), `REVOKE UPDATE ON belfry.schedules FROM `+pgx.Identifier{partly.User}.Sanitize())

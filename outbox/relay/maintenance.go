@@ -212,8 +212,11 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 			r.died(&settlements[i], status)
 		}
 	}
-	r.log.Warn().Str("worker_id", lost.Relay).Int("rows", done.Released+done.Settled).Str("transport", r.transport.String()).Msg("messages of a lost lease recovered")
-	return done.Released + done.Settled, nil
+	moved := done.Released + done.Settled
+	if moved > 0 { // a lease that is ended by a crash of the server may be empty
+		r.log.Warn().Str("worker_id", lost.Relay).Int("rows", moved).Str("transport", r.transport.String()).Msg("messages of a lost lease recovered")
+	}
+	return moved, nil
 }
 
 // retryOf is how a medium is retried when the sender is not known.
