@@ -27,8 +27,9 @@ MESSAGES ?= 100000
 # make bench ARGS='--json': for the benchmark's own flags; make bench ARGS=--help lists them.
 ARGS ?=
 
-GOLANGCI_LINT = $(GO) tool -modfile=tools/go.mod golangci-lint
-GO_TEST = GO='$(GO)' .ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
+TOP := $(CURDIR)
+GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
+GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
 .PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
@@ -42,12 +43,12 @@ build: ## build bin/belfry
 
 lint: ## check style, sizes and the direction of imports (.golangci.yml)
 	$(GOLANGCI_LINT) run ./...
+	cd bench && $(GOLANGCI_LINT) run ./...
 
 # What kills processes, crashes servers and follows long random schedules is slow by
-# nature, and so are whole benchmarks: those tests have names of their own, and `make
-# test` leaves them to `make test-fault` and `make test-bench`, unless RUN asks for some.
+# nature: those tests have names of their own, and `make test` leaves them to `make
+# test-fault`, unless RUN asks for some. Benchmarks are tested by `make test-bench`.
 FAULT_TESTS = ^Test(Chaos|DemoProcess|Fault|Model|Process)_
-BENCH_TESTS = ^TestBench_
 
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
@@ -55,7 +56,7 @@ WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-rac
 	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi
 
 test: servers-for-tests ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
-	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)|$(BENCH_TESTS)') $(PKG)
+	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
 
 # So often is each property of a model tried; make test has thirty tries for each.
 test-fault: export BELFRY_TEST_CHECKS ?= 100
@@ -89,21 +90,22 @@ cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PK
 
 cross: ## check that everything compiles on macOS, tests included
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
-
-bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags)
-	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench $(ARGS)
-
-bench-load: postgres ## measure what a job does to others on the server, and draw it (ARGS='--svg FILE')
-	@CGO_ENABLED=0 $(GO) run ./cmd/belfry-bench --only load $(ARGS)
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet -C bench ./...
 
 # bench/ is a module of its own: what belfry is compared with stays out of go.mod.
-bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
-	@cd bench && CGO_ENABLED=0 $(GO) run . $(ARGS)
+BENCH = CGO_ENABLED=0 $(GO) build -C bench -o ../bin/belfry-bench . && bin/belfry-bench
 
-test-bench: RUN = $(BENCH_TESTS)
-test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them
-	@$(WITH_RACE); $(GO_TEST) $$race ./internal/bench ./cmd/belfry-bench
-	@cd bench && $(GO) vet ./... && $(GO) test -count 1 ./...
+bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags)
+	@$(BENCH) $(ARGS)
+
+bench-load: postgres ## measure what a job does to others on the server, and draw it (ARGS='--svg FILE')
+	@$(BENCH) --only load $(ARGS)
+
+bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
+	@$(BENCH) --only river,stock,claims,orders $(ARGS)
+
+test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
+	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...
 
 demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)
 	@bin/belfry demo --channels $(N) $(if $(JSON),--json)

@@ -1,17 +1,38 @@
-// Command bench measures the delivering half of belfry beside River, a job queue on
-// PostgreSQL, and what enqueueing an activity costs an application. It is a module of
-// its own, so that what belfry is compared with never enters belfry's go.mod.
+// Command bench measures belfry on a real PostgreSQL with fsync on and judges the figures
+// by the project's goals. It is a module of its own, so that what belfry is compared with,
+// and what only measuring needs, never enters belfry's go.mod.
 //
-//   - river: messages a second that a relay claims, hands over, sends to a sender that
-//     does nothing, and settles durably, against the jobs a second of River in the shape
-//     of its own benchmark (cmd/river/riverbench): no-op jobs inserted beforehand, 2,000
-//     workers, its fetch settings. Same server, rounds in turns.
-//   - claims: how long the relay's claims take at the beginning and at the end of two
-//     jobs' messages, and the same while another transaction keeps vacuum from
-//     removing anything.
-//   - orders: how long an application's transaction takes that writes an order and an
-//     activity, against the order alone, while a relay delivers to a provider that hangs.
+// # What a benchmark is
 //
-// All of it is durable: fsync and synchronous_commit are on. The server is a private
-// one in a temporary directory. Compare the ratios, not the figures.
+// One function each: it gets an env (a database with belfry's schema, generated channels, a
+// place for progress) and adds figures to a result. A figure has a unit and, where goals.go
+// has one, a goal. Missing a goal is a result, not an error: it is said plainly, in the
+// table and as data. docs/benchmarks.md and docs/load.md say what each measures.
+//
+// # Method
+//
+// What is compared runs in the same process against the same server, in turns, and the
+// ratio is taken within each round: machines differ and so do their minutes, ratios much
+// less. In pairs the order alternates, so that a machine that gets slower favours neither.
+// Medians over the rounds are reported. Rows are counted after every measurement; a wrong
+// count is an error, so no figure comes from work that was not done.
+//
+// # The database
+//
+// By default a private stock server in a temporary directory, with the durable settings
+// that people's data gets, removed at the end. On a server that is given by URL a database
+// is made, used and dropped; nothing else there is touched.
+//
+// # Failure
+//
+// Errors end the run at once. Every benchmark has a deadline. Processes started here
+// (runners that are killed or weighed, pgbench) end with the run. A bench that is itself
+// killed leaves its temporary directory behind, or its database where a URL was given. Exit
+// codes: 0 the benchmarks ran, whether or not they meet their goals; 1 an error; 2 wrong
+// usage.
+//
+// # Not promised
+//
+// Absolute figures compare with nothing but other figures of the same run. The latencies of
+// load mean something only on a machine that does nothing else; load says when it did.
 package main

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
@@ -18,50 +15,82 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/bench"
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
 func main() {
 	pgserver.Watchdog() // never returns in the private server's watchdog
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // as cmd/belfry does for a relay; River gets the same
-	}
+	runAsChild()        // never returns in a runner process of the bench
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// config is the size of a run.
+// config says what to measure and how large.
 type config struct {
-	messages int64 // per round of river and stock; twice as many in claims
-	rounds   int   // of river and stock, in turns
-	orders   int   // transactions of each kind
-	only     []string
-	dir      string
-	json     bool
-	profile  string
-	quick    bool
-	progress io.Writer
+	databaseURL string   // server to use; empty: a private one
+	dir         string   // where temporary directories are made; empty: os.TempDir()
+	only        []string // the benchmarks to run; none: all that need not be named
+	quick, json bool
+	svg         string // file to draw load to
+	profile     string // file for a CPU profile
+	progress    io.Writer
+
+	channels, messages, rounds, enqueues, kills, orders int64
 }
 
-func defaultConfig() config { return config{messages: 1_000_000, rounds: 2, orders: 20_000} }
-
-func quickConfig() config {
-	return config{messages: 5_000, rounds: 1, orders: 500, quick: true}
+// size is a number that a flag gives.
+type size struct {
+	value                    *int64
+	name                     string
+	full, quick, least, most int64
+	usage                    string
 }
 
-// measurement is one of the benchmarks.
-type measurement struct {
-	name, what string
-	run        func(context.Context, *env, *bench.Result) error
-}
-
-func measurements() []measurement {
-	return []measurement{
-		{"river", "messages delivered a second, against River", throughput},
-		{"stock", "messages delivered a second on a stock server, against a tuned one", stock},
-		{"claims", "claims at the beginning and at the end of two jobs", claims},
-		{"orders", "an order with its message, against the order alone", orders},
+// sizes are the flags with numbers. 2,000 channels are the fewest with which every
+// benchmark still does what it says: a hundred chunks of some keys, a kill in the middle.
+func (c *config) sizes() []size {
+	return []size{
+		{&c.channels, "channels", 1_000_000, 50_000, 2000, 100_000_000, "generate `N` channels"},
+		{&c.rounds, "rounds", 3, 1, 1, 10_000, "repeat what is compared `R` times, in turns"},
+		{&c.enqueues, "enqueues", 200, 20, 1, 10_000, "time `N` jobs in latency"},
+		{&c.kills, "kills", 5, 1, 1, 10_000, "kill `N` runners in takeover"},
+		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river and stock, twice as many in claims"},
+		{&c.orders, "orders", 20_000, 500, 100, 10_000_000, "`N` transactions of each kind in orders"},
 	}
+}
+
+// benchmark is one measurement.
+type benchmark struct {
+	name, what string
+	run        func(ctx context.Context, e *env, r *result) error
+	named      bool // runs only when --only names it
+	delivery   bool // has as many channels as there are messages, and a relay's garbage collector
+}
+
+// benchmarks are in the order in which they run and are reported.
+func benchmarks() []benchmark {
+	return []benchmark{
+		{name: "walk", what: "a job against one INSERT … SELECT of the same rows", run: walk},
+		{name: "alternatives", what: "a job against one INSERT per row and OFFSET paging", run: alternatives},
+		{name: "level", what: "last tenth of a walk's chunks against the first", run: level},
+		{name: "memory", what: "peak memory of a runner process", run: memory},
+		{name: "latency", what: "enqueue to first chunk committed, woken by NOTIFY", run: latency},
+		{name: "idle", what: "what a daemon that delivers asks while it has nothing to do", run: idle},
+		{name: "takeover", what: "kill -9 of a runner to its successor's first chunk", run: takeover},
+		{name: "radius", what: "cost of sparse audiences against their matches", run: radius},
+		{name: "load", what: "what a job does to other users of the database", run: load, named: true},
+		{name: "river", what: "messages delivered a second, against River", run: throughput, named: true, delivery: true},
+		{name: "stock", what: "messages delivered a second on a stock server, against a tuned one", run: stock, named: true, delivery: true},
+		{name: "claims", what: "claims at the beginning and at the end of two jobs", run: claims, named: true, delivery: true},
+		{name: "orders", what: "an order with its message, against the order alone", run: orders, named: true, delivery: true},
+	}
+}
+
+// names are what --only may name.
+func names() (all []string) {
+	for _, b := range benchmarks() {
+		all = append(all, b.name)
+	}
+	return all
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -70,14 +99,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		fmt.Fprintf(stderr, "bench: %v\nRun `make bench-relay ARGS=--help` for usage.\n", err)
+		fmt.Fprintf(stderr, "bench: %v\nRun `make bench ARGS=--help` for usage.\n", err)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report, err := profiled(ctx, c)
+	var r report
+	err = c.profiled(func() (err error) {
+		r, err = measure(ctx, c)
+		return err
+	})
 	if err == nil {
-		err = show(report, c, stdout)
+		err = r.show(c.json, stdout)
+	}
+	if err == nil && c.svg != "" {
+		err = toFile(c.svg, r.writeSVG)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "bench: %v\n", err)
@@ -86,26 +122,26 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// parse reads the flags and returns every problem at once. --quick changes the sizes that
+// no flag gives.
 func parse(args []string, stderr io.Writer) (config, error) {
+	c := config{progress: stderr}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by the caller
-	c := defaultConfig()
-	sizes := c
-	var names []string
-	for _, m := range measurements() {
-		names = append(names, m.name)
+	only := flags.String("only", "", "run only the `NAMES`, separated by commas: "+strings.Join(names(), ", "))
+	flags.StringVar(&c.databaseURL, "database-url", os.Getenv("BELFRY_DATABASE_URL"),
+		"measure on the server at `URL`, in databases made and dropped there (default: $BELFRY_DATABASE_URL, or else a private durable server)")
+	flags.StringVar(&c.dir, "dir", "", "make the private server's temporary directory in `DIR`, on the disk to measure (default: the system's, see $TMPDIR)")
+	flags.BoolVar(&c.quick, "quick", false, "small sizes: shows in seconds that everything works")
+	flags.BoolVar(&c.json, "json", false, "results as JSON instead of a table")
+	flags.StringVar(&c.svg, "svg", "", "draw the results of load to `FILE`")
+	flags.StringVar(&c.profile, "cpuprofile", "", "write a pprof CPU profile of this process to `FILE`")
+	for _, s := range c.sizes() {
+		flags.Int64Var(s.value, s.name, s.full, s.usage)
 	}
-	only := flags.String("only", "", "run only the `NAMES`, separated by commas: "+strings.Join(names, ", "))
-	quick := flags.Bool("quick", false, "small sizes: shows in seconds that everything works")
-	asJSON := flags.Bool("json", false, "results as JSON instead of a table")
-	dir := flags.String("dir", "", "make the server's temporary directory in `DIR`, on the disk to measure (default: the system's, see $TMPDIR)")
-	profile := flags.String("cpuprofile", "", "write a pprof CPU profile of this process to `FILE`")
-	flags.Int64Var(&sizes.messages, "messages", c.messages, "deliver `N` messages in each round, at least 1000")
-	flags.IntVar(&sizes.rounds, "rounds", c.rounds, "repeat what is compared `R` times, in turns")
-	flags.IntVar(&sizes.orders, "orders", c.orders, "`N` transactions of each kind, at least 100")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: make bench-relay ARGS='[flags]'")
+			fmt.Fprintln(stderr, "Usage: make bench ARGS='[flags]', or bench-load, bench-relay")
 			flags.SetOutput(stderr)
 			flags.PrintDefaults()
 		}
@@ -114,161 +150,117 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	if flags.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if *quick {
-		c = quickConfig()
-	}
-	flags.Visit(func(f *flag.Flag) {
-		switch f.Name {
-		case "messages":
-			c.messages = sizes.messages
-		case "rounds":
-			c.rounds = sizes.rounds
-		case "orders":
-			c.orders = sizes.orders
-		}
-	})
-	c.json, c.profile, c.dir, c.progress = *asJSON, *profile, *dir, stderr
 	var problems []error
-	if *only != "" {
-		for name := range strings.SplitSeq(*only, ",") {
-			c.only = append(c.only, strings.TrimSpace(name))
-			if !slices.Contains(names, strings.TrimSpace(name)) {
-				problems = append(problems, fmt.Errorf("only: %q is no benchmark; allowed values: %s", name, strings.Join(names, ", ")))
-			}
+	for name := range strings.SplitSeq(*only, ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			continue
+		}
+		c.only = append(c.only, name)
+		if !slices.Contains(names(), name) {
+			problems = append(problems, fmt.Errorf("only: there is no benchmark %q; allowed values: %s", name, strings.Join(names(), ", ")))
 		}
 	}
-	if c.messages < 1000 || c.messages > 100_000_000 {
-		problems = append(problems, fmt.Errorf("messages: %d is not allowed; allowed values: 1000 to 100000000", c.messages))
-	}
-	if c.rounds < 1 || c.rounds > 100 {
-		problems = append(problems, fmt.Errorf("rounds: %d is not allowed; allowed values: 1 to 100", c.rounds))
-	}
-	if c.orders < 100 || c.orders > 10_000_000 {
-		problems = append(problems, fmt.Errorf("orders: %d is not allowed; allowed values: 100 to 10000000", c.orders))
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, s := range c.sizes() {
+		if c.quick && !given[s.name] {
+			*s.value = s.quick
+		}
+		if *s.value < s.least || *s.value > s.most {
+			problems = append(problems, fmt.Errorf("%s: %d is not allowed; allowed values: %d to %d", s.name, *s.value, s.least, s.most))
+		}
 	}
 	return c, errors.Join(problems...)
 }
 
-// profiled is measure with a profile, if that is wanted.
-func profiled(ctx context.Context, c config) (report bench.Report, err error) {
-	if c.profile != "" {
-		file, errCreate := os.Create(c.profile)
-		if errCreate != nil {
-			return report, errCreate
-		}
-		if errStart := pprof.StartCPUProfile(file); errStart != nil {
-			return report, errors.Join(errStart, file.Close())
-		}
-		defer func() {
-			pprof.StopCPUProfile()
-			err = errors.Join(err, file.Close())
-		}()
+// profiled runs f, with a profile if that is wanted.
+func (c config) profiled(f func() error) error {
+	if c.profile == "" {
+		return f()
 	}
-	return measure(ctx, c)
+	return toFile(c.profile, func(w io.Writer) error {
+		if err := pprof.StartCPUProfile(w); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+		return f()
+	})
 }
 
-func measure(ctx context.Context, c config) (report bench.Report, err error) {
-	began := time.Now()
-	e, err := openEnv(ctx, c, true)
+// toFile writes a file where the user wants it.
+func toFile(name string, write func(io.Writer) error) error {
+	file, err := os.Create(name)
 	if err != nil {
-		return report, err
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// measure runs the benchmarks that are wanted: those that walk in one database, those that
+// deliver in another.
+func measure(ctx context.Context, c config) (r report, err error) {
+	r = report{StartedAt: time.Now().UTC(), Machine: thisMachine(), Rounds: c.rounds, Quick: c.quick}
+	for _, delivery := range []bool{false, true} {
+		var wanted []benchmark
+		for _, b := range benchmarks() {
+			if b.delivery == delivery && (slices.Contains(c.only, b.name) || len(c.only) == 0 && !b.named) {
+				wanted = append(wanted, b)
+			}
+		}
+		if len(wanted) > 0 {
+			if err := measureAll(ctx, c, wanted, &r); err != nil {
+				return r, err
+			}
+		}
+	}
+	r.Seconds = time.Since(r.StartedAt).Seconds()
+	r.GoalsMet = len(r.missed()) == 0
+	return r, nil
+}
+
+// The garbage collector's target is what cmd/belfry sets for a relay where one is measured;
+// River gets the same.
+const gcRelay = 400
+
+func measureAll(ctx context.Context, c config, wanted []benchmark, r *report) (err error) {
+	size := c.channels
+	if wanted[0].delivery {
+		size = c.messages
+		if os.Getenv("GOGC") == "" {
+			defer debug.SetGCPercent(debug.SetGCPercent(gcRelay))
+		}
+	}
+	r.Channels = max(r.Channels, size)
+	e, err := openEnv(ctx, c, size, true)
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	report = bench.Report{
-		StartedAt: began.UTC(), Channels: c.messages, Rounds: c.rounds, Quick: c.quick,
-		Machine: bench.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
+	if r.Postgres, err = e.describe(ctx); err != nil {
+		return err
 	}
-	if report.Postgres, err = e.describe(ctx); err != nil {
-		return report, err
-	}
-	for _, m := range measurements() {
-		if len(c.only) > 0 && !slices.Contains(c.only, m.name) {
-			continue
+	for _, b := range wanted {
+		one, err := e.measure(ctx, b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		result, start := bench.Result{Name: m.name, What: m.what}, time.Now()
-		e.tell("%s: %s", m.name, m.what)
-		if err := m.run(ctx, e, &result); err != nil {
-			return report, fmt.Errorf("%s: %w", m.name, err)
-		}
-		result.Seconds = time.Since(start).Seconds()
-		report.Results = append(report.Results, result)
+		r.Results = append(r.Results, one)
 	}
-	report.Seconds = time.Since(began).Seconds()
-	report.GoalsMet = len(report.Missed()) == 0
-	return report, nil
+	return nil
 }
 
-func show(report bench.Report, c config, stdout io.Writer) error {
-	if !c.json {
-		return report.WriteTable(stdout)
+// deadline bounds one benchmark, however large its sizes are made.
+const deadline = 30 * time.Minute
+
+func (e *env) measure(ctx context.Context, b benchmark) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	e.say("%s: %s", b.name, b.what)
+	r := result{Name: b.name, What: b.what}
+	began := time.Now()
+	if err := b.run(ctx, e, &r); err != nil {
+		return r, err
 	}
-	encoder := json.NewEncoder(stdout)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(report)
-}
-
-// Units, as internal/bench prints them.
-const (
-	unitSpeed = "messages/s"
-	unitRatio = "ratio"
-	unitMS    = "ms"
-)
-
-// figure adds one number to a result; goal is nil when there is none.
-func figure(r *bench.Result, name, label string, value float64, unit string, goal *bench.Goal) {
-	f := bench.Figure{Name: name, Label: label, Value: value, Unit: unit, Goal: goal}
-	if goal != nil {
-		met := value <= goal.Value
-		if goal.Compare == ">=" {
-			met = value >= goal.Value
-		}
-		f.Met = &met
-	}
-	r.Figures = append(r.Figures, f)
-}
-
-func atMost(v float64) *bench.Goal { return &bench.Goal{Compare: "<=", Value: v} }
-
-func atLeast(v float64) *bench.Goal { return &bench.Goal{Compare: ">=", Value: v} }
-
-// percentile is the smallest value that at least p per cent of the values do not
-// exceed: nearest rank. NaN of nothing.
-func percentile(values []float64, p float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1]
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// inTurns runs two measurements as often as there are rounds, each first in turn, and
-// returns what they came to and the ratio of each round.
-func (c config) inTurns(a, b func() (float64, error), told func(round int, a, b, ratio float64)) (as, bs, ratios []float64, err error) {
-	for round := range c.rounds {
-		one, other := func() error {
-			v, err := a()
-			as = append(as, v)
-			return err
-		}, func() error {
-			v, err := b()
-			bs = append(bs, v)
-			return err
-		}
-		if round%2 == 1 {
-			one, other = other, one
-		}
-		if err := one(); err != nil {
-			return nil, nil, nil, err
-		}
-		if err := other(); err != nil {
-			return nil, nil, nil, err
-		}
-		ratios = append(ratios, as[round]/bs[round])
-		told(round+1, as[round], bs[round], ratios[round])
-	}
-	return as, bs, ratios, nil
+	r.Seconds = time.Since(began).Seconds()
+	return r, r.check()
 }

@@ -4,19 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
+	"log/slog" //nolint:depguard // River takes no other logger, and this one is silenced
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-
-	"github.com/belfryhq/belfry/internal/bench"
 )
-
-const goalRiver = 2 // times River's speed
 
 // noArgs are the arguments of a job that does nothing, as in River's own benchmark.
 type noArgs struct {
@@ -33,58 +28,45 @@ type noWorker struct {
 // Work implements river.Worker.
 func (noWorker) Work(context.Context, *river.Job[noArgs]) error { return nil }
 
-// throughput compares the two in turns.
-func throughput(ctx context.Context, e *env, r *bench.Result) error {
-	dsn, err := e.database(ctx, "river")
+// throughput compares belfry's relay with River, in turns, in a database each.
+func throughput(ctx context.Context, e *env, r *result) error {
+	dsn, err := e.database(ctx)
 	if err != nil {
 		return err
 	}
-	pool, err := e.connect(ctx, dsn, nil)
+	pool, err := e.connect(ctx, dsn, application, nil)
 	if err != nil {
 		return err
 	}
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet()})
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return fmt.Errorf("migrate River: %w", err)
 	}
-	if err := e.fill(ctx); err != nil {
-		return err
-	}
-	mine, theirs, ratio, err := e.inTurns(
-		func() (float64, error) { return e.speed(ctx) },
-		func() (float64, error) { return e.riverRound(ctx, pool) },
-		func(round int, belfry, river, ratio float64) {
-			e.tell("  %d/%d: belfry %.0f messages/s, River %.0f jobs/s, ratio %.2f", round, e.rounds, belfry, river, ratio)
-		})
+	p, err := e.inTurns("belfry messages", func() (float64, error) { return e.deliverOnce(ctx) },
+		"River jobs", func() (float64, error) { return e.riverRound(ctx, pool) })
 	if err != nil {
 		return err
 	}
-	figure(r, "belfry_speed", "belfry's relay", percentile(mine, 50), unitSpeed, nil)
-	figure(r, "river_speed", "River", percentile(theirs, 50), unitSpeed, nil)
-	figure(r, "ratio", "ratio", percentile(ratio, 50), unitRatio, atLeast(goalRiver))
-	r.Notes = append(r.Notes,
-		"River: InsertMany beforehand, 2,000 workers, FetchCooldown 2ms, FetchPollInterval 20ms, timed from Start to the last completion that its subscription reports.",
-		"belfry: the messages of one push job, composed from their channels; timed from Run to the last SENT that is committed.")
+	r.figure("belfry_speed", "belfry's relay", median(p.a), messageSpeed)
+	r.figure("river_speed", "River", median(p.b), messageSpeed)
+	r.figure("ratio", "ratio", median(p.ratio), unitRatio)
+	r.note("River: InsertMany beforehand, 2,000 workers, FetchCooldown 2ms, FetchPollInterval 20ms, timed from Start to the last completion that its subscription reports.")
+	r.note("belfry: the messages of one push job, composed from their channels; timed from Run to the last SENT that is committed.")
 	return nil
-}
-
-// quiet is a logger for what nobody reads.
-func quiet() *slog.Logger {
-	return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // riverRound has River work as many jobs as a round has messages and returns its speed.
 func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, error) {
-	if err := e.do(ctx, pool, "RiverEmpty"); err != nil {
+	if err := do(ctx, pool, "RiverEmpty", nil); err != nil {
 		return 0, err
 	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &noWorker{})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, Logger: quiet(),
+		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}}, Workers: workers,
 	})
 	if err != nil {
@@ -100,7 +82,7 @@ func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, erro
 			return 0, fmt.Errorf("insert River's jobs: %w", err)
 		}
 	}
-	if err := e.do(ctx, pool, "RiverVacuum", "ServerCheckpoint"); err != nil {
+	if err := errors.Join(do(ctx, pool, "RiverVacuum", nil), e.checkpoint(ctx)); err != nil {
 		return 0, err
 	}
 	done, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 75_000, Kinds: []river.EventKind{
@@ -111,7 +93,7 @@ func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, erro
 	if err := client.Start(ctx); err != nil {
 		return 0, fmt.Errorf("start River: %w", err)
 	}
-	for n := int64(0); n < e.messages; n++ {
+	for range e.messages {
 		select {
 		case event := <-done:
 			if event == nil || event.Kind != river.EventKindJobCompleted {
@@ -126,11 +108,11 @@ func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, erro
 		return 0, fmt.Errorf("stop River: %w", err)
 	}
 	var completed, all int64
-	if err := pool.QueryRow(ctx, queries.SQL("RiverCompleted")).Scan(&completed, &all); err != nil {
+	if err := look(ctx, pool, "RiverCompleted", nil, &completed, &all); err != nil {
 		return 0, err
 	}
 	if completed != e.messages || all != e.messages {
 		return 0, fmt.Errorf("river completed %d of %d jobs", completed, all)
 	}
-	return float64(e.messages) / took.Seconds(), nil
+	return perSecond(e.messages, took), nil
 }

@@ -1,7 +1,6 @@
-package bench
+package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,8 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -36,11 +37,9 @@ type childReport struct {
 	PeakBytes int64 `json:"peak_bytes,omitempty"` // resident memory, in the last line
 }
 
-// Child must be called by main right after pgserver.Watchdog, and by TestMain in
-// tests that run benchmarks: memory and takeover start the running executable
-// again as a runner. In such a process it does not return: it runs what is due and
-// exits 0, or 1 on an error. In every other process it returns at once.
-func Child() {
+// runAsChild runs what is due and exits, if this process was started as a runner; main and
+// TestMain call it first.
+func runAsChild() {
 	text := os.Getenv(childEnv)
 	if text == "" {
 		return
@@ -62,15 +61,15 @@ func runChild(text string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
+	store, err := channels.New(channels.Config{Relation: spec.Relation})
+	if err != nil {
+		return err
+	}
 	pool, err := pgxpool.New(ctx, spec.DSN)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	store, err := channels.New(channels.Config{Relation: spec.Relation})
-	if err != nil {
-		return err
-	}
 	lines := json.NewEncoder(out)
 	var broken error
 	runner, err := job.NewRunner(pool, spec.Runner, outbox.Types(store), job.WithObserver(func(p job.Progress) {
@@ -85,26 +84,36 @@ func runChild(text string, out io.Writer) error {
 		return err
 	}
 	peak, err := peakResident()
-	if err != nil {
-		return err
+	return errors.Join(broken, err, lines.Encode(childReport{Ended: true, PeakBytes: peak}))
+}
+
+// peakResident is the most memory this process ever had resident, in bytes. Linux hands
+// ru_maxrss of the parent on through fork and exec: a runner started by a process that once
+// held 300 MiB would report 300 MiB. VmHWM is the process's own.
+func peakResident() (kept int64, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if _, value, ok := strings.Cut(string(status), "VmHWM:"); ok {
+		_, err = fmt.Sscanf(value, "%d kB", &kept)
+		return kept << 10, err
 	}
-	return errors.Join(broken, lines.Encode(childReport{Ended: true, PeakBytes: peak}))
+	if runtime.GOOS == "linux" {
+		return 0, errors.Join(errors.New("/proc/self/status has no VmHWM"), err)
+	}
+	var usage syscall.Rusage // in bytes on macOS
+	err = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return usage.Maxrss, err
 }
 
 // child is a runner process.
 type child struct {
 	cmd    *exec.Cmd
-	lines  *bufio.Scanner
-	stderr *strings.Builder
+	lines  *json.Decoder
+	stderr strings.Builder
 }
 
-// startChild starts a runner process. It is killed when ctx ends; the caller waits
-// for it in any case.
+// startChild starts a runner process. It is killed when ctx ends; the caller waits for it in
+// any case.
 func (e *env) startChild(ctx context.Context, relation string, config job.Config) (*child, error) {
-	if os.Getenv(childEnv) != "" {
-		// Otherwise a main that forgets Child would start processes without end.
-		return nil, errors.New("start runner process: main has to call bench.Child first")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -113,39 +122,38 @@ func (e *env) startChild(ctx context.Context, relation string, config job.Config
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.CommandContext(ctx, self), stderr: &strings.Builder{}}
+	c := &child{cmd: exec.CommandContext(ctx, self)}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
-	c.cmd.Stderr = c.stderr
+	c.cmd.Stderr = &c.stderr
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	c.lines = bufio.NewScanner(out)
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start runner process: %w", err)
-	}
-	return c, nil
+	c.lines = json.NewDecoder(out)
+	return c, c.cmd.Start()
 }
 
-// next returns the next line; io.EOF after the last.
-func (c *child) next() (childReport, error) {
-	var line childReport
-	if !c.lines.Scan() {
-		return line, errors.Join(io.EOF, c.lines.Err())
+var errMissedKill = errors.New("the job was done before its runner was killed")
+
+// awaitChunks reads the process's lines until it has committed n chunks.
+func (c *child) awaitChunks(n int64) error {
+	for {
+		var line childReport
+		if err := c.lines.Decode(&line); err != nil {
+			return fmt.Errorf("runner process before chunk %d: %w", n, err)
+		}
+		if line.Ended {
+			return errMissedKill
+		}
+		if line.Chunks >= n {
+			return nil
+		}
 	}
-	if err := json.Unmarshal(c.lines.Bytes(), &line); err != nil {
-		return line, fmt.Errorf("runner process wrote %q: %w", c.lines.Text(), err)
-	}
-	return line, nil
 }
 
 // end reads to the end and waits for the process; the last line it wrote counts.
 func (c *child) end() (last childReport, err error) {
-	for {
-		line, lineErr := c.next()
-		if lineErr != nil {
-			break
-		}
+	for line := last; c.lines.Decode(&line) == nil; line = (childReport{}) {
 		last = line
 	}
 	if err := c.cmd.Wait(); err != nil {

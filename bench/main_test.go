@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+func TestMain(m *testing.M) {
+	runAsChild() // does not return in a runner process
+	dbtest.Main(m)
+}
+
+func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
+	t.Parallel()
+	sqlfile.CheckUse(t, ".")
+}
+
+// bench runs the command at sizes that prove no more than that it works, and reads its data.
+func bench(t *testing.T, args ...string) (r report, progress string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	args = append([]string{"--quick", "--json", "--channels=4000", "--enqueues=3", "--messages=2000", "--orders=100"}, args...)
+	require.Zero(t, run(args, &stdout, &stderr), stderr.String())
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
+	return r, stderr.String()
+}
+
+// figures are the report's figures by benchmark/figure.
+func figures(t *testing.T, r report) map[string]float64 {
+	t.Helper()
+	all := make(map[string]float64)
+	for _, one := range r.Results {
+		for _, f := range one.Figures {
+			require.NotContains(t, all, one.Name+"/"+f.Name)
+			all[one.Name+"/"+f.Name] = f.Value
+		}
+	}
+	return all
+}
+
+// Every benchmark runs, counts its rows, and reports what it says it does. Speeds are not
+// asserted: they are the machine's.
+func TestBench_EveryBenchmarkMeasures(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	r, progress := bench(t, "--database-url", db.DSN, "--only", strings.Join(names(), ","))
+	require.Len(t, r.Results, len(names()))
+	for i, name := range names() {
+		require.Equal(t, name, r.Results[i].Name)
+	}
+	all := figures(t, r)
+	for name := range goals() {
+		switch {
+		case strings.HasPrefix(name, "stock/"): // needs servers of its own
+		case strings.HasPrefix(name, "load/") && strings.Contains(progress, "Skipped"):
+		case name == "idle/cpu", name == "idle/named_cpu": // of a server that may be anywhere
+		default:
+			require.Contains(t, all, name)
+		}
+	}
+	for name, value := range all {
+		if !strings.HasPrefix(name, "takeover/excess") {
+			require.GreaterOrEqual(t, value, 0.0, name)
+		}
+	}
+	require.InDelta(t, 3, all["latency/enqueues"], 0)
+	require.InDelta(t, 1, all["takeover/kills"], 0)
+	// A runner is a Go program with a connection: less than 4 MiB is some other figure.
+	require.Greater(t, all["memory/small_peak"], 4.0)
+	for _, one := range r.Results {
+		switch one.Name {
+		case "radius":
+			everyone := one.Table.Rows[len(one.Table.Rows)-1]
+			require.Equal(t, "everyone", everyone[0])
+			require.InDelta(t, 4000, everyone[2], 0, "every key is examined")
+			require.InDelta(t, 3960, everyone[1], 40, "about one in a hundred is inactive")
+		case "load":
+			require.Len(t, one.Table.Rows, len(scenarios()))
+		case "stock":
+			require.Contains(t, one.Notes[0], "Skipped: it compares two private servers")
+		}
+	}
+	// The server it was pointed at is as it was.
+	var left int64
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM belfry.channels) + (SELECT count(*) FROM belfry.jobs)`).Scan(&left))
+	require.Zero(t, left)
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_database WHERE datname LIKE 'belfry\_bench\_%'`).Scan(&left))
+	require.Zero(t, left)
+}
+
+// Without a URL the servers are private, durable, and leave nothing behind.
+func TestBench_PrivateServerIsDurableAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	root, err := os.MkdirTemp("", "belfry-bench-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
+	if os.Geteuid() == 0 { // the server's account has to pass through
+		require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // see above
+	}
+	r, _ := bench(t, "--database-url=", "--dir", root, "--only=stock")
+	require.True(t, r.Postgres.Private)
+	require.Equal(t, "on", r.Postgres.Fsync)
+	require.Positive(t, figures(t, r)["stock/ratio"])
+	left, err := os.ReadDir(root)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Linux passes the peak memory of a process on to those it starts; a runner must not be
+// charged with what the bench, or the make above it, once used.
+func TestBench_PeakIsTheRunnersOwn(t *testing.T) {
+	t.Parallel()
+	ballast := bytes.Repeat([]byte{1}, 150<<20)
+	r, _ := bench(t, "--database-url", dbtest.New(t).DSN, "--only=memory")
+	runtime.KeepAlive(ballast)
+	require.Less(t, figures(t, r)["memory/large_peak"], 100.0)
+}
+
+func TestRun_InterruptedEndsWithTheCause(t *testing.T) {
+	t.Parallel()
+	c, err := parse([]string{"--quick", "--channels=2000", "--only=walk", "--database-url", dbtest.New(t).DSN}, os.Stderr)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	c.progress = writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "walk:") {
+			cancel()
+		}
+		return len(p), nil
+	})
+	_, err = measure(ctx, c)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "walk: ")
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Rows that are not there are an error, not a figure.
+func TestEnv_CountsRows(t *testing.T) {
+	t.Parallel()
+	c, err := parse([]string{"--database-url", dbtest.New(t).DSN}, &bytes.Buffer{})
+	require.NoError(t, err)
+	e, err := openEnv(t.Context(), c, 2000, true)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.close()) })
+	got, err := e.runEveryone(t.Context(), "push", constant(ungoverned(), 500))
+	require.NoError(t, err)
+	require.Equal(t, e.active, got.job.RowsWritten)
+	require.Len(t, got.whole(500), 2000/500)
+	require.ErrorContains(t, e.checkRows(t.Context(), got.job.ID, e.active+1), "rows, not")
+
+	e.active++
+	_, err = e.runEveryone(t.Context(), "inbox", constant(ungoverned(), 500))
+	require.ErrorContains(t, err, "rows, not")
+	_, err = e.insertAll(t.Context(), "inbox")
+	require.ErrorContains(t, err, "one statement wrote")
+	_, _, err = e.insertByOffset(t.Context())
+	require.ErrorContains(t, err, "rows, not")
+}
+
+// A figure that is no number means that nothing was measured.
+func TestMeasure_RefusesAFigureThatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	e := &env{config: config{progress: &bytes.Buffer{}}}
+	for _, value := range []float64{math.NaN(), math.Inf(1)} {
+		_, err := e.measure(t.Context(), benchmark{name: "none", run: func(_ context.Context, _ *env, r *result) error {
+			r.figure("speed", "speed", value, unitSpeed)
+			return nil
+		}})
+		require.ErrorContains(t, err, "figure speed is ")
+	}
+}
+
+// --quick keeps the sizes that flags give, and the last --only counts: make's own comes first.
+func TestParse_Sizes(t *testing.T) {
+	t.Parallel()
+	c, err := parse([]string{"--only", "load", "--quick", "--rounds", "4", "--only", "walk, radius"}, &bytes.Buffer{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"walk", "radius"}, c.only)
+	require.Equal(t, int64(4), c.rounds)
+	require.Equal(t, int64(50_000), c.channels)
+	require.Equal(t, int64(1), c.kills)
+	c, err = parse([]string{"--channels=5000"}, &bytes.Buffer{})
+	require.NoError(t, err)
+	require.Equal(t, int64(5000), c.channels)
+	require.Equal(t, int64(3), c.rounds)
+}
+
+// What is not allowed is said with what is, all at once.
+func TestRun_Usage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Usage: make bench ARGS='[flags]'"},
+		{[]string{"--fast"}, 2, "bench: flag provided but not defined: -fast\nRun `make bench ARGS=--help` for usage.\n"},
+		{[]string{"walk"}, 2, `unexpected argument "walk"`},
+		{
+			[]string{"--only=walk,fly", "--channels=7", "--rounds=0", "--enqueues=-1", "--kills=10001", "--messages=5", "--orders=1"}, 2,
+			`bench: only: there is no benchmark "fly"; allowed values: walk, alternatives, level, memory, latency, idle, takeover, radius, load, river, stock, claims, orders
+channels: 7 is not allowed; allowed values: 2000 to 100000000
+rounds: 0 is not allowed; allowed values: 1 to 10000
+enqueues: -1 is not allowed; allowed values: 1 to 10000
+kills: 10001 is not allowed; allowed values: 1 to 10000
+messages: 5 is not allowed; allowed values: 1000 to 100000000
+orders: 1 is not allowed; allowed values: 100 to 10000000
+`,
+		},
+		{[]string{"--quick", "--database-url", "host=" + t.TempDir() + " connect_timeout=2"}, 1, "bench: make a database of its own"},
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, c.code, run(c.args, &stdout, &stderr), "%v", c.args)
+		require.Contains(t, stderr.String(), c.want)
+		require.Empty(t, stdout.String())
+	}
+}
+
+// A runner process that fails says why and exits 1.
+func TestChild_FailsWithItsReason(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for spec, want := range map[string]string{"{": "BELFRY_BENCH_CHILD", "{}": "channels.relation"} {
+		cmd := exec.CommandContext(t.Context(), self)
+		cmd.Env = append(os.Environ(), "BELFRY_BENCH_CHILD="+spec)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, string(out))
+		require.Equal(t, 1, exit.ExitCode())
+		require.Contains(t, string(out), want)
+	}
+}
+
+// A runner that is done before it could be killed was not killed.
+func TestChild_DoneBeforeTheKillIsAMiss(t *testing.T) {
+	t.Parallel()
+	lines := func(text string) *child { return &child{lines: json.NewDecoder(strings.NewReader(text))} }
+	require.NoError(t, lines(`{"chunks":1} {"chunks":2}`).awaitChunks(2))
+	require.ErrorIs(t, lines(`{"chunks":1} {"ended":true,"peak_bytes":5}`).awaitChunks(2), errMissedKill)
+	require.ErrorContains(t, lines(`{"chunks":1}`).awaitChunks(2), "before chunk 2: EOF")
+}
+
+func TestWithDatabase(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"postgres://me:secret@db:5433/service?sslmode=disable": "postgres://me:secret@db:5433/service?sslmode=disable&dbname=mine",
+		"postgresql://db/service":                              "postgresql://db/service?dbname=mine",
+		"host=db dbname=service":                               "host=db dbname=service dbname=mine",
+	} {
+		require.Equal(t, want, withDatabase(dsn, "mine"))
+	}
+}
