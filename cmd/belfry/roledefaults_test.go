@@ -28,7 +28,9 @@ func TestRoleDefaults_EverythingWorks(t *testing.T) {
 		grants = append(grants, "ALTER ROLE :role SET "+d)
 	}
 	server := dbtest.NewEmpty(t)
-	useEverything(t, server, server.Role(t, grants...))
+	role := server.Role(t, grants...)
+	role.DSN = kept(t, role.DSN)
+	useEverything(t, server, role)
 }
 
 // useEverything runs the commands as a role that owns the schema, which they make.

@@ -56,7 +56,9 @@ func withProfiles(t *testing.T, db *dbtest.DB, owner, kinds string) *dbtest.DB {
 		}
 		statements = append(statements, statement)
 	}
-	return db.Role(t, statements...)
+	role := db.Role(t, statements...)
+	role.DSN = kept(t, role.DSN)
+	return role
 }
 
 // Each line of the table in docs/roles.md, with a fresh role that has no more.

@@ -71,7 +71,7 @@ func TestScripts(t *testing.T) {
 			}
 			db := create(tb)
 			env.Values[poolKey{}] = db.Pool
-			env.Setenv("BELFRY_DATABASE_URL", db.DSN)
+			env.Setenv("BELFRY_DATABASE_URL", kept(tb, db.DSN))
 			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Vars = append(env.Vars, regardless)
 			env.Setenv("TZ", "Asia/Seoul")

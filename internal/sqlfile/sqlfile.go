@@ -188,15 +188,20 @@ func (p *scanner) result() (Queries, error) {
 	return p.queries, nil
 }
 
+// line takes the next one. Every start of a program reads all lines, so that only what may
+// be a header is matched.
 func (p *scanner) line(n int, line string) {
-	if m := headerLine.FindStringSubmatch(line); m != nil {
-		p.finish()
-		p.current = Query{Name: m[1], File: p.file, Mode: Mode(m[2])}
-		p.header = n
-		return
+	like := strings.HasPrefix(strings.TrimSpace(line), "--") && strings.Contains(line, ":") && headerLike.MatchString(line)
+	if like {
+		if m := headerLine.FindStringSubmatch(line); m != nil {
+			p.finish()
+			p.current = Query{Name: m[1], File: p.file, Mode: Mode(m[2])}
+			p.header = n
+			return
+		}
 	}
 	switch blank := strings.TrimSpace(line) == ""; {
-	case headerLike.MatchString(line):
+	case like:
 		p.problem(n, "want a header as `-- name: JobClaim :one`, with one of :one, :many, :exec, :script; got %q", line)
 	case p.header == 0:
 		if !blank && !strings.HasPrefix(line, "--") {
