@@ -81,22 +81,16 @@ func TestLocate_UnreachableDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "cannot enter "+filepath.Join(dir, "below"))
 }
 
+// A new one is marked as its Config says: see TestOpen_ColdThenWarmKeepsData as well.
 func TestVolatile_IsNeverMistakenForKeptData(t *testing.T) {
 	t.Parallel()
-	ctx := testContext(t)
-	dir := newDir(t, person{})
-	kept := openServer(t, Config{DataDir: filepath.Join(dir, "kept"), Durable: true})
-	require.NoError(t, kept.Close(ctx))
-	_, err := Open(ctx, Config{DataDir: filepath.Join(dir, "kept")})
+	_, err := Open(testContext(t), Config{DataDir: keptDir(t)})
 	require.ErrorContains(t, err, "keeps data, and was asked to run without fsync")
-
-	loose := openServer(t, Config{DataDir: filepath.Join(dir, "loose")})
-	require.NoError(t, loose.Close(ctx))
-	_, err = Open(ctx, Config{DataDir: filepath.Join(dir, "loose"), Durable: true})
+	_, err = Open(testContext(t), Config{DataDir: madeDir(t, person{}), Durable: true})
 	require.ErrorContains(t, err, "was made for tests")
 }
 
-func TestVolatile_IsMadeAnewAfterARestartOfTheMachine(t *testing.T) {
+func TestFault_VolatileClusterIsMadeAnewAfterARestartOfTheMachine(t *testing.T) {
 	t.Parallel()
 	if bootID() == "" {
 		t.Skip("needs a system that tells its restarts apart")

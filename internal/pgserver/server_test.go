@@ -92,6 +92,9 @@ func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
 	var lower string
 	require.NoError(t, conn.QueryRow(ctx, "SELECT lower(v) FROM kept").Scan(&lower))
 	require.Equal(t, "ä", lower)
+	require.NoError(t, s.Close(ctx))
+	_, err = Open(ctx, Config{DataDir: cfg.DataDir})
+	require.ErrorContains(t, err, "keeps data, and was asked to run without fsync")
 }
 
 // requirePrivate proves that only the server's account and root can connect.
@@ -120,6 +123,8 @@ func TestOpen_LongPathUsesTheTemporaryDirectory(t *testing.T) {
 	t.Parallel()
 	forEachPerson(t, func(t *testing.T, p person) {
 		dir := filepath.Join(newDir(t, p), strings.Repeat("long/", 30))
+		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+		copyCluster(t, p, dir)
 		temp := newDir(t, p)
 		require.NoError(t, os.Mkdir(temp, 0o755))
 		require.NoError(t, p.account.give(temp))
@@ -188,7 +193,7 @@ func TestOpen_InitdbFailureShowsItsOutput(t *testing.T) {
 	require.Empty(t, left)
 }
 
-func TestServer_StopAndStart(t *testing.T) {
+func TestFault_StoppedServerStartsAgain(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []StopMode{Fast, Immediate} {
 		t.Run(string(mode), func(t *testing.T) {

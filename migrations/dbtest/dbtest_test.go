@@ -129,7 +129,7 @@ func TestClosePool_LeakedConnectionFailsTheTest(t *testing.T) {
 	conn.Release()
 }
 
-func TestNewServer_CanBeCrashed(t *testing.T) {
+func TestFault_NewServerCanBeCrashed(t *testing.T) {
 	t.Parallel()
 	for durable, fsync := range map[bool]string{true: "on", false: "off"} {
 		t.Run("fsync="+fsync, func(t *testing.T) {
@@ -161,25 +161,33 @@ func TestNewServer_FailedTestShowsTheLog(t *testing.T) {
 	require.NoDirExists(t, s.DataDir())
 }
 
-// onPrivateServer gives a test hosts that share a server with nobody else. They
-// reach it as they would one that BELFRY_TEST_DATABASE_URL names.
-func onPrivateServer(t *testing.T) func(databaseURL string) *host {
+// inOrder is t.Run for a subtest that does not run beside the others.
+func inOrder(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
+	t.Run(name, test)
+}
+
+// The hosts of these have a server to themselves, one after the other, and reach it as they
+// would one that BELFRY_TEST_DATABASE_URL names.
+func TestHost(t *testing.T) {
+	t.Parallel()
 	s := NewServer(t, false)
-	return func(databaseURL string) *host {
-		if databaseURL == "" {
-			databaseURL = s.DSN("anything")
-		}
-		h, err := openHost(t.Context(), databaseURL)
+	open := func(t *testing.T) *host {
+		t.Helper()
+		h, err := openHost(t.Context(), s.DSN("anything"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, h.close(context.WithoutCancel(t.Context()))) })
 		return h
 	}
+	inOrder(t, "ConcurrentProcessesMakeOneTemplate", func(t *testing.T) { concurrentProcessesMakeOneTemplate(t, s) })
+	inOrder(t, "UnfinishedTemplateIsMadeAgain", func(t *testing.T) { unfinishedTemplateIsMadeAgain(t, open) })
+	inOrder(t, "VanishedTemplateIsMadeAgain", func(t *testing.T) { vanishedTemplateIsMadeAgain(t, open(t)) })
+	inOrder(t, "PrunesWhatNobodyUsedForADay", func(t *testing.T) { prunesWhatNobodyUsedForADay(t, open) })
+	inOrder(t, "TakesURLsAndKeywords", func(t *testing.T) { takesURLsAndKeywords(t, s) })
 }
 
-func TestHost_ConcurrentProcessesMakeOneTemplate(t *testing.T) {
-	t.Parallel()
-	s := NewServer(t, false)
+func concurrentProcessesMakeOneTemplate(t *testing.T, s *pgserver.Server) {
+	t.Helper()
 	var wg sync.WaitGroup
 	hosts := make([]*host, 5)
 	errs := make([]error, len(hosts))
@@ -195,10 +203,9 @@ func TestHost_ConcurrentProcessesMakeOneTemplate(t *testing.T) {
 	}
 }
 
-func TestHost_UnfinishedTemplateIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	open := onPrivateServer(t)
-	h := open("")
+func unfinishedTemplateIsMadeAgain(t *testing.T, open func(*testing.T) *host) {
+	t.Helper()
+	h := open(t)
 	ctx := t.Context()
 	_, err := h.admin.Exec(ctx, "DROP DATABASE "+quote(h.template))
 	require.NoError(t, err)
@@ -209,24 +216,22 @@ func TestHost_UnfinishedTemplateIsMadeAgain(t *testing.T) {
 	require.NoError(t, err)
 	stuck, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
-	again := open("")
+	again := open(t)
 	require.True(t, existsOn(t, again, h.template))
 	require.False(t, existsOn(t, again, h.template+"_new"))
 	require.Error(t, stuck.Ping(ctx))
 }
 
-func TestHost_VanishedTemplateIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	h := onPrivateServer(t)("")
+func vanishedTemplateIsMadeAgain(t *testing.T, h *host) {
+	t.Helper()
 	_, err := h.admin.Exec(t.Context(), "DROP DATABASE "+quote(h.template))
 	require.NoError(t, err)
 	require.NoError(t, h.clone(t.Context(), databasePrefix+"1_x"))
 }
 
-func TestHost_PrunesWhatNobodyUsedForADay(t *testing.T) {
-	t.Parallel()
-	open := onPrivateServer(t)
-	h := open("")
+func prunesWhatNobodyUsedForADay(t *testing.T, open func(*testing.T) *host) {
+	t.Helper()
+	h := open(t)
 	ctx := t.Context()
 	at := func(age time.Duration) string { return strconv.FormatInt(time.Now().Add(-age).Unix(), 10) }
 	old, young, busy := databasePrefix+at(25*time.Hour)+"_a", databasePrefix+at(23*time.Hour)+"_b", databasePrefix+at(48*time.Hour)+"_c"
@@ -246,7 +251,7 @@ func TestHost_PrunesWhatNobodyUsedForADay(t *testing.T) {
 	user, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
 
-	h = open("")
+	h = open(t)
 	for name, want := range map[string]bool{
 		old: false, young: true, busy: true, oldTemplate: false, youngTemplate: true, foreign: true, h.template: true,
 	} {
@@ -261,9 +266,8 @@ func TestHost_PrunesWhatNobodyUsedForADay(t *testing.T) {
 	require.NoError(t, user.Close(ctx))
 }
 
-func TestHost_TakesURLsAndKeywords(t *testing.T) {
-	t.Parallel()
-	s := NewServer(t, false)
+func takesURLsAndKeywords(t *testing.T, s *pgserver.Server) {
+	t.Helper()
 	u, err := url.Parse(s.DSN("whatever"))
 	require.NoError(t, err)
 	for _, databaseURL := range []string{

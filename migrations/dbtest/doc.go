@@ -11,7 +11,7 @@
 //	}
 //
 // The databases are on the server that BELFRY_TEST_DATABASE_URL names, whose user
-// must be allowed to create databases and which must not be behind a pooler.
+// must be a superuser and which must not be behind a pooler.
 // Without that variable they are on a private server, started by the first test
 // that needs it and stopped by the last test process to end (package pgserver).
 // That server runs without fsync. Its files are in BELFRY_TEST_DIR if that is set,

@@ -336,7 +336,7 @@ func adopt(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func (h *host) create(ctx context.Context, name string) error {
-	if _, err := h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)); err != nil {
+	if _, err := h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE template0 STRATEGY file_copy"); err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
 	return nil
