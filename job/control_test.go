@@ -380,7 +380,7 @@ func TestThrottle_PauseKeepsTheHeartbeat(t *testing.T) {
 	c := config("r")
 	c.StaleAfter, c.StatementTimeout = 2*time.Second, time.Second
 	s := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
-	b.eventually(t, `SELECT throttled_ms > 5000 FROM belfry.jobs WHERE id = $1`, id)
+	b.eventually(t, `SELECT throttled_ms > 3000 FROM belfry.jobs WHERE id = $1`, id)
 	require.Equal(t, int64(1), b.state(t, id).Fence)
 	b.exec(t, `UPDATE belfry.jobs SET max_rows_per_second = 0 WHERE id = $1`, id)
 	s.wait(t)

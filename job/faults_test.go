@@ -191,6 +191,8 @@ func TestRunner_FaultOfAWriterThatHangsIsRetried(t *testing.T) {
 // goes on from there.
 func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 500)
+	b.register(t)
 	for name, c := range map[string]struct {
 		fault func(ctx context.Context, tx pgx.Tx) error
 		wants []string // in last_error
@@ -219,10 +221,7 @@ func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 			return err
 		}, []string{"panic: rows are open at "}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 500)
-			b.register(t)
+		inOrder(t, name, func(t *testing.T) {
 			id, other := b.enqueue(t, job.Spec{Type: "noting"}), b.enqueue(t, job.Spec{})
 			faults, broken := 0, true
 			kind := b.noting(func(ctx context.Context, tx pgx.Tx, ids []int64) error {

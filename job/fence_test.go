@@ -55,10 +55,9 @@ func (b *bundle) powerless(t *testing.T) *pgxpool.Pool {
 // on without harm.
 func TestRunner_PausedRunCommitsNothingAfterATakeOver(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 500)
 	for _, point := range []string{job.PointBegun, job.PointWritten, job.PointCommitted} {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 500)
+		inOrder(t, point, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			g := b.gate(point, 2)
 			zombie := b.start(t, b.runner(t, "zombie", job.WithFailpoint(g.at)))
@@ -260,6 +259,7 @@ func TestRunner_OlderRunFreezesNoBound(t *testing.T) {
 // statement that would is fenced like a chunk.
 func TestRunner_OlderRunDoesNotEndTheJob(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 500)
 	for name, c := range map[string]struct {
 		point string
 		nth   int
@@ -273,9 +273,7 @@ func TestRunner_OlderRunDoesNotEndTheJob(t *testing.T) {
 		}},
 		"given up": {job.PointBegun, 2, func(_ *started, g *gate) { g.release(context.DeadlineExceeded) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 500)
+		inOrder(t, name, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{})
 			asleep, waiting := b.gate(c.point, c.nth), b.gate(job.PointBegun, 1)
 			config := config("zombie")

@@ -204,7 +204,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 // up to the cursor, and the cursor only grows.
 func TestRunner_EveryObserverSeesRowsAndCursorTogether(t *testing.T) {
 	t.Parallel()
-	const n = 4_000
+	const n = 2_000
 	b := setup(t, n)
 	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id % 70 = 0`)
 	matching := one[[]int64](t, b, `SELECT array_agg(id ORDER BY id) FROM belfry.channels WHERE active AND platform = 'ios'`)
@@ -250,6 +250,7 @@ func (b *bundle) observe(t *testing.T, id int64) (s state) {
 // what a retry can fix is fixed, the rest fails the job, which retry continues.
 func TestRunner_FaultAtEveryPointLeavesRowsAndCursorTogether(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 550)
 	permanent, passing := errors.New("out of luck"), fmt.Errorf("connection: %w", io.ErrUnexpectedEOF)
 	for _, c := range []struct {
 		point  string
@@ -267,9 +268,7 @@ func TestRunner_FaultAtEveryPointLeavesRowsAndCursorTogether(t *testing.T) {
 		{job.PointCommitLost, passing, ""},
 		{job.PointCommitted, passing, ""},
 	} {
-		t.Run(fmt.Sprintf("%s %v", c.point, c.fault), func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 550)
+		inOrder(t, fmt.Sprintf("%s %v", c.point, c.fault), func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			nth := 3
 			if c.point == job.PointCommitLost {

@@ -17,6 +17,7 @@ import (
 // at COMMIT.
 func (b *bundle) refusing(t tester, when, condition string) {
 	t.Helper()
+	b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.messages`)
 	b.exec(t, `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages'; END $$`)
 	b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages `+when+` FOR EACH ROW WHEN (`+condition+`) EXECUTE FUNCTION refuse()`)
@@ -26,6 +27,7 @@ func (b *bundle) refusing(t tester, when, condition string) {
 // the job goes on when it is fixed, and is FAILED only when Retry.For is over.
 func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 300)
 	for name, c := range map[string]struct {
 		channels        int
 		when, condition string
@@ -37,9 +39,8 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 		"of a small job":   {20, "", `NEW.channel_id > 0`, patience, 20},
 		"never fixed":      {300, "", `NEW.channel_id > 1000`, 20 * time.Millisecond, 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, c.channels)
+		inOrder(t, name, func(t *testing.T) {
+			b.populate(t, c.channels)
 			b.refusing(t, c.when, c.condition)
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			config := config("r")
@@ -77,6 +78,7 @@ func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
 			CREATE TRIGGER plain BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION plain()`
 	}
 	const everybody = `RAISE EXCEPTION 'not %', NEW.channel_id;`
+	b := setup(t, 150)
 	for name, c := range map[string]struct {
 		channels int
 		before   string // is done at first
@@ -97,9 +99,9 @@ func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
 		"one of three":                 {channels: 3, before: check("channel_id = 30"), skipped: 1},
 		"two of two, each for himself": {channels: 2, before: raise("IF NEW.channel_id = 10 THEN " + everybody + " END IF;\n" + everybody), skipped: 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, c.channels)
+		inOrder(t, name, func(t *testing.T) {
+			b.exec(t, `DROP TRIGGER IF EXISTS plain ON belfry.messages; DROP FUNCTION IF EXISTS plain; ALTER TABLE belfry.messages DROP CONSTRAINT IF EXISTS not_now`)
+			b.populate(t, c.channels)
 			if c.before != "" {
 				b.exec(t, c.before)
 			}
@@ -133,6 +135,9 @@ func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
 func TestPoison_ShortageInAProbeSkipsNobody(t *testing.T) {
 	t.Parallel()
 	const refuse = `RAISE check_violation USING MESSAGE = 'not now', CONSTRAINT = 'not_now';`
+	b := setup(t, 150)
+	b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$`)
+	b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	for name, c := range map[string]struct {
 		trigger string
 		status  job.Status
@@ -142,12 +147,9 @@ func TestPoison_ShortageInAProbeSkipsNobody(t *testing.T) {
 			IF NEW.channel_id = 10 AND NOT (SELECT is_called FROM probes) THEN ` + refuse + ` END IF;
 			IF NEW.channel_id = 10 AND nextval('shortages') = 1 THEN RAISE serialization_failure; END IF;`, job.Processed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 150)
-			b.exec(t, `CREATE SEQUENCE probes; CREATE SEQUENCE shortages`)
-			b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.trigger+` RETURN NEW; END $$`)
-			b.exec(t, `CREATE TRIGGER refuse BEFORE INSERT ON belfry.messages FOR EACH ROW EXECUTE FUNCTION refuse()`)
+		inOrder(t, name, func(t *testing.T) {
+			b.exec(t, `DROP SEQUENCE IF EXISTS probes, shortages; CREATE SEQUENCE probes; CREATE SEQUENCE shortages`)
+			b.exec(t, `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN `+c.trigger+` RETURN NEW; END $$`)
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			config := config("r")
 			config.Retry = job.RetryConfig{Limit: 2, For: 20 * time.Millisecond, Initial: time.Millisecond, Max: time.Millisecond}
@@ -198,17 +200,17 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 // is fixed after each number of refusals in turn.
 func TestPoison_ConstraintMendedDuringTheLookSkipsNobody(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 300)
+	b.exec(t, `CREATE SEQUENCE refusals`)
+	b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('refusals') <= (SELECT max_refusals FROM until) THEN
+			RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages';
+		END IF;
+		RETURN NULL; END $$`)
+	b.exec(t, `CREATE TABLE until (max_refusals int); INSERT INTO until VALUES (0)`)
 	for _, when := range []string{"", "DEFERRABLE INITIALLY DEFERRED"} {
-		t.Run(when, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 300)
-			b.exec(t, `CREATE SEQUENCE refusals`)
-			b.exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF nextval('refusals') <= (SELECT max_refusals FROM until) THEN
-					RAISE EXCEPTION 'channel % is refused', NEW.channel_id USING ERRCODE = 'check_violation', CONSTRAINT = 'not_now', TABLE = 'messages';
-				END IF;
-				RETURN NULL; END $$`)
-			b.exec(t, `CREATE TABLE until (max_refusals int); INSERT INTO until VALUES (0)`)
+		inOrder(t, when, func(t *testing.T) {
+			b.exec(t, `DROP TRIGGER IF EXISTS refuse ON belfry.messages`)
 			b.exec(t, `CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON belfry.messages `+when+` FOR EACH ROW WHEN (NEW.channel_id > 2000) EXECUTE FUNCTION refuse()`)
 			for refusals := 1; refusals <= 14; refusals++ {
 				b.exec(t, `SELECT setval('refusals', 1, false)`)
@@ -229,14 +231,13 @@ func TestPoison_ConstraintMendedDuringTheLookSkipsNobody(t *testing.T) {
 // Some whom a constraint refuses, alone or beside each other, are skipped at once.
 func TestPoison_ConstraintThatRefusesSomeSkipsThem(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 300)
 	for name, bad := range map[string]func(int64) bool{
 		"one":           func(id int64) bool { return id == 1230 },
 		"beside":        func(id int64) bool { return id >= 1000 && id < 1500 },
 		"the last ones": func(id int64) bool { return id > 2700 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 300)
+		inOrder(t, name, func(t *testing.T) {
 			var ids []int64
 			for _, id := range everyone(300) {
 				if bad(id) {

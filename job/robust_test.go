@@ -75,8 +75,8 @@ func TestFault_ThatCrashesTheServerEndsInFailed(t *testing.T) {
 // row names the next connection before the next chunk.
 func TestPoison_OpenRowsDoNotLookLikeADeadRun(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 2000)
-	const bad = step * 777
+	b := setup(t, 240)
+	const bad = step * 77
 	kind := b.writing(t, func(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
 		if !slices.Contains(ids, bad) {
 			return outbox.Inbox{}.Write(ctx, tx, j, ids)

@@ -67,8 +67,7 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
 	b := &bundle{db: db, jobs: job.NewStore(db.Pool), who: who}
-	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform)
-		SELECT $2::bigint * g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END FROM generate_series(1, $1::bigint) g`, n, step)
+	b.populate(t, n)
 	// Whatever a failed test left standing must go on, or nothing can be closed.
 	t.Cleanup(func() {
 		b.mu.Lock()
@@ -95,7 +94,23 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 	return b
 }
 
+// populate has n channels and no others.
+func (b *bundle) populate(t tester, n int) {
+	t.Helper()
+	b.exec(t, `DELETE FROM belfry.channels WHERE id > $1::bigint * $2`, n, step)
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform)
+		SELECT $2::bigint * g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END FROM generate_series(1, $1::bigint) g
+		    ON CONFLICT DO NOTHING`, n, step)
+}
+
 var errTestOver = fmt.Errorf("the test is over")
+
+// inOrder is t.Run for subtests that share a bundle, one after the other. A database of its
+// own costs a test as much as most of the rest of it.
+func inOrder(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, test)
+}
 
 func (b *bundle) exec(t tester, sql string, args ...any) {
 	t.Helper()
@@ -110,13 +125,17 @@ func one[T any](t tester, b *bundle, sql string, args ...any) (v T) {
 	return v
 }
 
-// eventually waits until the query, a condition, is true.
+// eventually waits until the query, a condition, is true. It asks more and more rarely: the
+// asking is what a long wait costs.
 func (b *bundle) eventually(t tester, sql string, args ...any) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); !one[bool](t, b, sql, args...); <-tick.C {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	next := time.Millisecond
+	for began := time.Now(); !one[bool](t, b, sql, args...); <-pause.C {
 		require.Less(t, time.Since(began), patience, "never true: %s", sql)
+		next = min(2*next, 50*time.Millisecond)
+		pause.Reset(next)
 	}
 }
 

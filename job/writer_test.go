@@ -196,6 +196,7 @@ func TestStore_NamesTheRemedyWhereAPoolerLosesPreparedStatements(t *testing.T) {
 // role's defaults for transactions are.
 func TestStore_WorksInEveryExecModeAndUnderAnyDefaults(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 300)
 	for name, change := range map[string]func(*pgx.ConnConfig){
 		"simple protocol": func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
 		"exec":            func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeExec },
@@ -204,20 +205,18 @@ func TestStore_WorksInEveryExecModeAndUnderAnyDefaults(t *testing.T) {
 		"read only":       func(c *pgx.ConnConfig) { c.RuntimeParams["default_transaction_read_only"] = "on" },
 		"serializable":    func(c *pgx.ConnConfig) { c.RuntimeParams["default_transaction_isolation"] = "serializable" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 300)
+		inOrder(t, name, func(t *testing.T) {
 			c, err := pgxpool.ParseConfig(b.db.DSN)
 			require.NoError(t, err)
 			change(c.ConnConfig)
 			pool, err := pgxpool.NewWithConfig(t.Context(), c)
 			require.NoError(t, err)
-			b.last = append(b.last, pool.Close)
+			defer pool.Close()
 			store := job.NewStore(pool)
 			group := uuid.New()
 			id, err := store.Enqueue(t.Context(), job.Spec{
 				Type: "push", Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios"),
-				Data: json.RawMessage(`{"a": 1}`), GroupID: &group, IdempotencyKey: "k",
+				Data: json.RawMessage(`{"a": 1}`), GroupID: &group, IdempotencyKey: name,
 			})
 			require.NoError(t, err)
 			ids, err := store.EnqueueGroup(t.Context(), []string{"push", "inbox"}, job.Spec{Category: "operator_notice", Title: "y"})
@@ -227,11 +226,12 @@ func TestStore_WorksInEveryExecModeAndUnderAnyDefaults(t *testing.T) {
 			require.NoError(t, err)
 			_, err = store.Resume(t.Context(), id, job.Act{Actor: "ann"})
 			require.NoError(t, err)
-			_, err = b.runnerWith(t, pool, config("r"), outbox.Types(b.who)).RunDue(t.Context())
+			out, err := b.runnerWith(t, pool, config("r"), outbox.Types(b.who)).RunDue(t.Context())
 			require.NoError(t, err)
+			require.Len(t, out.Jobs, 3)
 			list, err := store.List(t.Context(), job.Filter{Statuses: []job.Status{job.Processed}})
 			require.NoError(t, err)
-			require.Len(t, list, 3)
+			require.GreaterOrEqual(t, len(list), 3)
 		})
 	}
 }

@@ -75,6 +75,7 @@ func (b *bundle) pausing(t *testing.T, match string, commit bool) (*pgxpool.Pool
 // fence from the row and go on under it.
 func TestRunner_FaultRightAfterTheClaimDoesNotAdoptTheSuccessorsFence(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 1000)
 	for _, c := range []struct {
 		name, match string
 		commit      bool
@@ -84,9 +85,7 @@ func TestRunner_FaultRightAfterTheClaimDoesNotAdoptTheSuccessorsFence(t *testing
 		{"resume", "j.runner = ", true, true},
 		{"open", "set_config('application_name'", false, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 1000)
+		inOrder(t, c.name, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{})
 			if c.crashed {
 				b.crash(t, "first", job.PointCommitted, 1)
