@@ -58,7 +58,7 @@ WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race=-rac
 test: servers-for-tests ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
 
-# So often is each property of a model tried; make test has thirty tries for each.
+# So often is each property of a model tried; make test has ten tries for each.
 test-fault: export BELFRY_TEST_CHECKS ?= 100
 test-fault: RUN = $(FAULT_TESTS)
 test-fault: servers-for-tests ## run the fault tests, with the race detector as well (PKG= COUNT= RUN=)

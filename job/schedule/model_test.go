@@ -17,10 +17,21 @@ import (
 // occurrence has one job, or was skipped and counted, or fell into a pause.
 func TestFire_RandomHistories(t *testing.T) {
 	t.Parallel()
+	histories(t, 0, 4)
+}
+
+// More of them.
+func TestModel_FireRandomHistories(t *testing.T) {
+	t.Parallel()
+	histories(t, 4, 16)
+}
+
+func histories(t *testing.T, from, to uint64) {
+	t.Helper()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE broken (yes boolean)`)
 	b.exec(t, `INSERT INTO broken VALUES (false)`)
-	for seed := range uint64(12) {
+	for seed := from; seed < to; seed++ {
 		h := &history{bundle: b, random: rand.New(rand.NewPCG(seed, 7)), name: fmt.Sprint("history-", seed)}
 		h.run(t)
 		if t.Failed() {

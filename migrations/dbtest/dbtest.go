@@ -37,7 +37,7 @@ const (
 	// checks is how often a property is tried, unless checksEnv says: on a database a try
 	// costs a hundred times what it does in memory. CI and make test-fault try it a
 	// hundred times.
-	checks    = "30"
+	checks    = "10"
 	checksEnv = "BELFRY_TEST_CHECKS"
 )
 
