@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Attached is how an attached relation stands.
@@ -294,15 +295,12 @@ func (s *Store) step(ctx context.Context, db Beginner, lock time.Duration, do fu
 // waits reports whether a transaction gave way to another: a lock it did not get, or a
 // deadlock.
 func waits(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01" || pg.Code == "40001")
+	class := db.ClassOf(err)
+	return class == db.Locked || class == db.Conflict
 }
 
 // lacksRight reports that the user lacks a right.
-func lacksRight(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "42501"
-}
+func lacksRight(err error) bool { return db.ClassOf(err) == db.Forbidden }
 
 // rest leaves the relation to others for a while.
 func rest(ctx context.Context) error {

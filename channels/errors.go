@@ -51,21 +51,15 @@ func mapError(err error) error {
 		said.Message = message
 		return fmt.Errorf("%w: %w", ErrPreference, &said)
 	}
-	switch pg.Code {
-	case "42P01", "42703", "42883", "42804", "42846", "3F000":
-		// No such table, column, operator or schema; wrong type.
+	switch {
+	case db.ClassOf(err) == db.Missing:
 		return fmt.Errorf("%w: %w", ErrRelation, err)
-	case "23503":
-		if pg.ConstraintName == "segment_members_segment_fkey" {
-			return fmt.Errorf("%w: %w", ErrNoSegment, err)
-		}
-	case "23505":
-		if pg.ConstraintName == "categories_pkey" {
-			return fmt.Errorf("%w: %w", ErrCategoryExists, err)
-		}
-		if pg.ConstraintName == "segments_pkey" {
-			return fmt.Errorf("%w: %w", ErrSegmentExists, err)
-		}
+	case pg.Code == db.ForeignKeyViolation && pg.ConstraintName == "segment_members_segment_fkey":
+		return fmt.Errorf("%w: %w", ErrNoSegment, err)
+	case pg.Code == db.UniqueViolation && pg.ConstraintName == "categories_pkey":
+		return fmt.Errorf("%w: %w", ErrCategoryExists, err)
+	case pg.Code == db.UniqueViolation && pg.ConstraintName == "segments_pkey":
+		return fmt.Errorf("%w: %w", ErrSegmentExists, err)
 	}
 	return db.Explain(err)
 }

@@ -9,13 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
@@ -358,17 +359,8 @@ func (im *importer) writeOnce(ctx context.Context, rows []importRow) (inserted, 
 
 // refused reports that the database will never take these rows: data exceptions,
 // constraint violations, a value too large for a type or an index.
-func refused(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54"}, pg.Code[:2])
-}
+func refused(err error) bool { return db.ClassOf(err).OfRows() }
 
 // mendable reports an error that doing the same again may not meet: a lost
 // connection, a conflict with another transaction, a server that restarts.
-func mendable(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return true // of the connection: no answer from the server
-	}
-	return slices.Contains([]string{"08", "40", "57"}, pg.Code[:2])
-}
+func mendable(err error) bool { return db.ClassOf(err).Passes() }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Recorded returns the relation that belfry.recipients names, when that or its columns is
@@ -33,8 +32,7 @@ func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error)
 		_, err := tx.Exec(ctx, queries.SQL("RecipientsRecord"), s.recordArgs())
 		return err
 	})
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "42501" {
+	if lacksRight(err) {
 		return "", fmt.Errorf("channels: belfry.recipients says %s, and this user may not correct it: GRANT UPDATE ON belfry.recipients: %w", was, err)
 	}
 	if err != nil {

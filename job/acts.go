@@ -84,7 +84,7 @@ func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
 func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) (list []Job, err error) {
 	var ids []int64
 	if s.cache != nil {
-		err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			ids, err = groupIDs(ctx, tx, abortOperation(), group)
 			return err
 		})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // The points of a chunk at which tests stop, kill or fail a run.
@@ -130,7 +132,7 @@ func (u *run) inTx(ctx context.Context, asyncCommit bool, do func(context.Contex
 			return fmt.Errorf("record connection: %w", err)
 		}
 	}
-	tx, err := conn.BeginTx(ctx, readCommitted())
+	tx, err := db.Begin(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // expireLimit bounds the jobs that one transaction makes EXPIRED.
@@ -184,37 +186,10 @@ func (r *Runner) orphaned(ctx context.Context) (bool, error) {
 	return len(ids) > 0, err
 }
 
-// readCommitted is what every transaction of this package is, whatever the role's
-// defaults: the guards count on seeing the row as it is after a lock wait.
-func readCommitted() pgx.TxOptions {
-	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-}
-
 // act runs do in a short transaction of the runner's, outside its runs, that is
 // over within StatementTimeout.
 func (r *Runner) act(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
-	defer cancel()
-	return shortTx(ctx, r.pool, r.config.StatementTimeout, do)
-}
-
-// beginner is a pool or one connection of it.
-type beginner interface {
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-}
-
-// shortTx runs do in one durable transaction in which no lock wait outlasts
-// four fifths of limit and no statement outlasts limit.
-func shortTx(ctx context.Context, on beginner, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, on, readCommitted(), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("ActBegin"), pgx.StrictNamedArgs{
-			"lock_timeout_ms": fmt.Sprint((limit * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(limit.Milliseconds()),
-		})
-		if err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	})
+	return db.InTx(ctx, r.pool, db.Options{Limit: r.config.StatementTimeout}, do)
 }
 
 // application names the transactions of a run in pg_stat_activity; RunEvict reads

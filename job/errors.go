@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,6 +24,9 @@ var (
 	// ErrNoAnswer is the ErrUnreachable of a database that did not answer within the
 	// deadline: it is slow, or cut off.
 	ErrNoAnswer error = noAnswerError{}
+	// ErrTooSlow reports that the server ended a statement, or a transaction, that took too
+	// long. Nothing changed.
+	ErrTooSlow = errors.New("the statement took too long")
 	// ErrLocked reports that another session kept the job's row locked for so long
 	// that the act was given up. Nothing changed.
 	ErrLocked = errors.New("the job is locked by another session")
@@ -42,14 +42,22 @@ type noAnswerError struct{}
 func (noAnswerError) Error() string        { return "the database did not answer in time" }
 func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
 
-// Unreachable wraps an error of a lost connection or deadline in ErrUnreachable, or where
-// the connection stood and only time ran out in ErrNoAnswer.
-func Unreachable(err error) error {
-	var connect *pgconn.ConnectError
-	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &connect) {
+// Unanswered wraps an error of a database that cannot be reached in ErrUnreachable, of one
+// that was silent in ErrNoAnswer, of a statement
+// that it ended in ErrTooSlow, and of a row that stayed locked in locked, and adds a
+// remedy where a pooler has lost a statement. Any other error stays as it is.
+func Unanswered(err, locked error) error {
+	switch class := db.ClassOf(err); {
+	case class == db.Unreachable:
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	case class == db.NoAnswer:
 		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	case class == db.TooSlow:
+		return fmt.Errorf("%w: %w", ErrTooSlow, err)
+	case class == db.Locked:
+		return fmt.Errorf("%w: %w", locked, err)
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	return db.Explain(err)
 }
 
 // InvalidError is bad input that the database refused. Nothing was written.
@@ -91,24 +99,6 @@ func (e *WrongStatusError) Error() string {
 	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }
 
-// SQLSTATE codes that decide something here.
-const (
-	codeUniqueViolation = "23505"
-	codeBadText         = "22021" // a NUL or invalid UTF-8
-	codeBadJSONText     = "22P05" // \u0000 in JSON
-	codeQueryCanceled   = "57014" // statement_timeout, or an administrator
-	codeLockTimeout     = "55P03"
-	codeReadOnly        = "25006" // a standby, or a server that is being failed over
-	codeIdleTimeout     = "25P03" // idle_in_transaction_session_timeout
-	codeTxTimeout       = "25P04" // transaction_timeout
-
-	codeExclusionViolation = "23P01"
-
-	classData      = "22" // data exceptions
-	classIntegrity = "23" // violated constraints
-	classRaised    = "P0" // errors of PL/pgSQL functions: a plain RAISE EXCEPTION, above all
-)
-
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
 // this package's errors and leaves any other error as it is.
 func mapError(err error) error {
@@ -121,35 +111,24 @@ func mapError(err error) error {
 		if message, refused := db.Refusal(pg); refused {
 			return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 		}
-		switch {
-		case pg.Code == codeBadText, pg.Code == codeBadJSONText:
+		if pg.Code == db.BadText || pg.Code == db.BadJSONText {
 			return &InvalidError{Message: "belfry.jobs: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		case pg.Code == codeLockTimeout:
-			return fmt.Errorf("%w: %w", ErrLocked, err)
-		case disconnected(pg):
-			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		return db.Explain(err)
-	case connectionLost(err):
-		return Unreachable(err)
 	}
-	return err
+	return Unanswered(err, ErrLocked)
 }
 
 // laneTaken reports that another runner claimed a job of the same lane first (I4).
 func laneTaken(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == codeUniqueViolation && pg.ConstraintName == "jobs_one_running_per_lane"
+	return errors.As(err, &pg) && pg.Code == db.UniqueViolation && pg.ConstraintName == "jobs_one_running_per_lane"
 }
 
 // timedOut reports that a chunk took too long, on the server or in the runner: a
 // smaller one may fit.
 func timedOut(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code == codeQueryCanceled || pg.Code == codeIdleTimeout || pg.Code == codeTxTimeout
-	}
-	return errors.Is(err, context.DeadlineExceeded)
+	class := db.ClassOf(err)
+	return class == db.TooSlow || class == db.NoAnswer
 }
 
 // writerError is an error of a Writer that is neither PostgreSQL's nor due to a
@@ -187,51 +166,19 @@ func retryable(err error) bool {
 	if errors.As(err, &own) {
 		return false
 	}
-	if errors.As(err, new(outageError)) || errors.Is(err, ErrUnreachable) || errors.Is(err, errMoved) || connectionLost(err) || db.Lost(err) {
+	if errors.As(err, new(outageError)) || errors.Is(err, errMoved) {
 		return true
 	}
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code {
-	case "40001", "40P01", codeLockTimeout, "55006", codeQueryCanceled, codeIdleTimeout, codeTxTimeout, codeReadOnly:
-		return true
-	}
-	return disconnected(pg) || strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58")
+	return db.ClassOf(err).Passes() || errors.Is(err, ErrUnreachable)
 }
 
 // shortage reports that the server lacks something that somebody has to bring back,
-// which takes longer than a deadlock: room on its disk, memory, connections (class 53),
-// files (class 58), leave to write, or a constraint that lets anybody's rows through.
+// which takes longer than a deadlock: room on its disk, memory, connections, files, leave
+// to write, or a constraint that lets anybody's rows through.
 func shortage(err error) bool {
 	if errors.As(err, new(outageError)) {
 		return true
 	}
-	var pg *pgconn.PgError
-	return retryable(err) && errors.As(err, &pg) &&
-		(strings.HasPrefix(pg.Code, "53") || strings.HasPrefix(pg.Code, "58") || pg.Code == codeReadOnly)
-}
-
-// disconnected reports a server that ends, refuses or has lost the connection.
-func disconnected(pg *pgconn.PgError) bool {
-	if strings.HasPrefix(pg.Code, "08") {
-		return true
-	}
-	switch pg.Code {
-	case "57P01", "57P02", "57P03", "57P05", "53300":
-		return true
-	}
-	return false
-}
-
-// connectionLost reports an error of the connection itself rather than of the
-// server's answer.
-func connectionLost(err error) bool {
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err)
+	class := db.ClassOf(err)
+	return retryable(err) && (class == db.Shortage || class == db.ReadOnly || db.Code(err) == db.TooManyConnections)
 }

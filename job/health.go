@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Vitals are what one health probe found. A nil field says nothing: its check is
@@ -192,17 +194,5 @@ func finite(f float64) (float64, error) {
 
 // readOnly runs do in one short read-only transaction within probeTimeout.
 func readOnly(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout+time.Second) // the server is to be first
-	defer cancel()
-	options := readCommitted()
-	options.AccessMode = pgx.ReadOnly
-	return pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("ActBegin"), pgx.StrictNamedArgs{
-			"lock_timeout_ms": fmt.Sprint((probeTimeout * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(probeTimeout.Milliseconds()),
-		})
-		if err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	})
+	return db.InTx(ctx, pool, db.Options{Limit: probeTimeout, Grace: time.Second, Reads: true}, do) // the server is to be first
 }

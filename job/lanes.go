@@ -23,7 +23,7 @@ type Lane struct {
 // Lanes returns every lane that was ever paused or has a job waiting or running, by
 // name.
 func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		list, err = lanes(ctx, tx)
 		return err
 	})
@@ -105,7 +105,7 @@ func (s *Store) ControlEvents(ctx context.Context, subject, name string, beforeI
 	if limit > 0 {
 		args["limit"] = limit
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.SQL("EventList"), args)
 		if err != nil {
 			return fmt.Errorf("events of %s %s: %w", subject, name, err)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // link is the server connection that a run holds from its claim to its end. Its
@@ -54,7 +56,7 @@ func (l *link) pid() int64 {
 // one that it names is gone, and the run looks dead.
 func (l *link) moved() bool { return l.pid() != l.recorded }
 
-// act runs do in one short transaction on the connection (see shortTx).
+// act runs do in one short transaction on the connection (see db.InTx).
 func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -62,5 +64,5 @@ func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Con
 	if err != nil {
 		return err
 	}
-	return shortTx(ctx, conn, limit, do)
+	return db.InTx(ctx, conn, db.Options{Limit: limit}, do)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // outageError is a constraint that refuses everybody's rows: a CHECK or trigger that somebody
@@ -34,10 +35,10 @@ func violated(err error) (c constraint, ok bool) {
 		return constraint{}, false
 	}
 	c = constraint{pg.Code, pg.SchemaName, pg.TableName, pg.ConstraintName}
-	switch {
-	case strings.HasPrefix(pg.Code, classIntegrity):
+	switch class := db.ClassOf(err); {
+	case class == db.Violation:
 		return c, true
-	case strings.HasPrefix(pg.Code, classRaised):
+	case class == db.Raised:
 		if c.name == "" {
 			c.name, _, _ = strings.Cut(pg.Where, "\n") // PL/pgSQL function f() line 3 at RAISE
 		}
@@ -49,7 +50,7 @@ func violated(err error) (c constraint, ok bool) {
 // ofItself reports a row that is refused because it is there already: whoever has one is
 // refused so, and it says nothing of others.
 func (c constraint) ofItself() bool {
-	return c.code == codeUniqueViolation || c.code == codeExclusionViolation
+	return c.code == db.UniqueViolation || c.code == db.ExclusionViolation
 }
 
 // probeKeys bounds how many keys a probe reads: few of them may be recipients.

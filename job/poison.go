@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/cursor"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // poison finds the recipients whose rows cannot be written. A chunk that fails with
@@ -118,8 +118,8 @@ func (u *run) blame(s step, err error) error {
 	writing := errors.As(err, new(writingError))
 	switch {
 	case errors.As(err, &own): // before pg: what a Writer's own error wraps is not the chunk's
-	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, classData) || strings.HasPrefix(pg.Code, classIntegrity) || strings.HasPrefix(pg.Code, classRaised)):
-	case writing && pg == nil: // a panic
+	case db.ClassOf(err).OfRows():
+	case writing && !errors.As(err, &pg): // a panic
 	default:
 		return err
 	}

@@ -382,19 +382,6 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
   FROM belfry.jobs j
  WHERE j.id = @id;
 
--- name: ActBegin :exec
--- Deadlines for one short transaction: a row that another session keeps locked
--- ends it with 55P03 rather than with a lost connection, a client that is stopped in
--- the middle of it keeps nothing locked for long, and what it commits is durable
--- whatever the role's defaults. Its statements are planned for the table as it is
--- now: a plan that a connection made of a small one scans it when it has grown.
-SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
-       set_config('plan_cache_mode', 'force_custom_plan', true),
-       set_config('statement_timeout', @timeout_ms::text, true),
-       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
-       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
-           ELSE current_setting('synchronous_commit') END, true);
-
 -- name: RunFreeze :exec
 -- Freezes the bound at the first claim (I1) and records the estimate of keys to
 -- examine; on a job with a bound only the estimate, which an edit has cleared. Zero

@@ -66,7 +66,7 @@ type Revision struct {
 // Revisions returns a job's earlier contents, oldest first; ErrNotFound when there
 // is no such job.
 func (s *Store) Revisions(ctx context.Context, id int64) (list []Revision, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (s *Store) Skips(ctx context.Context, id int64, after string, limit int) (l
 	if limit <= 0 {
 		limit = 1000
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}

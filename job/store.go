@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // storeTimeout bounds each transaction of a Store, so that an operator's command
@@ -28,14 +30,17 @@ func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
 // inTx runs do in one short transaction.
 func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return mapError(shortTx(ctx, s.pool, storeTimeout, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout}, do))
+}
+
+// read runs do in one short transaction that only reads, as on a standby.
+func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))
 }
 
 // Get returns one job, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, id int64) (j Job, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		j, err = get(ctx, tx, id)
 		return err
 	})
@@ -84,7 +89,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 	if f.Limit > 0 {
 		args["limit"] = f.Limit
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.SQL("JobList"), args)
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)
@@ -103,7 +108,7 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 	if limit <= 0 {
 		limit = 1000
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}

@@ -126,7 +126,7 @@ func AuditChannel(ctx context.Context, pool *pgxpool.Pool, store *channels.Store
 // AuditExternalID is AuditChannel for the channel with an external id.
 func AuditExternalID(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, externalID string) (Entry, error) {
 	var id int64
-	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		id, err = store.Resolve(ctx, tx, externalID)
 		return err
 	})
@@ -180,7 +180,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 
 // left counts the job's skips. It is ErrPruned once retention deletes the job's rows.
 func (a *audit) left(ctx context.Context) error {
-	return inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
+	return reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		var pruned bool
 		err := tx.QueryRow(ctx, queries.SQL("JobLeft"), pgx.StrictNamedArgs{"id": a.report.Job.ID}).Scan(&pruned, &a.recorded)
 		switch {

@@ -130,14 +130,14 @@ func (a *audit) size(ctx context.Context) error {
 	if a.options.Observe == nil {
 		return nil
 	}
-	return inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+	return reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		a.total, err = a.store.Estimate(ctx, tx)
 		return err
 	})
 }
 
 func (a *audit) inspect(ctx context.Context, audience channels.Audience) (i *channels.Inspection, err error) {
-	err = inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		i, err = a.store.Inspect(ctx, tx, audience)
 		return err
 	})
@@ -330,7 +330,7 @@ func (a *audit) one(ctx context.Context, id int64) (Entry, error) {
 
 // deletedSkip is the answer for a channel that is gone and has no row.
 func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) {
-	err = inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		skips, err := a.skips(ctx, tx, []channels.Standing{{ID: id}})
 		if text, skipped := skips[id]; skipped {
 			e = Entry{ChannelID: id, Reason: ReasonSkipped, ChannelDeleted: true, Error: text}
@@ -374,7 +374,7 @@ func (a *audit) deleted(ctx context.Context, inspection *channels.Inspection, sk
 		return fmt.Errorf("skip %q is not the key of a channel: one bigint", skip.Key)
 	}
 	var there []channels.Standing
-	err = inTx(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		there, err = inspection.Page(ctx, tx, id-1, id, 1)
 		return err
 	})

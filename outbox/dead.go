@@ -69,7 +69,7 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	if f.JobID != 0 {
 		jobID = &f.JobID
 	}
-	return inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	return reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		var known, medium bool
 		var media string
 		err := tx.QueryRow(ctx, queries.SQL("DeadSubjectExists"), pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium)}).Scan(&known, &medium, &media)
@@ -165,7 +165,7 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	}
 	for more := true; more && len(list) < limit; {
 		more = false
-		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.SQL("DeadList"), f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
 				"keys": keys, "limit": limit - len(list),

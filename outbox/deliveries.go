@@ -78,7 +78,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	after := int64(math.MinInt64)
 	for !c.Complete {
 		var last *int64
-		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 			last, err = step(ctx, tx, &c, pgx.StrictNamedArgs{"job_id": jobID, "after": after, "keys": deliveriesKeys}, high)
 			return err
 		})

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 const (
@@ -151,12 +152,11 @@ func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 
 // send sends a batch as one transaction that writes. Where the role's transactions are
 // read-only by default the server refuses the first that does, and executes nothing of it:
-// from then on each is begun as one that writes, which costs a round trip more.
+// from then on each is begun as one that writes, which costs round trips more.
 func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
 	if !l.readOnly.Load() {
 		err := l.pool.SendBatch(ctx, b).Close()
-		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != codeReadOnly {
+		if db.ClassOf(err) != db.ReadOnly {
 			return err
 		}
 		l.readOnly.Store(true)
@@ -166,7 +166,7 @@ func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
 		}
 		b = &again
 	}
-	return pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+	return db.InTx(ctx, l.pool, db.Options{Limit: ledgerTimeout}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.SendBatch(ctx, b).Close()
 	})
 }

@@ -34,15 +34,6 @@ SELECT coalesce(@deliver_at::timestamptz, now()) FROM belfry.ring('belfry_messag
 -- Wakes relays when the transaction commits.
 SELECT belfry.ring('belfry_messages');
 
--- name: StepBegin :exec
--- Deadlines for one transaction of a recall, an audit or retention; what it commits
--- is durable whatever the role's defaults.
-SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
-       set_config('statement_timeout', @timeout_ms::text, true),
-       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
-       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
-           ELSE current_setting('synchronous_commit') END, true);
-
 -- name: OperatorAct :exec
 -- Who acts and why, for the event that a trigger writes in this transaction.
 SELECT belfry.act(@actor, @reason);

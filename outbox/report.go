@@ -36,7 +36,7 @@ const reportPage = 5000
 func EachMessage(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, jobID int64, each func(ReportLine) error) error {
 	for after, more := int64(math.MinInt64), true; more; {
 		var page []ReportLine
-		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 			page, err = readReport(ctx, tx, store, jobID, after)
 			return err
 		})

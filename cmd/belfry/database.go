@@ -289,7 +289,7 @@ func (e *unreachableError) Error() string {
 	}
 	if loginRefused(e.err) {
 		remedy := "correct user and password"
-		if server := (*pgconn.PgError)(nil); errors.As(e.err, &server) && noSuchDatabase(server) {
+		if db.Code(e.err) == db.NoSuchDatabase {
 			remedy = "create that database, or correct its name"
 		}
 		return fmt.Sprintf("PostgreSQL refuses the login at %s: %s\n%s; the address comes from %s: postgres://user:password@host:5432/database",

@@ -38,7 +38,7 @@ var exitCodes = []struct {
 	{codeFailure, "failure. run: a job FAILED, or it was interrupted before everything due was done; the job is handed back and the next run goes on from its cursor; or a schedule could not be taken over or fired. doctor: a check failed. jobs audit: the accounts do not agree."},
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator."},
-	{codeUnavailable, "the database is unreachable, or refuses connections. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded."},
+	{codeUnavailable, "the database is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded."},
 	{codeHeld, "run: another runner holds the lane, nothing was run. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. Trying again later helps."},
 	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
@@ -90,43 +90,22 @@ func codeOf(err error) code {
 
 // loginRefused reports whether err is the server's answer to a login with a wrong
 // user, password or database: trying again does not help.
-func loginRefused(err error) bool {
-	var connect *pgconn.ConnectError
-	var server *pgconn.PgError
-	if !errors.As(err, &connect) || !errors.As(connect, &server) {
-		return false
-	}
-	return strings.HasPrefix(server.Code, "28") || noSuchDatabase(server) || server.Code == "42501" // CONNECT is missing
-}
-
-func noSuchDatabase(server *pgconn.PgError) bool { return server.Code == "3D000" }
+func loginRefused(err error) bool { return db.ClassOf(err) == db.Refused }
 
 // unreachable reports whether err means that no statement can reach the
-// database, rather than that a statement went wrong.
+// database, or none that writes, rather than that a statement went wrong.
 func unreachable(err error) bool {
 	var connect *pgconn.ConnectError
-	var refused *net.OpError
-	if errors.Is(err, job.ErrUnreachable) || errors.As(err, &connect) || errors.As(err, &refused) {
+	var network *net.OpError
+	if errors.Is(err, job.ErrUnreachable) || errors.As(err, &connect) || errors.As(err, &network) {
 		return true
 	}
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return false
-	}
-	switch {
-	case strings.HasPrefix(server.Code, "08"), // connection exceptions
-		strings.HasPrefix(server.Code, "57P"), // shut down, crashed, starting up
-		server.Code == "53300":                // too many connections
-		return true
-	}
-	return false
+	class := db.ClassOf(err)
+	return class == db.ReadOnly || class == db.Unreachable && db.Code(err) != "" // an EOF may be a file's
 }
 
 // forbidden reports whether err is about a right that the role lacks.
-func forbidden(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == "42501"
-}
+func forbidden(err error) bool { return db.ClassOf(err) == db.Forbidden }
 
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {
@@ -140,6 +119,8 @@ func explain(ctx context.Context, err error) string {
 		return withHint(err.Error(), "`belfry roles --for …` prints the GRANTs that a role needs; `belfry doctor` names those that this one lacks.")
 	case db.Lost(err):
 		return db.Explain(err).Error()
+	case db.ClassOf(err) == db.ReadOnly:
+		return withHint(err.Error(), "point database.url at the primary, or name both hosts; where it is the primary, the role's transactions are read-only, and `belfry doctor` has the remedy.")
 	case errors.As(err, &server):
 		return withHint(err.Error(), server.Hint)
 	case errors.As(err, &exit): // it has the words of its command

@@ -191,11 +191,11 @@ func sendProblem(err error, repeatable bool) error {
 		if message, is := db.Refusal(server); is {
 			return refused("activities", &job.InvalidError{Column: server.ColumnName, Message: message, Hint: server.Hint})
 		}
-		if strings.HasPrefix(server.Code, "22") { // a value no column takes: a NUL, a number beyond every type
+		if db.ClassOf(err) == db.Invalid { // a value no column takes: a NUL, a number beyond every type
 			return usagef("%s", withHint(server.Message, server.Detail))
 		}
 	}
-	if server != nil && !unreachable(server) {
+	if server != nil && db.ClassOf(err) != db.Unreachable {
 		return fmt.Errorf("send: %w", err)
 	}
 	// Whatever is not the server's answer leaves the outcome open.

@@ -1,4 +1,6 @@
-// Package db opens connection pools that also work through a pooler.
+// Package db is what belfry knows of PostgreSQL beyond pgx: how a transaction is begun
+// whatever the role's defaults (InTx), what an error means (ClassOf), and connection pools
+// that also work through a pooler (Open).
 //
 // pgx prepares each statement once on each connection, under a name made from its text.
 // A pooler in transaction mode gives each transaction whatever server connection is free.

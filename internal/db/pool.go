@@ -49,10 +49,7 @@ func Explain(err error) error {
 
 // Lost reports whether err is that of a prepared statement which a pooler in transaction
 // mode has lost, or has kept of somebody else. Nothing was executed.
-func Lost(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "42P05")
-}
+func Lost(err error) bool { return classOf(Code(err)) == Unprepared }
 
 // Prepares reports whether statements of the mode are prepared on one server connection
 // and executed later, maybe on another.

@@ -8,3 +8,16 @@ SELECT pg_backend_pid();
 -- What is prepared to see whether it is still there: @mark, which tells whose it is. Always
 -- one row.
 SELECT {{mark}}::text;
+
+-- name: TxBegin :exec
+-- Deadlines for one short transaction, in milliseconds: a row that another session keeps
+-- locked ends it with 55P03 rather than with a lost connection, a client that is stopped in
+-- the middle of it keeps nothing locked for long, and what it commits is durable whatever
+-- the role's defaults. Its statements are planned for the tables as they are now: a plan
+-- that a connection made of a small one scans it when it has grown.
+SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
+       set_config('statement_timeout', @timeout_ms::text, true),
+       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
+       set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
+           ELSE current_setting('synchronous_commit') END, true);

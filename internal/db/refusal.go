@@ -12,9 +12,9 @@ func Refusal(pg *pgconn.PgError) (message string, refused bool) {
 	switch {
 	case pg.SchemaName != "belfry":
 		return "", false
-	case pg.Code == "23514":
+	case pg.Code == CheckViolation:
 		return pg.Message, true
-	case pg.Code == "23502":
+	case pg.Code == NotNullViolation:
 		return fmt.Sprintf("belfry.%s.%s: is null; allowed values: all but null", pg.TableName, pg.ColumnName), true
 	}
 	return "", false

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -98,11 +97,10 @@ func (s *stage) createDatabase(ctx context.Context) error {
 		return nil
 	}
 	_, err := s.Server.Exec(ctx, render("DatabaseCreate", map[string]string{"name": pgx.Identifier{s.Database}.Sanitize()}))
-	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && (pg.Code == "42P04" || pg.Code == "23505"): // another demo was quicker
+	case err != nil && db.MadeMeanwhile(err):
 		return nil
-	case errors.As(err, &pg) && pg.Code == "42501":
+	case db.ClassOf(err) == db.Forbidden:
 		return fmt.Errorf(`make database %s: %w
 the demo wants a database of its own; three ways out:
   1. ALTER ROLE … CREATEDB for the role that belfry connects as

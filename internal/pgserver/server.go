@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // ErrClosed reports the use of a Server after Close.
@@ -291,7 +293,7 @@ func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
 	if err == nil {
 		return conn.Close(ctx)
 	}
-	if !hasCode(err, "3D000") { // invalid_catalog_name: there is no such database
+	if db.Code(err) != db.NoSuchDatabase {
 		return fmt.Errorf("database %s: %w", name, err)
 	}
 	conn, err = pgconn.Connect(ctx, s.DSN("postgres"))
@@ -300,16 +302,10 @@ func (s *Server) EnsureDatabase(ctx context.Context, name string) error {
 	}
 	defer func() { _ = conn.Close(ctx) }() // everything was already sent and answered
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()).ReadAll()
-	// duplicate_database, or unique_violation in pg_database: another was quicker.
-	if err != nil && !hasCode(err, "42P04") && !hasCode(err, "23505") {
+	if err != nil && !db.MadeMeanwhile(err) {
 		return fmt.Errorf("create database %s: %w", name, err)
 	}
 	return nil
-}
-
-func hasCode(err error, code string) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == code
 }
 
 // PID returns the process id of the postmaster, or 0 when no server runs.

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -472,7 +474,7 @@ func TestServer_FullServerIsUp(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 	connectTo(t, s.DSN("postgres"))
 	_, err := pgconn.Connect(testContext(t), s.DSN("postgres"))
-	require.True(t, hasCode(err, "53300"), "%v", err)
+	require.Equal(t, db.TooManyConnections, db.Code(err), "%v", err)
 	second := openServer(t, Config{DataDir: dir})
 	require.Equal(t, s.PID(), second.PID())
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // errWatchdogGone ends a wait for a server whose watchdog has ended.
@@ -195,15 +197,14 @@ func (c *cluster) await(ctx context.Context, watched bool) (endpoint, error) {
 	lastReport := lastSign
 	for {
 		at, err := c.connect(ctx)
-		var answer *pgconn.PgError
-		switch {
+		switch code := db.Code(err); {
 		case err == nil:
 			return at, nil
 		case ctx.Err() != nil:
 			return endpoint{}, context.Cause(ctx)
-		case errors.As(err, &answer) && answer.Code == cannotConnectNow:
+		case code == db.StartingUp:
 			lastSign = time.Now()
-		case errors.As(err, &answer):
+		case code != "":
 			return at, nil // it is up; that it has no room for us now is another matter
 		case time.Since(lastSign) > c.cfg.StartTimeout:
 			return endpoint{}, fmt.Errorf("no answer in %s: %w", c.cfg.StartTimeout, err)
@@ -227,10 +228,7 @@ func (c *cluster) await(ctx context.Context, watched bool) (endpoint, error) {
 	}
 }
 
-const (
-	cannotConnectNow = "57P03" // SQLSTATE: the server is starting, recovering or stopping
-	reportInterval   = 10 * time.Second
-)
+const reportInterval = 10 * time.Second
 
 // connect tries once to connect to the server that postmaster.pid describes.
 func (c *cluster) connect(ctx context.Context) (endpoint, error) {

@@ -1,12 +1,8 @@
 package schedule
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -38,70 +34,30 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("schedule %s is defined in the database; remove it there first, or give the one in the configuration file another name", e.Name)
 }
 
-// SQLSTATE codes that decide something here.
-const (
-	codeBadText       = "22021"
-	codeBadJSONText   = "22P05"
-	codeLockTimeout   = "55P03"
-	codeQueryCanceled = "57014"
-	codeReadOnly      = "25006"
-	codeNoPrivilege   = "42501"
-	codeBadParameter  = "22023"
-)
-
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
 // *job.InvalidError, a database that does not answer job.ErrUnreachable.
 func mapError(err error) error {
 	var pg *pgconn.PgError
 	switch {
-	case err == nil, errors.Is(err, job.ErrUnreachable):
-		return err
+	case err == nil, errors.Is(err, job.ErrUnreachable), errors.Is(err, job.ErrTooSlow):
+		return err // package job's
 	case errors.As(err, &pg):
 		if message, refused := db.Refusal(pg); refused {
 			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 		}
-		switch {
-		case pg.Code == codeBadText, pg.Code == codeBadJSONText:
+		if pg.Code == db.BadText || pg.Code == db.BadJSONText {
 			return &job.InvalidError{Message: "belfry.schedules: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		case pg.Code == codeLockTimeout:
-			return fmt.Errorf("%w: %w", ErrLocked, err)
-		case gone(pg.Code):
-			return fmt.Errorf("%w: %w", job.ErrUnreachable, err)
 		}
-		return db.Explain(err)
-	case lost(err):
-		return job.Unreachable(err)
 	}
-	return err
-}
-
-// gone reports a server that ends, refuses or has lost the connection.
-func gone(code string) bool {
-	switch code {
-	case "57P01", "57P02", "57P03", "57P05", "53300", "25P03", "25P04":
-		return true
-	}
-	return strings.HasPrefix(code, "08")
-}
-
-// lost reports an error of the connection itself rather than of the server's answer.
-func lost(err error) bool {
-	var connect *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded)
+	return job.Unanswered(err, ErrLocked)
 }
 
 // transient reports an answer of the server that may be another one at the next tick,
 // whatever the schedule says: it goes away, is a standby now, is locked, out of
-// resources or out of time.
-func transient(code string) bool {
-	switch code {
-	case "40001", "40P01", codeLockTimeout, codeQueryCanceled, codeReadOnly:
-		return true
-	}
-	return gone(code) || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX")
+// resources or out of time, or in disorder.
+func transient(err error) bool {
+	class := db.ClassOf(err)
+	return class.Passes() && class != db.Unprepared || class == db.Internal
 }
 
 // ownFault reports an error that is the schedule's and not the database's: the same
@@ -111,7 +67,7 @@ func ownFault(err error) bool {
 	var fault *faultError
 	var invalid *job.InvalidError
 	var pg *pgconn.PgError
-	return errors.As(err, &fault) || errors.As(err, &invalid) || errors.As(err, &pg) && !transient(pg.Code)
+	return errors.As(err, &fault) || errors.As(err, &invalid) || errors.As(err, &pg) && !transient(err)
 }
 
 // faultError is what is wrong with a schedule, its query or a row of it.
@@ -131,9 +87,9 @@ func (s Schedule) queryFault(err error) error {
 	switch {
 	case !errors.As(err, &pg):
 		return err
-	case pg.Code == codeQueryCanceled:
+	case db.ClassOf(err) == db.TooSlow:
 		return faultf("query: took longer than %s", s.QueryTimeout)
-	case pg.Code != codeReadOnly && transient(pg.Code):
+	case db.ClassOf(err) != db.ReadOnly && transient(err):
 		return err
 	}
 	return faultf("query: %s (SQLSTATE %s)", pg.Message, pg.Code)
@@ -147,9 +103,9 @@ func roleFault(err error, role, user string) error {
 	switch {
 	case !errors.As(err, &pg):
 		return err
-	case pg.Code == codeNoPrivilege:
+	case db.ClassOf(err) == db.Forbidden:
 		return faultf("query_role: %s may not become %s; run: GRANT %s TO %s", user, name, name, user)
-	case pg.Code == codeBadParameter:
+	case pg.Code == db.BadParameter:
 		return faultf("query_role: %s is not a role of this server; run: CREATE ROLE %s; GRANT %s TO %s", name, name, name, user)
 	}
 	return err
@@ -157,7 +113,7 @@ func roleFault(err error, role, user string) error {
 
 func guardFault(err error, role, database string) error {
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == codeNoPrivilege {
+	if errors.As(err, &pg) && db.ClassOf(err) == db.Forbidden {
 		name := pgx.Identifier{role}.Sanitize()
 		return faultf("query_role: %s may not make the temporary function that keeps a query to its role (%s); run: GRANT TEMPORARY ON DATABASE %s TO %s",
 			name, pg.Message, database, name)

@@ -1,16 +1,6 @@
 -- Statements of schedules. Every one begins from the name, the primary key, but for
 -- the list and the look for what is due.
 
--- name: TxBegin :exec
--- Deadlines for one short transaction, in milliseconds: a row that another session
--- keeps locked ends it with 55P03, a client that is stopped in the middle keeps
--- nothing locked for long, and what it commits is durable whatever the role's defaults.
-SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
-       set_config('statement_timeout', @timeout_ms::text, true),
-       set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
-       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
-           ELSE current_setting('synchronous_commit') END, true);
-
 -- name: ActorSet :exec
 -- Says who acts and why for the events of this transaction. Empty @actor: the
 -- session's user.

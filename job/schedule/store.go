@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 )
@@ -113,26 +114,12 @@ const checkTimeout = 10 * time.Second
 
 // inTx runs do in one short transaction.
 func inTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return mapError(pgx.BeginTxFunc(ctx, pool, readCommitted(), func(tx pgx.Tx) error {
-		if err := deadlines(ctx, tx, limit); err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	}))
+	return mapError(db.InTx(ctx, pool, db.Options{Limit: limit}, do))
 }
 
-func readCommitted() pgx.TxOptions {
-	return pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-}
-
-// deadlines sets the transaction's: a lock wait may take four fifths of limit.
-func deadlines(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
-	_, err := tx.Exec(ctx, queries.SQL("TxBegin"), pgx.StrictNamedArgs{
-		"lock_timeout_ms": fmt.Sprint((limit * 4 / 5).Milliseconds()), "timeout_ms": fmt.Sprint(limit.Milliseconds()),
-	})
-	return err
+// read runs do in one short transaction that only reads, as on a standby.
+func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))
 }
 
 // actor says who acts in the rest of the transaction.
@@ -143,7 +130,7 @@ func actor(ctx context.Context, tx pgx.Tx, act job.Act) error {
 
 // List returns every schedule, by name.
 func (s *Store) List(ctx context.Context) (list []Schedule, err error) {
-	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.SQL("ScheduleList"))
 		if err != nil {
 			return fmt.Errorf("list schedules: %w", err)
@@ -161,7 +148,7 @@ func (s *Store) List(ctx context.Context) (list []Schedule, err error) {
 
 // Get returns one schedule, or ErrNotFound.
 func (s *Store) Get(ctx context.Context, name string) (one Schedule, err error) {
-	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		one, err = get(ctx, tx, name)
 		return err
 	})
@@ -190,7 +177,7 @@ func (s *Store) Events(ctx context.Context, name string, afterID int64, limit in
 	if limit <= 0 {
 		limit = 1000
 	}
-	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.SQL("ScheduleEvents"), pgx.StrictNamedArgs{"name": name, "after_id": afterID, "limit": limit})
 		if err != nil {
 			return fmt.Errorf("events of schedule %s: %w", name, err)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -44,8 +44,7 @@ func always(d time.Duration) func() time.Duration { return func() time.Duration 
 // levelOf is the level at which an error is logged that is met by trying again. That
 // transactions could not be serialized is everyday where that is the default isolation.
 func levelOf(err error) zerolog.Level {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "40001" {
+	if db.Code(err) == db.SerializationFailure {
 		return zerolog.DebugLevel
 	}
 	return zerolog.WarnLevel
@@ -101,18 +100,9 @@ func (r *Relay) announce(ctx context.Context) error {
 
 // slow reports whether a statement took too long, whoever ended it.
 func slow(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code == codeQueryCanceled || pg.Code == codeLockTimeout
-	}
-	return errors.Is(err, context.DeadlineExceeded)
+	class := db.ClassOf(err)
+	return class == db.TooSlow || class == db.NoAnswer || class == db.Locked
 }
-
-// SQLSTATE codes of statements that took too long.
-const (
-	codeQueryCanceled = "57014" // statement_timeout
-	codeLockTimeout   = "55P03"
-)
 
 // beat says that this relay lives, and takes up what operators have set about senders.
 func (r *Relay) beat(ctx context.Context) error {

@@ -7,12 +7,10 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -344,13 +342,12 @@ func rest(ctx context.Context, d time.Duration) bool {
 // wrong, not the moment. One that is neither the server's nor the connection's is
 // believed after some repetitions.
 func refused(err error, failures int) bool {
-	if errors.Is(err, job.ErrUnreachable) || errors.Is(err, job.ErrLocked) || errors.Is(err, outbox.ErrRowsLocked) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	switch class := db.ClassOf(err); {
+	case class == db.Invalid, class == db.Violation:
+		return true
+	case class != db.Other, db.Code(err) != "", errors.Is(err, context.Canceled),
+		errors.Is(err, job.ErrUnreachable), errors.Is(err, job.ErrLocked), errors.Is(err, outbox.ErrRowsLocked):
 		return false
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23")
 	}
 	return failures >= 10
 }
