@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -61,7 +62,7 @@ var ErrNewer = errors.New("the database schema is newer than this belfry")
 // versions it applied, oldest first; none when the schema was current.
 func Up(ctx context.Context, dsn string) ([]int64, error) {
 	var applied []int64
-	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+	err := withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
 		if err := rejectNewer(ctx, p); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func Up(ctx context.Context, dsn string) ([]int64, error) {
 // versions it undid, newest first. Zero removes everything, data included.
 func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 	var undone []int64
-	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+	err := withProvider(ctx, dsn, primary, func(p *goose.Provider) error {
 		if err := rejectNewer(ctx, p); err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func Down(ctx context.Context, dsn string, to int64) ([]int64, error) {
 // grant two connections, here and in Up and Down: one holds the lock.
 func List(ctx context.Context, dsn string) ([]Status, error) {
 	var list []Status
-	err := withProvider(ctx, dsn, func(p *goose.Provider) error {
+	err := withProvider(ctx, dsn, nil, func(p *goose.Provider) error {
 		states, err := p.Status(ctx)
 		if err != nil {
 			return err
@@ -141,11 +142,23 @@ func rejectNewer(ctx context.Context, p *goose.Provider) error {
 	return nil
 }
 
-// withProvider opens the database, takes the lock, and runs do with a provider.
-func withProvider(ctx context.Context, dsn string, do func(*goose.Provider) error) (err error) {
+// primary refuses a standby, so that the next host of the URL is tried.
+func primary(_ context.Context, conn *pgconn.PgConn) error {
+	if conn.ParameterStatus("in_hot_standby") == "on" {
+		return pgconn.ErrStandbyConnection
+	}
+	return nil
+}
+
+// withProvider opens the database on a server that fits, unless the URL says which that is,
+// takes the lock, and runs do with a provider.
+func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFunc, do func(*goose.Provider) error) (err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return fmt.Errorf("parse database url: %w", err)
+	}
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = fits
 	}
 	if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // which a pooler in transaction mode may lose
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe

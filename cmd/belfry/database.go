@@ -73,8 +73,8 @@ func (a *app) open(ctx context.Context, s settings, need schemaNeed, logger zero
 	return a.opened(ctx, &database{DSN: s.Database.URL}, s, need, logger)
 }
 
-// openPrimary is open for what writes all the time: to it a standby is a server that does
-// not answer, until it is promoted.
+// openPrimary is open for what writes: to it a standby is a server that does not answer,
+// until it is promoted.
 func (a *app) openPrimary(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
 	return a.opened(ctx, &database{DSN: s.Database.URL, writes: true}, s, need, logger)
 }
@@ -98,8 +98,8 @@ func (a *app) opened(ctx context.Context, db *database, s settings, need schemaN
 	return db, nil
 }
 
-// withDatabase opens the database, calls do with a deadline (none if zero), and
-// closes.
+// withDatabase opens the database, a standby only for a command that only reads, calls do
+// with a deadline (none if zero), and closes.
 func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
 	do func(ctx context.Context, s settings, db *database) error,
 ) (err error) {
@@ -108,7 +108,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 		return err
 	}
 	ctx := cmd.Context()
-	db, err := a.open(ctx, s, need, a.briefLogger(s))
+	db, err := a.opened(ctx, &database{DSN: s.Database.URL, writes: !onlyReads(cmd)}, s, need, a.briefLogger(s))
 	if err != nil {
 		return err
 	}

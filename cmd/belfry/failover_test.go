@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -39,8 +42,16 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, "nothing to adopt: belfry was made or adopted here")
 
+	readsOnAStandby(t, second)
+	writesNothingToAStandby(t, second)
+
 	sockets := func(db *dbtest.DB) string { return text(t, db, "SELECT current_setting('unix_socket_directories')") }
 	both := &dbtest.DB{DSN: fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(first), sockets(second))}
+	reversed := fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(second), sockets(first))
+	for _, args := range [][]string{{"lanes", "pause", "other"}, {"migrate", "up"}} { // which go past the standby
+		r = command(t, []string{"BELFRY_DATABASE_URL=" + reversed}, args...)
+		require.Equal(t, codeDone, r.code, r.stderr)
+	}
 	daemon := start(t, append(d.environ(append(small(both), "BELFRY_LOG_LEVEL=debug", "BELFRY_RUNNER_POLL_INTERVAL=50ms")...), "BELFRY_DELIVERY_LEASE=2m"), "daemon")
 	d.exec("INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'Again', '{push}')")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -57,6 +68,58 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	require.Contains(t, r.stdout, "ok       installation   made or adopted here, in database ")
 	daemon.terminate(t)
 	require.Equal(t, codeDone, daemon.exit(t), daemon.stderr.String())
+}
+
+// Commands that only read work on a standby; the doctor says what it is, and nothing else of it.
+func readsOnAStandby(t *testing.T, standby *dbtest.DB) {
+	t.Helper()
+	environ := []string{"BELFRY_DATABASE_URL=" + standby.DSN}
+	for path := range reading {
+		args := strings.Fields(path)[1:]
+		switch path {
+		case "belfry channels count":
+			args = append(args, "--everyone")
+		case "belfry channels opt-outs":
+			args = append(args, "--channel", "1")
+		case "belfry dead-letters show":
+			args = append(args, "--job", "1", "--channel", "1")
+		case "belfry schedules show", "belfry schedules next":
+			continue // as list; there is none
+		default:
+			if strings.HasPrefix(path, "belfry jobs ") && path != "belfry jobs list" {
+				args = append(args, "1")
+			}
+			if path == "belfry jobs watch" {
+				args = append(args, "--json")
+			}
+		}
+		r := command(t, environ, args...)
+		require.Equal(t, codeDone, r.code, "%s: %s%s", path, r.stdout, r.stderr)
+	}
+	r := command(t, environ, "doctor", "--json")
+	require.Equal(t, codeFailure, r.code, r.stdout)
+	require.Equal(t, 1, strings.Count(r.stdout, `"status":"failed"`)+strings.Count(r.stdout, `"status": "failed"`), r.stdout)
+	require.Contains(t, r.stdout, "read-only: a replica")
+}
+
+// Commands that write say which host is a standby and what to do.
+func writesNothingToAStandby(t *testing.T, standby *dbtest.DB) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"abort", "1"}, {"lanes", "pause", "default"}, {"schedules", "pause", "daily"}, {"migrate", "up"}, {"prune"},
+		{"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone"},
+	} {
+		for _, attrs := range []string{"", "&target_session_attrs=any"} {
+			r := command(t, []string{"BELFRY_DATABASE_URL=" + standby.DSN + attrs}, args...)
+			require.Equal(t, codeUnavailable, r.code, "%v: %s", args, r.stderr)
+			require.Regexp(t, `PostgreSQL at \S+ \(database \S+, user postgres\) is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary`, r.stderr)
+		}
+	}
+	// Behind a pooler nothing tells a standby before a statement is refused.
+	_, err := job.NewStore(standby.Pool).Abort(t.Context(), 1, job.Act{})
+	require.ErrorIs(t, err, db.ErrStandby)
+	require.Equal(t, codeUnavailable, codeOf(err))
+	require.Contains(t, explain(t.Context(), err), "point database.url at the primary")
 }
 
 // A base backup that is started elsewhere cannot be told from the server that it is of:

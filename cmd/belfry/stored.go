@@ -51,7 +51,7 @@ func (a *app) withUnaskedStore(cmd *cobra.Command, do func(context.Context, sett
 	if s.Abort.URL == "" || s.Database.URL == "" {
 		return a.withStored(cmd, do)
 	}
-	db := &database{DSN: s.Database.URL}
+	db := &database{DSN: s.Database.URL, writes: true}
 	if err := db.prepare(cmd.Context(), s, a.briefLogger(s)); err != nil {
 		return err
 	}
