@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
@@ -164,19 +165,7 @@ func (e *env) database(ctx context.Context) (string, error) {
 		}
 		return nil
 	})
-	return withDatabase(e.admin, name), nil
-}
-
-// withDatabase is the connection string of another database of the same server: of repeated
-// keywords the last counts, and in a URL the parameter before the path.
-func withDatabase(dsn, database string) string {
-	switch {
-	case !strings.Contains(dsn, "://"):
-		return dsn + " dbname=" + database
-	case strings.Contains(dsn, "?"):
-		return dsn + "&dbname=" + database
-	}
-	return dsn + "?dbname=" + database
+	return db.WithDatabase(e.admin, name)
 }
 
 // connect opens a pool that ends with the run.

@@ -254,14 +254,3 @@ func TestChild_DoneBeforeTheKillIsAMiss(t *testing.T) {
 	require.ErrorIs(t, lines(`{"chunks":1} {"ended":true,"peak_bytes":5}`).awaitChunks(2), errMissedKill)
 	require.ErrorContains(t, lines(`{"chunks":1}`).awaitChunks(2), "before chunk 2: EOF")
 }
-
-func TestWithDatabase(t *testing.T) {
-	t.Parallel()
-	for dsn, want := range map[string]string{
-		"postgres://me:secret@db:5433/service?sslmode=disable": "postgres://me:secret@db:5433/service?sslmode=disable&dbname=mine",
-		"postgresql://db/service":                              "postgresql://db/service?dbname=mine",
-		"host=db dbname=service":                               "host=db dbname=service dbname=mine",
-	} {
-		require.Equal(t, want, withDatabase(dsn, "mine"))
-	}
-}

@@ -2,9 +2,9 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +27,7 @@ func (s *stage) makeChannels(ctx context.Context) error {
 	if err := s.generate(ctx, s.Channels, seed); err != nil {
 		return err
 	}
-	s.report.Channels, s.report.GenerateMS = s.Channels, inMillis(time.Since(began))
+	s.report.GenerateMS = inMillis(time.Since(began))
 	s.screen.say("%s channels in %s", grouped(s.Channels), millis(s.report.GenerateMS))
 	return nil
 }
@@ -37,6 +37,7 @@ func (s *stage) generate(ctx context.Context, n int64, seed uint64) error {
 	if err != nil {
 		return err
 	}
+	s.report.Channels += n
 	_, err = cities.Generate(ctx, store, s.pool, n, cities.Options{Seed: seed, Timeout: 2 * s.patience()})
 	return err
 }
@@ -57,7 +58,7 @@ func (s *stage) killRunner(ctx context.Context) (heir *runner, push int64, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, err := s.until(wait, victim, k.Job, "is a quarter done", s.quarter); err != nil {
+	if _, err := s.untilQuarter(wait, victim, k.Job); err != nil {
 		return nil, 0, err
 	}
 	killed, err := victim.kill(wait)
@@ -86,9 +87,11 @@ func (s *stage) killRunner(ctx context.Context) (heir *runner, push int64, err e
 	return heir, ids[1], err
 }
 
-// quarter reports whether a job is far enough to be hit, or done already.
-func (s *stage) quarter(l look) bool {
-	return l.Chunks > 0 && l.ChannelsRead >= s.hitAt || l.Status == processed
+// untilQuarter waits until a job is far enough to be hit, or done already.
+func (s *stage) untilQuarter(ctx context.Context, r *runner, id int64) (look, error) {
+	return s.until(ctx, r, id, "is a quarter done", func(l look) bool {
+		return l.Chunks > 0 && l.ChannelsRead >= s.hitAt || l.Status == processed
+	})
 }
 
 // takeOver has another runner go on with the job of a dead one, and returns when the job
@@ -99,7 +102,6 @@ func (s *stage) takeOver(ctx, wait context.Context, left look) (*runner, error) 
 	if err := s.generate(wait, k.Newcomers, newcomerSeed); err != nil {
 		return nil, err
 	}
-	s.report.Channels += k.Newcomers
 	s.screen.say("%s users sign up meanwhile: above the bound that job %d froze, so only later jobs reach them", grouped(k.Newcomers), k.Job)
 	began := time.Now()
 	heir, err := s.start(ctx, "run", "--quiet", "--wait", (2 * s.patience()).String())
@@ -115,7 +117,7 @@ func (s *stage) takeOver(ctx, wait context.Context, left look) (*runner, error) 
 	if err := s.unlimit(wait, k.Job); err != nil {
 		return nil, err
 	}
-	l, err := s.until(wait, heir, k.Job, "is finished", func(l look) bool { return l.Status == processed })
+	l, err := s.untilFinished(wait, heir, k.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +149,7 @@ func (s *stage) abortJob(ctx context.Context, r *runner, id int64) error {
 func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 	a := &AbortReport{Job: id}
 	s.report.Abort = a
-	l, err := s.until(wait, r, id, "is a quarter done", s.quarter)
+	l, err := s.untilQuarter(wait, r, id)
 	if err != nil {
 		return err
 	}
@@ -164,13 +166,11 @@ func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 	if err != nil {
 		return err
 	}
-	if a.RunnerExit, err = r.exit(wait); err != nil {
-		return err
-	}
-	a.RunnerStoppedMS = inMillis(r.at.Sub(sent))
+	complaint := r.wantExit(wait, exitAborted)
 	if err := s.untilSettled(wait, id); err != nil {
-		return err
+		return errors.Join(complaint, err)
 	}
+	a.RunnerStoppedMS, a.RunnerExit = inMillis(r.at.Sub(sent)), r.cmd.ProcessState.ExitCode()
 	after, err := verify(wait, s.pool, id, true)
 	if err != nil {
 		return err
@@ -186,8 +186,8 @@ func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 	if !a.InMiddle {
 		return fmt.Errorf("the abort did not hit job %d in its middle", id)
 	}
-	if a.RunnerExit != exitAborted {
-		return r.complaint(fmt.Sprintf("ended with exit status %d instead of %d (aborted)", a.RunnerExit, exitAborted))
+	if complaint != nil {
+		return complaint
 	}
 	s.screen.say("it returned after %s with %s rows; %s ended %s after it was sent; now there are %s rows", millis(a.LatencyMS), grouped(a.RowsReturned), r.name, millis(a.RunnerStoppedMS), grouped(a.RowsAfter))
 	return nil
@@ -197,8 +197,7 @@ func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 func (s *stage) resume(ctx, wait context.Context, id int64) error {
 	statement := render("Resume", map[string]string{"id": strconv.FormatInt(id, 10)})
 	s.screen.sql(statement)
-	var status string
-	if err := s.pool.QueryRow(wait, statement).Scan(&status); err != nil {
+	if _, err := s.pool.Exec(wait, statement); err != nil {
 		return fmt.Errorf("resume job %d: %w", id, err)
 	}
 	if err := s.unlimit(wait, id); err != nil {
@@ -208,7 +207,7 @@ func (s *stage) resume(ctx, wait context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	if err := r.wantSuccess(wait); err != nil {
+	if err := r.wantExit(wait, 0); err != nil {
 		return err
 	}
 	l, err := s.look(wait, id)
@@ -229,10 +228,9 @@ func (s *stage) runOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 	ids, err := s.enqueue(wait, render("EnqueueOthers", map[string]string{
-		"question": literal("Dentist in " + city.Name + "?"),
-		"latitude": number(city.Latitude), "longitude": number(city.Longitude), "radius": number(questionM),
+		"question": "'Dentist in " + city.Name + "?'", "radius": strconv.Itoa(questionM),
+		"latitude": fmt.Sprint(city.Latitude), "longitude": fmt.Sprint(city.Longitude),
 	}))
 	if err != nil {
 		return err
@@ -242,7 +240,7 @@ func (s *stage) runOthers(ctx context.Context) error {
 		return err
 	}
 	for i, id := range ids {
-		l, err := s.until(wait, r, id, "is finished", func(l look) bool { return l.Status == processed })
+		l, err := s.untilFinished(wait, r, id)
 		if err != nil {
 			return err
 		}
@@ -253,13 +251,5 @@ func (s *stage) runOthers(ctx context.Context) error {
 		}
 		s.screen.say("job %d is %s: %s rows%s", id, l.Status, grouped(l.RowsWritten), late)
 	}
-	return s.stopSoftly(wait, r)
-}
-
-// stopSoftly sends SIGTERM and wants a good end.
-func (s *stage) stopSoftly(wait context.Context, r *runner) error {
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop %s: %w", r.name, err)
-	}
-	return r.wantSuccess(wait)
+	return r.stop(wait)
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/sqlfile"
@@ -57,7 +58,8 @@ func (s *stage) perform(ctx context.Context) error {
 
 // play runs the acts.
 func (s *stage) play(ctx context.Context) error {
-	s.screen.title(fmt.Sprintf("belfry demo: %s channels, PostgreSQL %s, database %s", grouped(s.Channels), s.report.Database.Version, s.Database))
+	title := fmt.Sprintf("belfry demo: %s channels, PostgreSQL %s, database %s", grouped(s.Channels), s.report.Database.Version, s.Database)
+	s.screen.line(s.screen.paint(bold, strings.Join(wrap(title, screenWidth), "\n")))
 	if err := s.makeChannels(ctx); err != nil {
 		return err
 	}
@@ -65,13 +67,16 @@ func (s *stage) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.abortJob(ctx, heir, push); err != nil {
-		return err
+	for _, act := range []func() error{
+		func() error { return s.abortJob(ctx, heir, push) },
+		func() error { return s.runOthers(ctx) },
+		func() error { return s.deliverMessages(ctx) },
+	} {
+		if err := act(); err != nil {
+			return err
+		}
 	}
-	if err := s.runOthers(ctx); err != nil {
-		return err
-	}
-	return s.deliverMessages(ctx)
+	return nil
 }
 
 // prove verifies every job, and shows the table and the verdict.
@@ -80,11 +85,19 @@ func (s *stage) prove(ctx context.Context) error {
 	defer cancel()
 	s.screen.act("The proof, by SQL that shares nothing with belfry's code but the tables")
 	for _, id := range s.jobs {
-		v, err := verify(wait, s.pool, id, false)
+		j, err := verify(wait, s.pool, id, false)
 		if err != nil {
 			return err
 		}
-		s.report.Jobs = append(s.report.Jobs, s.reportOn(v))
+		// What the acts saw of it.
+		if k := s.report.Kill; k != nil && k.Job == id && k.TakeOverMS > 0 {
+			j.TakeOverMS = &k.TakeOverMS
+			k.FinishedExact = j.Status == processed && j.exact()
+		}
+		if a := s.report.Abort; a != nil && a.Job == id && a.InMiddle {
+			j.AbortLatencyMS = &a.LatencyMS
+		}
+		s.report.Jobs = append(s.report.Jobs, j)
 	}
 	s.report.judge()
 	s.screen.line("")
@@ -98,22 +111,6 @@ func (s *stage) prove(ctx context.Context) error {
 		s.screen.say("%s", problem)
 	}
 	return nil
-}
-
-// reportOn joins what was verified about a job with what the acts saw of it.
-func (s *stage) reportOn(v verdict) JobReport {
-	j := JobReport{
-		ID: v.ID, Type: v.Type, Category: v.Category, Title: v.Title, Status: v.Status,
-		Matched: v.Matched, Rows: v.Rows, Missing: v.Missing, Unexpected: v.Unexpected, Duplicates: v.Duplicates, Chunks: v.Chunks,
-	}
-	if k := s.report.Kill; k != nil && k.Job == v.ID && k.TakeOverMS > 0 {
-		j.TakeOverMS = &k.TakeOverMS
-		k.FinishedExact = v.Status == processed && v.exact()
-	}
-	if a := s.report.Abort; a != nil && a.Job == v.ID && a.InMiddle {
-		j.AbortLatencyMS = &a.LatencyMS
-	}
-	return j
 }
 
 // deadline bounds what one act waits for.

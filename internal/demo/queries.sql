@@ -24,9 +24,10 @@ SELECT to_regnamespace('belfry') IS NOT NULL                       AS schema,
        obj_description(to_regnamespace('belfry'), 'pg_namespace')  AS mark,
        to_regclass('belfry.jobs') IS NOT NULL                      AS jobs;
 
--- name: StageForeignJobs :many
--- Jobs that were not requested by the demo, oldest first, three at most.
-SELECT id, requested_by FROM belfry.jobs WHERE requested_by <> @me ORDER BY id LIMIT 3;
+-- name: StageForeignJobs :one
+-- Names jobs that were not requested by the demo, three at most; NULL: there is none.
+SELECT string_agg(format('job %s, requested by %s', id, requested_by), '; ' ORDER BY id)
+  FROM (SELECT id, requested_by FROM belfry.jobs WHERE requested_by <> @me ORDER BY id LIMIT 3) AS foreign_jobs;
 
 -- name: StageClear :script
 -- Removes what the last demo left and marks the schema as the demo's, in one

@@ -3,7 +3,6 @@ package demo
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 )
 
@@ -48,11 +47,22 @@ type JobReport struct {
 	Unexpected int64 `json:"unexpected"`
 	Duplicates int64 `json:"duplicates"`
 	Chunks     int64 `json:"chunks"` // the job row's count
+	// Cursor is the job's, in the snapshot that was verified.
+	Cursor string `json:"-"`
 	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from the
 	// start of the next runner to the first chunk that it committed; nil where neither
 	// happened.
-	AbortLatencyMS *float64 `json:"abort_latency_ms"`
-	TakeOverMS     *float64 `json:"take_over_ms"`
+	AbortLatencyMS *float64 `json:"abort_latency_ms" db:"-"`
+	TakeOverMS     *float64 `json:"take_over_ms" db:"-"`
+}
+
+// exact reports whether every matching channel has exactly one row and no other channel has
+// any.
+func (j JobReport) exact() bool { return j.Missing == 0 && j.Unexpected == 0 && j.Duplicates == 0 }
+
+func (j JobReport) String() string {
+	return fmt.Sprintf("%s rows for %s matching channels: %d missing, %d unexpected, %d duplicates",
+		grouped(j.Rows), grouped(j.Matched), j.Missing, j.Unexpected, j.Duplicates)
 }
 
 // KillReport is the second act.
@@ -150,31 +160,32 @@ func (r *Report) judge() {
 		bad(j.Duplicates != 0, "job %d: %s duplicate rows", j.ID, grouped(j.Duplicates))
 		bad(j.Unexpected != 0, "job %d: %s rows for channels that do not match", j.ID, grouped(j.Unexpected))
 	}
-	switch k := r.Kill; {
-	case k == nil:
-		bad(true, "no runner was killed")
-	default:
+	bad(r.Kill == nil, "no runner was killed")
+	if k := r.Kill; k != nil {
 		bad(!k.InMiddle, "kill -9 hit no job in its middle")
 		bad(k.InMiddle && !k.Exact, "after kill -9 the rows of job %d were not those up to its cursor", k.Job)
 		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took job %d over", k.Job)
 		bad(k.InMiddle && !k.FinishedExact, "job %d was not finished exactly by the next runner", k.Job)
 	}
-	switch a := r.Abort; {
-	case a == nil:
-		bad(true, "no job was aborted")
-	default:
+	bad(r.Abort == nil, "no job was aborted")
+	if a := r.Abort; a != nil {
 		bad(!a.InMiddle, "the abort hit no job in its middle")
 		bad(a.InMiddle && !a.Still, "job %d went on after its abort had returned", a.Job)
 		bad(a.InMiddle && !a.Exact, "after the abort the rows of job %d were not those up to its cursor", a.Job)
 		bad(a.InMiddle && a.ReadAgain != 0, "job %d read %s channels again when it was resumed", a.Job, grouped(a.ReadAgain))
 	}
-	switch {
-	case r.Schedule == nil:
-		bad(true, "no scheduled job ran")
-	default:
+	bad(r.Schedule == nil, "no scheduled job ran")
+	if r.Schedule != nil {
 		bad(r.Schedule.LateMS < 0, "job %d started %.0f ms before its time", r.Schedule.Job, -r.Schedule.LateMS)
 	}
-	r.Delivery.judge(bad)
+	bad(r.Delivery == nil, "nothing was delivered")
+	if d := r.Delivery; d != nil {
+		bad(!d.Killed || d.AcceptedAtKill >= d.Messages, "no relay was killed while it delivered")
+		bad(d.Unfinished != 0, "%s messages are neither sent nor dead", grouped(d.Unfinished))
+		bad(d.Sent+d.Dead+d.Unfinished != d.Messages, "%s messages became %s", grouped(d.Messages), grouped(d.Sent+d.Dead+d.Unfinished))
+		bad(d.Duplicates > d.Ambiguous, "the providers have %s duplicates, and only %s outcomes were unknown", grouped(d.Duplicates), grouped(d.Ambiguous))
+		bad(d.Early != 0, "%s calls came before their Retry-After", grouped(d.Early))
+	}
 	r.OK = len(r.Problems) == 0
 }
 
@@ -187,38 +198,12 @@ func (r *Report) Table() string {
 		if len(title) > 17 {
 			title = append(title[:16], '…')
 		}
-		text += fmt.Sprintf(row, strconv.FormatInt(j.ID, 10), string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
+		text += fmt.Sprintf(row, grouped(j.ID), string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
 	}
 	return text
 }
 
-// grouped renders a count with thousands separators.
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
-
-// millis renders milliseconds with two digits or more that mean something.
-func millis(ms float64) string {
-	switch {
-	case ms >= 1000:
-		return fmt.Sprintf("%.1f s", ms/1000)
-	case ms >= 10:
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return fmt.Sprintf("%.1f ms", ms)
-}
-
 // inMillis is a duration as the report has it, to the hundredth.
 func inMillis(d time.Duration) float64 {
-	return toHundredth(float64(d) / float64(time.Millisecond))
+	return math.Round(float64(d)/float64(time.Millisecond)*100) / 100
 }
-
-func toHundredth(f float64) float64 { return math.Round(f*100) / 100 }

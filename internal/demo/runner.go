@@ -117,16 +117,21 @@ func (r *runner) exit(ctx context.Context) (int, error) {
 	return r.cmd.ProcessState.ExitCode(), nil
 }
 
-// wantSuccess waits for the end of the process and wants exit code 0.
-func (r *runner) wantSuccess(ctx context.Context) error {
+// wantExit waits for the end of the process and wants this exit code.
+func (r *runner) wantExit(ctx context.Context, want int) error {
 	got, err := r.exit(ctx)
-	if err != nil {
-		return err
+	if err == nil && got != want {
+		err = r.complaint(fmt.Sprintf("ended with exit status %d instead of %d", got, want))
 	}
-	if got != 0 {
-		return r.complaint(fmt.Sprintf("ended with exit status %d instead of 0", got))
+	return err
+}
+
+// stop sends SIGTERM and wants a good end.
+func (r *runner) stop(ctx context.Context) error {
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop %s: %w", r.name, err)
 	}
-	return nil
+	return r.wantExit(ctx, 0)
 }
 
 // tailLines is how much of a runner's output says what went wrong.

@@ -5,12 +5,15 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 const screenWidth = 78
 
-// screen is what the audience reads: acts with a heading and what
-// happens, wrapped to the width of a plain terminal.
+// screen is what the audience reads: acts with a heading and what happens, wrapped to the
+// width of a plain terminal.
 type screen struct {
 	w     io.Writer
 	color bool
@@ -33,30 +36,15 @@ func (s *screen) paint(code, text string) string {
 
 func (s *screen) line(text string) { fmt.Fprintln(s.w, text) }
 
-// title begins the demonstration.
-func (s *screen) title(text string) {
-	for _, line := range wrap(text, screenWidth) {
-		s.line(s.paint(bold, line))
-	}
-}
-
 // act begins an act.
 func (s *screen) act(title string) {
 	s.acts++
-	s.line("")
-	s.line(s.paint(bold, fmt.Sprintf("%d  %s", s.acts, title)))
+	s.line("\n" + s.paint(bold, fmt.Sprintf("%d  %s", s.acts, title)))
 }
 
 // say tells one thing that happened.
 func (s *screen) say(format string, args ...any) {
-	lines := wrap(fmt.Sprintf(format, args...), screenWidth-5)
-	for i, line := range lines {
-		mark := "  "
-		if i == 0 {
-			mark = "- "
-		}
-		s.line("   " + mark + line)
-	}
+	s.line("   - " + strings.Join(wrap(fmt.Sprintf(format, args...), screenWidth-5), "\n     "))
 }
 
 // sql shows a statement as it is run.
@@ -68,18 +56,31 @@ func (s *screen) sql(statement string) {
 
 // wrap breaks text at blanks into lines of at most width characters.
 func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
+	lines := []string{""}
 	for word := range strings.FieldsSeq(text) {
+		last := &lines[len(lines)-1]
 		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
-			line += " " + word
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= width:
+			*last += " " + word
 		default:
-			lines = append(lines, line)
-			line = word
+			lines = append(lines, word)
 		}
 	}
-	return append(lines, line)
+	return lines
+}
+
+// grouped renders a count with thousands separators.
+func grouped(n int64) string { return message.NewPrinter(language.English).Sprint(n) }
+
+// millis renders milliseconds with two digits or more that mean something.
+func millis(ms float64) string {
+	switch {
+	case ms >= 1000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	case ms >= 10:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.1f ms", ms)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ type stage struct {
 	screen  *screen
 	dsn     string
 	pool    *pgxpool.Pool
-	lock    pgx.Tx
+	unlock  func(context.Context)
 	hitAt   int64 // channels read when a job is killed or aborted
 	runners []*runner
 	jobs    []int64 // in the order they were enqueued
@@ -60,7 +59,7 @@ func (s *stage) open(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if s.dsn, err = withDatabase(s.DSN, s.Database); err != nil {
+	if s.dsn, err = db.WithDatabase(s.DSN, s.Database); err != nil {
 		return err
 	}
 	config, err := pgxpool.ParseConfig(s.dsn)
@@ -73,11 +72,8 @@ func (s *stage) open(ctx context.Context) error {
 	if s.pool, err = db.Open(ctx, config, zerolog.Nop()); err != nil { // what the runners say of a pooler is enough
 		return fmt.Errorf("connect to database %s: %w", s.Database, err)
 	}
-	if err := s.takeLock(ctx); err != nil {
-		return err
-	}
 	if err := s.clear(ctx); err != nil {
-		return err
+		return fmt.Errorf("database %s: %w", s.Database, err)
 	}
 	if _, err := migrations.Up(ctx, s.dsn); err != nil {
 		return err
@@ -85,16 +81,13 @@ func (s *stage) open(ctx context.Context) error {
 	if _, err := s.pool.Exec(ctx, queries.SQL("Routes")); err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}
-	return s.pool.QueryRow(ctx, queries.SQL("ServerVersion")).Scan(&s.report.Database.Version)
+	return scan(ctx, s.pool, "ServerVersion", nil, &s.report.Database.Version)
 }
 
 func (s *stage) createDatabase(ctx context.Context) error {
 	var exists bool
-	if err := s.Server.QueryRow(ctx, queries.SQL("DatabaseExists"), pgx.StrictNamedArgs{"name": s.Database}).Scan(&exists); err != nil {
-		return fmt.Errorf("look for database %s: %w", s.Database, err)
-	}
-	if exists {
-		return nil
+	if err := scan(ctx, s.Server, "DatabaseExists", pgx.StrictNamedArgs{"name": s.Database}, &exists); err != nil || exists {
+		return err
 	}
 	_, err := s.Server.Exec(ctx, render("DatabaseCreate", map[string]string{"name": pgx.Identifier{s.Database}.Sanitize()}))
 	switch {
@@ -112,65 +105,39 @@ the demo wants a database of its own; three ways out:
 	return nil
 }
 
-func (s *stage) takeLock(ctx context.Context) error {
+// clear takes the lock and drops what the last demo
+// left, if that is all there is (D3).
+func (s *stage) clear(ctx context.Context) error {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to database %s: %w", s.Database, err)
+		return err
 	}
-	s.lock = tx
-	var ours bool
-	if err := tx.QueryRow(ctx, queries.SQL("StageLock"), pgx.StrictNamedArgs{"key": int64(stageLock)}).Scan(&ours); err != nil {
-		return fmt.Errorf("lock database %s: %w", s.Database, err)
+	s.unlock = func(ctx context.Context) { _ = tx.Rollback(ctx) } // nothing was written in it
+	var ours, schema, jobs bool
+	var mark *string
+	if err := scan(ctx, tx, "StageLock", pgx.StrictNamedArgs{"key": int64(stageLock)}, &ours); err != nil {
+		return err
 	}
 	if !ours {
-		return fmt.Errorf("database %s: %w", s.Database, ErrBusy)
+		return ErrBusy
 	}
-	return nil
-}
-
-// clear drops what the last demo left, if that is all there is (D3).
-func (s *stage) clear(ctx context.Context) error {
-	var schema, jobs bool
-	var mark *string
-	if err := s.pool.QueryRow(ctx, queries.SQL("StageLook")).Scan(&schema, &mark, &jobs); err != nil {
-		return fmt.Errorf("look at database %s: %w", s.Database, err)
+	if err := scan(ctx, s.pool, "StageLook", nil, &schema, &mark, &jobs); err != nil {
+		return err
 	}
 	if schema && (mark == nil || *mark != stageMark) {
-		return fmt.Errorf("database %s has a belfry schema, and no demo made it: %w; choose another database with --database", s.Database, ErrNotOurs)
+		return fmt.Errorf("it has a belfry schema, and no demo made it: %w; choose another database with --database", ErrNotOurs)
 	}
+	var foreign *string
 	if jobs {
-		if err := s.refuseForeignJobs(ctx); err != nil {
+		if err := scan(ctx, s.pool, "StageForeignJobs", pgx.StrictNamedArgs{"me": requester}, &foreign); err != nil {
 			return err
 		}
 	}
-	if _, err := s.pool.Exec(ctx, queries.SQL("StageClear")); err != nil {
-		return fmt.Errorf("clear database %s: %w", s.Database, err)
+	if foreign != nil {
+		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, ErrNotOurs)
 	}
-	return nil
-}
-
-func (s *stage) refuseForeignJobs(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, queries.SQL("StageForeignJobs"), pgx.StrictNamedArgs{"me": requester})
-	if err != nil {
-		return fmt.Errorf("look at database %s: %w", s.Database, err)
-	}
-	type foreign struct {
-		ID int64
-		By string
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[foreign])
-	if err != nil {
-		return fmt.Errorf("look at database %s: %w", s.Database, err)
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(list))
-	for _, j := range list {
-		names = append(names, fmt.Sprintf("job %d, requested by %s", j.ID, j.By))
-	}
-	return fmt.Errorf("database %s holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one",
-		s.Database, strings.Join(names, "; "), ErrNotOurs)
+	_, err = s.pool.Exec(ctx, queries.SQL("StageClear"))
+	return err
 }
 
 // close ends the runners and gives lock and connections back. ctx may be over.
@@ -182,35 +149,19 @@ func (s *stage) close(ctx context.Context) error {
 		if !r.gone() {
 			_ = r.cmd.Process.Kill() // it may end by itself in this moment
 		}
-		if _, err := r.exit(ctx); err != nil {
-			errs = append(errs, err)
-		}
+		_, err := r.exit(ctx)
+		errs = append(errs, err)
 	}
-	errs = append(errs, s.closeFakes())
-	if s.lock != nil {
-		_ = s.lock.Rollback(ctx) // nothing was written in it
+	if s.fakes != nil {
+		errs = append(errs, s.fakes.Close())
+	}
+	if s.unlock != nil {
+		s.unlock(ctx)
 	}
 	if s.pool != nil {
 		s.pool.Close()
 	}
 	return errors.Join(errs...)
-}
-
-// withDatabase returns a connection string, URL or keywords, with another database.
-func withDatabase(dsn, name string) (string, error) {
-	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return dsn + " dbname=" + name, nil // the last setting counts
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return "", errors.New("the database's address is no URL") // the text may hold a password
-	}
-	u.Path = "/" + name
-	query := u.Query()
-	query.Del("dbname")
-	query.Del("database")
-	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // libpq takes a + for a +
-	return u.String(), nil
 }
 
 // look is how far a job is.
@@ -239,60 +190,68 @@ const (
 	aborted   = "ABORTED"
 )
 
-func (s *stage) look(ctx context.Context, id int64) (look, error) {
-	rows, err := s.pool.Query(ctx, queries.SQL("JobLook"), pgx.StrictNamedArgs{"id": id})
-	if err != nil {
-		return look{}, fmt.Errorf("look at job %d: %w", id, err)
-	}
-	l, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[look])
-	if err != nil {
-		return look{}, fmt.Errorf("look at job %d: %w", id, err)
-	}
-	return l, nil
+func (s *stage) look(ctx context.Context, id int64) (l look, err error) {
+	err = row(ctx, s.pool, "JobLook", pgx.StrictNamedArgs{"id": id}, &l)
+	return l, err
 }
 
-// lookEvery is how often a job's row is looked at while something is waited for.
+// verify compares the rows of a job with the channels that match its audience: all up to
+// its bound, or with atCursor those up to its cursor.
+func verify(ctx context.Context, q querier, id int64, atCursor bool) (j JobReport, err error) {
+	err = row(ctx, q, "Verify", pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
+	return j, err
+}
+
+// lookEvery is how often something is looked at while it is waited for.
 const lookEvery = 2 * time.Millisecond
 
-// until looks at a job until done says so, as long as the runner lives.
-func (s *stage) until(ctx context.Context, r *runner, id int64, what string, done func(look) bool) (look, error) {
+// await looks until done says so, as long as the runner lives; nil: whoever lives.
+func (s *stage) await(ctx context.Context, r *runner, what string, done func(context.Context) (bool, error)) error {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {
-		ended := r.gone()
-		l, err := s.look(ctx, id)
-		if err != nil || done(l) {
-			return l, err
-		}
-		if ended {
-			return l, r.complaint(fmt.Sprintf("ended before job %d %s; the job is %s", id, what, l.Status))
+		ended := r != nil && r.gone()
+		ok, err := done(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("wait until %s: %w", what, err)
+		case ok:
+			return nil
+		case ended:
+			return r.complaint("ended before " + what)
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return l, fmt.Errorf("wait until job %d %s (it is %s, %d channels read): %w", id, what, l.Status, l.ChannelsRead, context.Cause(ctx))
+			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
 		}
 	}
+}
+
+// until looks at a job until done says so, as long as the runner lives.
+func (s *stage) until(ctx context.Context, r *runner, id int64, what string, done func(look) bool) (l look, err error) {
+	err = s.await(ctx, r, fmt.Sprintf("job %d %s", id, what), func(ctx context.Context) (_ bool, err error) {
+		l, err = s.look(ctx, id)
+		return err == nil && done(l), err
+	})
+	if err != nil {
+		err = fmt.Errorf("job %d is %s: %w", id, l.Status, err)
+	}
+	return l, err
+}
+
+// untilFinished is until for the end of a job.
+func (s *stage) untilFinished(ctx context.Context, r *runner, id int64) (look, error) {
+	return s.until(ctx, r, id, "is finished", func(l look) bool { return l.Status == processed })
 }
 
 // untilSettled waits until the server has no session of a run of the job left.
 func (s *stage) untilSettled(ctx context.Context, id int64) error {
-	again := time.NewTicker(lookEvery)
-	defer again.Stop()
-	for {
+	return s.await(ctx, nil, fmt.Sprintf("the sessions of job %d end", id), func(ctx context.Context) (bool, error) {
 		var n int
-		if err := s.pool.QueryRow(ctx, queries.SQL("RunSessions"), pgx.StrictNamedArgs{"id": id}).Scan(&n); err != nil {
-			return fmt.Errorf("look for sessions of job %d: %w", id, err)
-		}
-		if n == 0 {
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the sessions of job %d to end: %w", id, context.Cause(ctx))
-		}
-	}
+		err := scan(ctx, s.pool, "RunSessions", pgx.StrictNamedArgs{"id": id}, &n)
+		return n == 0, err
+	})
 }
 
 // enqueue shows a statement, runs it, and returns the new jobs.
@@ -310,6 +269,32 @@ func (s *stage) enqueue(ctx context.Context, statement string) ([]int64, error) 
 	return ids, nil
 }
 
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// scan reads the values of a statement's one row.
+func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into ...any) error {
+	if err := q.QueryRow(ctx, queries.SQL(statement), args).Scan(into...); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+// row is scan for a struct, by the names of the columns.
+func row[T any](ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into *T) error {
+	rows, err := q.Query(ctx, queries.SQL(statement), args)
+	if err == nil {
+		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
 // render fills the {{marks}} of a statement with numbers and quoted text.
 func render(name string, marks map[string]string) string {
 	sql := queries.SQL(name)
@@ -318,6 +303,3 @@ func render(name string, marks map[string]string) string {
 	}
 	return sql
 }
-
-// literal quotes text for SQL.
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

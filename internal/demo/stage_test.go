@@ -86,34 +86,6 @@ func TestStage_MakesItsDatabase(t *testing.T) {
 	require.NoError(t, s.close(t.Context()))
 }
 
-func TestWithDatabase(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ dsn, want string }{
-		{"postgres://u:p@h:5433/prod?sslmode=disable", "host=h port=5433 user=u password=p"},
-		{"postgresql://u:p@h:5433?dbname=prod", "host=h port=5433 user=u password=p"},
-		{"postgres://u:p@/prod?host=/tmp&port=5433&database=prod", "host=/tmp port=5433 user=u password=p"},
-		{"host=h port=5433 user=u password='p' dbname=prod", "host=h port=5433 user=u password=p"},
-	} {
-		got, err := withDatabase(c.dsn, "belfry_demo")
-		require.NoError(t, err)
-		config, err := pgx.ParseConfig(got)
-		require.NoError(t, err)
-		want, err := pgx.ParseConfig(c.want)
-		require.NoError(t, err)
-		require.Equal(t, "belfry_demo", config.Database, got)
-		require.Equal(t, want.Host, config.Host)
-		require.Equal(t, want.Port, config.Port)
-		require.Equal(t, want.User, config.User)
-		require.Equal(t, want.Password, config.Password)
-	}
-	got, err := withDatabase("postgres://u:p@h/prod?options=-c%20jit%3Doff%20-c%20a.b%3D1%2B1&connect_timeout=5", "belfry_demo")
-	require.NoError(t, err)
-	require.Equal(t, "postgres://u:p@h/belfry_demo?connect_timeout=5&options=-c%20jit%3Doff%20-c%20a.b%3D1%2B1", got, "psql takes a + for a +")
-	_, err = withDatabase("postgres://u:secret@h:port/db", "belfry_demo")
-	require.Error(t, err)
-	require.NotContains(t, err.Error(), "secret")
-}
-
 func TestConfig_Validate(t *testing.T) {
 	t.Parallel()
 	err := Config{Channels: 9_999, Database: "Robert'); DROP", Screen: os.Stderr}.Validate()
