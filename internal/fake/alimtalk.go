@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -75,126 +76,55 @@ func (s *Server) signedSENS(r *http.Request) bool {
 	return hmac.Equal([]byte(r.Header.Get("x-ncp-apigw-signature-v2")), []byte(want))
 }
 
-// readSENS understands a call. One that cannot be read counts as one message.
-func (s *Server) readSENS(w http.ResponseWriter, r *http.Request) (alimTalkCall, []message, *reply) {
+// alimTalk is SENS AlimTalk: up to 100 messages a call.
+func (s *Server) alimTalk() dialect {
+	return dialect{provider: AlimTalk, batch: true, read: s.readSENS, accept: s.takeSENS, refuse: sensError}
+}
+
+// readSENS understands a call.
+func (s *Server) readSENS(r *http.Request, body []byte) ([]message, reply) {
 	var call alimTalkCall
-	body, refused := readAll(w, r)
-	if refused != nil {
-		return call, make([]message, 1), refused
-	}
 	err := json.Unmarshal(body, &call)
 	messages := make([]message, max(len(call.Messages), 1))
 	for i, m := range call.Messages {
-		messages[i] = message{address: m.To, title: m.Title, body: m.Content}
+		messages[i] = message{
+			address: m.To, title: m.Title, body: m.Content, country: cmp.Or(m.CountryCode, "82"),
+			unkeyed: r.PathValue("service") + "\x00" + m.CountryCode + "\x00" + m.To + "\x00" + call.TemplateCode + "\x00" + m.Content,
+		}
 		if len(call.Messages) == 1 {
 			messages[i].key = r.Header.Get("Idempotency-Key")
 		}
-		messages[i].seal(AlimTalk, r.PathValue("service")+"\x00"+m.CountryCode+"\x00"+m.To+"\x00"+call.TemplateCode+"\x00"+m.Content)
 	}
-	status := 0
 	switch {
 	case !s.signedSENS(r):
-		status = http.StatusUnauthorized
+		return messages, sensError(http.StatusUnauthorized)
 	case r.PathValue("service") != alimTalkService:
-		status = http.StatusForbidden
+		return messages, sensError(http.StatusForbidden)
 	case err != nil, len(call.Messages) < 1, len(call.Messages) > maxAlimTalk, call.TemplateCode == "", call.PlusFriendID == "":
-		status = http.StatusBadRequest
+		return messages, sensError(http.StatusBadRequest)
 	}
-	if status == 0 {
-		return call, messages, nil
-	}
-	answer := sensError(status)
-	return call, messages, &answer
+	return messages, reply{}
 }
 
-// alimTalkSend answers a call of up to 100 messages.
-func (s *Server) alimTalkSend(w http.ResponseWriter, r *http.Request) {
-	arrived := s.config.Now()
-	call, messages, refused := s.readSENS(w, r)
-	about := make([]subject, len(messages))
-	for i := range messages {
-		about[i] = messages[i].subject()
-	}
-	drawn := s.plan.draw(string(AlimTalk), ofCall, about...)
-	s.ledger.request(AlimTalk, drawn)
-	f := drawn.fault
-	k := f.kind()
-	all := func(v verdict) {
-		for i := range messages {
-			s.ledger.record(AlimTalk, &messages[i], arrived, k, v)
-		}
-	}
-	if !pause(r.Context(), drawn.late) {
-		all(verdict{})
-		abandon(w)
-		return
-	}
-	taken := f.taken() && refused == nil
-	switch {
-	case k == kindStatus:
-		answer := retryLater(sensError(f.Status), f.RetryAfter)
-		if taken {
-			s.take(call, messages, arrived, k, true)
-		} else {
-			all(verdict{code: answer.code, retryAfter: f.RetryAfter})
-		}
-		answer.write(w)
-	case k == kindHang || k == kindReset:
-		if taken {
-			s.take(call, messages, arrived, k, true)
-		} else {
-			all(verdict{})
-		}
-		s.leaveUnanswered(w, r, k)
-	case refused != nil:
-		k = kindNone
-		all(verdict{code: refused.code})
-		refused.write(w)
-	default:
-		answer, accepted := s.take(call, messages, arrived, k, k == kindGarbage)
-		if !answer.spoil(w, r, f) {
-			s.ledger.unanswered(AlimTalk, accepted)
-		}
-	}
-}
-
-// take accepts the messages of a call, but for faults of single ones, and returns
-// the answer and how many were accepted.
-func (s *Server) take(call alimTalkCall, messages []message, arrived time.Time, k kind, lost bool) (reply, int) {
-	list := make([]alimTalkMessage, 0, len(messages))
-	accepted := 0
-	for i := range messages {
-		m := &messages[i]
-		single := s.plan.draw(string(AlimTalk), ofMessage, m.subject()).fault.kind()
-		s.ledger.fault(AlimTalk, single)
-		answer := alimTalkMessage{
-			CountryCode: "82", To: m.address, Content: m.body,
+// takeSENS answers for each message, and notes its result.
+func (s *Server) takeSENS(_ *http.Request, taken []message) reply {
+	now := s.config.Now()
+	list := make([]alimTalkMessage, len(taken))
+	for i, m := range taken {
+		list[i] = alimTalkMessage{
+			MessageID: m.id, CountryCode: m.country, To: m.address, Content: m.body,
 			RequestStatusCode: sensAccepted, RequestStatusName: "success", RequestStatusDesc: "success",
 		}
-		if c := call.Messages[i].CountryCode; c != "" {
-			answer.CountryCode = c
+		if m.fault == kindRefused {
+			list[i].RequestStatusCode, list[i].RequestStatusName, list[i].RequestStatusDesc = sensRefused, "fail", "refused by order"
+			continue
 		}
-		decided := k
-		if single != kindNone {
-			decided = single
-		}
-		if single == kindRefused {
-			s.ledger.record(AlimTalk, m, arrived, decided, verdict{code: sensRefused})
-			answer.MessageID = m.id(1)
-			answer.RequestStatusCode, answer.RequestStatusName, answer.RequestStatusDesc = sensRefused, "fail", "refused by order"
-		} else {
-			accepted++
-			n := s.ledger.record(AlimTalk, m, arrived, decided, verdict{accepted: true, lost: lost})
-			answer.MessageID = m.id(n)
-			s.receipts.add(answer.MessageID, receipt{known: arrived.Add(s.config.ReceiptDelay), of: single})
-		}
-		list = append(list, answer)
+		s.receipts.add(m.id, receipt{known: now.Add(s.config.ReceiptDelay), of: m.fault})
 	}
-	first := messages[0]
 	return jsonReply(http.StatusAccepted, "", map[string]any{
-		"requestId": "r-" + first.id(1), "requestTime": arrived.UTC().Format("2006-01-02T15:04:05.000"),
+		"requestId": "r-" + taken[0].name(1), "requestTime": now.UTC().Format("2006-01-02T15:04:05.000"),
 		"statusCode": "202", "statusName": "success", "messages": list,
-	}), accepted
+	})
 }
 
 // receipt is the result of an accepted message.

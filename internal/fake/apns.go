@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -39,37 +40,30 @@ func (s *Server) apnsRefuse(status int) reply {
 func (s *Server) apns() dialect {
 	return dialect{
 		provider: APNs, refuse: s.apnsRefuse,
-		read: func(r *http.Request, body []byte) (m message, refused *reply) {
-			m.key, m.address = r.Header.Get("apns-id"), r.PathValue("token")
+		read: func(r *http.Request, body []byte) ([]message, reply) {
 			var call struct {
 				APS struct {
 					Alert struct{ Title, Body string }
 				}
 			}
 			err := json.Unmarshal(body, &call)
-			m.title, m.body = call.APS.Alert.Title, call.APS.Alert.Body
-			var answer reply
+			m := message{key: r.Header.Get("apns-id"), address: r.PathValue("token"), title: call.APS.Alert.Title, body: call.APS.Alert.Body}
 			switch reason := s.apnsProof(r); {
 			case r.ProtoMajor < 2:
-				answer = s.apnsReason(http.StatusHTTPVersionNotSupported, "HTTPVersionNotSupported")
+				return ofOne(m, s.apnsReason(http.StatusHTTPVersionNotSupported, "HTTPVersionNotSupported"))
 			case reason != "":
-				answer = s.apnsReason(http.StatusForbidden, reason)
+				return ofOne(m, s.apnsReason(http.StatusForbidden, reason))
 			case r.Header.Get("apns-topic") == "":
-				answer = s.apnsReason(http.StatusBadRequest, "MissingTopic")
+				return ofOne(m, s.apnsReason(http.StatusBadRequest, "MissingTopic"))
 			case len(body) > maxAPNs:
-				answer = s.apnsReason(http.StatusRequestEntityTooLarge, "PayloadTooLarge")
+				return ofOne(m, s.apnsReason(http.StatusRequestEntityTooLarge, "PayloadTooLarge"))
 			case err != nil:
-				answer = s.apnsReason(http.StatusBadRequest, "PayloadEmpty")
-			default:
-				return m, nil
+				return ofOne(m, s.apnsReason(http.StatusBadRequest, "PayloadEmpty"))
 			}
-			return m, &answer
+			return ofOne(m, reply{})
 		},
-		accept: func(m *message, _ *http.Request, id string) reply {
-			if m.key != "" {
-				id = m.key
-			}
-			return reply{status: http.StatusOK, header: http.Header{"Apns-Id": {id}}}
+		accept: func(_ *http.Request, taken []message) reply {
+			return reply{status: http.StatusOK, header: http.Header{"Apns-Id": {cmp.Or(taken[0].key, taken[0].id)}}}
 		},
 		invalid: func() reply { return s.apnsReason(http.StatusGone, "Unregistered") },
 	}
@@ -81,7 +75,7 @@ func (s *Server) apnsProof(r *http.Request) string {
 	if !ok {
 		return "MissingProviderToken"
 	}
-	c, err := s.opened.open(token, "ES256", byEC(&s.vault.apns.PublicKey))
+	c, err := openToken(token, "ES256", byEC(&s.vault.apns.PublicKey))
 	switch {
 	case err != nil || c.Issuer != apnsTeamID || c.keyID != apnsKeyID:
 		return "InvalidProviderToken"

@@ -19,7 +19,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /3/device/{token}", s.play(s.apns()))
 	mux.HandleFunc("POST /webpush/subscriptions", s.subscribe)
 	mux.HandleFunc("POST /webpush/{id}", s.play(s.webpush()))
-	mux.HandleFunc("POST /alimtalk/v2/services/{service}/messages", s.alimTalkSend)
+	mux.HandleFunc("POST /alimtalk/v2/services/{service}/messages", s.play(s.alimTalk()))
 	mux.HandleFunc("GET /alimtalk/v2/services/{service}/messages/{message}", s.alimTalkReceipt)
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, map[string]string{"status": "ok"}) })

@@ -1,11 +1,14 @@
 package fake
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -37,16 +40,20 @@ func jsonReply(status int, code string, body any) reply {
 // dialect is how one provider speaks.
 type dialect struct {
 	provider Provider
-	// read understands a call of one message. A reply is the provider's own refusal, for
-	// reasons nobody ordered.
-	read func(r *http.Request, body []byte) (message, *reply)
-	// accept says that a message is taken; id is the provider's name for it.
-	accept func(m *message, r *http.Request, id string) reply
+	batch    bool // a call has many messages, and some faults are drawn for each
+	// read understands a call. A reply with a status is the provider's own refusal, for
+	// reasons nobody ordered; the messages of a call that cannot be read are one.
+	read func(r *http.Request, body []byte) ([]message, reply)
+	// accept says that the messages are taken, or of a batch which are.
+	accept func(r *http.Request, taken []message) reply
 	// refuse says so, with an HTTP status that somebody ordered.
 	refuse func(status int) reply
 	// invalid says that the address is none.
 	invalid func() reply
 }
+
+// ofOne is what read returns for a call of one message.
+func ofOne(m message, refused reply) ([]message, reply) { return []message{m}, refused }
 
 // gated runs a handler unless the server is closed, which waits for it.
 func (s *Server) gated(h http.Handler) http.Handler {
@@ -61,68 +68,137 @@ func (s *Server) gated(h http.Handler) http.Handler {
 	})
 }
 
-// readAll reads a body of bounded size.
-func readAll(w http.ResponseWriter, r *http.Request) ([]byte, *reply) {
+// readAll reads a body of bounded size; a reply with a status refuses it.
+func readAll(w http.ResponseWriter, r *http.Request) ([]byte, reply) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		answer := jsonReply(http.StatusRequestEntityTooLarge, "413", map[string]string{"error": "the body is too large"})
-		return nil, &answer
+		return nil, jsonReply(http.StatusRequestEntityTooLarge, "413", map[string]string{"error": "the body is too large"})
 	case err != nil:
-		answer := jsonReply(http.StatusBadRequest, "400", map[string]string{"error": "the body cannot be read"})
-		return nil, &answer
+		return nil, jsonReply(http.StatusBadRequest, "400", map[string]string{"error": "the body cannot be read"})
 	}
-	return body, nil
+	return body, reply{}
 }
 
-// play answers a provider's calls of one message.
+// exchange is one call of a provider.
+type exchange struct {
+	dialect
+
+	ledger   *ledger
+	plan     *plan
+	arrived  time.Time
+	messages []message
+	kind     kind // of the fault that decides
+}
+
+// settle records what became of every message.
+func (x *exchange) settle(v verdict) {
+	for i := range x.messages {
+		x.ledger.record(x.provider, &x.messages[i], x.arrived, x.kind, v)
+	}
+}
+
+// take accepts the messages, but for faults of single ones of a batch, and returns how many
+// it accepted.
+func (x *exchange) take(r *http.Request, v verdict) (answer reply, accepted int) {
+	for i := range x.messages {
+		m := &x.messages[i]
+		decided := x.kind
+		if x.batch {
+			m.fault = x.plan.draw(string(x.provider), ofMessage, m.subject()).fault.kind()
+			x.ledger.fault(x.provider, m.fault)
+			decided = cmp.Or(m.fault, x.kind)
+		}
+		if m.fault == kindRefused {
+			x.ledger.record(x.provider, m, x.arrived, decided, verdict{code: sensRefused})
+			m.id = m.name(1)
+			continue
+		}
+		accepted++
+		m.id = m.name(x.ledger.record(x.provider, m, x.arrived, decided, v))
+	}
+	return x.accept(r, x.messages), accepted
+}
+
+// play answers a provider's calls.
 func (s *Server) play(d dialect) http.HandlerFunc {
+	among := anyKind
+	if d.batch {
+		among = ofCall
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		arrived := s.config.Now()
+		x := exchange{dialect: d, ledger: s.ledger, plan: s.plan, arrived: s.config.Now(), messages: make([]message, 1)}
 		body, refused := readAll(w, r)
-		var m message
-		if refused == nil {
-			m, refused = d.read(r, body)
+		if refused.status == 0 {
+			x.messages, refused = d.read(r, body)
 		}
-		m.seal(d.provider, "")
-		drawn := s.plan.draw(string(d.provider), anyKind, m.subject())
+		about := make([]subject, len(x.messages))
+		for i := range x.messages {
+			x.messages[i].seal(d.provider)
+			about[i] = x.messages[i].subject()
+		}
+		drawn := s.plan.draw(string(d.provider), among, about...)
 		s.ledger.request(d.provider, drawn)
-		f := drawn.fault
-		k := f.kind()
-		if refused != nil && k != kindHang && k != kindReset && k != kindStatus {
-			k = kindNone
+		if k := drawn.fault.kind(); refused.status == 0 || k == kindHang || k == kindReset || k == kindStatus {
+			x.kind = k
 		}
-		settle := func(v verdict) int64 { return s.ledger.record(d.provider, &m, arrived, k, v) }
 		if !pause(r.Context(), drawn.late) {
-			settle(verdict{})
+			x.settle(verdict{})
 			abandon(w)
 			return
 		}
-		taken := f.taken() && refused == nil
-		switch {
-		case k == kindStatus:
-			answer := retryLater(d.refuse(f.Status), f.RetryAfter)
-			settle(verdict{accepted: taken, lost: taken, code: answer.code, retryAfter: f.RetryAfter})
-			answer.write(w)
-		case k == kindInvalid:
-			answer := d.invalid()
-			settle(verdict{code: answer.code})
-			answer.write(w)
-		case k == kindHang || k == kindReset:
-			settle(verdict{accepted: taken, lost: taken})
-			s.leaveUnanswered(w, r, k)
-		default:
-			if refused != nil {
-				settle(verdict{code: refused.code})
-				refused.write(w)
-				return
-			}
-			n := settle(verdict{accepted: true, lost: k == kindGarbage})
-			if !d.accept(&m, r, m.id(n)).spoil(w, r, f) {
-				s.ledger.unanswered(d.provider, 1)
-			}
+		x.answer(w, r, drawn.fault, refused)
+	}
+}
+
+// answer does to a call what a fault has, or refuses it, or takes its messages.
+func (x *exchange) answer(w http.ResponseWriter, r *http.Request, f Fault, refused reply) {
+	taken := verdict{accepted: f.taken() && refused.status == 0, lost: true, retryAfter: f.RetryAfter}
+	switch k := x.kind; {
+	case k == kindStatus:
+		answer := retryLater(x.refuse(f.Status), f.RetryAfter)
+		if taken.accepted {
+			x.take(r, taken)
+		} else {
+			x.settle(verdict{code: answer.code, retryAfter: f.RetryAfter})
 		}
+		answer.write(w)
+	case k == kindHang || k == kindReset:
+		if taken.accepted {
+			x.take(r, taken)
+		} else {
+			x.settle(verdict{})
+		}
+		leaveUnanswered(w, r, k)
+	case refused.status != 0:
+		x.settle(verdict{code: refused.code})
+		refused.write(w)
+	case k == kindInvalid:
+		answer := x.invalid()
+		x.settle(verdict{code: answer.code})
+		answer.write(w)
+	default:
+		if answer, accepted := x.take(r, verdict{accepted: true, lost: k == kindGarbage}); !answer.spoil(w, r, f) {
+			x.ledger.unanswered(x.provider, accepted)
+		}
+	}
+}
+
+// aside answers what is no call of a message: good, unless a fault was ordered.
+func (s *Server) aside(w http.ResponseWriter, r *http.Request, target string, good reply, refuse func(status int) reply) {
+	drawn := s.plan.draw(target, anyKind)
+	f := drawn.fault
+	k := f.kind()
+	switch {
+	case !pause(r.Context(), drawn.late):
+		abandon(w)
+	case k == kindHang || k == kindReset:
+		leaveUnanswered(w, r, k)
+	case k == kindStatus:
+		retryLater(refuse(f.Status), f.RetryAfter).write(w)
+	default:
+		good.spoil(w, r, f)
 	}
 }
 
@@ -154,7 +230,7 @@ func retryLater(r reply, d time.Duration) reply {
 }
 
 // leaveUnanswered hangs until the client leaves, or resets its connection at once.
-func (s *Server) leaveUnanswered(w http.ResponseWriter, r *http.Request, k kind) {
+func leaveUnanswered(w http.ResponseWriter, r *http.Request, k kind) {
 	if k == kindHang {
 		<-r.Context().Done()
 	}
@@ -182,18 +258,22 @@ func resetConn(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// head writes all but the body; more is how long the body is apart from the reply's.
-func (a reply) head(w http.ResponseWriter, more int64) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
-	w.Header().Set("Content-Length", strconv.FormatInt(int64(len(a.body))+more, 10))
-	w.WriteHeader(a.status)
-}
-
 // write answers, and reports whether the answer went out.
 func (a reply) write(w http.ResponseWriter) bool {
-	a.head(w, 0)
+	return a.after(w, 0, 0, func() bool { return true })
+}
+
+// after answers with the head at once and then, before the body, so many times so many
+// blanks, each followed by next, which reports whether to go on.
+func (a reply) after(w http.ResponseWriter, times, blanks int64, next func() bool) bool {
+	maps.Copy(w.Header(), a.header)
+	w.Header().Set("Content-Length", strconv.FormatInt(int64(len(a.body))+times*blanks, 10))
+	w.WriteHeader(a.status)
+	for range times {
+		if _, err := w.Write(bytes.Repeat([]byte(" "), int(blanks))); err != nil || !next() {
+			return false
+		}
+	}
 	_, err := w.Write(a.body)
 	return err == nil
 }
@@ -203,42 +283,14 @@ func (a reply) write(w http.ResponseWriter) bool {
 func (a reply) spoil(w http.ResponseWriter, r *http.Request, f Fault) bool {
 	switch k := f.kind(); {
 	case k == kindSlow:
-		return a.dribble(w, r, f.Slow)
+		const steps = 20
+		control := http.NewResponseController(w)
+		return a.after(w, steps, 1, func() bool { return control.Flush() == nil && pause(r.Context(), f.Slow/steps) })
 	case k == kindHuge:
-		return a.swell(w, f.Huge*megabyte)
+		return a.after(w, f.Huge*16, megabyte/16, func() bool { return true })
 	case k == kindGarbage:
 		reply{status: a.status, header: a.header, body: []byte("{\"\xff\x00<<garbage>>\x01")}.write(w)
 		return true
 	}
 	return a.write(w)
-}
-
-// dribble sends the head at once and the body, blanks before it, over d.
-func (a reply) dribble(w http.ResponseWriter, r *http.Request, d time.Duration) bool {
-	const steps = 20
-	control := http.NewResponseController(w)
-	a.head(w, steps)
-	for range steps {
-		if _, err := w.Write([]byte(" ")); err != nil || control.Flush() != nil || !pause(r.Context(), d/steps) {
-			return false
-		}
-	}
-	_, err := w.Write(a.body)
-	return err == nil
-}
-
-// swell sends so many blanks and then the body.
-func (a reply) swell(w http.ResponseWriter, size int64) bool {
-	blanks := make([]byte, megabyte/16)
-	for i := range blanks {
-		blanks[i] = ' '
-	}
-	a.head(w, size)
-	for left := size; left > 0; left -= int64(len(blanks)) {
-		if _, err := w.Write(blanks[:min(left, int64(len(blanks)))]); err != nil {
-			return false
-		}
-	}
-	_, err := w.Write(a.body)
-	return err == nil
 }

@@ -22,30 +22,26 @@ func fcmError(status int, canonical, code string) reply {
 
 // fcmRefuse words an HTTP status.
 func fcmRefuse(status int) reply {
-	switch status {
-	case http.StatusBadRequest:
-		return fcmError(status, "INVALID_ARGUMENT", "INVALID_ARGUMENT")
-	case http.StatusUnauthorized:
-		return fcmError(status, "UNAUTHENTICATED", "")
-	case http.StatusForbidden:
-		return fcmError(status, "PERMISSION_DENIED", "SENDER_ID_MISMATCH")
-	case http.StatusNotFound:
-		return fcmError(status, "NOT_FOUND", "")
-	case http.StatusTooManyRequests:
-		return fcmError(status, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")
-	case http.StatusInternalServerError:
-		return fcmError(status, "INTERNAL", "INTERNAL")
-	case http.StatusServiceUnavailable:
-		return fcmError(status, "UNAVAILABLE", "UNAVAILABLE")
+	words, ok := map[int][2]string{
+		http.StatusBadRequest:          {"INVALID_ARGUMENT", "INVALID_ARGUMENT"},
+		http.StatusUnauthorized:        {"UNAUTHENTICATED", ""},
+		http.StatusForbidden:           {"PERMISSION_DENIED", "SENDER_ID_MISMATCH"},
+		http.StatusNotFound:            {"NOT_FOUND", ""},
+		http.StatusTooManyRequests:     {"RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED"},
+		http.StatusInternalServerError: {"INTERNAL", "INTERNAL"},
+		http.StatusServiceUnavailable:  {"UNAVAILABLE", "UNAVAILABLE"},
+	}[status]
+	if !ok {
+		words[0] = "UNKNOWN"
 	}
-	return fcmError(status, "UNKNOWN", "")
+	return fcmError(status, words[0], words[1])
 }
 
 // fcm is Firebase Cloud Messaging, HTTP v1.
 func (s *Server) fcm() dialect {
 	return dialect{
 		provider: FCM, refuse: fcmRefuse,
-		read: func(r *http.Request, body []byte) (m message, refused *reply) {
+		read: func(r *http.Request, body []byte) ([]message, reply) {
 			var call struct {
 				Message struct {
 					Token        string
@@ -54,24 +50,21 @@ func (s *Server) fcm() dialect {
 				}
 			}
 			err := json.Unmarshal(body, &call)
-			m.key, m.address = call.Message.Data["belfry_key"], call.Message.Token
-			m.title, m.body = call.Message.Notification.Title, call.Message.Notification.Body
+			c := call.Message
+			m := message{key: c.Data["belfry_key"], address: c.Token, title: c.Notification.Title, body: c.Notification.Body}
 			token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-			var answer reply
 			switch {
 			case subtle.ConstantTimeCompare([]byte(token), []byte(s.bearer)) != 1:
-				answer = fcmRefuse(http.StatusUnauthorized)
+				return ofOne(m, fcmRefuse(http.StatusUnauthorized))
 			case r.PathValue("project") != fcmProject:
-				answer = fcmRefuse(http.StatusForbidden)
+				return ofOne(m, fcmRefuse(http.StatusForbidden))
 			case err != nil || m.address == "":
-				answer = fcmRefuse(http.StatusBadRequest)
-			default:
-				return m, nil
+				return ofOne(m, fcmRefuse(http.StatusBadRequest))
 			}
-			return m, &answer
+			return ofOne(m, reply{})
 		},
-		accept: func(_ *message, _ *http.Request, id string) reply {
-			return jsonReply(http.StatusOK, "", map[string]string{"name": "projects/" + fcmProject + "/messages/" + id})
+		accept: func(_ *http.Request, taken []message) reply {
+			return jsonReply(http.StatusOK, "", map[string]string{"name": "projects/" + fcmProject + "/messages/" + taken[0].id})
 		},
 		invalid: func() reply {
 			a := fcmError(http.StatusNotFound, "NOT_FOUND", "UNREGISTERED")
@@ -83,14 +76,11 @@ func (s *Server) fcm() dialect {
 
 // fcmToken answers OAuth's JWT bearer grant (RFC 7523).
 func (s *Server) fcmToken(w http.ResponseWriter, r *http.Request) {
-	body, refused := readAll(w, r)
-	if refused == nil && !s.granted(string(body)) {
-		answer := jsonReply(http.StatusBadRequest, "", map[string]string{"error": "invalid_grant", "error_description": "Invalid JWT Signature."})
-		refused = &answer
-	}
 	good := jsonReply(http.StatusOK, "", map[string]any{"access_token": s.bearer, "token_type": "Bearer", "expires_in": 3600})
-	if refused != nil {
-		good = *refused
+	if body, refused := readAll(w, r); refused.status != 0 {
+		good = refused
+	} else if !s.granted(string(body)) {
+		good = jsonReply(http.StatusBadRequest, "", map[string]string{"error": "invalid_grant", "error_description": "Invalid JWT Signature."})
 	}
 	s.aside(w, r, targetToken, good, func(status int) reply {
 		return jsonReply(status, "", map[string]string{"error": "temporarily_unavailable", "error_description": http.StatusText(status)})
@@ -110,21 +100,4 @@ func (s *Server) granted(form string) bool {
 	now := s.config.Now()
 	return err == nil && c.Issuer == fcmAccount && within(now, c.IssuedAt, time.Hour) && now.Unix() < c.Expires &&
 		strings.Contains(c.Scope, "firebase.messaging")
-}
-
-// aside answers what is no call of a message: good, unless a fault was ordered.
-func (s *Server) aside(w http.ResponseWriter, r *http.Request, target string, good reply, refuse func(status int) reply) {
-	drawn := s.plan.draw(target, anyKind)
-	f := drawn.fault
-	k := f.kind()
-	switch {
-	case !pause(r.Context(), drawn.late):
-		abandon(w)
-	case k == kindHang || k == kindReset:
-		s.leaveUnanswered(w, r, k)
-	case k == kindStatus:
-		retryLater(refuse(f.Status), f.RetryAfter).write(w)
-	default:
-		good.spoil(w, r, f)
-	}
 }

@@ -303,7 +303,7 @@ func TestServer_AlimTalkResults(t *testing.T) {
 	now := time.Now()
 	b := setup(t, func(c *fake.Config) {
 		c.Now, c.ReceiptDelay = func() time.Time { return now }, time.Minute
-		c.Faults = faults("{for: alimtalk, do: refused, address: ^1$}", "{for: alimtalk, do: undelivered, address: ^2$}", "{for: alimtalk, do: unreported, address: ^3$}", "{for: alimtalk, do: invalid-address, address: ^4$}")
+		c.Faults = faults("{for: alimtalk, do: refused, address: ^1$, count: 1}", "{for: alimtalk, do: undelivered, address: ^2$}", "{for: alimtalk, do: unreported, address: ^3$}", "{for: alimtalk, do: invalid-address, address: ^4$}")
 	})
 	var messages []string
 	for i := range 6 {

@@ -37,23 +37,27 @@ type Call struct {
 // message is one message of a call, as its provider reads it.
 type message struct {
 	key, address, title, body string
+	// Of AlimTalk: what tells messages without a key apart, and the country.
+	unkeyed, country string
 
-	hash [32]byte // of provider and key, or of the content where there is no key
+	hash  [32]byte // of provider and key, or of unkeyed where there is no key
+	id    string   // the provider's name for it
+	fault kind     // of this message of a batch
 }
 
 func (m *message) subject() subject { return subject{m.address, m.key} }
 
-// seal computes the hash. unkeyed tells messages without a key apart.
-func (m *message) seal(p Provider, unkeyed string) {
+// seal computes the hash.
+func (m *message) seal(p Provider) {
 	text := m.key
 	if text == "" {
-		text = "\x00" + unkeyed
+		text = "\x00" + m.unkeyed
 	}
 	m.hash = sha256.Sum256([]byte(string(p) + "\x00" + text))
 }
 
-// id is what the provider calls the n-th acceptance of a message.
-func (m *message) id(n int64) string {
+// name is what the provider calls the n-th acceptance of a message.
+func (m *message) name(n int64) string {
 	h := m.hash
 	if n > 1 {
 		h = sha256.Sum256(fmt.Appendf(h[:], "%d", n))

@@ -20,7 +20,6 @@ type Server struct {
 	plan   *plan
 	ledger *ledger
 	vault  *vault
-	opened opened
 	vapid  string // the public key in base64url
 	bearer string // FCM's access token
 	token  string // of SMS
@@ -216,9 +215,3 @@ func (s *Server) Calls(p Provider) []Call { return s.ledger.calls(p) }
 // Reset forgets every call and key. Faults stay in force, with their counts. A call
 // that is being answered meanwhile may still be counted as unanswered.
 func (s *Server) Reset() { s.ledger.reset() }
-
-// basicPassword returns the password of a Basic Authorization header's value.
-func basicPassword(r *http.Request) string {
-	_, password, _ := r.BasicAuth()
-	return password
-}

@@ -18,20 +18,18 @@ func (s *Server) sms() dialect {
 	}
 	return dialect{
 		provider: SMS,
-		read: func(r *http.Request, body []byte) (message, *reply) {
+		read: func(r *http.Request, body []byte) ([]message, reply) {
 			m, ok := readSMS(r, body)
-			status, code := http.StatusBadRequest, "bad_request"
 			switch {
 			case !s.knownSMS(r):
-				status, code = http.StatusUnauthorized, "unauthorized"
-			case ok && m.address != "" && m.body != "":
-				return m, nil
+				return ofOne(m, refuse(http.StatusUnauthorized, "unauthorized"))
+			case !ok || m.address == "" || m.body == "":
+				return ofOne(m, refuse(http.StatusBadRequest, "bad_request"))
 			}
-			answer := refuse(status, code)
-			return m, &answer
+			return ofOne(m, reply{})
 		},
-		accept: func(_ *message, _ *http.Request, id string) reply {
-			return jsonReply(http.StatusOK, "", map[string]string{"id": id, "status": "queued"})
+		accept: func(_ *http.Request, taken []message) reply {
+			return jsonReply(http.StatusOK, "", map[string]string{"id": taken[0].id, "status": "queued"})
 		},
 		refuse: func(status int) reply {
 			a := refuse(status, strings.ReplaceAll(strings.ToLower(http.StatusText(status)), " ", "_"))
@@ -46,7 +44,7 @@ func (s *Server) sms() dialect {
 func (s *Server) knownSMS(r *http.Request) bool {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		token = basicPassword(r)
+		_, token, _ = r.BasicAuth()
 	}
 	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }

@@ -201,7 +201,7 @@ func (m *mailSession) Data(r io.Reader) error {
 	if !m.spoil(f) {
 		s.ledger.unanswered(SMTP, 1)
 	}
-	return mailError(250, "queued as "+msg.id(n))
+	return mailError(250, "queued as "+msg.name(n))
 }
 
 // mailCode is a status as SMTP has it: HTTP's, ordered for all providers, become
@@ -267,7 +267,7 @@ func (m *mailSession) reset() error {
 // newMail is a mail of which only the recipient is known.
 func newMail(address string) *message {
 	m := &message{address: address}
-	m.seal(SMTP, "")
+	m.seal(SMTP)
 	return m
 }
 
@@ -280,7 +280,7 @@ func readMail(address string, text []byte) (*message, error) {
 	}
 	id := strings.Trim(strings.TrimSpace(parsed.Header.Get("Message-ID")), "<>")
 	m.key, _, _ = strings.Cut(id, "@")
-	m.seal(SMTP, "")
+	m.seal(SMTP)
 	m.title = parsed.Header.Get("Subject")
 	if decoded, err := new(mime.WordDecoder).DecodeHeader(m.title); err == nil {
 		m.title = decoded

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"math/big"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -83,36 +82,6 @@ func byRSA(key *rsa.PublicKey) func(digest, signature []byte) bool {
 	return func(digest, signature []byte) bool {
 		return rsa.VerifyPKCS1v15(key, crypto.SHA256, digest, signature) == nil
 	}
-}
-
-// opened remembers tokens whose signature was verified: a token is used for many
-// calls. It is safe for concurrent use.
-type opened struct {
-	mu     sync.Mutex
-	tokens map[string]claims
-}
-
-// maxOpened bounds the memory; a caller has a handful of tokens.
-const maxOpened = 1000
-
-func (o *opened) open(token, algorithm string, verify func(digest, signature []byte) bool) (claims, error) {
-	o.mu.Lock()
-	c, ok := o.tokens[token]
-	o.mu.Unlock()
-	if ok {
-		return c, nil
-	}
-	c, err := openToken(token, algorithm, verify)
-	if err != nil {
-		return claims{}, err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.tokens == nil || len(o.tokens) >= maxOpened {
-		o.tokens = make(map[string]claims)
-	}
-	o.tokens[token] = c
-	return c, nil
 }
 
 // within reports whether an instant in seconds is no farther from now than d.

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -22,27 +23,20 @@ func (s *Server) webhook() dialect {
 	}
 	return dialect{
 		provider: Webhook, refuse: refuse,
-		read: func(r *http.Request, body []byte) (m message, refused *reply) {
-			m.address = r.PathValue("any")
-			if m.key = r.Header.Get("Idempotency-Key"); m.key == "" {
-				m.key = r.Header.Get("webhook-id")
-			}
-			var content struct {
-				Title string `json:"title"`
-				Body  string `json:"body"`
-			}
-			status := http.StatusBadRequest
+		read: func(r *http.Request, body []byte) ([]message, reply) {
+			m := message{address: r.PathValue("any"), key: cmp.Or(r.Header.Get("Idempotency-Key"), r.Header.Get("webhook-id"))}
+			var content struct{ Title, Body string }
 			if !s.signedWebhook(r, body) {
-				status = http.StatusUnauthorized
-			} else if json.Unmarshal(body, &content) == nil {
-				m.title, m.body = content.Title, content.Body
-				return m, nil
+				return ofOne(m, refuse(http.StatusUnauthorized))
 			}
-			answer := refuse(status)
-			return m, &answer
+			if json.Unmarshal(body, &content) != nil {
+				return ofOne(m, refuse(http.StatusBadRequest))
+			}
+			m.title, m.body = content.Title, content.Body
+			return ofOne(m, reply{})
 		},
-		accept: func(_ *message, _ *http.Request, id string) reply {
-			return jsonReply(http.StatusOK, "", map[string]string{"id": id})
+		accept: func(_ *http.Request, taken []message) reply {
+			return jsonReply(http.StatusOK, "", map[string]string{"id": taken[0].id})
 		},
 		invalid: func() reply { return refuse(http.StatusGone) },
 	}

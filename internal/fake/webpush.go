@@ -4,8 +4,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdh"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
@@ -95,17 +93,15 @@ func (s *Server) webpush() dialect {
 	}
 	return dialect{
 		provider: WebPush, refuse: refuse,
-		read: func(r *http.Request, body []byte) (m message, refused *reply) {
-			m.address = r.PathValue("id")
-			status := s.readPush(r, body, &m)
-			if status == 0 {
-				return m, nil
+		read: func(r *http.Request, body []byte) ([]message, reply) {
+			m := message{address: r.PathValue("id")}
+			if status := s.readPush(r, body, &m); status != 0 {
+				return ofOne(m, refuse(status))
 			}
-			answer := refuse(status)
-			return m, &answer
+			return ofOne(m, reply{})
 		},
-		accept: func(_ *message, r *http.Request, id string) reply {
-			return reply{status: http.StatusCreated, header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + id}}}
+		accept: func(r *http.Request, taken []message) reply {
+			return reply{status: http.StatusCreated, header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + taken[0].id}}}
 		},
 		invalid: func() reply { return refuse(http.StatusGone) },
 	}
@@ -156,15 +152,7 @@ func (s *Server) provenPush(r *http.Request) bool {
 	if key != s.vapid {
 		return false
 	}
-	public, err := base64.RawURLEncoding.DecodeString(key)
-	if err != nil {
-		return false
-	}
-	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), public)
-	if err != nil {
-		return false
-	}
-	c, err := s.opened.open(token, "ES256", byEC(verifier))
+	c, err := openToken(token, "ES256", byEC(&s.vault.vapid.PublicKey))
 	if err != nil {
 		return false
 	}
