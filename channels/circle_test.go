@@ -38,7 +38,7 @@ func inBoxes(boxes []box, lat, lon float64) int {
 	return n
 }
 
-// TestBoundingBoxes_ContainTheCircle throws two million points at circles, most
+// TestBoundingBoxes_ContainTheCircle throws thousands of points at each circle, most
 // of them aimed just inside the edge, where a box that is too small loses them.
 func TestBoundingBoxes_ContainTheCircle(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,8 @@ func TestBoundingBoxes_TouchingAPole(t *testing.T) {
 	for i := range 100000 {
 		lat := float64(i) * 90 / 100000
 		radius := distanceM(lat, 0, 90, 0)
-		require.Positive(t, inBoxes(boundingBoxes(lat, 0, radius), 90, 180), "latitude %v", lat)
-		require.Positive(t, inBoxes(boundingBoxes(-lat, 0, radius), -90, -180), "latitude %v", -lat)
+		if inBoxes(boundingBoxes(lat, 0, radius), 90, 180) == 0 || inBoxes(boundingBoxes(-lat, 0, radius), -90, -180) == 0 {
+			t.Fatalf("latitude %v", lat) // require would take most of the time
+		}
 	}
 }

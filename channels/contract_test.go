@@ -45,12 +45,14 @@ func TestCheck_NamesEveryFault(t *testing.T) {
 			CREATE VIEW joined AS SELECT uid AS id, 'x'::text AS external_id, 'ios'::text AS platform, true AS active FROM log`},
 		{"view_without_expression_index", "mapped", users + `CREATE VIEW mapped AS SELECT uid AS id, name AS external_id, os AS platform, true AS active, point(lon + 0, lat) AS location FROM users`},
 	}
+	b := setup(t)
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			b := setupOn(t, tt.relation)
+		inOrder(t, tt.name, func(t *testing.T) {
+			store, err := New(Config{Relation: tt.relation})
+			require.NoError(t, err)
+			b.exec(t, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 			b.exec(t, strings.ReplaceAll(tt.setUp, "hstore_like[]", "text[]"))
-			faults, err := b.store.Check(b.ctx, b.pool)
+			faults, err := store.Check(b.ctx, b.pool)
 			require.NoError(t, err)
 			var out strings.Builder
 			for _, f := range faults {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -38,11 +39,11 @@ func TestImport_Goldens(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "import", "*.csv"))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 20)
+	b := setup(t)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".csv")
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		inOrder(t, name, func(t *testing.T) {
+			b.exec(t, `TRUNCATE belfry.channels RESTART IDENTITY CASCADE`)
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			var rejects bytes.Buffer
@@ -319,7 +320,9 @@ func TestRecordReader_BoundsARecord(t *testing.T) {
 				got = append(got, rec.fields[0])
 			}
 		}
-		require.Equal(t, tt.want, got, name)
+		if !slices.Equal(tt.want, got) { // which reads a quarter of a million words sooner
+			require.Equal(t, tt.want, got, name)
+		}
 	}
 }
 

@@ -50,6 +50,13 @@ func setupOn(t *testing.T, relation string) bundle {
 	return bundle{ctx: ctx, pool: dbtest.New(t).Pool, store: store}
 }
 
+// inOrder is t.Run for subtests that share a database, one after the other. One of its own
+// costs a test as much as most of the rest of it.
+func inOrder(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, test)
+}
+
 func (b bundle) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	_, err := b.pool.Exec(b.ctx, sql, args...)

@@ -41,7 +41,7 @@ var places = []place{
 		upsert: `INSERT INTO belfry.channels (id, external_id, platform, active, location) VALUES ($1::bigint, 'u-' || $1::bigint, $2, $3, $4)
 			ON CONFLICT (id) DO UPDATE SET platform = excluded.platform, active = excluded.active, location = excluded.location`,
 		remove: `DELETE FROM belfry.channels WHERE id = $1`,
-		clear:  `TRUNCATE belfry.channels`,
+		clear:  `DELETE FROM belfry.channels`,
 	},
 	{
 		name: "table", relation: "app.Members",
@@ -51,7 +51,7 @@ var places = []place{
 		upsert: `INSERT INTO app."Members" VALUES ($1::bigint, 'u-' || $1::bigint, $2, $3, $4)
 			ON CONFLICT (id) DO UPDATE SET platform = excluded.platform, active = excluded.active, location = excluded.location`,
 		remove: `DELETE FROM app."Members" WHERE id = $1`,
-		clear:  `TRUNCATE app."Members"`,
+		clear:  `DELETE FROM app."Members"`,
 	},
 	{
 		name: "view", relation: "app.people",
@@ -62,7 +62,7 @@ var places = []place{
 		upsert: `INSERT INTO app.users VALUES ($1, $2, NOT $3::boolean, ($4::point)[0], ($4::point)[1])
 			ON CONFLICT (uid) DO UPDATE SET os = excluded.os, disabled = excluded.disabled, lon = excluded.lon, lat = excluded.lat`,
 		remove: `DELETE FROM app.users WHERE uid = $1`,
-		clear:  `TRUNCATE app.users`,
+		clear:  `DELETE FROM app.users`,
 	},
 	{
 		name: "int", relation: "accounts",
@@ -71,7 +71,7 @@ var places = []place{
 		upsert: `INSERT INTO accounts VALUES ($1::bigint, 'u-' || $1::bigint, $2, $3, $4)
 			ON CONFLICT (id) DO UPDATE SET platform = excluded.platform, active = excluded.active, location = excluded.location`,
 		remove: `DELETE FROM accounts WHERE id = $1`,
-		clear:  `TRUNCATE accounts`,
+		clear:  `DELETE FROM accounts`,
 	},
 }
 
@@ -202,25 +202,27 @@ var audiences = map[string]*rapid.Generator[Audience]{
 func TestWalk_ReadsEachSteadyChannelOnce(t *testing.T) {
 	t.Parallel()
 	for _, where := range places {
-		for _, kind := range slices.Sorted(maps.Keys(audiences)) {
-			t.Run(where.name+"/"+kind, func(t *testing.T) {
-				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
-				t.Cleanup(cancel)
-				pool := dbtest.New(t).Pool
-				_, err := pool.Exec(ctx, where.setUp+`; INSERT INTO belfry.segments (name) VALUES ('s')`)
-				require.NoError(t, err)
-				rapid.Check(t, func(t *rapid.T) {
-					store, err := New(Config{Relation: where.relation})
-					require.NoError(t, err)
-					store.lookAhead = rapid.SampledFrom([]int{0, 1, 5, 1000}).Draw(t, "look-ahead")
-					m := &model{ctx: ctx, pool: pool, place: where, people: map[int64]person{}, audience: audiences[kind].Draw(t, "audience")}
-					_, err = pool.Exec(ctx, where.clear+`; DELETE FROM belfry.segment_members`)
-					require.NoError(t, err)
-					checkWalk(t, m, store)
+		t.Run(where.name, func(t *testing.T) {
+			t.Parallel()
+			pool := dbtest.New(t).Pool
+			_, err := pool.Exec(t.Context(), where.setUp+`; INSERT INTO belfry.segments (name) VALUES ('s')`)
+			require.NoError(t, err)
+			for _, kind := range slices.Sorted(maps.Keys(audiences)) {
+				inOrder(t, kind, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
+					defer cancel()
+					rapid.Check(t, func(t *rapid.T) {
+						store, err := New(Config{Relation: where.relation})
+						require.NoError(t, err)
+						store.lookAhead = rapid.SampledFrom([]int{0, 1, 5, 1000}).Draw(t, "look-ahead")
+						m := &model{ctx: ctx, pool: pool, place: where, people: map[int64]person{}, audience: audiences[kind].Draw(t, "audience")}
+						_, err = pool.Exec(ctx, where.clear+`; DELETE FROM belfry.segment_members`)
+						require.NoError(t, err)
+						checkWalk(t, m, store)
+					})
 				})
-			})
-		}
+			}
+		})
 	}
 }
 
