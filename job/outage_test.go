@@ -193,6 +193,19 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 	require.Contains(t, j.LastError, "move cursor: ERROR: no consent (SQLSTATE P0001)")
 	require.Zero(t, j.Skipped)
 	require.Equal(t, 1, tries, "nobody is looked for")
+
+	b.exec(t, `DROP TRIGGER plain ON belfry.jobs`)
+	b.exec(t, `CREATE TRIGGER plain BEFORE UPDATE OF skipped ON belfry.jobs FOR EACH ROW WHEN (NEW.skipped < OLD.skipped) EXECUTE FUNCTION plain()`)
+	_, err = b.jobs.RetrySkipped(t.Context(), skips[0].JobID, job.Act{})
+	require.NoError(t, err)
+	b.runDue(t, b.runner(t, "r"))
+	j = b.get(t, skips[0].JobID)
+	require.Equal(t, job.Failed, j.Status)
+	require.Contains(t, j.LastError, "skip: ERROR: no consent (SQLSTATE P0001)")
+	skips, err = b.jobs.Skips(t.Context(), j.ID, "", 0)
+	require.NoError(t, err)
+	require.Len(t, skips, 1)
+	require.Equal(t, 1, skips[0].Attempts, "whoever was skipped is not to blame")
 }
 
 // A constraint that is fixed while the fault is looked for costs nobody: the one who failed

@@ -209,7 +209,7 @@ func (u *run) nextSkip(ctx context.Context, tx pgx.Tx) (key, after string, found
 func (u *run) retrySkip(ctx context.Context) error {
 	var s step
 	var key string
-	var found bool
+	var found, booking bool
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
 		var after string
 		var err error
@@ -222,19 +222,24 @@ func (u *run) retrySkip(ctx context.Context) error {
 		if err := s.agrees(); err != nil {
 			return err
 		}
+		booking = true
 		if _, err := tx.Exec(ctx, queries.SQL("SkipRemove"), pgx.StrictNamedArgs{"job_id": u.id, "key": key}); err != nil {
 			return fmt.Errorf("remove skip: %w", err)
 		}
 		// Matched was counted when it was skipped; one that is no recipient any more is
 		// taken out again.
-		return u.book(ctx, tx, s.rows, s.declined(), int64(s.matched)-1, -1)
+		if err := u.book(ctx, tx, s.rows, s.declined(), int64(s.matched)-1, -1); err != nil {
+			return err
+		}
+		booking = false // what COMMIT refuses may be the recipient's
+		return nil
 	})
 	if err == nil && !found {
 		u.retrying = false
 		return nil
 	}
 	var fault faultError
-	if errors.As(u.blame(s, err), &fault) {
+	if !booking && errors.As(u.blame(s, err), &fault) { // what refuses to change the job's row is no recipient's fault
 		return u.keepSkip(ctx, key, fault.cause)
 	}
 	if err == nil {
