@@ -127,11 +127,16 @@ func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 	return zerolog.New(w)
 }
 
-// logLevel is the level of the settings; quiet: warn where none was asked for. A file that repeats the
-// default, as the shipped one does, asks for nothing.
-func logLevel(s settings, quiet bool) zerolog.Level {
+// quietLog reports that no level was asked for. A file that repeats the default, as the
+// shipped one does, asks for nothing.
+func (s settings) quietLog() bool {
 	asked := s.sources["log.level"].kind
-	if quiet && (asked == sourceDefault || asked == sourceFile && s.Log.Level == defaultConfig().Log.Level) {
+	return asked == sourceDefault || asked == sourceFile && s.Log.Level == defaultConfig().Log.Level
+}
+
+// logLevel is the level of the settings; quiet: warn where none was asked for.
+func logLevel(s settings, quiet bool) zerolog.Level {
+	if quiet && s.quietLog() {
 		return zerolog.WarnLevel
 	}
 	level, err := zerolog.ParseLevel(s.Log.Level)

@@ -17,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 func TestCodeOf(t *testing.T) {
@@ -42,6 +43,8 @@ func TestCodeOf(t *testing.T) {
 		{server("57P01"), codeUnavailable},
 		{server("53300"), codeUnavailable},
 		{server("57014"), codeFailure},
+		{server("25006"), codeUnavailable},
+		{(&oneRun{quiet: true, slow: relay.ErrSlowStart}).judge(), codeUnavailable},
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},

@@ -35,6 +35,7 @@ type oneRun struct {
 	lost     []string     // whose messages find no address
 	sent     *relay.Stats // nil: nothing was to be delivered
 	copied   error        // the database is not adopted, so that nothing was delivered
+	slow     error        // the database was too slow, so that nothing was delivered
 	unsent   []unsentMessages
 }
 
@@ -108,6 +109,13 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 		r.outcome.Interrupted = true
 		return nil
 	}
+	if !r.quiet && r.settings.quietLog() { // delivered counts them in its line
+		logger = logger.Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, message string) {
+			if message == relay.DeadLetter {
+				e.Discard()
+			}
+		}))
+	}
 	c, err := newCourier(r.settings, r.db, logger)
 	if err != nil {
 		return err
@@ -128,11 +136,17 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 	if errors.Is(err, outbox.ErrNotAdopted) { // what was run is told all the same
 		r.copied, err = err, nil
 	}
+	if errors.Is(err, relay.ErrSlowStart) {
+		r.slow, err = err, nil
+	}
 	return err
 }
 
 // look finds out what is not sent, and why. That it cannot be told is no failure of the run.
 func (r *oneRun) look(ctx context.Context) {
+	if r.slow != nil {
+		return // it would be as slow
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
 	defer cancel()
 	c, err := carriersOf(ctx, r.settings, r.db)
@@ -251,6 +265,8 @@ func (r *oneRun) judge() error {
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
 	case r.copied != nil:
 		return &exitError{codeConfiguration, fmt.Errorf("%w\n  `belfry adopt` shows what would leave, and lets it", r.copied)}
+	case r.slow != nil:
+		return &exitError{codeUnavailable, fmt.Errorf("nothing was delivered: %w; run again, or raise delivery.statement_timeout", r.slow)}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
 	case len(r.outcome.Jobs) == 0 && !r.quiet && r.sent == nil:

@@ -51,7 +51,8 @@ cuts the calls short.
 
 Exit codes: 0 all that ran was PROCESSED, or nothing was due, or it EXPIRED, which
 is said; 1 a job FAILED, a schedule could not be fired, or interrupted; 4 a job was
-aborted; 69 the database is unreachable; 75 another runner holds the lane and nothing
+aborted; 69 the database is unreachable, or too slow
+for delivery to start within delivery.lease; 75 another runner holds the lane and nothing
 was run, or a living process has this one's name; 78 a wrong configuration, or with
 --deliver a database that is a copy and not adopted (belfry adopt). Messages that ended
 as dead letters are said and no failure.`,

@@ -29,7 +29,8 @@ type Config struct {
 	// MaxInHand bounds the messages in flight in this relay, whatever their state.
 	MaxInHand int `mapstructure:"max_in_hand"`
 	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
-	// that dies holds its messages back for as long.
+	// that dies holds its messages back for as long, and a drain tries for as long to
+	// start in a database that is slow.
 	Lease time.Duration `mapstructure:"lease"`
 	// PollInterval is how often a relay looks for messages while there are any. One that
 	// has found none for a while rests; see Listen.

@@ -148,7 +148,7 @@ func TestRelay_DeadLettersAreLogLines(t *testing.T) {
 	slices.Sort(lines)
 	require.Equal(t, []string{
 		fmt.Sprintf(`{"level":"warn","job_id":%d,"channel_id":2,"medium":"push","sender":"fcm","reason":"permanent","message":"dead letter"}`+"\n", id),
-		fmt.Sprintf(`{"level":"warn","job_id":%d,"channel_id":3,"medium":"","sender":"","reason":"no_address","message":"dead letter"}`+"\n", id),
+		fmt.Sprintf(`{"level":"warn","job_id":%d,"channel_id":3,"reason":"no_address","message":"dead letter"}`+"\n", id),
 	}, lines)
 	require.Equal(t, "fcm", one[string](t, b, `SELECT sender FROM belfry.messages WHERE channel_id = 1`))
 	require.Equal(t, 2, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE sender IS NULL`))

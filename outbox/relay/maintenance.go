@@ -81,13 +81,22 @@ func (r *Relay) renew(ctx context.Context) error {
 	return nil
 }
 
+// ErrSlowStart reports a drain that a slow database has not let start for Config.Lease.
+// Nothing was delivered.
+var ErrSlowStart = errors.New("the database was too slow for delivery to start")
+
 // announce beats for the first time. A database that is only slow, as behind a pooler that
-// is full, is no reason to end: that is said once, and tried again.
+// is full, is no reason to end: that is said once, and tried again. Only a drain, which is
+// to end, gives up, after Config.Lease.
 func (r *Relay) announce(ctx context.Context) error {
+	began := time.Now()
 	for said := false; ; said = true {
 		err := r.beat(ctx)
 		if !slow(err) {
 			return err
+		}
+		if r.draining.Load() && time.Since(began) >= r.settings().Lease {
+			return fmt.Errorf("%w within %s: %w", ErrSlowStart, time.Since(began).Round(time.Second/10), err)
 		}
 		if !said {
 			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the relay has not started yet")

@@ -197,6 +197,29 @@ func TestRelay_WaitsForASlowDatabaseAtItsStart(t *testing.T) {
 	require.ErrorContains(t, r.Run(t.Context()), "start relay s: ")
 }
 
+// A drain, as of a command that cron starts, does not wait without end.
+func TestRelay_DrainGivesUpOnASlowDatabase(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.job(t, "default", 1, 1)
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.senders IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	c := config("r")
+	c.Lease, c.StatementTimeout = time.Second, 100*time.Millisecond
+	r := b.relay(t, c, []relay.Sender{push(&script{})})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stats, err := r.Drain(ctx)
+	require.ErrorIs(t, err, relay.ErrSlowStart)
+	require.NoError(t, ctx.Err())
+	require.Zero(t, stats.Sent)
+	require.NoError(t, tx.Rollback(t.Context()))
+	b.eventually(t, `SELECT status = 'PENDING' FROM belfry.messages`)
+}
+
 // A role whose transactions are read-only by default delivers all the same, on the pool of
 // a program that changes nothing about it.
 func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {

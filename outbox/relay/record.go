@@ -223,6 +223,9 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 	r.inflight.ended(leases)
 }
 
+// DeadLetter is the log message of each message that has become a dead letter.
+const DeadLetter = "dead letter"
+
 // died writes a line about a message that has become a dead letter: with what it is found
 // by, and never an address or what a provider said of it.
 func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
@@ -233,8 +236,11 @@ func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
 	if n := len(s.Record); n > 0 {
 		last = s.Record[n-1]
 	}
-	r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID).Str("medium", last.Medium).Str("sender", last.Sender).
-		Str("reason", string(s.Reason)).Msg("dead letter")
+	line := r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID)
+	if last.Sender != "" { // else nobody was called
+		line = line.Str("medium", last.Medium).Str("sender", last.Sender)
+	}
+	line.Str("reason", string(s.Reason)).Msg(DeadLetter)
 }
 
 // withoutTexts returns the outcome without what the provider said of it, which is what a

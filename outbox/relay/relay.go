@@ -214,7 +214,8 @@ func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 // died have left, looks once for receipts, waits for nothing that is due later but for
 // messages that others in flight may leave no room for under a cap, and returns what it did.
 // What no sender takes now, because of an open breaker or a pause, is deferred and left. In
-// a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted.
+// a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted, in one
+// that is too slow to start for Config.Lease ErrSlowStart.
 // Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
