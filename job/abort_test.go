@@ -28,10 +28,9 @@ func (b *bundle) async(t *testing.T, id int64) (returned chan error) {
 // not moved, it returns at once, and the chunk rolls back.
 func TestAbort_BeforeTheCursorMovesRollsTheChunkBack(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 500)
 	for _, point := range []string{job.PointBegun, job.PointWritten} {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 500)
+		inOrder(t, point, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			g := b.gate(point, 3)
 			s := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))

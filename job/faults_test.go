@@ -94,10 +94,9 @@ func TestRunner_LateCommitOfItsOwnIsNotUndone(t *testing.T) {
 // point of the chunk.
 func TestRunner_FaultOfTerminatedBackendIsRetried(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 550)
 	for _, point := range []string{job.PointBegun, job.PointWritten, job.PointMoved} {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 550)
+		inOrder(t, point, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
 			nth := 0
 			b.runDue(t, b.runner(t, "r", job.WithFailpoint(func(ctx context.Context, at string) error {
@@ -297,6 +296,8 @@ func TestRunner_GivesUpAfterTheRetryLimit(t *testing.T) {
 // count the tries of the shortage.
 func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 300)
+	b.register(t)
 	for _, c := range []struct {
 		name   string
 		full   int // tries that find the disk full
@@ -306,10 +307,7 @@ func TestRunner_ShortagesAreWaitedOut(t *testing.T) {
 		{"cleared", 20, patience, job.Processed},
 		{"never cleared", 1 << 30, 20 * time.Millisecond, job.Failed},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 300)
-			b.register(t)
+		inOrder(t, c.name, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: "noting"})
 			tries := 0
 			kind := b.noting(func(ctx context.Context, tx pgx.Tx, _ []int64) error {

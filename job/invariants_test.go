@@ -170,13 +170,12 @@ func TestRunner_EmptyRelationIsDoneAndStaysEmpty(t *testing.T) {
 // two; when the row is gone, it can be tried again.
 func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 500)
 	for kind, insert := range map[string]string{
 		outbox.TypeInbox: `INSERT INTO belfry.notifications (job_id, channel_id) VALUES ($1, 2500)`,
 		outbox.TypePush:  `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 2500, now())`,
 	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 500)
+		inOrder(t, kind, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: kind})
 			b.exec(t, insert, id)
 			out := b.runDue(t, b.runner(t, "r"))

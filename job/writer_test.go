@@ -23,7 +23,7 @@ import (
 // custom enqueues a job of a type of the test's own and runs it with the writer.
 func (b *bundle) custom(t *testing.T, c job.Config, write job.WriterFunc[int64]) (int64, error) {
 	t.Helper()
-	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('custom')`)
+	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('custom') ON CONFLICT DO NOTHING`)
 	id := b.enqueue(t, job.Spec{Type: "custom"})
 	kind := job.NewType[int64]("custom", "", job.RecipientIDs(b.who), write)
 	_, err := b.runnerWith(t, b.db.Pool, c, []job.Type{kind}).RunDue(t.Context())
@@ -35,14 +35,13 @@ func (b *bundle) custom(t *testing.T, c job.Config, write job.WriterFunc[int64])
 // recipient is found to blame, and the job fails when nobody may be skipped.
 func TestWriter_OwnErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 200)
 	for name, cause := range map[string]error{
 		"deadline":    fmt.Errorf("ask the template service: %w", context.DeadlineExceeded),
 		"unreachable": fmt.Errorf("enqueue elsewhere: %w", job.ErrUnreachable),
 		"NUL":         fmt.Errorf("bad \x00 and \xff bytes"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 200)
+		inOrder(t, name, func(t *testing.T) {
 			calls := 0
 			c := config("r")
 			c.MaxSkips = 0
@@ -61,10 +60,9 @@ func TestWriter_OwnErrorsAreNotRetried(t *testing.T) {
 // I3: a Writer cannot end the chunk's transaction.
 func TestWriter_CannotEndTheChunksTransaction(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 200)
 	for name, end := range map[string]func(context.Context, pgx.Tx) error{"commit": func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, "rollback": func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 200)
+		inOrder(t, name, func(t *testing.T) {
 			id, err := b.custom(t, config("r"), func(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
 				n, err := outbox.Inbox{}.Write(ctx, tx, j, ids)
 				if err != nil {
@@ -121,16 +119,15 @@ func TestRunner_FaultOfAReadOnlyServerIsRetried(t *testing.T) {
 // writing the same recipients again and again.
 func TestSource_MustAdvanceUpToTheBound(t *testing.T) {
 	t.Parallel()
+	b := setup(t, 250)
+	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('stuck')`)
 	type recipient struct{ ID int64 }
 	for name, key := range map[string]func(recipient) any{
 		"stuck":          func(recipient) any { return int64(500) },
 		"past the bound": func(r recipient) any { return r.ID + 1_000_000 },
 		"another type":   func(recipient) any { return "x" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 250)
-			b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('stuck')`)
+		inOrder(t, name, func(t *testing.T) {
 			id := b.enqueue(t, job.Spec{Type: "stuck"})
 			source := job.Table[recipient]{
 				Relation: pgx.Identifier{"belfry", "channels"}, Key: cursor.MustKeyset(cursor.Column{Name: "id", Type: cursor.Bigint}),

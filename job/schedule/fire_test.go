@@ -77,6 +77,7 @@ func TestFire_IntervalsStayOnTheirGrid(t *testing.T) {
 // The policies after a night without any node.
 func TestFire_MissedOccurrencesFollowThePolicy(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
 	for _, c := range []struct {
 		name    string
 		missed  schedule.Policy
@@ -91,9 +92,7 @@ func TestFire_MissedOccurrencesFollowThePolicy(t *testing.T) {
 		{"once, at the very limit", schedule.Once, "05-01 15:10:00", []string{"05-01 15:00:00"}, 2},
 		{"all", schedule.All, "05-01 15:30:00", []string{"05-01 13:00:00", "05-01 14:00:00", "05-01 15:00:00"}, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
+		b.inOrder(t, c.name, func(t *testing.T) {
 			d := popular()
 			d.Cron, d.Missed = "0 * * * *", c.missed
 			b.put(t, d, "05-01 12:30:00")

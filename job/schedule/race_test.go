@@ -122,11 +122,10 @@ var errCrash = errors.New("crash")
 // "committed" it is a reply that got lost.
 func TestFire_ADeathAtAnyPoint(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
 	for _, point := range []string{"locked", "enqueued", "commit", "committed"} {
 		for _, death := range []string{"error", "cancel", "terminate"} {
-			t.Run(point+" "+death, func(t *testing.T) {
-				t.Parallel()
-				b := setup(t)
+			b.inOrder(t, point+" "+death, func(t *testing.T) {
 				d := popular()
 				d.Query = `SELECT 'Row ' || g AS title FROM generate_series(1, 3) g`
 				b.put(t, d, "05-01 08:00:00")

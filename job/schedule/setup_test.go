@@ -52,6 +52,14 @@ func setup(t *testing.T) *bundle {
 	return &bundle{db: db, store: schedule.NewStore(db.Pool), jobs: job.NewStore(db.Pool)}
 }
 
+// inOrder is t.Run for subtests that share the database, one after the other: each finds no
+// schedule, job or event.
+func (b *bundle) inOrder(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	b.exec(t, `TRUNCATE belfry.schedules, belfry.jobs, belfry.events CASCADE`)
+	t.Run(name, test)
+}
+
 func (b *bundle) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
 	_, err := b.db.Pool.Exec(context.Background(), sql, args...)
