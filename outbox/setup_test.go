@@ -121,11 +121,14 @@ func (b *bundle) old(t require.TestingT, age string, ids ...int64) {
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = next_attempt_at - $1::interval, sent_at = sent_at - $1::interval WHERE job_id = ANY ($2)`, age, ids)
 }
 
-// eventually waits until the query, a condition, is true.
+// eventually waits until the query, a condition, is true; it asks less often the longer that takes.
 func (b *bundle) eventually(t require.TestingT, sql string, args ...any) {
-	tick := time.NewTicker(2 * time.Millisecond)
+	wait := 2 * time.Millisecond
+	tick := time.NewTicker(wait)
 	defer tick.Stop()
 	for began := time.Now(); !one[bool](t, b, sql, args...); <-tick.C {
 		require.Less(t, time.Since(began), patience, "never true: %s", sql)
+		wait = min(wait*3/2, 30*time.Millisecond)
+		tick.Reset(wait)
 	}
 }

@@ -10,9 +10,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -32,7 +35,7 @@ type keeper struct {
 	serving  sync.WaitGroup
 
 	mu     sync.Mutex
-	idle   map[string][]*session // by what the client asked for when it connected
+	idle   map[string][]*session // by what their clients asked for when they connected
 	open   map[net.Conn]struct{} // nil once the test has ended
 	begun  int                   // sessions
 	served int                   // clients
@@ -165,7 +168,18 @@ func (k *keeper) serve(client net.Conn) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.idle[string(first)] = append(k.idle[string(first)], s)
+	k.idle[asked(first)] = append(k.idle[asked(first)], s)
+}
+
+// asked is a client's first message with its parameters in order: pgx has them in none.
+func asked(first []byte) string {
+	parts := strings.Split(strings.TrimRight(string(first[8:]), "\x00"), "\x00")
+	var pairs []string
+	for pair := range slices.Chunk(parts, 2) {
+		pairs = append(pairs, strings.Join(pair, "="))
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, "\x00")
 }
 
 // dial connects to the server; nil: it cannot, or the test is over.
@@ -192,9 +206,9 @@ func (k *keeper) pass(request []byte) {
 func (k *keeper) session(first []byte, r *bufio.Reader, client net.Conn) *session {
 	k.mu.Lock()
 	k.served++
-	if list := k.idle[string(first)]; len(list) > 0 {
+	if list := k.idle[asked(first)]; len(list) > 0 {
 		s := list[len(list)-1]
-		k.idle[string(first)] = list[:len(list)-1]
+		k.idle[asked(first)] = list[:len(list)-1]
 		k.mu.Unlock()
 		_, _ = client.Write(s.welcome.Bytes()) // if the client has gone, ask finds out
 		return s
@@ -343,9 +357,9 @@ func TestKeeper_GivesEachClientAFreshSession(t *testing.T) {
 		}
 	}
 	client(run("SET timezone = 'Asia/Kolkata'", "SELECT pg_advisory_lock(1)", "PREPARE p AS SELECT 1"))
-	require.Eventually(t, k.rests, patience, 1e6)
+	require.Eventually(t, k.rests, patience, time.Millisecond)
 	client(run("PREPARE p AS SELECT 1"))
-	require.Eventually(t, k.rests, patience, 1e6)
+	require.Eventually(t, k.rests, patience, time.Millisecond)
 	require.Equal(t, []int{1, 2}, []int{k.begun, k.served})
 	client(run("BEGIN", "SELECT pg_advisory_xact_lock(1)"))
 	require.NoError(t, until(t.Context(), db.Pool, "SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'"))

@@ -105,7 +105,7 @@ func (d *courierTest) environ(more ...string) []string {
 	d.Helper()
 	return append([]string{
 		"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_SENDERS=" + d.senders(), regardless, "BELFRY_LOG_FORMAT=json",
-		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=10ms",
+		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=20ms",
 	}, more...)
 }
 

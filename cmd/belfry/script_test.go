@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -24,19 +23,6 @@ import (
 // patience bounds every wait for a condition; nothing normally takes that long.
 const patience = 30 * time.Second
 
-// shipped builds belfry as `make build` does and returns its directory, for what scripts
-// run in processes. Under the race detector to start is most of a short command's time;
-// the other commands of the scripts, in this process, have the detector.
-func shipped(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	text, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	return dir
-}
-
 type poolKey struct{}
 
 // TestScripts runs testdata/script, each with a database of its own in
@@ -54,7 +40,7 @@ type poolKey struct{}
 // relative, and where it runs in the background.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	path := shipped(t)
+	path := filepath.Dir(binary(t))
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		UpdateScripts:       *rewrite,
@@ -73,7 +59,7 @@ func TestScripts(t *testing.T) {
 			env.Values[poolKey{}] = db.Pool
 			env.Setenv("BELFRY_DATABASE_URL", kept(tb, db.DSN))
 			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			env.Vars = append(env.Vars, regardless)
+			env.Vars = append(env.Vars, regardless, mainVariable+"=1")
 			env.Setenv("TZ", "Asia/Seoul")
 			return nil
 		},
@@ -176,13 +162,16 @@ func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until waits until an SQL condition is true in committed state.
+// until waits until an SQL condition is true in committed state; it asks less often the
+// longer that takes.
 func until(ctx context.Context, pool *pgxpool.Pool, condition string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	again := time.NewTicker(5 * time.Millisecond)
+	wait := 5 * time.Millisecond
+	again := time.NewTicker(wait)
 	defer again.Stop()
-	for {
+	for ; ; wait = min(wait*3/2, 30*time.Millisecond) {
+		again.Reset(wait)
 		var holds bool
 		if err := pool.QueryRow(ctx, "SELECT coalesce(("+condition+"), false)").Scan(&holds); err != nil {
 			return fmt.Errorf("until %s: %w", condition, err)

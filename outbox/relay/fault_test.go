@@ -43,19 +43,20 @@ func (b *bundle) requireHonest(t *testing.T, job int64, n int, calls []called) {
 
 // I9, I10: PostgreSQL stops like by a crash in the middle, and comes back: the relay goes
 // on by itself, and what it could not record is recovered when its leases have run out.
-func TestRelay_OutlivesItsDatabase(t *testing.T) {
+func TestFault_RelayOutlivesItsDatabase(t *testing.T) {
 	t.Parallel()
-	const n = 3000
+	const n = 1500
 	server := dbtest.NewServer(t, true)
 	b := setupOn(t, dbtest.NewOn(t, server), n)
 	id := b.job(t, "default", 1, n)
 	provider := &script{}
 	c := config("r")
 	c.Lease, c.StatementTimeout = 3*time.Second, time.Second
+	c.PollInterval = 100 * time.Millisecond // each try while the server starts is a connection
 	s := settings("fcm", "push")
 	s.RatePerSecond, s.Retry.Attempts = 3000, 100
 	run := b.start(t, c, []relay.Sender{{SenderConfig: s, Client: provider}})
-	for _, at := range []int{500, 1500} {
+	for _, at := range []int{300, 900} {
 		provider.reached(t, at)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		require.NoError(t, server.Stop(ctx, pgserver.Immediate))

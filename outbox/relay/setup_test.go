@@ -53,12 +53,15 @@ func one[T any](t require.TestingT, b *bundle, sql string, args ...any) (v T) {
 	return v
 }
 
-// eventually waits until the query, a condition, is true.
+// eventually waits until the query, a condition, is true; it asks less often the longer that takes.
 func (b *bundle) eventually(t require.TestingT, sql string, args ...any) {
-	tick := time.NewTicker(3 * time.Millisecond)
+	wait := 2 * time.Millisecond
+	tick := time.NewTicker(wait)
 	defer tick.Stop()
 	for began := time.Now(); !one[bool](t, b, sql, args...); <-tick.C {
 		require.Less(t, time.Since(began), patience, "never true: %s", sql)
+		wait = min(wait*3/2, 30*time.Millisecond)
+		tick.Reset(wait)
 	}
 }
 
@@ -125,7 +128,7 @@ func (b *bundle) record(t require.TestingT, job int64) []string {
 func config(name string) relay.Config {
 	c := relay.DefaultConfig()
 	c.Name = name
-	c.PollInterval = 10 * time.Millisecond
+	c.PollInterval = 20 * time.Millisecond
 	c.Lease = 3 * patience // by b.expire only
 	c.StatementTimeout, c.GracePeriod = patience, patience
 	c.Listen = false // tests write messages past what wakes a relay
