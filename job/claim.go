@@ -18,10 +18,10 @@ const expireLimit = 1000
 // for a job in another lane before it waits for the next tick.
 const claimTries = 5
 
-// tenure is what a claim gave: the job, the fencing token of this one run, and the
+// grant is what a claim gave: the job, the fencing token of this one run, and the
 // connection whose backend the row names. The first two never change, whatever the
 // job's row says later.
-type tenure struct {
+type grant struct {
 	id      int64
 	fence   int64
 	resumed bool // a dead or stale run's job
@@ -29,31 +29,31 @@ type tenure struct {
 }
 
 // claim takes over a job whose run is dead or, when there is none, takes the most
-// urgent due one. It returns the zero tenure when there is nothing to do. A claim
+// urgent due one. It returns the zero grant when there is nothing to do. A claim
 // whose COMMIT was lost leaves the job RUNNING under this runner's name; the next
-// claim resumes it (JobResumeDead). The caller drops the tenure's link.
+// claim resumes it (JobResumeDead). The caller drops the grant's link.
 // What was cleared away on the occasion is added to out.
-func (r *Runner) claim(ctx context.Context, out *Outcome) (tenure, error) {
+func (r *Runner) claim(ctx context.Context, out *Outcome) (grant, error) {
 	held := &link{pool: r.pool}
 	t, err := r.claimOn(ctx, held, out)
 	if err != nil || t.id == 0 {
 		held.drop()
-		return tenure{}, err
+		return grant{}, err
 	}
 	t.link = held
 	return t, nil
 }
 
-func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure, error) {
+func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (grant, error) {
 	gone, err := r.orphans(ctx, held)
 	if err != nil {
-		return tenure{}, err
+		return grant{}, err
 	}
 	if len(gone) > 0 {
 		r.rest(ctx, orphanGrace) // a run that lives has another connection by then
 	}
 	if err := r.sweep(ctx, held, gone, out); err != nil {
-		return tenure{}, err
+		return grant{}, err
 	}
 	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": gone})
 	if err != nil || t.id != 0 {
@@ -63,13 +63,13 @@ func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (tenure,
 	for range claimTries {
 		t, err = r.take(ctx, held, "JobClaim", pgx.StrictNamedArgs{})
 		if errors.Is(err, ErrLocked) {
-			return tenure{}, nil // another runner is in the middle of claiming a job of this lane
+			return grant{}, nil // another runner is in the middle of claiming a job of this lane
 		}
 		if !laneTaken(err) {
 			return t, err
 		}
 	}
-	return tenure{}, nil
+	return grant{}, nil
 }
 
 // sweep clears away what stands in the way: jobs that did not start in time, all of
@@ -137,21 +137,21 @@ func sweeping(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictN
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// take runs one claiming statement; no row is the zero tenure.
-func (r *Runner) take(ctx context.Context, held *link, statement string, args pgx.StrictNamedArgs) (t tenure, err error) {
+// take runs one claiming statement; no row is the zero grant.
+func (r *Runner) take(ctx context.Context, held *link, statement string, args pgx.StrictNamedArgs) (t grant, err error) {
 	args["runner"], args["types"], args["lanes"] = r.config.Name, r.names, r.lanes()
 	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		args["pid"] = held.pid()
 		err := tx.QueryRow(ctx, queries.Get(statement).SQL, args).Scan(&t.id, &t.fence)
 		if errors.Is(err, pgx.ErrNoRows) {
-			t = tenure{}
+			t = grant{}
 			return nil
 		}
 		held.recorded = held.pid()
 		return err
 	})
 	if err != nil {
-		return tenure{}, fmt.Errorf("claim: %w", mapError(err))
+		return grant{}, fmt.Errorf("claim: %w", mapError(err))
 	}
 	return t, nil
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 )
 
-// run is one tenure of a job: from its claim to its end, under one fence.
+// run is one runner's time with a job: from its claim to its end, under one fence.
 type run struct {
 	*Runner
-	tenure
+	grant
 	job      Job
 	kind     Type
 	log      zerolog.Logger
@@ -45,9 +45,9 @@ const cleanupTimeout = 5 * time.Second
 // run takes the claimed job to the end of its run and returns the job's row then.
 // ctx is the soft stop, hard the hard one; jobs that expire meanwhile are added to
 // out. An error means that the database does not answer any more.
-func (r *Runner) run(ctx, hard context.Context, t tenure, out *Outcome) (Job, error) {
+func (r *Runner) run(ctx, hard context.Context, t grant, out *Outcome) (Job, error) {
 	u := &run{
-		Runner: r, tenure: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
+		Runner: r, grant: t, job: Job{ID: t.id, Fence: t.fence}, outcome: out,
 		log: r.log.With().Int64("job_id", t.id).Int64("fence", t.fence).Logger(),
 	}
 	defer t.link.drop()

@@ -358,7 +358,7 @@ CREATE TABLE belfry.relays (
     heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     senders      text[]      NOT NULL DEFAULT '{}',
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
-    in_hand      integer     NOT NULL DEFAULT 0,
+    in_flight      integer     NOT NULL DEFAULT 0,
     limits       jsonb       NOT NULL DEFAULT '[]' -- in force: name, rate_per_second (0: none), concurrency of each sender
 ) WITH (fillfactor = 70);
 

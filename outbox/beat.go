@@ -13,7 +13,7 @@ import (
 // included, and whether the database is adopted where it is (Installation): otherwise
 // claims find nothing. It is to come about every second: a relay that has not beaten for a
 // third of the lease time counts as dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (live map[string]int, adopted bool, err error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (live map[string]int, adopted bool, err error) {
 	if senders == nil {
 		senders = []SenderLimits{}
 	}
@@ -31,7 +31,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (
 	}
 	live = make(map[string]int, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_hand": inHand, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
 		err = row.Scan(&sender, &n, &adopted)
@@ -45,8 +45,8 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inHand int) (
 	return live, adopted, nil
 }
 
-// Farewell forgets this relay: it has ended.
-func (l *Ledger) Farewell(ctx context.Context) error {
+// Deregister forgets this relay: it has ended.
+func (l *Ledger) Deregister(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var b pgx.Batch

@@ -154,7 +154,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			require.NoError(t, err)
 			_, err = l.Installation(ctx)
 			require.NoError(t, err)
-			require.NoError(t, l.Farewell(ctx))
+			require.NoError(t, l.Deregister(ctx))
 		})
 	}
 }

@@ -36,8 +36,8 @@ type holding struct {
 	expired bool
 }
 
-// inHand is a message as its relay sees it, who may not know that he has lost it.
-type inHand struct {
+// inFlight is a message as its relay sees it, who may not know that he has lost it.
+type inFlight struct {
 	outbox.Claimed
 	handed, called bool
 }
@@ -53,7 +53,7 @@ type postOffice struct {
 	leases  map[int64]*holding
 	claims  int
 	relays  []*outbox.Ledger
-	hands   [][]inHand
+	hands   [][]inFlight
 	sent    map[int64]bool
 }
 
@@ -61,7 +61,7 @@ func newPostOffice(t *rapid.T, b *bundle) *postOffice {
 	n := rapid.IntRange(1, 9).Draw(t, "messages")
 	p := &postOffice{
 		bundle: b, id: b.rest(t, outbox.TypePush, n, job.Aborted), letters: map[int64]*letter{}, leases: map[int64]*holding{},
-		relays: []*outbox.Ledger{b.ledger("r1"), b.ledger("r2"), b.ledger("r3")}, hands: make([][]inHand, 3), aborted: true, sent: map[int64]bool{},
+		relays: []*outbox.Ledger{b.ledger("r1"), b.ledger("r2"), b.ledger("r3")}, hands: make([][]inFlight, 3), aborted: true, sent: map[int64]bool{},
 	}
 	for channel := range int64(n) {
 		p.letters[channel+1] = &letter{status: "PENDING"}
@@ -116,7 +116,7 @@ func (p *postOffice) claim(t *rapid.T) {
 			p.leases[c.LeaseID] = &holding{number: p.claims, handed: map[int64]bool{}}
 		}
 		m.status, m.lease = "PROCESSING", c.LeaseID
-		p.hands[r] = append(p.hands[r], inHand{Claimed: c})
+		p.hands[r] = append(p.hands[r], inFlight{Claimed: c})
 	}
 }
 
@@ -125,7 +125,7 @@ func (p *postOffice) relay(t *rapid.T) int {
 }
 
 // pick draws some of what a relay believes to hold.
-func (p *postOffice) pick(t *rapid.T, r int) (some []*inHand) {
+func (p *postOffice) pick(t *rapid.T, r int) (some []*inFlight) {
 	for i := range p.hands[r] {
 		if rapid.IntRange(0, 2).Draw(t, "pick") > 0 {
 			some = append(some, &p.hands[r][i])
@@ -142,7 +142,7 @@ func (p *postOffice) owned(c outbox.Claimed) bool {
 // send hands over, looks and calls.
 func (p *postOffice) send(t *rapid.T) {
 	r := p.relay(t)
-	some := slices.DeleteFunc(p.pick(t, r), func(h *inHand) bool { return h.called })
+	some := slices.DeleteFunc(p.pick(t, r), func(h *inFlight) bool { return h.called })
 	list := make([]outbox.Claimed, len(some))
 	for i, h := range some {
 		list[i], h.handed = h.Claimed, true
@@ -186,7 +186,7 @@ func (p *postOffice) settle(t *rapid.T) {
 		settlements, want = append(settlements, s), append(want, p.apply(s, p.owned(h.Claimed), h.called))
 	}
 	for _, s := range settlements {
-		p.hands[r] = slices.DeleteFunc(p.hands[r], func(h inHand) bool { return h.Claimed == s.Claimed })
+		p.hands[r] = slices.DeleteFunc(p.hands[r], func(h inFlight) bool { return h.Claimed == s.Claimed })
 	}
 	done := p.done(r)
 	for round := range rapid.IntRange(1, 2).Draw(t, "times") { // the second time: after an unknown COMMIT
@@ -214,7 +214,7 @@ func (p *postOffice) list() (list []*letter) {
 // done are leases of which a relay holds nothing any more, as far as it knows.
 func (p *postOffice) done(r int) (ids []int64) {
 	for id := range p.leases {
-		if !slices.ContainsFunc(p.hands[r], func(h inHand) bool { return h.LeaseID == id }) {
+		if !slices.ContainsFunc(p.hands[r], func(h inFlight) bool { return h.LeaseID == id }) {
 			ids = append(ids, id)
 		}
 	}
@@ -222,7 +222,7 @@ func (p *postOffice) done(r int) (ids []int64) {
 }
 
 // outcome draws what may become of a message in flight.
-func (p *postOffice) outcome(t *rapid.T, h *inHand) outbox.Settlement {
+func (p *postOffice) outcome(t *rapid.T, h *inFlight) outbox.Settlement {
 	s := outbox.Settlement{Claimed: h.Claimed, NextAttempts: h.Attempts, Wait: time.Duration(rapid.IntRange(0, 1).Draw(t, "wait")) * time.Hour}
 	if !h.called {
 		switch rapid.IntRange(0, 2).Draw(t, "unsent") {

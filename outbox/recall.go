@@ -45,7 +45,7 @@ type Recalled struct {
 	// the others become CANCELLED when it settles them.
 	Sent     int64 `json:"sent"`
 	Dead     int64 `json:"dead"`
-	InHand   int64 `json:"in_hand"`
+	InFlight int64 `json:"in_flight"`
 	Awaiting int64 `json:"awaiting"` // the provider has them, and their receipts are to come
 }
 
@@ -129,7 +129,7 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 // walk goes through the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != TypeInbox {
-		err := r.each(ctx, table{true, queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InHand, &r.done.Awaiting}})
+		err := r.each(ctx, table{true, queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
 		if err != nil {
 			return err
 		}

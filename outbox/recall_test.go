@@ -49,14 +49,14 @@ func TestRecall_CancelsMessagesThatAreNotSent(t *testing.T) {
 			require.EqualValues(t, 12000, p.Rows)
 		})
 		require.NoError(t, err)
-		require.Equal(t, outbox.Recalled{Messages: 4000, Sent: 2000, Dead: 2000, InHand: 2000}, got)
+		require.Equal(t, outbox.Recalled{Messages: 4000, Sent: 2000, Dead: 2000, InFlight: 2000}, got)
 		require.Equal(t, 3, steps)
 		require.Equal(t, map[string]int{"PROCESSING": 2000, "SENT": 2000, "DEAD": 2000, "CANCELLED": 6000}, b.statuses(t, id))
 		require.Equal(t, map[string]int{"PENDING": 10}, b.statuses(t, other))
 
 		got, err = outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
 		require.NoError(t, err)
-		require.Equal(t, outbox.Recalled{Sent: 2000, Dead: 2000, InHand: 2000}, got)
+		require.Equal(t, outbox.Recalled{Sent: 2000, Dead: 2000, InFlight: 2000}, got)
 		require.Equal(t, [][2]int64{{0, 0}, {0, 4000}, {4000, 4000}}, b.recallEvents(t, id))
 		require.EqualValues(t, 4000, one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
 	}
@@ -161,7 +161,7 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	require.NoError(t, relay.Commit(ctx))
 	got := <-ended
 	require.NoError(t, got.err)
-	require.Equal(t, outbox.Recalled{Messages: 99, InHand: 1}, got.recalled)
+	require.Equal(t, outbox.Recalled{Messages: 99, InFlight: 1}, got.recalled)
 
 	_, err = b.db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
 	var pg *pgconn.PgError

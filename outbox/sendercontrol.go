@@ -45,8 +45,8 @@ type RelayState struct {
 	StartedAt   time.Time `json:"started_at" db:"started_at"`
 	HeartbeatAt time.Time `json:"heartbeat_at" db:"heartbeat_at"`
 	Senders     []string  `json:"senders" db:"senders"`
-	Media       []string  `json:"media" db:"media"`     // that it has senders for
-	InHand      int       `json:"in_hand" db:"in_hand"` // messages
+	Media       []string  `json:"media" db:"media"`         // that it has senders for
+	InFlight    int       `json:"in_flight" db:"in_flight"` // messages
 	Live        bool      `json:"live" db:"live"`
 }
 

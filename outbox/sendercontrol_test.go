@@ -18,7 +18,7 @@ const alive = 10 * time.Second
 func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_hand, limits, heartbeat_at) VALUES
+	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_flight, limits, heartbeat_at) VALUES
 		('r1', '{fcm,sms}', 7, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8}, {"name": "sms", "rate_per_second": 0, "concurrency": 4}]', now()),
 		('r2', '{fcm}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8}]', now()),
 		('r3', '{old,fcm}', 3, '[{"name": "fcm", "rate_per_second": 7, "concurrency": 8}]', now() - interval '1 minute')`)
@@ -51,7 +51,7 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	}
 	require.Equal(t, []string{"fcm", "post", "sms"}, names)
 	require.Len(t, relays, 3)
-	require.Equal(t, 7, relays[0].InHand)
+	require.Equal(t, 7, relays[0].InFlight)
 	require.True(t, relays[1].Live)
 	require.False(t, relays[2].Live)
 

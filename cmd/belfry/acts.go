@@ -145,7 +145,7 @@ func (a *app) showActed(cmd *cobra.Command, act operatorAct, jobs []job.Job, gro
 	for _, j := range jobs {
 		acted, ids = append(acted, actedJob{Job: j}), append(ids, j.ID)
 		if !asJSON {
-			a.printf("%s\n", standing(j))
+			a.printf("%s\n", statusLine(j))
 		}
 	}
 	if act.recall && len(jobs) > 0 {
@@ -213,8 +213,8 @@ func recallInstead(err error, of string) error {
 	return withAdvice(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
 }
 
-// standing is one line about where a job is.
-func standing(j job.Job) string {
+// statusLine is one line about where a job is.
+func statusLine(j job.Job) string {
 	line := "job " + itoa(j.ID) + " (" + j.Type + ") " + string(j.Status)
 	switch j.Status {
 	case job.Processed:

@@ -77,24 +77,24 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
 	loops := []func(context.Context) error{held.keep, runner.Run}
-	var relaying *courier
+	var relaying *delivery
 	if deliver && s.delivers() {
-		if relaying, err = newCourier(s, db, logger, relay.WithOutage(outage)); err != nil {
+		if relaying, err = newDelivery(s, db, logger, relay.WithOutage(outage)); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, relaying.close()) }()
 		defer a.stopHard(relaying.StopNow)()
 		loops = append(loops, relaying.Run)
 	}
-	attending, dismiss := context.WithCancel(ctx)
-	defer dismiss()
+	living, end := context.WithCancel(ctx)
+	defer end()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
-	wait, err := newAttendant(reloader, db, hints, outage).start(attending)
+	wait, err := newMaintenance(reloader, db, hints, outage).start(living)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		dismiss()
+		end()
 		err = errors.Join(err, wait())
 	}()
 

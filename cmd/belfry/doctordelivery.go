@@ -142,13 +142,13 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 	if len(list) == 0 && len(told) > 0 {
 		return
 	}
-	inHand := 0
+	inFlight := 0
 	for _, r := range live {
-		inHand += r.InHand
+		inFlight += r.InFlight
 	}
-	if len(list) == 0 || inHand > 0 {
+	if len(list) == 0 || inFlight > 0 {
 		d.note("delivery", healthOK, "", "%s with messages that are due for over %s; relays have %s in flight",
-			counted(int64(len(list)), "job"), unmovedAfter, counted(int64(inHand), "message"))
+			counted(int64(len(list)), "job"), unmovedAfter, counted(int64(inFlight), "message"))
 		return
 	}
 	remedy := "start a daemon with senders, or `belfry relay`"

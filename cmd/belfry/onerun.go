@@ -116,7 +116,7 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 			}
 		}))
 	}
-	c, err := newCourier(r.settings, r.db, logger)
+	c, err := newDelivery(r.settings, r.db, logger)
 	if err != nil {
 		return err
 	}

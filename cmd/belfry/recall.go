@@ -125,8 +125,8 @@ func recalled(one actedJob) string {
 	if r.Awaiting > 0 {
 		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", grouped(r.Awaiting))
 	}
-	if r.InHand > 0 {
-		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InHand), one.ID)
+	if r.InFlight > 0 {
+		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InFlight), one.ID)
 	}
 	return text
 }

@@ -79,35 +79,35 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Release(ctx)) }()
-	courier, err := newCourier(s, db, logger)
+	relaying, err := newDelivery(s, db, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, courier.close()) }()
-	defer a.stopHard(courier.StopNow)()
-	attending, dismiss := context.WithCancel(ctx)
-	defer dismiss()
-	wait := newReloader(s, func() (settings, error) { return a.settings(cmd) }, nil, courier, logger, level).watch(attending)
+	defer func() { err = errors.Join(err, relaying.close()) }()
+	defer a.stopHard(relaying.StopNow)()
+	living, end := context.WithCancel(ctx)
+	defer end()
+	wait := newReloader(s, func() (settings, error) { return a.settings(cmd) }, nil, relaying, logger, level).watch(living)
 	defer func() {
-		dismiss()
+		end()
 		wait()
 	}()
 
 	return a.serve(ctx, logger, stoppingCalls, held.keep, func(ctx context.Context) error {
-		defer a.follow(ctx, db, show, &logger, courier.Stats)()
-		return courier.Run(ctx)
+		defer a.follow(ctx, db, show, &logger, relaying.Stats)()
+		return relaying.Run(ctx)
 	})
 }
 
-// courier is a relay and the clients of its senders.
-type courier struct {
+// delivery is a relay and the clients of its senders.
+type delivery struct {
 	*relay.Relay
 
 	close func() error
 }
 
-// newCourier wires a relay with the senders of the configuration.
-func newCourier(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*courier, error) {
+// newDelivery wires a relay with the senders of the configuration.
+func newDelivery(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
 	who, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func newCourier(s settings, db *database, logger zerolog.Logger, options ...rela
 	if err != nil {
 		return nil, errors.Join(err, done())
 	}
-	return &courier{r, done}, nil
+	return &delivery{r, done}, nil
 }
 
 // canDeliver reports what is missing for a relay to be run.

@@ -194,7 +194,7 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	}
 	d.enqueueIn("other")
 	c.jobs = []*chaosJob{{id: 1, lane: "default"}, {id: 2, lane: "other"}}
-	c.environ = d.environ("BELFRY_DELIVERY_BATCH=100", "BELFRY_DELIVERY_MAX_IN_HAND=400", "BELFRY_DELIVERY_MAX_CRASHES=10")
+	c.environ = d.environ("BELFRY_DELIVERY_BATCH=100", "BELFRY_DELIVERY_MAX_IN_FLIGHT=400", "BELFRY_DELIVERY_MAX_CRASHES=10")
 	began := time.Now()
 	for place := range c.relays {
 		c.hire(place)

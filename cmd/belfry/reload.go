@@ -30,8 +30,8 @@ type reloader struct {
 	inForce map[string]any // by key
 }
 
-// newReloader takes the runner and the courier of this process; either may be nil.
-func newReloader(s settings, load func() (settings, error), runner *job.Runner, c *courier, log zerolog.Logger, level *liveLevel) *reloader {
+// newReloader takes the runner and the delivery of this process; either may be nil.
+func newReloader(s settings, load func() (settings, error), runner *job.Runner, c *delivery, log zerolog.Logger, level *liveLevel) *reloader {
 	r := &reloader{load: load, runner: runner, log: log, level: level, current: s, inForce: s.values}
 	if c != nil {
 		r.relay = c.Relay

@@ -116,7 +116,7 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 		if r.Live {
 			state = "live"
 		}
-		t.add(oneLine(r.Name, 80), state, grouped(int64(r.InHand)), clock(r.HeartbeatAt), clock(r.StartedAt), strings.Join(r.Senders, ", "))
+		t.add(oneLine(r.Name, 80), state, grouped(int64(r.InFlight)), clock(r.HeartbeatAt), clock(r.StartedAt), strings.Join(r.Senders, ", "))
 	}
 	return t.write(a.stdout)
 }

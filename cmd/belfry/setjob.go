@@ -226,7 +226,7 @@ The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17
 			if *asJSON {
 				return a.printJSON(j)
 			}
-			a.printf("%s\n", standing(j))
+			a.printf("%s\n", statusLine(j))
 			for _, line := range shownChanges(j, changes) {
 				a.printf("  %s\n", line)
 			}

@@ -103,7 +103,7 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 			if *asJSON {
 				return a.printJSON(j)
 			}
-			a.printf("%s; %s tried again by the next run\n", standing(j), counted(j.Skipped, "skipped recipient"))
+			a.printf("%s; %s tried again by the next run\n", statusLine(j), counted(j.Skipped, "skipped recipient"))
 			return nil
 		})
 	}

@@ -102,7 +102,7 @@ func (w *watch) run(ctx context.Context) error {
 				return err
 			}
 			if w.board.atRest() {
-				return w.farewell()
+				return w.emptyBoard()
 			}
 		case !unreachable(err) || len(w.board.jobs) == 0 || w.now().Sub(answered) > watchBlind:
 			return notFound(err)
@@ -123,8 +123,8 @@ func (w *watch) leave() error {
 	return nil
 }
 
-// farewell says what there is to say about an empty board.
-func (w *watch) farewell() error {
+// emptyBoard says why there is nothing on it.
+func (w *watch) emptyBoard() error {
 	if len(w.board.jobs) == 0 {
 		w.remark("no job runs or is being delivered; `belfry jobs list` shows all")
 	}

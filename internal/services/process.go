@@ -40,17 +40,17 @@ type process struct {
 	answers    func(ctx context.Context, pid int) error
 
 	mu      sync.Mutex
-	current *tenure // nil while stopped
+	current *lifetime // nil while stopped
 }
 
-// tenure is one life of the program, from a Start to its end.
-type tenure struct {
+// lifetime is one life of the program, from a Start to its end.
+type lifetime struct {
 	process *os.Process
 	ended   chan struct{} // closed at its end
 	state   error         // how it ended; set before ended is closed
 }
 
-func (l *tenure) over() bool {
+func (l *lifetime) over() bool {
 	select {
 	case <-l.ended:
 		return true
@@ -60,7 +60,7 @@ func (l *tenure) over() bool {
 }
 
 // killed reports whether SIGKILL ended the program, rather than something before.
-func (l *tenure) killed() bool {
+func (l *lifetime) killed() bool {
 	var exit *exec.ExitError
 	if !errors.As(l.state, &exit) {
 		return false
@@ -126,7 +126,7 @@ func (p *process) Start(ctx context.Context) error {
 }
 
 // launch starts the program and leaves a goroutine that waits for its end.
-func (p *process) launch() (*tenure, error) {
+func (p *process) launch() (*lifetime, error) {
 	log, err := os.OpenFile(p.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (p *process) launch() (*tenure, error) {
 	cmd.Env = []string{"LC_ALL=C", "HOME=" + p.dir, "PATH=" + os.Getenv("PATH")}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = procAttr(p.credential)
-	life := &tenure{ended: make(chan struct{})}
+	life := &lifetime{ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel ends the server with the thread that started it, so that
@@ -157,7 +157,7 @@ func (p *process) launch() (*tenure, error) {
 }
 
 // await waits for the first answer.
-func (p *process) await(ctx context.Context, life *tenure) error {
+func (p *process) await(ctx context.Context, life *lifetime) error {
 	for {
 		err := p.answers(ctx, life.process.Pid)
 		switch {
@@ -207,7 +207,7 @@ func (p *process) Stop() error {
 }
 
 // end kills the program and waits for its end.
-func (p *process) end(life *tenure) error {
+func (p *process) end(life *lifetime) error {
 	if err := life.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", p.program, err)
 	}

@@ -148,13 +148,13 @@ func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]chann
 		return nil, err
 	}
 	var n, counted int
-	var inHand, leases []int64
-	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inHand, &leases}, func() error {
+	var inFlight, leases []int64
+	_, err = pgx.ForEachRow(rows, []any{&n, &counted, &inFlight, &leases}, func() error {
 		p := pairs[n-1]
 		r := found[p]
 		r.left -= counted
 		r.full = r.left <= 0
-		for i, id := range inHand {
+		for i, id := range inFlight {
 			if !here.keys[outbox.Key{JobID: id, ChannelID: p.channel}] && !c.turns.later(leases[i], here.turn) {
 				r.left--
 			}

@@ -114,7 +114,7 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 
 // Others in flight may come to count: a message waits for them, and within a
 // batch the first ones go (invariant 3).
-func TestCap_WaitsForOthersInHand(t *testing.T) {
+func TestCap_WaitsForOthersInFlight(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.capTo(t, "activity", 2)

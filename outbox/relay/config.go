@@ -26,8 +26,8 @@ type Config struct {
 	Name string `mapstructure:"name"`
 	// Batch is how many messages one claim takes, and one hand-over, at most.
 	Batch int `mapstructure:"batch"`
-	// MaxInHand bounds the messages in flight in this relay, whatever their state.
-	MaxInHand int `mapstructure:"max_in_hand"`
+	// MaxInFlight bounds the messages in flight in this relay, whatever their state.
+	MaxInFlight int `mapstructure:"max_in_flight"`
 	// Lease is how long a claim lasts without a renewal, in the database's clock. A relay
 	// that dies holds its messages back for as long, and a drain tries for as long to
 	// start in a database that is slow.
@@ -47,7 +47,7 @@ type Config struct {
 	// MaxCrashes is how many relays may die sending a message; the last one of them makes
 	// it a dead letter.
 	MaxCrashes int `mapstructure:"max_crashes"`
-	// ActivityShare is the share of MaxInHand, and of every sender's calls, that bulk
+	// ActivityShare is the share of MaxInFlight, and of every sender's calls, that bulk
 	// messages leave to activities.
 	ActivityShare float64       `mapstructure:"activity_share"`
 	Receipts      ReceiptConfig `mapstructure:"receipts"`
@@ -120,7 +120,7 @@ type Sender struct {
 func DefaultConfig() Config {
 	return Config{
 		Batch:            500,
-		MaxInHand:        5000,
+		MaxInFlight:      5000,
 		Lease:            30 * time.Second,
 		PollInterval:     200 * time.Millisecond,
 		Listen:           true,
@@ -173,7 +173,7 @@ func (c Config) Validate(path string) error {
 	v := &checker{path: path}
 	v.check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
 	v.count("batch", c.Batch, 1, outbox.MaxBatch)
-	v.check(c.MaxInHand >= 2*c.Batch && c.MaxInHand <= 100_000, "max_in_hand", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInHand, 2*c.Batch)
+	v.check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
 	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)
 	v.between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
 	v.between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)

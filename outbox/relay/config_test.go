@@ -24,7 +24,7 @@ func TestConfig_EveryKeyIsChecked(t *testing.T) {
 	for key, spoil := range map[string]func(*relay.Config){
 		"name":              func(c *relay.Config) { c.Name = strings.Repeat("x", 201) },
 		"batch":             func(c *relay.Config) { c.Batch = 0 },
-		"max_in_hand":       func(c *relay.Config) { c.MaxInHand = 999 },
+		"max_in_flight":     func(c *relay.Config) { c.MaxInFlight = 999 },
 		"lease":             func(c *relay.Config) { c.Lease = 0 },
 		"poll_interval":     func(c *relay.Config) { c.PollInterval = 0 },
 		"statement_timeout": func(c *relay.Config) { c.StatementTimeout = 11 * time.Second },

@@ -55,7 +55,7 @@
 //     failure or the last attempt of the one before, or why that was bypassed. A dead
 //     letter one of whose attempts may have been accepted has the reason unknown or
 //     crashed, whatever came last.
-//   - I13: max_in_hand bounds the messages in flight. Of what activities leave, no lane
+//   - I13: max_in_flight bounds the messages in flight. Of what activities leave, no lane
 //     gets more than its part, and one part is always free for a lane that comes. A
 //     queue holds what its sender takes in five seconds, but no more bulk than half of a
 //     lane's part or two rounds of its calls, whichever is more. Receipts are looked for

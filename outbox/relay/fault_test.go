@@ -98,7 +98,7 @@ func TestRelay_RandomFaultsAreAccountedFor(t *testing.T) {
 		return sender.Result{Class: sender.Accepted}
 	}}
 	c := config("")
-	c.Batch, c.MaxInHand, c.MaxCrashes = 50, 400, 100
+	c.Batch, c.MaxInFlight, c.MaxCrashes = 50, 400, 100
 	s := settings("fcm", "push")
 	s.Retry.Attempts = 100
 	start := func() *running {

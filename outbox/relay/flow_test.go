@@ -33,7 +33,7 @@ func TestRelay_HangingSenderStarvesNobody(t *testing.T) {
 	mixed := b.job(t, "b", 1, 1000, "sms")
 	other := b.job(t, "c", 1, 1000, "email")
 	c := config("r")
-	c.Batch, c.MaxInHand = 100, 1000
+	c.Batch, c.MaxInFlight = 100, 1000
 	dead := settings("apns", "push")
 	stuck := settings("sms-android", "sms")
 	stuck.Platforms = []string{"android"}
@@ -47,7 +47,7 @@ func TestRelay_HangingSenderStarvesNobody(t *testing.T) {
 	b.eventually(t, `SELECT count(*) = 1000 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other)
 	b.eventually(t, `SELECT count(*) = 500 FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, mixed)
 	require.LessOrEqual(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`), 1000)
-	require.LessOrEqual(t, run.Stats().InHand, 1000)
+	require.LessOrEqual(t, run.Stats().InFlight, 1000)
 	run.StopNow(context.Canceled)
 	require.NoError(t, receive(t, run.ended))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`))
@@ -118,7 +118,7 @@ func TestRelay_RateAndPauseChangeLive(t *testing.T) {
 	c := settings("fcm", "push")
 	c.RatePerSecond, c.Burst = 100, 10
 	base := config("r")
-	base.MaxInHand = 2500
+	base.MaxInFlight = 2500
 	began := time.Now() // before the first token
 	run := b.start(t, base, []relay.Sender{{SenderConfig: c, Client: provider}})
 	provider.reached(t, 60)
@@ -171,7 +171,7 @@ func TestRelay_LanesTakeTurns(t *testing.T) {
 	other := b.job(t, "b", 1, 1000)
 	b.exec(t, `UPDATE belfry.jobs SET priority = 5 WHERE id = $1`, high)
 	c := config("r")
-	c.Batch, c.MaxInHand, c.ActivityShare = 50, 150, 0
+	c.Batch, c.MaxInFlight, c.ActivityShare = 50, 150, 0
 	provider := &script{}
 	s := settings("fcm", "push")
 	s.Concurrency = 50

@@ -127,26 +127,26 @@ func (f *inflight) room(c Config, lane string, lanes int, activity bool) int {
 	kept := kept(c)
 	if activity {
 		if kept == 0 {
-			return c.MaxInHand - f.total
+			return c.MaxInFlight - f.total
 		}
-		return min(c.MaxInHand-f.total, max(kept-f.activities, c.MaxInHand-kept-f.bulk()))
+		return min(c.MaxInFlight-f.total, max(kept-f.activities, c.MaxInFlight-kept-f.bulk()))
 	}
 	f.parts = max(lanes, 1) + 1
-	return min(f.part(c)-f.lanes[lane], c.MaxInHand-kept-f.bulk(), c.MaxInHand-f.total)
+	return min(f.part(c)-f.lanes[lane], c.MaxInFlight-kept-f.bulk(), c.MaxInFlight-f.total)
 }
 
 // bulkRoom is how many more messages of jobs may be claimed.
 func (f *inflight) bulkRoom(c Config) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return min(c.MaxInHand-kept(c)-f.bulk(), c.MaxInHand-f.total)
+	return min(c.MaxInFlight-kept(c)-f.bulk(), c.MaxInFlight-f.total)
 }
 
 // kept is what bulk messages leave to activities.
-func kept(c Config) int { return int(c.ActivityShare * float64(c.MaxInHand)) }
+func kept(c Config) int { return int(c.ActivityShare * float64(c.MaxInFlight)) }
 
 // part is how many messages one lane may have in flight.
-func (f *inflight) part(c Config) int { return (c.MaxInHand - kept(c)) / f.parts }
+func (f *inflight) part(c Config) int { return (c.MaxInFlight - kept(c)) / f.parts }
 
 // share is how many bulk messages one queue may hold: half of a lane's part, so that a
 // lane of which one sender hangs goes on with the others.

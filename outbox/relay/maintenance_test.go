@@ -66,7 +66,7 @@ func TestRelay_ReceiptsFillTheMemory(t *testing.T) {
 		return sender.Result{Class: sender.Accepted}
 	}}
 	c := config("r")
-	c.Batch, c.MaxInHand = 10, 20
+	c.Batch, c.MaxInFlight = 10, 20
 	run := b.start(t, c, []relay.Sender{{SenderConfig: settings("fcm", "push"), Client: provider}}, relay.WithFailpoint(func(ctx context.Context, point string) error {
 		switch point {
 		case relay.PointMaintenance:

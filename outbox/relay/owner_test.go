@@ -245,7 +245,7 @@ func TestRelay_SoftStopFinishesWhatIsInFlight(t *testing.T) {
 	require.True(t, one[bool](t, b, `SELECT bool_and(attempts = 0 AND next_attempt_at <= now()) FROM belfry.messages WHERE status = 'PENDING'`))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`))
-	require.Zero(t, run.Stats().InHand)
+	require.Zero(t, run.Stats().InFlight)
 }
 
 // The answer to a COMMIT of outcomes is lost, again and again: it is repeated, and nothing
@@ -295,7 +295,7 @@ func TestRelay_FindsWhatWasLocked(t *testing.T) {
 func TestInflight_Room(t *testing.T) {
 	t.Parallel()
 	c := config("r")
-	c.MaxInHand, c.ActivityShare = 1000, 0.2
+	c.MaxInFlight, c.ActivityShare = 1000, 0.2
 	f := relay.NewInflight()
 	claims := func(job, lease int64, lane string, n int) []outbox.Claimed {
 		list := make([]outbox.Claimed, n)

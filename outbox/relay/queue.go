@@ -87,7 +87,7 @@ func (q *queue) enqueue(messages []*compose.Composed, share int, now time.Time) 
 	}
 	depth, excess := q.limits.depth(share), []*compose.Composed(nil)
 	if q.relay.draining.Load() {
-		depth = q.relay.settings().MaxInHand
+		depth = q.relay.settings().MaxInFlight
 	}
 	q.mu.Lock()
 	for _, c := range messages {

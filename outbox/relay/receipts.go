@@ -17,7 +17,7 @@ const receiptsAtOnce = 500
 func (r *Relay) lookForReceipts(ctx context.Context) error {
 	for ctx.Err() == nil && !r.waits() {
 		config := r.settings()
-		limit := min(receiptsAtOnce, config.MaxInHand-r.outcomes.waiting())
+		limit := min(receiptsAtOnce, config.MaxInFlight-r.outcomes.waiting())
 		if limit <= 0 {
 			return nil // the next round is soon
 		}

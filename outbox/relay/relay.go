@@ -355,7 +355,7 @@ func (r *Relay) idle() bool {
 
 // deregister ends the relay's row, so that the others share its rate at once.
 func (r *Relay) deregister(ctx context.Context) {
-	err := r.within(context.WithoutCancel(ctx), r.ledger.Farewell)
+	err := r.within(context.WithoutCancel(ctx), r.ledger.Deregister)
 	if left := r.inflight.size(); err != nil || left > 0 {
 		r.log.Warn().Err(err).Int("rows", left).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the database did not take everything; other relays will, when the leases run out")
 	}

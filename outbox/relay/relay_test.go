@@ -24,7 +24,7 @@ func TestDrain_DeliversWhatIsDue(t *testing.T) {
 	require.Len(t, provider.all(), 1201)
 	require.EqualValues(t, 1201, stats.Sent)
 	require.EqualValues(t, 1201, stats.Claimed)
-	require.Zero(t, stats.InHand)
+	require.Zero(t, stats.InFlight)
 	require.Empty(t, b.record(t, job), "a plain success is not recorded")
 	require.True(t, one[bool](t, b, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, job))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))

@@ -28,8 +28,8 @@ type Stats struct {
 	Recovered int64                   `json:"recovered"` // taken back from relays that died
 	Lost      int64                   `json:"lost"`      // claimed, and then another relay's
 
-	InHand  int           `json:"in_hand"`
-	Senders []SenderStats `json:"senders"`
+	InFlight int           `json:"in_flight"`
+	Senders  []SenderStats `json:"senders"`
 }
 
 // SenderStats says how one sender is doing.
@@ -135,7 +135,7 @@ func (r *Relay) Stats() Stats {
 		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
 		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
 		Dead: t.dead.Load(), DeadBy: t.deaths(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
-		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InHand: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
+		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InFlight: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
 	}
 	for i, q := range r.queues {
 		s.Senders[i] = q.stats()

@@ -12,8 +12,8 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// tenure is one job run from claim to PROCESSED, and what it cost.
-type tenure struct {
+// jobRun is one job run from claim to PROCESSED, and what it cost.
+type jobRun struct {
 	job    job.Job
 	took   time.Duration // RunDue: registering, claim, chunks, finish, the look for more
 	chunks []chunk
@@ -25,10 +25,10 @@ type chunk struct {
 	ms   float64 // begin to commit, as the runner measures it
 }
 
-func (t tenure) speed() float64 { return perSecond(t.job.RowsWritten, t.took) }
+func (t jobRun) speed() float64 { return perSecond(t.job.RowsWritten, t.took) }
 
 // whole are the durations of the chunks that examined at least so many keys.
-func (t tenure) whole(keys int64) (ms []float64) {
+func (t jobRun) whole(keys int64) (ms []float64) {
 	for _, c := range t.chunks {
 		if c.keys >= keys {
 			ms = append(ms, c.ms)
@@ -64,7 +64,7 @@ func (e *env) enqueue(ctx context.Context, spec job.Spec) (id int64, err error) 
 }
 
 // runJob enqueues a job and runs it in this process, as `belfry run` does.
-func (e *env) runJob(ctx context.Context, spec job.Spec, config job.Config) (t tenure, err error) {
+func (e *env) runJob(ctx context.Context, spec job.Spec, config job.Config) (t jobRun, err error) {
 	id, err := e.enqueue(ctx, spec)
 	if err != nil {
 		return t, err
@@ -94,7 +94,7 @@ func (e *env) runJob(ctx context.Context, spec job.Spec, config job.Config) (t t
 
 // runEveryone is runJob for a job to all channels, with the count of its rows checked
 // against the channels.
-func (e *env) runEveryone(ctx context.Context, kind string, config job.Config) (tenure, error) {
+func (e *env) runEveryone(ctx context.Context, kind string, config job.Config) (jobRun, error) {
 	t, err := e.runJob(ctx, everyone(kind), config)
 	if err != nil {
 		return t, err

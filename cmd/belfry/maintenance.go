@@ -19,53 +19,54 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// attendant does what a daemon does besides running jobs: it fires schedules, deletes
-// what retention lets go, and reads the configuration again at SIGHUP.
-type attendant struct {
+// maintenance is what a daemon does besides running jobs: it fires schedules, deletes what
+// retention lets go, and reads the configuration again at SIGHUP.
+type maintenance struct {
 	*reloader
 
 	db     *database
 	firer  *schedule.Firer
 	behind atomic.Bool // the database did not take the schedules over yet
+	pruned time.Time   // when it last deleted what is over its retention
 	hints  <-chan struct{}
 	outage *job.Outage
 }
 
-// newAttendant returns the attendant of a daemon whose runner passes hints on.
-func newAttendant(r *reloader, db *database, hints <-chan struct{}, outage *job.Outage) *attendant {
-	return &attendant{
+// newMaintenance returns that of a daemon whose runner passes hints on.
+func newMaintenance(r *reloader, db *database, hints <-chan struct{}, outage *job.Outage) *maintenance {
+	return &maintenance{
 		reloader: r, db: db, hints: hints, outage: outage,
 		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name()), schedule.WithOutage(outage)),
 	}
 }
 
-// start begins to attend until ctx is cancelled. The returned function waits for the
-// end. Signals count from the moment start returns.
-func (t *attendant) start(ctx context.Context) (wait func() error, err error) {
-	fire, late, maintain := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	ticks, err := gocron.NewScheduler()
+// start begins, until ctx is cancelled. The returned function waits for the end. Signals
+// count from the moment start returns. Each periodic act is a job of gocron's that never
+// runs beside itself: one that takes longer than the interval holds up no other.
+func (t *maintenance) start(ctx context.Context) (wait func() error, err error) {
+	clock, err := gocron.NewScheduler()
 	if err != nil {
-		return nil, fmt.Errorf("start ticks: %w", err)
+		return nil, fmt.Errorf("start maintenance: %w", err)
 	}
-	ring := t.ring(fire, late, maintain)
-	_, err = ticks.NewJob(gocron.DurationJob(t.settings().Runner.PollInterval), gocron.NewTask(ring),
-		gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()), gocron.WithSingletonMode(gocron.LimitModeReschedule))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start ticks: %w", err), ticks.Shutdown())
+	fire := make(chan struct{}, 1)
+	for _, act := range []any{func() { ask(fire) }, t.catchUp, t.prune} {
+		_, err = clock.NewJob(gocron.DurationJob(t.settings().Runner.PollInterval), gocron.NewTask(act),
+			gocron.WithContext(ctx), gocron.WithStartAt(gocron.WithStartImmediately()), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start maintenance: %w", err), clock.Shutdown())
+		}
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.sync(ctx)
-	ticks.Start()
+	clock.Start()
 	var loops sync.WaitGroup
 	loops.Go(func() { t.firer.Run(ctx, fire, t.hints, t.runner.Listening) })
-	loops.Go(func() { on(ctx, late, t.sync) })
-	loops.Go(func() { on(ctx, maintain, t.maintain) })
 	loops.Go(func() { on(ctx, hangups, t.reload) })
 	return func() error {
 		loops.Wait()
 		signal.Stop(hangups)
-		return ticks.Shutdown()
+		return clock.Shutdown()
 	}, nil
 }
 
@@ -81,24 +82,7 @@ func on[T any](ctx context.Context, c <-chan T, do func(context.Context)) {
 	}
 }
 
-// ring returns what a tick does: it asks for a look at the schedules, for those of the
-// configuration if the database does not have them yet, and every retention.interval, at
-// once for the first time, for maintenance.
-func (t *attendant) ring(fire, late, maintain chan<- struct{}) func() {
-	var last time.Time
-	return func() {
-		ask(fire)
-		if t.behind.Load() {
-			ask(late)
-		}
-		if interval := t.settings().Retention.Interval; last.IsZero() || time.Since(last) >= interval {
-			last = time.Now()
-			ask(maintain)
-		}
-	}
-}
-
-// ask rings; asking twice before anybody looks is asking once.
+// ask wakes who waits for c; asking twice before anybody looks is asking once.
 func ask(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -106,12 +90,22 @@ func ask(c chan<- struct{}) {
 	}
 }
 
-// maintain deletes what retention lets go.
-func (t *attendant) maintain(ctx context.Context) {
+// catchUp brings the schedules of the configuration into a database that did not take them
+// before.
+func (t *maintenance) catchUp(ctx context.Context) {
+	if t.behind.Load() {
+		t.sync(ctx)
+	}
+}
+
+// prune deletes what is over its retention, at once for the first time and then every
+// retention.interval.
+func (t *maintenance) prune(ctx context.Context) {
 	retention := t.settings().Retention
-	if retention.Off() {
+	if retention.Off() || !t.pruned.IsZero() && time.Since(t.pruned) < retention.Interval {
 		return
 	}
+	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
 	pruned, err := outbox.Prune(ctx, t.db.Pool, retention, outbox.PruneOptions{Act: act})
 	if ctx.Err() == nil && !t.outage.Tried(time.Time{}, err) {
@@ -124,7 +118,7 @@ func (t *attendant) maintain(ctx context.Context) {
 
 // sync brings the schedules of the configuration into the database; at the next tick
 // again when the database does not answer.
-func (t *attendant) sync(ctx context.Context) {
+func (t *maintenance) sync(ctx context.Context) {
 	synced, err := syncSchedules(ctx, t.db, t.settings().Schedules, t.runner.Name())
 	behind := false
 	for _, one := range flatten(err) {
@@ -155,7 +149,7 @@ func syncSchedules(ctx context.Context, db *database, list []schedule.Definition
 }
 
 // reload reads the configuration again, and brings changed schedules into the database.
-func (t *attendant) reload(ctx context.Context) {
+func (t *maintenance) reload(ctx context.Context) {
 	if changed := t.reloader.reload(); slices.Contains(changed, "schedules") {
 		t.sync(ctx)
 	}
