@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -232,15 +234,11 @@ func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
 	if now != outbox.Dead || s.To != outbox.Dead {
 		return
 	}
-	var last outbox.Attempt
-	if n := len(s.Record); n > 0 {
-		last = s.Record[n-1]
-	}
-	line := r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID)
-	if last.Sender != "" { // else nobody was called
-		line = line.Str("medium", last.Medium).Str("sender", last.Sender)
-	}
-	line.Str("reason", string(s.Reason)).Msg(DeadLetter)
+	r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID).Func(func(line *zerolog.Event) {
+		if n := len(s.Record); n > 0 && s.Record[n-1].Sender != "" { // else nobody was called
+			line.Str("medium", s.Record[n-1].Medium).Str("sender", s.Record[n-1].Sender)
+		}
+	}).Str("reason", string(s.Reason)).Msg(DeadLetter)
 }
 
 // withoutTexts returns the outcome without what the provider said of it, which is what a
