@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // startAtTerminal is start with a person at a terminal: what belfry shows there is its
@@ -96,4 +98,27 @@ func TestEnqueue_AsksAtATerminalWhetherAPastTimeIsMeant(t *testing.T) {
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 		require.EqualValues(t, 1, count(t, db, "belfry.jobs"))
 	}
+}
+
+// Dead letters do not flood a person's terminal, which counts them. Elsewhere, as in the
+// mail of cron, each is a line of the log, and where a level is asked for.
+func TestRun_DeadLettersAreCountedAtATerminal(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 6)
+	d.exec(`UPDATE belfry.channels SET addresses = '{}' WHERE id <= 4`)
+	p, _ := startAtTerminal(t, d.environ(), "run", "--deliver")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	p.says(t, "2 sent, 4 dead (")
+	require.NotContains(t, p.stderr.String(), relay.DeadLetter)
+
+	d.enqueue()
+	p, _ = startAtTerminal(t, d.environ("BELFRY_LOG_LEVEL=warn"), "run", "--deliver")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	p.says(t, "2 sent, 4 dead (")
+	require.Equal(t, 4, strings.Count(p.stderr.String(), relay.DeadLetter), p.stderr.String())
+
+	d.enqueue()
+	r := command(t, d.environ(), "run", "--deliver")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Equal(t, 4, strings.Count(r.stderr, relay.DeadLetter), r.stderr)
 }

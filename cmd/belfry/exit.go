@@ -90,7 +90,10 @@ func codeOf(err error) code {
 
 // loginRefused reports whether err is the server's answer to a login with a wrong
 // user, password or database: trying again does not help.
-func loginRefused(err error) bool { return db.ClassOf(err) == db.Refused }
+func loginRefused(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) && db.ClassOf(err) == db.Refused
+}
 
 // unreachable reports whether err means that no statement can reach the
 // database, or none that writes, rather than that a statement went wrong.

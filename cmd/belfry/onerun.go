@@ -109,7 +109,7 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 		r.outcome.Interrupted = true
 		return nil
 	}
-	if !r.quiet && r.settings.quietLog() { // delivered counts them in its line
+	if !r.quiet && r.show.width != nil && r.settings.quietLog() { // the lines of a terminal count them
 		logger = logger.Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, message string) {
 			if message == relay.DeadLetter {
 				e.Discard()

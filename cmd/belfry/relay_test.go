@@ -357,19 +357,3 @@ func TestProcess_SecondTermCutsCallsShort(t *testing.T) {
 	require.Zero(t, count(t, d.db, "belfry.leases"))
 	require.LessOrEqual(t, d.fakes.Summary().Of(fake.FCM).Accepted, count(t, d.db, "belfry.attempts WHERE outcome = 'unknown'"))
 }
-
-// Dead letters do not flood the screen of a command that counts them; a level that is asked
-// for has each of them.
-func TestRun_DeadLettersAreCountedNotListed(t *testing.T) {
-	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 30)
-	d.exec(`UPDATE belfry.channels SET addresses = '{}' WHERE id <= 20`)
-	r := command(t, d.environ(), "run", "--deliver")
-	require.Equal(t, codeDone, r.code, r.stderr)
-	require.NotContains(t, r.stderr, "dead letter")
-	require.Contains(t, r.stderr, "10 sent, 20 dead (")
-	d.enqueue()
-	r = command(t, append(d.environ(), "BELFRY_LOG_LEVEL=warn"), "run", "--deliver")
-	require.Equal(t, codeDone, r.code, r.stderr)
-	require.Equal(t, 20, strings.Count(r.stderr, `"message":"dead letter"`), r.stderr)
-}
