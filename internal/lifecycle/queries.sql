@@ -12,7 +12,8 @@ SELECT belfry.ring(@channel);
 -- name: NameTake :exec
 -- Takes a name for a process, or takes it over from one that has not beaten for @silence
 -- (names_pkey). No row is written: another holds it.
-INSERT INTO belfry.names AS n (kind, name, instance, host, pid) VALUES (@kind, @name, @instance, @host, @pid)
+INSERT INTO belfry.names AS n (kind, name, instance, host, pid, since, beat_at)
+SELECT @kind, @name, @instance, @host, @pid, t, t FROM clock_timestamp() t -- one moment: it has not beaten yet
     ON CONFLICT ON CONSTRAINT names_pkey DO UPDATE
        SET instance = excluded.instance, host = excluded.host, pid = excluded.pid, since = excluded.since, beat_at = excluded.beat_at,
            rival = NULL, rival_at = NULL
