@@ -343,7 +343,7 @@ func TestKeeper_GivesEachClientAFreshSession(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid))
 		require.Equal(t, conn.PgConn().PID(), pid)
 		var zone, locks string
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('timezone'), count(*)::text FROM pg_locks WHERE locktype = 'advisory'").Scan(&zone, &locks))
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('timezone'), count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&zone, &locks))
 		require.NotEqual(t, "Asia/Kolkata", zone)
 		require.Equal(t, "0", locks)
 		do(conn)
@@ -362,7 +362,7 @@ func TestKeeper_GivesEachClientAFreshSession(t *testing.T) {
 	require.Eventually(t, k.rests, patience, time.Millisecond)
 	require.Equal(t, []int{1, 2}, []int{k.begun, k.served})
 	client(run("BEGIN", "SELECT pg_advisory_xact_lock(1)"))
-	require.NoError(t, until(t.Context(), db.Pool, "SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'"))
+	require.NoError(t, until(t.Context(), db.Pool, "SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
 	client(func(*pgx.Conn) {})
 	require.Equal(t, []int{2, 4}, []int{k.begun, k.served}, "what was left in a transaction has ended")
 }
