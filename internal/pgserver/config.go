@@ -129,6 +129,9 @@ func (c Config) settings() map[string]string {
 		"log_line_prefix":  "%m [%p] %a ",
 		"listen_addresses": "",
 		"cluster_name":     clusterName,
+		// A client that connects to a server that is stopping, and says nothing, keeps it
+		// from its end for this time; PostgreSQL's default is a minute.
+		"authentication_timeout": "10s",
 	}
 	switch {
 	case !c.Durable:

@@ -3,9 +3,11 @@ package pgserver
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -320,6 +322,32 @@ func TestFault_PostmasterKilled(t *testing.T) {
 	query(t, s.DSN("postgres"))
 	_, err = connectTo(t, s.DSN("postgres")).Exec(ctx, "SELECT FROM kept")
 	require.NoError(t, err)
+}
+
+// Whoever connects while the server stops is refused by a process of its own, which is not
+// told to end and first waits for what the client has to say. A client that is stopped
+// says nothing.
+func TestFault_SilentClientDoesNotKeepTheServer(t *testing.T) {
+	t.Parallel()
+	s := openServer(t, Config{DataDir: newDir(t, person{})})
+	conn := connectTo(t, s.DSN("postgres"))
+	// The server waits for this one until it kills it, and accepts connections meanwhile.
+	require.NoError(t, syscall.Kill(int(conn.PgConn().PID()), syscall.SIGSTOP))
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		stopped <- s.Stop(ctx, Immediate)
+	}()
+	require.Eventually(t, func() bool {
+		log, err := os.ReadFile(s.LogFile())
+		return err == nil && strings.Contains(string(log), "received immediate shutdown request")
+	}, patience, pollInterval)
+	var d net.Dialer
+	silent, err := d.DialContext(testContext(t), "unix", filepath.Join(conn.Config().Host, ".s.PGSQL."+strconv.Itoa(int(conn.Config().Port))))
+	require.NoError(t, err)
+	defer silent.Close()
+	require.NoError(t, <-stopped)
 }
 
 // After a restart of the machine or container the process id in postmaster.pid
