@@ -15,6 +15,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 // app is one invocation of belfry.
@@ -81,15 +83,15 @@ func (a *app) watchSignals(ctx context.Context) (context.Context, func()) {
 
 // settings loads the configuration for cmd.
 func (a *app) settings(cmd *cobra.Command) (settings, error) {
-	return loadConfig(a.configInput(cmd))
+	return loadConfig(a.configInput(cmd), false)
 }
 
 // configInput is where the configuration of cmd comes from.
-func (a *app) configInput(cmd *cobra.Command) configInput {
-	in := configInput{Files: a.configFiles, Environ: a.environ, Flags: make(map[string]string), Values: make(map[string]any)}
+func (a *app) configInput(cmd *cobra.Command) config.Input {
+	in := config.Input{Files: a.configFiles, Environ: a.environ, Flags: make(map[string]config.Flag)}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		for _, key := range f.Annotations[keyAnnotation] {
-			in.Flags[key], in.Values[key] = f.Name, f.Value.String()
+			in.Flags[key] = config.Flag{Name: f.Name, Value: f.Value.String()}
 		}
 	})
 	return in
@@ -130,8 +132,8 @@ func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 // quietLog reports that no level was asked for. A file that repeats the default, as the
 // shipped one does, asks for nothing.
 func (s settings) quietLog() bool {
-	asked := s.sources["log.level"].kind
-	return asked == sourceDefault || asked == sourceFile && s.Log.Level == defaultConfig().Log.Level
+	asked := s.Source("log.level").Kind
+	return asked == config.FromDefault || asked == config.FromFile && s.Log.Level == defaultConfig().Log.Level
 }
 
 // logLevel is the level of the settings; quiet: warn where none was asked for.

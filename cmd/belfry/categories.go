@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/nearest"
 )
 
 func newCategoriesCommand(a *app) *cobra.Command {
@@ -201,7 +202,7 @@ func unknownCategory(ctx context.Context, db *database, name string) error {
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", oneLine(name, 60), strings.Join(names, ", "), didYouMean(name, names))
+	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", oneLine(name, 60), strings.Join(names, ", "), nearest.Hint(name, names))
 }
 
 // preferenceProblem makes what the database refused a matter of usage.

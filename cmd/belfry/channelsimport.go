@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 func newChannelsImportCommand(a *app) *cobra.Command {
@@ -44,7 +45,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		}
 		file, size, err := openInput(args[0])
 		if err != nil {
-			return usagef("%s", readProblem(args[0], err))
+			return usagef("%s", config.ReadProblem(args[0], err))
 		}
 		defer func() { _ = file.Close() }() // read only
 		bad := &rejectFile{name: *rejects}

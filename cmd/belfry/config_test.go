@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // flattened lists the leaves of a YAML mapping by their dotted path.
@@ -32,32 +35,56 @@ func flattened(prefix string, section map[string]any) map[string]any {
 
 func TestConfigFile_EqualsDefaults(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", defaultFile))
+	text, err := os.ReadFile(filepath.Join("..", "..", config.DefaultFile))
 	require.NoError(t, err)
 	var document map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &document))
 	leaves := flattened("", document)
-	for _, k := range configKeys() {
-		raw, ok := leaves[k.Name]
-		require.True(t, ok, "config.yaml does not document %s", k.Name)
-		value, err := convert(raw, k.Type)
-		require.NoError(t, err, k.Name)
-		if reflect.ValueOf(k.Default).Kind() == reflect.Slice && reflect.ValueOf(k.Default).Len() == 0 {
-			require.Empty(t, value, k.Name)
+	s, err := loadConfig(config.Input{Files: []string{filepath.Join("..", "..", config.DefaultFile)}}, false)
+	require.NoError(t, err)
+	require.NoError(t, s.Validate())
+	values := valuesOf(s.configuration)
+	for _, k := range config.Keys(defaultConfig()) {
+		require.Contains(t, leaves, k.Name, "config.yaml does not document it")
+		require.NotNil(t, leaves[k.Name], "config.yaml has no value for %s", k.Name)
+		if reflect.ValueOf(k.Value).Kind() == reflect.Slice && reflect.ValueOf(k.Value).Len() == 0 {
+			require.Empty(t, values[k.Name], k.Name)
 		} else {
-			require.Equal(t, k.Default, value, "config.yaml has another default for %s", k.Name)
+			require.Equal(t, k.Value, values[k.Name], "config.yaml has another default for %s", k.Name)
 		}
 		delete(leaves, k.Name)
 	}
 	require.Empty(t, leaves, "config.yaml has keys that do not exist")
+}
 
-	s, err := loadConfig(configInput{Files: []string{filepath.Join("..", "..", defaultFile)}})
-	require.NoError(t, err)
-	require.NoError(t, s.Validate())
+// valuesOf are the values of a configuration by key.
+func valuesOf(c configuration) map[string]any {
+	values := make(map[string]any)
+	for _, k := range config.Keys(c) {
+		values[k.Name] = k.Value
+	}
+	return values
+}
+
+// decoded is the text of a key's value as its type has it.
+func decoded(t *testing.T, k config.Key, text string) any {
+	t.Helper()
+	var given any = text
+	if strings.HasPrefix(text, "[{") {
+		require.NoError(t, config.ParseJSON([]byte(text), &given))
+	}
+	if k.Name == "senders" {
+		list, err := decodeSenders(given.([]any), relay.DefaultConfig().Retry)
+		require.NoError(t, err)
+		return list
+	}
+	into := reflect.New(reflect.TypeOf(k.Value))
+	require.NoError(t, config.Decode(k.Name, given, into.Interface()))
+	return into.Elem().Interface()
 }
 
 // sample is a valid value of each key that is not the default, as it is written.
-func sample(t *testing.T, k configKey) string {
+func sample(t *testing.T, k config.Key) string {
 	t.Helper()
 	special := map[string]string{
 		"database.url":             "postgres://somebody@db.example/belfry",
@@ -90,7 +117,7 @@ func sample(t *testing.T, k configKey) string {
 	if v, ok := special[k.Name]; ok {
 		return v
 	}
-	switch d := k.Default.(type) {
+	switch d := k.Value.(type) {
 	case bool:
 		return fmt.Sprint(!d)
 	case int:
@@ -106,32 +133,31 @@ func sample(t *testing.T, k configKey) string {
 
 func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 	t.Parallel()
-	for _, k := range configKeys() {
+	for _, k := range config.Keys(defaultConfig()) {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			text := sample(t, k)
-			want, err := convert(text, k.Type)
-			require.NoError(t, err)
-			require.False(t, reflect.DeepEqual(k.Default, want), "the sample is the default")
+			want := decoded(t, k, text)
+			require.False(t, reflect.DeepEqual(k.Value, want), "the sample is the default")
 
-			s, err := loadConfig(configInput{Environ: []string{k.Variable + "=" + text}})
+			s, err := loadConfig(config.Input{Environ: []string{k.Variable + "=" + text}}, false)
 			require.NoError(t, err)
-			require.Equal(t, want, s.values[k.Name])
-			require.Equal(t, want, field(s.config, k.Name), "the struct has another value")
-			require.Equal(t, source{sourceEnv, k.Variable}, s.sources[k.Name])
+			require.Equal(t, want, valuesOf(s.configuration)[k.Name])
+			require.Equal(t, want, field(s.configuration, k.Name), "the struct has another value")
+			require.Equal(t, config.Source{Kind: config.FromEnvironment, Name: k.Variable}, s.Source(k.Name))
 
 			path := filepath.Join(t.TempDir(), "belfry.yaml")
 			require.NoError(t, os.WriteFile(path, []byte(nested(k.Name, text)), 0o600))
-			s, err = loadConfig(configInput{Environ: []string{fileVariable + "=" + path}})
+			s, err = loadConfig(config.Input{Environ: []string{config.FileVariable + "=" + path}}, false)
 			require.NoError(t, err)
-			require.Equal(t, want, field(s.config, k.Name))
-			require.Equal(t, sourceFile, s.sources[k.Name].kind)
+			require.Equal(t, want, field(s.configuration, k.Name))
+			require.Equal(t, config.FromFile, s.Source(k.Name).Kind)
 		})
 	}
 }
 
 // field finds a key's value in the struct.
-func field(c config, key string) any {
+func field(c configuration, key string) any {
 	v := reflect.ValueOf(c)
 	for part := range strings.SplitSeq(key, ".") {
 		for i := range v.NumField() {
@@ -179,28 +205,27 @@ func TestConfig_FlagOutranksEnvironmentOutranksFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))
-	in := configInput{Files: []string{path}, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
-	s, err := loadConfig(in)
+	in := config.Input{Files: []string{path}, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
+	s, err := loadConfig(in, false)
 	require.NoError(t, err)
 	require.Equal(t, "warn", s.Log.Level)
 	require.Equal(t, "json", s.Log.Format, "an empty variable is not set")
 	require.Equal(t, []string{"a", "b"}, s.Runner.Lanes)
-	require.Equal(t, path+":1", s.sources["log.format"].String())
+	require.Equal(t, path+":1", s.Source("log.format").String())
 
-	in.Values = map[string]any{"log.level": "debug"}
-	in.Flags = map[string]string{"log.level": "log-level"}
-	s, err = loadConfig(in)
+	in.Flags = map[string]config.Flag{"log.level": {Name: "log-level", Value: "debug"}}
+	s, err = loadConfig(in, false)
 	require.NoError(t, err)
 	require.Equal(t, "debug", s.Log.Level)
-	require.Equal(t, "--log-level", s.sources["log.level"].String())
+	require.Equal(t, "--log-level", s.Source("log.level").String())
 }
 
 // The watchdog's and the tests' variables are no configuration.
 func TestConfig_LeavesForeignVariablesAlone(t *testing.T) {
 	t.Parallel()
-	_, err := loadConfig(configInput{Environ: []string{
+	_, err := loadConfig(config.Input{Environ: []string{
 		"BELFRY_TEST_DATABASE_URL=x", "BELFRY_PGSERVER_WATCHDOG=1", "BELFRYX=1", "PATH=/bin",
-	}})
+	}}, false)
 	require.NoError(t, err)
 }
 
@@ -307,45 +332,18 @@ schedules:
       types: [inbox, push]
       category: popular_content
 `), 0o600))
-	s, err := loadConfig(configInput{Files: []string{path}})
+	s, err := loadConfig(config.Input{Files: []string{path}}, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
 	text, err := json.Marshal(s.Schedules[0].Template.Data)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"postId": 9007199254740993}`, string(text))
-	require.Equal(t, path+":2", s.sources["schedules"].String())
-	require.Equal(t, path+":6", s.sources["schedules[1]"].String())
+	require.Equal(t, path+":2", s.Source("schedules").String())
+	require.Equal(t, path+":6", s.Source("schedules[1]").String())
 
-	s, err = loadConfig(configInput{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}})
+	s, err = loadConfig(config.Input{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}}, false)
 	require.NoError(t, err)
 	text, err = json.Marshal(s.Schedules[0].Template.Data)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"postId": 9007199254740993}`, string(text))
-}
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	keys := []string{"runner.stale_after", "runner.chunk.target", "log.level", "database.url"}
-	for name, want := range map[string]string{
-		"runner.stale_aftr":  "runner.stale_after",
-		"runner.satle_after": "runner.stale_after",
-		"LOG.LEVEL":          "log.level",
-		"target":             "runner.chunk.target",
-		"databse.url":        "database.url",
-		"something.else":     "",
-		"":                   "",
-	} {
-		require.Equal(t, want, nearest(name, keys), name)
-	}
-}
-
-func TestEditDistance(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"kitten", "sitting", 3}, {"é", "e", 1}} {
-		require.Equal(t, c.want, editDistance(c.a, c.b), "%s %s", c.a, c.b)
-		require.Equal(t, c.want, editDistance(c.b, c.a), "%s %s", c.b, c.a)
-	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -51,8 +52,8 @@ func newConfigShowCommand(a *app) *cobra.Command {
 
 func (s settings) shown() []shownSetting {
 	var list []shownSetting
-	for _, k := range configKeys() {
-		value := s.values[k.Name]
+	for _, k := range config.Keys(s.configuration) {
+		value := k.Value
 		switch v := value.(type) {
 		case time.Duration:
 			value = v.String()
@@ -70,7 +71,7 @@ func (s settings) shown() []shownSetting {
 		case senderList:
 			value = v.shown()
 		}
-		list = append(list, shownSetting{k.Name, value, s.sources[k.Name].String()})
+		list = append(list, shownSetting{k.Name, value, s.Source(k.Name).String()})
 	}
 	return list
 }
@@ -115,13 +116,13 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		in := a.configInput(cmd)
-		in.Secrets = true
-		s, err := loadConfig(in)
+		s, err := loadConfig(a.configInput(cmd), true)
 		if *asJSON {
-			report := configReport{OK: err == nil, Files: emptyList(s.Files), Problems: []string{}}
+			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}}
 			if err != nil {
 				report.Problems = problemLines(err)
+			} else {
+				report.Files = emptyList(s.Files)
 			}
 			if printErr := a.printJSON(report); printErr != nil {
 				return printErr
@@ -132,8 +133,8 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			return err
 		}
 		given := 0
-		for _, k := range configKeys() {
-			if s.sources[k.Name].kind != sourceDefault {
+		for _, k := range config.Keys(s.configuration) {
+			if s.Source(k.Name).Kind != config.FromDefault {
 				given++
 			}
 		}
@@ -153,9 +154,18 @@ func (s settings) readFrom() string {
 
 // problemLines lists every problem of a configuration.
 func problemLines(err error) []string {
-	var c *configError
+	var c *config.Error
 	if errors.As(err, &c) {
-		return c.lines()
+		return c.Lines()
 	}
 	return []string{err.Error()}
+}
+
+// scheduleNames lists the names of definitions.
+func scheduleNames(list []schedule.Definition) []string {
+	names := make([]string, 0, len(list))
+	for _, d := range list {
+		names = append(names, d.Name)
+	}
+	return names
 }

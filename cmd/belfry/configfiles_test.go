@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/sender/webhook"
 )
 
@@ -32,23 +33,23 @@ func TestConfig_SeveralFilesAddUp(t *testing.T) {
 	r := command(t, nil, "--config", base, "--config", none, "--config", more, "config", "check")
 	require.Equal(t, fmt.Sprintf("ok: %s, %s, %s read, 5 keys set, the rest at defaults\n", base, none, more), r.stdout, r.stderr)
 
-	s, err := loadConfig(configInput{Files: []string{base, none, more}})
+	s, err := loadConfig(config.Input{Files: []string{base, none, more}}, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"warn", "json", "c"}, []string{s.Log.Level, s.Log.Format, strings.Join(s.Runner.Lanes, ",")})
 	require.Equal(t, []string{"one", "two", "three"}, s.Senders.names())
 	require.Equal(t, "https://example.com/changed", s.Senders[1].Settings.(webhook.Config).URL)
 	require.Equal(t, []string{base + ":3, " + more + ":3", base + ":4", more + ":4", more + ":5"}, []string{
-		s.sources["senders"].String(), s.sources["senders[0]"].String(), s.sources["senders[1]"].String(), s.sources["senders[2]"].String(),
+		s.Source("senders").String(), s.Source("senders[0]").String(), s.Source("senders[1]").String(), s.Source("senders[2]").String(),
 	})
 
-	s, err = loadConfig(configInput{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, configKey{Name: "senders"})}})
+	s, err = loadConfig(config.Input{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, config.Key{Name: "senders"})}}, false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"hook"}, s.Senders.names(), "a variable replaces the whole list")
-	_, err = loadConfig(configInput{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}})
+	_, err = loadConfig(config.Input{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}}, false)
 	require.ErrorContains(t, err, `BELFRY_SENDERS: senders[0].kind: "pigeon" is not allowed`)
 
 	twice := write("twice.yaml", "senders:\n  - "+hook("one", "1")+"\n  - "+hook("one", "2")+"\n")
-	_, err = loadConfig(configInput{Files: []string{more, twice}})
+	_, err = loadConfig(config.Input{Files: []string{more, twice}}, false)
 	require.ErrorContains(t, err, twice+`:3: senders[3].name: "one" is the name of senders[2] too`)
 }
 
@@ -63,26 +64,50 @@ func TestConfig_CheckFindsSecretFilesAndCronsWithTheRest(t *testing.T) {
 	// Whoever may not read them can do everything else.
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("senders:\n  - {name: a, kind: fcm, fcm: {service_account_file: /no/such}}\n"), 0o600))
-	_, err := loadConfig(configInput{Files: []string{path}})
+	_, err := loadConfig(config.Input{Files: []string{path}}, false)
 	require.NoError(t, err)
+}
+
+// Neither an unknown kind, nor a key given twice, nor a limit out of range hides what else
+// is wrong with senders, nor what is wrong in the file that one names.
+func TestConfig_NoProblemOfASenderHidesAnother(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`senders:
+  - {name: a, kind: pigeon, timout: 5s, concurrency: lots, pigeon: {loft: 1}, sms: {url: x}}
+  - name: b
+    kind: fcm
+    name: c
+  - {name: d, kind: fcm, concurrency: 0, burts: 1, fcm: {service_account_file: `+path+`}}
+`), 0o600))
+	_, err := loadConfig(config.Input{Files: []string{path}}, true)
+	const allowed = "unknown key; allowed keys: breaker, burst, concurrency, medium, name, platforms, rate_per_second, retry, timeout"
+	require.EqualError(t, err, strings.ReplaceAll(`configuration: 7 problems
+  FILE:2: senders[0].concurrency: "lots" is not a whole number
+  FILE:2: senders[0].kind: "pigeon" is not allowed; allowed values: alimtalk, apns, fcm, sms, smtp, webhook, webpush
+  FILE:2: senders[0].timout: `+allowed+`
+  FILE:5: senders: mapping key "name" already defined at line 3
+  FILE:6: senders[1].burts: `+allowed+`
+  FILE:6: senders[1].concurrency: 0 is not allowed; allowed are 1 to 10000
+  FILE:6: senders[1].fcm: service_account: is no JSON object; allowed is a service account's key as Google hands it out`, "FILE", path))
 }
 
 // The shipped file sets the level that holds anyway, and made every command log what it
 // showed already.
 func TestConfig_TheShippedFileDoublesNoLine(t *testing.T) {
 	t.Parallel()
-	shipped := []string{filepath.Join("..", "..", defaultFile)}
-	for want, in := range map[string]configInput{
+	shipped := []string{filepath.Join("..", "..", config.DefaultFile)}
+	for want, in := range map[string]config.Input{
 		"warn":  {Files: shipped},
 		"info":  {Files: shipped, Environ: []string{"BELFRY_LOG_LEVEL=info"}},
 		"error": {Files: shipped, Environ: []string{"BELFRY_LOG_LEVEL=error"}},
-		"debug": {Files: shipped, Values: map[string]any{"log.level": "debug"}, Flags: map[string]string{"log.level": "log-level"}},
+		"debug": {Files: shipped, Flags: map[string]config.Flag{"log.level": {Name: "log-level", Value: "debug"}}},
 	} {
-		s, err := loadConfig(in)
+		s, err := loadConfig(in, false)
 		require.NoError(t, err)
 		require.Equal(t, want, logLevel(s, true).String())
 	}
-	s, err := loadConfig(configInput{Files: shipped})
+	s, err := loadConfig(config.Input{Files: shipped}, false)
 	require.NoError(t, err)
 	require.Equal(t, zerolog.InfoLevel, logLevel(s, false), "a daemon logs")
 }

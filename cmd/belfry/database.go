@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/sqlfile"
@@ -184,7 +185,7 @@ func (d *database) connect(ctx context.Context, s settings, logger zerolog.Logge
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &unreachableError{at: d.Address, from: s.sources["database.url"], err: err, waited: cfg.ConnConfig.ConnectTimeout}
+		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: cfg.ConnConfig.ConnectTimeout}
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func (d *database) now(ctx context.Context) (time.Time, error) {
 // do about it.
 type unreachableError struct {
 	at     address
-	from   source
+	from   config.Source
 	err    error
 	waited time.Duration
 }
@@ -284,8 +285,8 @@ func (e *unreachableError) Unwrap() error {
 // Error names the host, the reason and the ways out.
 func (e *unreachableError) Error() string {
 	where := "database.url"
-	if e.from.name != "" {
-		where = e.from.name
+	if e.from.Name != "" {
+		where = e.from.Name
 	}
 	if loginRefused(e.err) {
 		remedy := "correct user and password"

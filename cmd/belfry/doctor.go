@@ -163,7 +163,7 @@ func (d *doctor) checkConnection(ctx context.Context, s settings, db *database) 
 			best, skew = took, begin.Add(took/2).Sub(server)
 		}
 	}
-	kind := "given by " + s.sources["database.url"].String()
+	kind := "given by " + s.Source("database.url").String()
 	if db.Private != nil {
 		kind = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
@@ -69,7 +70,7 @@ func (interruption) Is(target error) bool { return target == context.Canceled }
 // codeOf decides the exit code of a command that returned err.
 func codeOf(err error) code {
 	var exit *exitError
-	var config *configError
+	var problems *config.Error
 	switch {
 	case err == nil:
 		return codeDone
@@ -77,8 +78,11 @@ func codeOf(err error) code {
 		return codeFailure
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &config):
-		return config.code()
+	case errors.As(err, &problems):
+		if problems.FlagsOnly() {
+			return codeUsage
+		}
+		return codeConfiguration
 	case loginRefused(err), errors.Is(err, migrations.ErrNewer):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), unreachable(err):

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -24,7 +25,7 @@ func TestCodeOf(t *testing.T) {
 	t.Parallel()
 	server := func(code string) error { return fmt.Errorf("list jobs: %w", &pgconn.PgError{Code: code}) }
 	wrapped := func(err error) error { return errors.Join(fmt.Errorf("doing: %w", err), nil) }
-	flag := problem{from: source{sourceFlag, "--log-level"}}
+	flag := config.Problem{From: config.Source{Kind: config.FromFlag, Name: "--log-level"}}
 	for _, c := range []struct {
 		err  error
 		want code
@@ -33,8 +34,8 @@ func TestCodeOf(t *testing.T) {
 		{errors.New("something"), codeFailure},
 		{usagef("bad"), codeUsage},
 		{wrapped(&exitError{codeHeld, errors.New("held")}), codeHeld},
-		{&configError{[]problem{flag}}, codeUsage},
-		{&configError{[]problem{flag, {}}}, codeConfiguration},
+		{&config.Error{Problems: []config.Problem{flag}}, codeUsage},
+		{&config.Error{Problems: []config.Problem{flag, {}}}, codeConfiguration},
 		{&pgserver.NotInstalledError{}, codeUnavailable},
 		{wrapped(job.ErrUnreachable), codeUnavailable},
 		{wrapped(&pgconn.ConnectError{}), codeUnavailable},

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -50,11 +51,12 @@ func printedSenders(t *testing.T, server *fake.Server, keys string) []relay.Send
 	t.Helper()
 	text, err := fakeSenders(server, keys)
 	require.NoError(t, err)
-	var file map[string]any
+	var file struct {
+		Senders []any `yaml:"senders"`
+	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &file))
-	converted, err := convertSenders(file["senders"])
+	list, err := decodeSenders(file.Senders, relay.DefaultConfig().Retry)
 	require.NoError(t, err)
-	list := converted.(senderList)
 	require.NoError(t, errors.Join(list.validate()...))
 	senders, done, err := list.open()
 	require.NoError(t, err)
@@ -162,7 +164,7 @@ func TestFake_WritesAFileThatConfigTakes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "it has credentials")
 		require.Contains(t, p.stderr.String(), "senders written to "+file)
-		r := command(t, nil, "--config", filepath.Join("..", "..", defaultFile), "--config", file, "config", "check")
+		r := command(t, nil, "--config", filepath.Join("..", "..", config.DefaultFile), "--config", file, "config", "check")
 		require.Equal(t, codeDone, r.code, r.stderr)
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -121,7 +122,7 @@ func (t *maintenance) prune(ctx context.Context) {
 func (t *maintenance) sync(ctx context.Context) {
 	synced, err := syncSchedules(ctx, t.db, t.settings().Schedules, t.runner.Name())
 	behind := false
-	for _, one := range flatten(err) {
+	for _, one := range config.Flatten(err) {
 		switch {
 		case ctx.Err() != nil:
 		case unreachable(one):

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -38,7 +39,7 @@ channels.relation that is configured is then recorded in the database.`,
 			if err != nil {
 				return err
 			}
-			if s.sources["channels.relation"].kind != sourceDefault {
+			if s.Source("channels.relation").Kind != config.FromDefault {
 				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr)); err != nil {
 					return err
 				}

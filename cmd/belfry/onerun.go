@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -183,7 +184,7 @@ func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job,
 // The error is the database's.
 func (r *oneRun) fire(ctx context.Context) error {
 	_, err := syncSchedules(ctx, r.db, r.settings.Schedules, r.runner.Name())
-	for _, one := range flatten(err) {
+	for _, one := range config.Flatten(err) {
 		if unreachable(one) {
 			return one
 		}

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 // openSettings are the texts among the settings of senders that are no secrets and do
@@ -46,18 +47,8 @@ func (l senderList) shown() []map[string]any {
 // shownFields renders a struct by its keys.
 func shownFields(prefix string, v reflect.Value) map[string]any {
 	fields := make(map[string]any)
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		tag, option, _ := strings.Cut(field.Tag.Get("mapstructure"), ",")
-		switch {
-		case option == "squash":
-			for key, value := range shownFields(prefix, v.Field(i)) {
-				fields[key] = value
-			}
-		case field.IsExported() && tag != "-":
-			key := cmp.Or(tag, strings.ToLower(field.Name))
-			fields[key] = shownField(prefix+key, v.Field(i))
-		}
+	for _, f := range config.Fields(v) {
+		fields[f.Key] = shownField(prefix+f.Key, f.Value)
 	}
 	return fields
 }

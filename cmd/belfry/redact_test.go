@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 // fill puts a text that must not be shown into every text of a struct.
@@ -91,13 +93,12 @@ func TestConfig_SecretsOfSendersAreNotShown(t *testing.T) {
 // A sender without a retry of its own takes that of delivery, wherever each was given.
 func TestConfig_SendersTakeTheRetryOfDelivery(t *testing.T) {
 	t.Parallel()
-	s, err := loadConfig(configInput{Environ: []string{
+	s, err := loadConfig(config.Input{Environ: []string{
 		`BELFRY_SENDERS=[{"name": "a", "kind": "webhook", "retry": {"attempts": 7}, "webhook": {"url": "https://example.com", "secret_file": "/etc/hook"}}, {"name": "b", "kind": "webhook", "medium": "push", "webhook": {"url": "https://example.com", "secret_file": "/etc/hook"}}]`,
 		"BELFRY_DELIVERY_RETRY_ATTEMPTS=5", "BELFRY_DELIVERY_RETRY_MAX=1h",
-	}})
+	}}, false)
 	require.NoError(t, err)
 	require.Equal(t, 7, s.Senders[0].Retry.Attempts)
 	require.Equal(t, 5, s.Senders[1].Retry.Attempts)
 	require.Equal(t, "1h0m0s", s.Senders[0].Retry.Max.String())
-	require.Equal(t, s.Senders, s.values["senders"])
 }

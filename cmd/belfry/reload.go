@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -32,9 +33,12 @@ type reloader struct {
 
 // newReloader takes the runner and the delivery of this process; either may be nil.
 func newReloader(s settings, load func() (settings, error), runner *job.Runner, c *delivery, log zerolog.Logger, level *liveLevel) *reloader {
-	r := &reloader{load: load, runner: runner, log: log, level: level, current: s, inForce: s.values}
+	r := &reloader{load: load, runner: runner, log: log, level: level, current: s, inForce: make(map[string]any)}
 	if c != nil {
 		r.relay = c.Relay
+	}
+	for _, k := range config.Keys(s.configuration) {
+		r.inForce[k.Name] = k.Value
 	}
 	return r
 }
@@ -64,8 +68,7 @@ func (r *reloader) settings() settings {
 func (r *reloader) reload() []string {
 	next, err := r.load()
 	if err == nil && r.relay != nil {
-		config, senders := r.forRelay(next)
-		err = r.relay.Reload(config, senders)
+		err = r.relay.Reload(r.forRelay(next))
 	}
 	var needRestart []string
 	if err == nil && r.runner != nil {
@@ -90,12 +93,12 @@ func (r *reloader) reload() []string {
 // as it is.
 func (r *reloader) forRelay(next settings) (relay.Config, []relay.SenderConfig) {
 	now := r.settings()
-	config, senders := next.Delivery.Relay, now.Senders
-	config.Name, config.Lease = now.Delivery.Relay.Name, now.Delivery.Relay.Lease
+	c, senders := next.Delivery.Relay, now.Senders
+	c.Name, c.Lease = now.Delivery.Relay.Name, now.Delivery.Relay.Lease
 	if sameSenders(now.Senders, next.Senders) {
 		senders = next.Senders
 	}
-	return config, senders.configs()
+	return c, senders.configs()
 }
 
 // sameSenders reports whether two lists differ in limits and policies only.
@@ -112,8 +115,8 @@ func (r *reloader) take(next settings, needRestart []string) (changed, waiting [
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := sameSenders(r.current.Senders, next.Senders)
-	for _, k := range configKeys() {
-		if reflect.DeepEqual(r.inForce[k.Name], next.values[k.Name]) {
+	for _, k := range config.Keys(next.configuration) {
+		if reflect.DeepEqual(r.inForce[k.Name], k.Value) {
 			continue
 		}
 		if !r.live(k.Name, needRestart, same) {
@@ -121,7 +124,7 @@ func (r *reloader) take(next settings, needRestart []string) (changed, waiting [
 			continue
 		}
 		changed = append(changed, k.Name)
-		r.inForce[k.Name] = next.values[k.Name]
+		r.inForce[k.Name] = k.Value
 	}
 	r.current.Retention, r.current.Schedules = next.Retention, next.Schedules
 	if same {

@@ -8,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/nearest"
 )
 
 // The groups of `belfry help`.
@@ -99,7 +102,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
 	}
-	suggestion := didYouMean(args[0], names)
+	suggestion := nearest.Hint(args[0], names)
 	if suggestion == "" {
 		suggestion = "; there are: " + strings.Join(names, ", ")
 	}
@@ -112,7 +115,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return usagef("%w%s", err, didYouMean("--"+unknown.GetSpecifiedName(), names))
+		return usagef("%w%s", err, nearest.Hint("--"+unknown.GetSpecifiedName(), names))
 	}
 	return &exitError{codeUsage, err}
 }
@@ -192,7 +195,7 @@ and senders are JSON.
 Keys and their variables; config.yaml documents each:
 
 `)
-	for _, k := range configKeys() {
+	for _, k := range config.Keys(defaultConfig()) {
 		fmt.Fprintf(&b, "  %-34s %s\n", k.Name, k.Variable)
 	}
 	return &cobra.Command{Use: "configuration", Short: "Where settings come from", Long: b.String()}

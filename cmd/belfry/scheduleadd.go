@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -112,14 +113,14 @@ func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (sche
 		},
 	}
 	if *f.data != "" {
-		if err := exactJSON([]byte(*f.data), &d.Template.Data); err != nil || d.Template.Data == nil {
+		if err := config.ParseJSON([]byte(*f.data), &d.Template.Data); err != nil || d.Template.Data == nil {
 			return d, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*f.data, 60))
 		}
 	}
 	if *f.variants != "" {
 		variants, err := variantsOf(*f.variants)
 		if err == nil {
-			err = exactJSON(variants, &d.Template.Variants)
+			err = config.ParseJSON(variants, &d.Template.Variants)
 		}
 		if err != nil {
 			return d, err
@@ -132,7 +133,7 @@ func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (sche
 		}
 		encoded, err := json.Marshal(audience)
 		if err == nil {
-			err = exactJSON(encoded, &d.Template.Audience)
+			err = config.ParseJSON(encoded, &d.Template.Audience)
 		}
 		if err != nil {
 			return d, usagef("--audience: %w", err)
@@ -140,7 +141,7 @@ func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (sche
 	}
 	if err := d.Validate(""); err != nil {
 		var lines []string
-		for _, one := range flatten(err) {
+		for _, one := range config.Flatten(err) {
 			lines = append(lines, flagForKey(one.Error()))
 		}
 		return d, &exitError{codeUsage, errors.New(strings.Join(lines, "\n  "))}

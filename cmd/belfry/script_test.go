@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -112,8 +113,8 @@ func wantExit(ts *testscript.TestScript, want, got code) {
 
 // runHere runs belfry in this process, with the script's environment.
 func runHere(ts *testscript.TestScript, args []string) code {
-	environ := []string{fileVariable + "=" + ts.Getenv(fileVariable)}
-	for _, k := range configKeys() {
+	environ := []string{config.FileVariable + "=" + ts.Getenv(config.FileVariable)}
+	for _, k := range config.Keys(defaultConfig()) {
 		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

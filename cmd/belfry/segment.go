@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 func newSegmentCommand(a *app) *cobra.Command {
@@ -121,7 +122,7 @@ done, or nothing.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, _, err := openInput(args[1])
 		if err != nil {
-			return usagef("%s", readProblem(args[1], err))
+			return usagef("%s", config.ReadProblem(args[1], err))
 		}
 		defer func() { _ = file.Close() }() // read only
 		return a.withStore(cmd, func(ctx context.Context, store *channels.Store, db *database) error {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/alimtalk"
@@ -28,8 +29,6 @@ type senderEntry struct {
 
 	Kind     string
 	Settings settingsOfKind
-
-	given any // as the file has it
 }
 
 // senderList is the setting senders.
@@ -37,16 +36,6 @@ type senderList []senderEntry
 
 // The keys of an entry that relay.SenderConfig does not have.
 const keyKind = "kind"
-
-// convertSenders takes the list of a file, or the JSON of one from a variable. Nothing
-// of it passes through viper, which would lower the case of keys.
-func convertSenders(data any) (any, error) {
-	items, err := sectionsOf(reflect.TypeFor[senderList](), data)
-	if err != nil {
-		return nil, err
-	}
-	return decodeSenders(items, relay.DefaultConfig().Retry)
-}
 
 // decodeSenders returns every sender as far as it can be used, with every problem.
 func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
@@ -62,48 +51,37 @@ func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
 
 // decodeSender takes one entry over the defaults of its kind.
 func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, error) {
-	entry := senderEntry{SenderConfig: relay.DefaultSenderConfig(), given: item}
+	entry := senderEntry{SenderConfig: relay.DefaultSenderConfig()}
 	entry.Retry = retry
-	section, ok := asSection(item)
+	section, ok := config.Section(item)
 	if !ok {
 		return entry, fmt.Errorf("%s: must be a section of keys", path)
 	}
 	entry.Kind, _ = section[keyKind].(string)
-	kind, ok := senderKinds()[entry.Kind]
-	if !ok {
+	common := maps.Clone(section)
+	delete(common, keyKind)
+	delete(common, entry.Kind)
+	kind, known := senderKinds()[entry.Kind]
+	var problems []error
+	for _, other := range kindNames() {
+		if _, given := common[other]; given && known {
+			problems = append(problems, fmt.Errorf("%s.%s: is the section of another kind; allowed here: %s", path, other, entry.Kind))
+		}
+		delete(common, other)
+	}
+	if known {
+		var err error
+		entry.Medium, entry.Platforms = kind.medium, slices.Clone(kind.platforms)
+		entry.Settings, err = kind.decode(path+"."+entry.Kind, section[entry.Kind])
+		problems = append(problems, err)
+	} else {
 		problem := fmt.Sprintf("%q is not allowed", oneLine(fmt.Sprint(section[keyKind]), 60))
 		if section[keyKind] == nil {
 			problem = "is required"
 		}
-		return entry, fmt.Errorf("%s.kind: %s; allowed values: %s", path, problem, strings.Join(kindNames(), ", "))
+		problems = append(problems, fmt.Errorf("%s.kind: %s; allowed values: %s", path, problem, strings.Join(kindNames(), ", ")))
 	}
-	entry.Medium, entry.Platforms = kind.medium, slices.Clone(kind.platforms)
-	common := maps.Clone(section)
-	delete(common, keyKind)
-	delete(common, entry.Kind)
-	var err error
-	entry.Settings, err = kind.decode(path+"."+entry.Kind, section[entry.Kind])
-	problems := []error{err}
-	for _, other := range kindNames() {
-		if _, given := common[other]; given {
-			problems = append(problems, fmt.Errorf("%s.%s: is the section of another kind; allowed here: %s", path, other, entry.Kind))
-			delete(common, other)
-		}
-	}
-	return entry, errors.Join(append(problems, decodeStrict(path, common, &entry.SenderConfig))...)
-}
-
-// over returns the list with another default of retry.
-func (l senderList) over(retry relay.RetryConfig) senderList {
-	items := make([]any, 0, len(l))
-	for _, entry := range l {
-		items = append(items, entry.given)
-	}
-	again, err := decodeSenders(items, retry)
-	if err != nil {
-		return l // it was decoded before
-	}
-	return again
+	return entry, errors.Join(append(problems, config.Decode(path, common, &entry.SenderConfig))...)
 }
 
 // validate reports every problem of every sender.
@@ -156,24 +134,24 @@ func (l senderList) names() []string {
 	return names
 }
 
-// checkSecrets tries the files that senders name, and what is in them. A sender with
-// another problem has its files looked for, and not read.
-func (l *loader) checkSecrets(senders senderList) {
-	for i, entry := range senders {
-		item := fmt.Sprintf("senders[%d]", i)
-		path := item + "." + entry.Kind
-		problems := flatten(entry.missingFiles(path))
-		if len(problems) == 0 && !slices.ContainsFunc(l.problems, func(p problem) bool { return strings.HasPrefix(p.text, item) }) {
-			_, done, err := senderList{entry}.open()
-			if err == nil {
-				err = done()
+// checkSecrets tries the files that senders name, and what is in them. A sender whose
+// settings are wrong has its files looked for, and not read.
+func (l senderList) checkSecrets(wrong func(path string) bool) error {
+	var problems []error
+	for i, entry := range l {
+		path := fmt.Sprintf("senders[%d].%s", i, entry.Kind)
+		err := entry.missingFiles(path)
+		if entry.Settings != nil && err == nil && !wrong(path) {
+			client, openErr := senderKinds()[entry.Kind].open(entry.Settings)
+			if openErr != nil {
+				err = fmt.Errorf("%s: %w", path, openErr)
+			} else if c, ok := client.(io.Closer); ok {
+				err = c.Close()
 			}
-			problems = flatten(err)
 		}
-		for _, err := range problems {
-			l.problem(l.sourceOf(path), "%s", err)
-		}
+		problems = append(problems, err)
 	}
+	return errors.Join(problems...)
 }
 
 // missingFiles returns the files that settings name and that cannot be read.
@@ -181,18 +159,15 @@ func (e senderEntry) missingFiles(path string) error {
 	if e.Settings == nil {
 		return nil
 	}
-	settings := reflect.New(reflect.TypeOf(e.Settings)).Elem()
-	settings.Set(reflect.ValueOf(e.Settings))
-	fields := make(map[string]reflect.Value)
-	gatherFields(settings, fields)
 	var problems []error
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if !strings.HasSuffix(key, "_file") || fields[key].String() == "" {
+	for _, field := range config.Fields(reflect.ValueOf(e.Settings)) {
+		name := field.Value.String()
+		if !strings.HasSuffix(field.Key, "_file") || name == "" {
 			continue
 		}
-		f, err := os.Open(fields[key].String())
+		f, err := os.Open(name)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, readProblem(fields[key].String(), err)))
+			problems = append(problems, fmt.Errorf("%s.%s: %s", path, field.Key, config.ReadProblem(name, err)))
 			continue
 		}
 		problems = append(problems, f.Close())
@@ -251,7 +226,7 @@ func kindOf[C settingsOfKind, O any, S sender.Sender](medium string, platforms [
 		medium: medium, platforms: platforms,
 		decode: func(path string, section any) (settingsOfKind, error) {
 			settings := defaults()
-			err := decodeStrict(path, section, &settings)
+			err := config.Decode(path, section, &settings)
 			return settings, err
 		},
 		open: func(settings settingsOfKind) (sender.Sender, error) {

@@ -1,11 +1,12 @@
-package main
+// Package nearest finds what a person most likely meant by a name that does not exist.
+package nearest
 
 import "strings"
 
-// nearest returns the candidate that a person most likely meant by name, or ""
+// To returns the candidate that a person most likely meant by name, or ""
 // when none is near enough to be worth suggesting. A dotted name whose last part
 // is a candidate's last part is near whatever section it was put in.
-func nearest(name string, candidates []string) string {
+func To(name string, candidates []string) string {
 	best, bestDistance := "", len(name)+1
 	for _, c := range candidates {
 		if d := editDistance(strings.ToLower(name), strings.ToLower(c)); d < bestDistance {
@@ -24,9 +25,9 @@ func nearest(name string, candidates []string) string {
 	return ""
 }
 
-// didYouMean renders a suggestion as the tail of a message.
-func didYouMean(name string, candidates []string) string {
-	if n := nearest(name, candidates); n != "" {
+// Hint renders a suggestion as the tail of a message.
+func Hint(name string, candidates []string) string {
+	if n := To(name, candidates); n != "" {
 		return "; did you mean " + n + "?"
 	}
 	return ""

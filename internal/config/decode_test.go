@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"net/netip"
@@ -30,10 +30,10 @@ type strictSample struct {
 	Hidden  int               `mapstructure:"-"`
 }
 
-func TestDecodeStrict_TakesEveryKindOfValueOverTheDefaults(t *testing.T) {
+func TestDecode_TakesEveryKindOfValueOverTheDefaults(t *testing.T) {
 	t.Parallel()
 	got := strictSample{Ratio: 0.5, On: true, Inner: strictInner{Limit: time.Second}}
-	err := decodeStrict("x", map[string]any{
+	err := Decode("x", map[string]any{
 		"name": "fcm", "secret": "s", "on": nil, "words": []any{"a", "b"},
 		"headers": map[any]any{404: "permanent"}, "allow": []any{"10.0.0.0/8"},
 		"inner": map[string]any{"limit": "5s", "codes": []any{1, 2}},
@@ -46,10 +46,10 @@ func TestDecodeStrict_TakesEveryKindOfValueOverTheDefaults(t *testing.T) {
 	}, got)
 }
 
-func TestDecodeStrict_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
+func TestDecode_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
 	t.Parallel()
 	var got strictSample
-	err := decodeStrict("senders[0]", map[string]any{
+	err := Decode("senders[0]", map[string]any{
 		"Name": "x", "secret": 123456, "on": "yes", "ratio": "much", "hidden": 1, "headers": []any{"a"},
 		"allow": []any{"10.0.0.0/99", 7}, "words": "a, b",
 		"inner": map[string]any{"limit": 5, "codes": "1", "colour": "red"},
@@ -57,7 +57,7 @@ func TestDecodeStrict_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "123456")
 	var lines []string
-	for _, one := range flatten(err) {
+	for _, one := range Flatten(err) {
 		lines = append(lines, one.Error())
 	}
 	require.Equal(t, []string{
@@ -74,10 +74,10 @@ func TestDecodeStrict_NamesEveryProblemAndRepeatsNoSecret(t *testing.T) {
 		`senders[0].secret: is not text; put it in quotes`,
 	}, lines)
 	require.Equal(t, []string{"a", "b"}, got.Words)
-	require.EqualError(t, decodeStrict("senders[1]", []any{}, &got), "senders[1]: must be a section of keys")
-	require.NoError(t, decodeStrict("senders[1]", nil, &got))
+	require.EqualError(t, Decode("senders[1]", []any{}, &got), "senders[1]: must be a section of keys")
+	require.NoError(t, Decode("senders[1]", nil, &got))
 	for _, words := range []any{map[string]any{"a": "whsec_x"}, []any{[]any{"whsec_x"}}, []any{"a", 123456}} {
-		err := decodeStrict("senders[1]", map[string]any{"words": words}, &got)
+		err := Decode("senders[1]", map[string]any{"words": words}, &got)
 		require.EqualError(t, err, "senders[1].words: is not a list of texts; write it as [a, b], numbers in quotes")
 	}
 }
