@@ -36,6 +36,8 @@ func TestRun_ASleepingQueryHoldsNobodyUp(t *testing.T) {
 		d.Name, d.Cron, d.Every, d.Query, d.QueryTimeout = name, "", "1s", query, "5m"
 		b.put(t, d, "05-01 08:00:00")
 	}
+	// Not from then on: each second would be an occurrence that was missed.
+	b.exec(t, `UPDATE belfry.schedules SET created_at = now() - interval '2 seconds', armed_at = now() - interval '2 seconds'`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ticks, ended := make(chan struct{}), make(chan struct{})
