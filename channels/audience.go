@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -81,8 +82,8 @@ func InSegment(name string) Audience {
 }
 
 var (
-	platformName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
-	segmentName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+	platformName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`) })
+	segmentName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`) })
 )
 
 func audienceError(key, format string, args ...any) error {
@@ -112,7 +113,7 @@ func (a Audience) Validate() error {
 	case KindChannels:
 		return a.validateList()
 	case KindSegment:
-		if !segmentName.MatchString(a.Segment) {
+		if !segmentName().MatchString(a.Segment) {
 			return audienceError("segment", "%s is not a segment's name; allowed values: 1 to 63 letters, digits, _ . and -, the first a letter or digit", clip(a.Segment))
 		}
 		return a.validatePlatforms()
@@ -148,7 +149,7 @@ func (a Audience) foreignField() error {
 
 func (a Audience) validatePlatforms() error {
 	for _, p := range a.Platforms {
-		if !platformName.MatchString(p) {
+		if !platformName().MatchString(p) {
 			return audienceError("platforms", "%s is not a platform's name; allowed values: 1 to 32 letters, digits, _ and -, the first a letter", clip(p))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -172,13 +173,13 @@ func SetCategory(ctx context.Context, db Beginner, name string, change CategoryC
 	return c, nil
 }
 
-var categoryName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
 // AddCategory makes a category, as SetCategory changes one; what the change leaves out is
 // the default: route push, no quiet hours, no cap. One that there is already is
 // ErrCategoryExists.
 func AddCategory(ctx context.Context, db Beginner, name, description string, change CategoryChange, actor, reason string) (c Category, err error) {
-	if !categoryName.MatchString(name) {
+	if !categoryName().MatchString(name) {
 		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {

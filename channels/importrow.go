@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ import (
 // messages list them.
 const importColumns = "external_id, platform, active, latitude, longitude, locale, time_zone, attributes, addresses, address.<medium>"
 
-var mediumName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+var mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
 // importHeader knows where each column of a file is.
 type importHeader struct {
@@ -54,7 +55,7 @@ func parseHeader(fields []string, as map[string]string) (importHeader, error) {
 		}
 		h.at[name] = i
 		if medium, ok := strings.CutPrefix(name, "address."); ok {
-			if !mediumName.MatchString(medium) {
+			if !mediumName().MatchString(medium) {
 				return h, fmt.Errorf("column %s: %s is not a medium; allowed values: a lower-case letter, then up to 62 of letters, digits and _", clip(name), clip(medium))
 			}
 			h.media = append(h.media, medium)
@@ -232,14 +233,14 @@ func degrees(name, text string, limit float64) (float64, string) {
 }
 
 // localeShape is what BCP 47 lets a language tag look like; _ for - is common.
-var localeShape = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
+var localeShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`) })
 
 func (p rowParser) texts(fields []string, row *importRow) string {
 	row.locale, row.timeZone = p.cell(fields, "locale"), p.cell(fields, "time_zone")
 	if n := utf8.RuneCountInString(row.locale); n > 35 {
 		return fmt.Sprintf("locale: %d characters; allowed values: up to 35", n)
 	}
-	if row.locale != "" && !localeShape.MatchString(row.locale) {
+	if row.locale != "" && !localeShape().MatchString(row.locale) {
 		return fmt.Sprintf("locale: %s is not one; allowed values: language tags (BCP 47), as ko, pt-BR, zh-Hant-TW, or empty", clip(row.locale))
 	}
 	if n := utf8.RuneCountInString(row.timeZone); n > 64 {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,11 +43,13 @@ func DefaultConfig() Config {
 	return Config{Relation: DefaultRelation}
 }
 
-var relationName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?$`)
+var relationName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?$`)
+})
 
 // Validate returns an error that names the key of each bad setting.
 func (c Config) Validate() error {
-	if !relationName.MatchString(c.Relation) {
+	if !relationName().MatchString(c.Relation) {
 		return fmt.Errorf("channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ and $ (default %s)",
 			c.Relation, DefaultRelation)
 	}

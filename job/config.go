@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -84,7 +85,7 @@ func DefaultConfig() Config {
 	}
 }
 
-var laneName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var laneName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) })
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
@@ -96,7 +97,7 @@ func (c Config) Validate() error {
 	}
 	check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
 	for _, lane := range c.Lanes {
-		check(laneName.MatchString(lane), "lanes", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", lane)
+		check(laneName().MatchString(lane), "lanes", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", lane)
 	}
 	between := func(key string, d, low, high time.Duration) {
 		check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)

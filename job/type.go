@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -90,13 +91,13 @@ type TypeOption func(*Type)
 // synchronously and flushes all chunks before it.
 func AsyncCommit() TypeOption { return func(t *Type) { t.asyncCommit = true } }
 
-var typeName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+var typeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
 // NewType joins a Source and a Writer under a name of 1 to 63 characters of a-z,
 // 0-9 and _, starting with a letter. It panics on another name or a nil part: a
 // programmer's error.
 func NewType[R any](name, description string, who Source[R], what Writer[R], options ...TypeOption) Type {
-	if !typeName.MatchString(name) {
+	if !typeName().MatchString(name) {
 		panic(fmt.Sprintf("job: type name %q: want 1 to 63 of a-z, 0-9 and _, starting with a letter", name))
 	}
 	if who == nil || what == nil {

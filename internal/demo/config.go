@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,7 +43,7 @@ type Config struct {
 	Color bool
 }
 
-var databaseName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+var databaseName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`) })
 
 // Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
@@ -61,7 +62,7 @@ func (c Config) Validate() error {
 
 // CheckDatabase refuses names that would need quotes in a shell.
 func CheckDatabase(name string) error {
-	if !databaseName.MatchString(name) {
+	if !databaseName().MatchString(name) {
 		return fmt.Errorf("%q is not allowed; allowed values: up to 63 of a-z, 0-9 and _, not beginning with a digit", name)
 	}
 	return nil

@@ -51,7 +51,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -86,13 +86,6 @@ type Queries map[string]Query
 
 // ErrSyntax marks a file that does not follow the format of the package comment.
 var ErrSyntax = errors.New("sqlfile: malformed file")
-
-var (
-	headerLine = regexp.MustCompile(`^-- name: ([A-Z][A-Za-z0-9]*) :(one|many|exec|script)$`)
-	// headerLike catches a header with a slip in it, which would otherwise
-	// vanish into the statement before it as a comment.
-	headerLike = regexp.MustCompile(`(?i)^\s*--+\s*name\s*:`)
-)
 
 // Parse reads an annotated file of that name. Errors are ErrSyntax, joined, each
 // with its line.
@@ -188,14 +181,13 @@ func (p *scanner) result() (Queries, error) {
 	return p.queries, nil
 }
 
-// line takes the next one. Every start of a program reads all lines, so that only what may
-// be a header is matched.
+// line takes the next one.
 func (p *scanner) line(n int, line string) {
-	like := strings.HasPrefix(strings.TrimSpace(line), "--") && strings.Contains(line, ":") && headerLike.MatchString(line)
+	like := headerLike(line)
 	if like {
-		if m := headerLine.FindStringSubmatch(line); m != nil {
+		if name, mode, ok := parseHeader(line); ok {
 			p.finish()
-			p.current = Query{Name: m[1], File: p.file, Mode: Mode(m[2])}
+			p.current = Query{Name: name, File: p.file, Mode: mode}
 			p.header = n
 			return
 		}
@@ -213,6 +205,28 @@ func (p *scanner) line(n int, line string) {
 	default:
 		p.body = append(p.body, line)
 	}
+}
+
+// headerLike also finds a header with a slip in it, which would otherwise vanish into the
+// statement before it as a comment. Neither it nor parseHeader takes a regexp: every start
+// of a program reads all lines.
+func headerLike(line string) bool {
+	comment, ok := strings.CutPrefix(strings.TrimSpace(line), "--")
+	comment = strings.TrimSpace(strings.TrimLeft(comment, "-"))
+	const word = "name"
+	return ok && len(comment) > len(word) && strings.EqualFold(comment[:len(word)], word) &&
+		strings.HasPrefix(strings.TrimSpace(comment[len(word):]), ":")
+}
+
+// parseHeader reads `-- name: JobClaim :one`.
+func parseHeader(line string) (name string, mode Mode, ok bool) {
+	line, ok = strings.CutPrefix(line, "-- name: ")
+	name, text, found := strings.Cut(line, " :")
+	mode = Mode(text)
+	ok = ok && found && name != "" && name[0] >= 'A' && name[0] <= 'Z' && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
+	return name, mode, ok && slices.Contains([]Mode{One, Many, Exec, Script}, mode)
 }
 
 // finish checks and keeps the current statement.

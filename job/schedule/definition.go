@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
@@ -95,11 +96,13 @@ const (
 )
 
 var (
-	schedName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	typeName  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
-	cronShape = regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|` + cronField + `( +` + cronField + `){4})$`)
-	medium    = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
-	spanShape = regexp.MustCompile(`^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$`)
+	schedName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) })
+	typeName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
+	cronShape = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(@(hourly|daily|weekly|monthly|yearly)|` + cronField + `( +` + cronField + `){4})$`)
+	})
+	medium    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`) })
+	spanShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$`) })
 	queryHead = regexp.MustCompile(`(?i)^\s*(select|with|values|table)\b`)
 )
 
@@ -109,7 +112,7 @@ var (
 // definition is stored.
 func (d Definition) Validate(prefix string) error {
 	c := checker{prefix: prefix}
-	c.that(schedName.MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
+	c.that(schedName().MatchString(d.Name), "name", "%q is not a schedule name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", d.Name)
 	switch {
 	case d.Cron == "" && d.Every == "":
 		c.that(false, "cron", "or every is required; allowed are %s", cronWants)
@@ -158,7 +161,7 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	}
 	seen := make(map[string]bool)
 	for _, name := range types {
-		c.that(typeName.MatchString(name), "template.types", "%q is not a job type; allowed are 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
+		c.that(typeName().MatchString(name), "template.types", "%q is not a job type; allowed are 1 to 63 of a-z, 0-9 and _, starting with a letter", name)
 		c.that(!seen[name], "template.types", "%q is given twice; allowed are different job types", name)
 		seen[name] = true
 	}
@@ -185,7 +188,7 @@ func (t Template) validate(c *checker, hasQuery bool) {
 		}
 		c.that(err == nil, "template.audience", "%v", err)
 	}
-	c.that(t.Lane == "" || schedName.MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
+	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
 	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed are -1000 to 1000, higher is more urgent", t.Priority)
 	if t.DeliverAfter != "" {
 		c.span("template.deliver_after", t.DeliverAfter, 0, maxSpan)
@@ -199,7 +202,7 @@ func (t Template) validateRoute(c *checker) {
 	const want = "1 to 10 different media such as [push, sms], in the order in which they are tried"
 	c.that(t.Route == nil || len(t.Route) > 0 && len(t.Route) <= 10, "template.route", "has %d media; allowed are %s, or none of the key", len(t.Route), want)
 	for i, name := range t.Route {
-		c.that(medium.MatchString(name), "template.route", "%q is not a medium; allowed are %s", name, want)
+		c.that(medium().MatchString(name), "template.route", "%q is not a medium; allowed are %s", name, want)
 		c.that(!slices.Contains(t.Route[:i], name), "template.route", "%q is given twice; allowed are %s", name, want)
 	}
 }
@@ -231,7 +234,7 @@ const maxSpan = 9999*time.Hour + 99_999*time.Minute + 999_999*time.Second
 
 // parseSpan reads a duration of hours, minutes and seconds.
 func parseSpan(text string) (time.Duration, error) {
-	if text == "" || !spanShape.MatchString(text) {
+	if text == "" || !spanShape().MatchString(text) {
 		return 0, fmt.Errorf("%q is not a duration; allowed values: texts such as 45s, 15m, 1h30m", text)
 	}
 	return time.ParseDuration(text)

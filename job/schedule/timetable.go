@@ -41,7 +41,7 @@ const starBit = 1 << 63
 const horizon = 9
 
 func parseCron(text string, zone *time.Location) (*crontab, error) {
-	if !cronShape.MatchString(text) || len(text) > 200 {
+	if !cronShape().MatchString(text) || len(text) > 200 {
 		return nil, fmt.Errorf("%q is not a cron expression; allowed values: %s", text, cronWants)
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(text)

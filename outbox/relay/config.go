@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -144,8 +145,8 @@ func DefaultSenderConfig() SenderConfig {
 }
 
 var (
-	senderName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	mediumName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`)
+	senderName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) })
+	mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`) })
 )
 
 // checker gathers problems under a key path.
@@ -201,8 +202,8 @@ func (c RetryConfig) Validate(path string) error {
 // Validate returns every problem at once, each with its key path, or nil.
 func (c SenderConfig) Validate(path string) error {
 	v := &checker{path: path}
-	v.check(senderName.MatchString(c.Name), "name", "%q is not a sender's name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
-	v.check(mediumName.MatchString(c.Medium), "medium", "%q is not a medium; allowed are 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
+	v.check(senderName().MatchString(c.Name), "name", "%q is not a sender's name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
+	v.check(mediumName().MatchString(c.Medium), "medium", "%q is not a medium; allowed are 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
 	for i, p := range c.Platforms {
 		v.check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms", "%q is not allowed; allowed are different platforms, none for all", p)
 	}

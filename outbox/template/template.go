@@ -24,7 +24,7 @@ var (
 	// action is the expression of belfry.template_problem (0001_create_vocabulary), with
 	// groups. An action has one end only, so that both engines find the same ones. It is
 	// compiled when it is needed: it is long, and most commands render nothing.
-	action = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a regexp, later
+	action = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
 	})
 	// call is one function of an action's chain.

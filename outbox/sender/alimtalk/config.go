@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
@@ -46,9 +47,9 @@ func DefaultConfig() Config {
 }
 
 var (
-	serviceID = regexp.MustCompile(`^[A-Za-z0-9:_.-]{1,200}$`)
-	country   = regexp.MustCompile(`^[1-9][0-9]{0,2}$`)
-	codeText  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,30}$`)
+	serviceID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9:_.-]{1,200}$`) })
+	country   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[1-9][0-9]{0,2}$`) })
+	codeText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,30}$`) })
 )
 
 // Validate returns every problem at once, each with its key path below path, or nil.
@@ -62,16 +63,16 @@ func (c Config) Validate(path string) error {
 	}
 	_, err := httpcall.ParseURL(c.Endpoint, true)
 	check(err == nil, "endpoint", "%v; allowed is a URL such as https://sens.apigw.ntruss.com", err)
-	check(serviceID.MatchString(c.ServiceID), "service_id", "%q is not allowed; allowed is an id such as ncp:kkobizmsg:kr:123456789012:name", c.ServiceID)
+	check(serviceID().MatchString(c.ServiceID), "service_id", "%q is not allowed; allowed is an id such as ncp:kkobizmsg:kr:123456789012:name", c.ServiceID)
 	check(c.AccessKey != "", "access_key", "is empty; allowed is an account's access key")
 	check(c.SecretKey != "" || c.SecretKeyFile != "", "secret_key", "is empty; allowed is an account's secret key, or a file in secret_key_file")
 	check(c.SecretKey == "" || c.SecretKeyFile == "", "secret_key", "is set, and so is secret_key_file; allowed is one of them")
 	check(c.PlusFriendID != "" && len(c.PlusFriendID) <= 100, "plus_friend_id", "%q is not allowed; allowed is a KakaoTalk channel's id, such as @name", c.PlusFriendID)
-	check(c.TemplateCode == "" || codeText.MatchString(c.TemplateCode), "template_code", "%q is not allowed; allowed are 1 to 30 letters, digits, _ and -, or nothing", c.TemplateCode)
-	check(country.MatchString(c.CountryCode), "country_code", "%q is not allowed; allowed are 1 to 3 digits, such as 82", c.CountryCode)
+	check(c.TemplateCode == "" || codeText().MatchString(c.TemplateCode), "template_code", "%q is not allowed; allowed are 1 to 30 letters, digits, _ and -, or nothing", c.TemplateCode)
+	check(country().MatchString(c.CountryCode), "country_code", "%q is not allowed; allowed are 1 to 3 digits, such as 82", c.CountryCode)
 	check(c.MaxBatch >= 1 && c.MaxBatch <= MaxBatch, "max_batch", "%d is not allowed; allowed are 1 to %d", c.MaxBatch, MaxBatch)
 	for i, code := range c.InvalidAddressCodes {
-		check(codeText.MatchString(code), fmt.Sprintf("invalid_address_codes[%d]", i), "%q is not allowed; allowed are codes such as 3019", code)
+		check(codeText().MatchString(code), fmt.Sprintf("invalid_address_codes[%d]", i), "%q is not allowed; allowed are codes such as 3019", code)
 	}
 	return errors.Join(append(problems, c.HTTP.Validate(path))...)
 }

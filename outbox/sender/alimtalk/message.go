@@ -81,7 +81,7 @@ func (s *Sender) content(d sender.Delivery) (string, map[string]any, error) {
 	if data.Template != nil {
 		template = *data.Template
 	}
-	if !codeText.MatchString(template) {
+	if !codeText().MatchString(template) {
 		return "", nil, errors.New("there is no template code; allowed are 1 to 30 letters, digits, _ and - in data.template_code or in the sender's template_code")
 	}
 	if n := utf8.RuneCountInString(d.Body); n < 1 || n > maxContent {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
@@ -41,8 +42,8 @@ func DefaultConfig() Config {
 }
 
 var (
-	identifier = regexp.MustCompile(`^[A-Za-z0-9]{10}$`)
-	topic      = regexp.MustCompile(`^[A-Za-z0-9.-]{1,255}$`)
+	identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]{10}$`) })
+	topic      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9.-]{1,255}$`) })
 )
 
 // Validate returns every problem at once, each with its key path below path, or nil.
@@ -56,15 +57,15 @@ func (c Config) Validate(path string) error {
 	}
 	_, err := httpcall.ParseURL(c.Endpoint, true)
 	check(err == nil, "endpoint", "%v; allowed is a URL such as https://api.push.apple.com", err)
-	check(identifier.MatchString(c.TeamID), "team_id", "%q is not allowed; allowed are 10 letters and digits", c.TeamID)
-	check(identifier.MatchString(c.KeyID), "key_id", "%q is not allowed; allowed are 10 letters and digits", c.KeyID)
+	check(identifier().MatchString(c.TeamID), "team_id", "%q is not allowed; allowed are 10 letters and digits", c.TeamID)
+	check(identifier().MatchString(c.KeyID), "key_id", "%q is not allowed; allowed are 10 letters and digits", c.KeyID)
 	check(c.Key != "" || c.KeyFile != "", "key", "is empty; allowed is the content of a .p8 file, or its name in key_file")
 	check(c.Key == "" || c.KeyFile == "", "key", "is set, and so is key_file; allowed is one of them")
 	if c.Key != "" {
 		_, err := parseKey(c.Key)
 		check(err == nil, "key", "%v", err)
 	}
-	check(topic.MatchString(c.Topic), "topic", "%q is not allowed; allowed is a bundle id: letters, digits, dots and hyphens", c.Topic)
+	check(topic().MatchString(c.Topic), "topic", "%q is not allowed; allowed is a bundle id: letters, digits, dots and hyphens", c.Topic)
 	check(c.Priority == 10 || c.Priority == 5 || c.Priority == 1, "priority", "%d is not allowed; allowed are 10, 5, 1", c.Priority)
 	check(c.Expiration >= 0 && c.Expiration <= 30*24*time.Hour, "expiration", "%s is not allowed; allowed are 0s to 720h0m0s", c.Expiration)
 	check(len(c.Sound) <= 100, "sound", "has %d bytes; allowed are up to 100", len(c.Sound))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
@@ -44,7 +45,7 @@ func DefaultConfig() Config {
 // maxTTL is FCM's own limit.
 const maxTTL = 28 * 24 * time.Hour
 
-var projectShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.:_-]{0,99}$`)
+var projectShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.:_-]{0,99}$`) })
 
 // Validate returns every problem at once, each with its key under path, or nil. It reads
 // no file.
@@ -64,7 +65,7 @@ func (c Config) Validate(path string) error {
 		_, err := parseAccount(c.ServiceAccount)
 		check(err == nil, "service_account", "%v", err)
 	}
-	check(c.Project == "" || projectShape.MatchString(c.Project), "project", "%q is not allowed; allowed are up to 100 letters, digits, ., :, _ and -", c.Project)
+	check(c.Project == "" || projectShape().MatchString(c.Project), "project", "%q is not allowed; allowed are up to 100 letters, digits, ., :, _ and -", c.Project)
 	_, err := httpcall.ParseEndpoint(c.Endpoint, c.AllowHTTP)
 	check(err == nil, "endpoint", "%v", err)
 	if c.TokenURL != "" {

@@ -50,7 +50,7 @@ func New(cfg Config, options ...Option) (*Sender, error) {
 	if project == "" {
 		project = who.project
 	}
-	if !projectShape.MatchString(project) {
+	if !projectShape().MatchString(project) {
 		return nil, errors.New("project: is missing, and the service account has none that is allowed")
 	}
 	tokenURL := cfg.TokenURL

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -58,14 +59,14 @@ func ClassOf(status int) sender.Class {
 }
 
 var (
-	codeShape = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+	codeShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`) })
 	longRun   = regexp.MustCompile(`[0-9][0-9.:-]{5,}[0-9]`)
 )
 
 // Code returns a provider's code if it is fit to be kept: up to 64 letters, digits, _, .,
 // : and -, with no run of digits that might be somebody's number; else the empty text.
 func Code(text string) string {
-	if !codeShape.MatchString(text) || longRun.MatchString(text) {
+	if !codeShape().MatchString(text) || longRun.MatchString(text) {
 		return ""
 	}
 	return text

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
@@ -72,7 +73,7 @@ func DefaultConfig() Config {
 }
 
 var (
-	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+	headerName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$") })
 	controls   = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 	fixedHost  = regexp.MustCompile(`^https?://[^/?#]+[/?]`)
 )
@@ -157,14 +158,14 @@ func (c Config) urlTemplate() (template, error) {
 func (c Config) checkHeaders(p *problems) {
 	for name, text := range c.Headers {
 		key := "headers." + name
-		p.check(headerName.MatchString(name), key, "is no name of a header")
+		p.check(headerName().MatchString(name), key, "is no name of a header")
 		p.check(!slices.Contains(reserved, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
 		p.check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
 		p.check(!controls.MatchString(text), key, "has control characters; none are allowed")
 		_, err := headerTemplate(text)
 		p.check(err == nil, key, "%v", err)
 	}
-	p.check(c.IdempotencyHeader == "" || headerName.MatchString(c.IdempotencyHeader) && !slices.Contains(reserved, http.CanonicalHeaderKey(c.IdempotencyHeader)),
+	p.check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reserved, http.CanonicalHeaderKey(c.IdempotencyHeader)),
 		"idempotency_header", "%q is not allowed; allowed is the name of a header, or nothing", c.IdempotencyHeader)
 }
 

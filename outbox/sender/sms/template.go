@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // template is text with places for values.
@@ -35,7 +36,7 @@ var fixedNames = []string{"key", "from", "secret", "job_id", "channel_id"}
 
 var allNames = []string{"to", "text", "title", "body", "key", "from", "secret", "job_id", "channel_id", "external_id", "category", "locale"}
 
-var dataName = regexp.MustCompile(`^data\.[A-Za-z0-9_-]{1,64}$`)
+var dataName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^data\.[A-Za-z0-9_-]{1,64}$`) })
 
 // parse reads a template; rules are by the literal text before the place.
 func parse(text string, rules func(before string) rule) (template, error) {
@@ -78,7 +79,7 @@ func place(inner string, r rule) (part, error) {
 		words[i] = strings.TrimSpace(words[i])
 	}
 	p := part{name: words[0]}
-	if !slices.Contains(r.names, p.name) && !(r.data && dataName.MatchString(p.name)) {
+	if !slices.Contains(r.names, p.name) && !(r.data && dataName().MatchString(p.name)) {
 		allowed := strings.Join(r.names, ", ")
 		if r.data {
 			allowed += ", data.NAME"

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -68,7 +69,7 @@ var mechanisms = map[string]gomail.SMTPAuthType{
 	"xoauth2":       gomail.SMTPAuthXOAUTH2,
 }
 
-var domainName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+var domainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`) })
 
 // Validate returns every problem at once, each with its key path below path, or nil.
 // It reads no file.
@@ -95,9 +96,9 @@ func (c Config) Validate(path string) error {
 	}
 	if c.MessageIDDomain != "" || from != nil {
 		domain := c.messageIDDomain(from)
-		check(domainName.MatchString(domain), "message_id_domain", "%q is not a domain; allowed are letters, digits, dots and hyphens", domain)
+		check(domainName().MatchString(domain), "message_id_domain", "%q is not a domain; allowed are letters, digits, dots and hyphens", domain)
 	}
-	check(c.Hello == "" || domainName.MatchString(c.Hello), "hello", "%q is not a domain; allowed are letters, digits, dots and hyphens", c.Hello)
+	check(c.Hello == "" || domainName().MatchString(c.Hello), "hello", "%q is not a domain; allowed are letters, digits, dots and hyphens", c.Hello)
 	if c.ListUnsubscribe != "" {
 		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed is an https: or mailto: URL, in which {external_id}, {category} and {key} are replaced")
 	}
