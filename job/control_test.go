@@ -279,6 +279,33 @@ func TestTakeover_RunRecordsItsNewConnection(t *testing.T) {
 	require.Equal(t, []string{"enqueued", "claimed", "finished"}, b.kinds(t, id))
 }
 
+// A connection that breaks between two chunks, under something that a run does without,
+// leaves no run that lives and looks dead.
+func TestTakeover_RunRecordsTheConnectionAfterOneThatBrokeBetweenChunks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 500)
+	id := b.enqueue(t, job.Spec{})
+	first, between, later := b.gate(job.PointBegun, 1), b.gate(job.PointCommitted, 2), b.gate(job.PointBegun, 3)
+	s := b.start(t, b.runner(t, "r", job.WithFailpoint(both(both(first.at, between.at), later.at))))
+	first.await(t)
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at, expires_at)
+		VALUES ('inbox', 'operator_notice', 'late', now() - interval '2 hours', now() - interval '1 hour')`)
+	first.release(nil)
+	between.await(t) // the second chunk has seen that a job is overdue
+	broken := *b.get(t, id).BackendPID
+	require.True(t, one[bool](t, b, `SELECT pg_terminate_backend($1, 5000)`, broken))
+	between.release(nil)
+	later.await(t)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`), "the connection broke under that")
+	j := b.get(t, id)
+	require.NotEqual(t, broken, *j.BackendPID)
+	require.True(t, one[bool](t, b, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2)`, *j.BackendPID, *j.BackendStart))
+	later.release(nil)
+	require.Len(t, s.wait(t).Expired, 1)
+	b.requireDone(t, id, everyone(500))
+	require.Equal(t, []string{"enqueued", "claimed", "finished"}, b.kinds(t, id))
+}
+
 // Settings change live: the next chunk has them, and the row's own override the
 // runner's.
 func TestSettings_ChangeARunningJob(t *testing.T) {
