@@ -228,11 +228,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Raises through belfry.reject unless a word is one of its kind.
-CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text) RETURNS void
+CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text, OUT rejected boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM belfry.vocabulary v WHERE v.kind = $3 AND v.name = word) THEN
-        PERFORM belfry.reject(tab, col, CASE WHEN word IS NULL THEN 'is required' ELSE format('%L is not a %s', left(word, 60), $3) END || '; allowed values: ' || belfry.known($3),
+        rejected := belfry.reject(tab, col, CASE WHEN word IS NULL THEN 'is required' ELSE format('%L is not a %s', left(word, 60), $3) END || '; allowed values: ' || belfry.known($3),
             CASE $3 WHEN 'job type' THEN 'A runner built with a type of its own registers it when it starts.'
                 ELSE format('INSERT INTO belfry.%s adds one.', CASE $3 WHEN 'category' THEN 'categories' WHEN 'medium' THEN 'media' ELSE 'platforms' END) END);
     END IF;
@@ -240,13 +240,13 @@ END $$;
 
 -- Raises through belfry.reject unless a new row leaves alone what is belfry's: the columns
 -- that are not asked for are as they begin, or NULL.
-CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb) RETURNS void
+CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb, OUT rejected boolean)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     col text := (SELECT min(k) FROM jsonb_each(fresh) e(k, v) WHERE k <> ALL (asked) AND v <> 'null' AND v IS DISTINCT FROM begins -> k);
 BEGIN
     IF col IS NOT NULL THEN
-        PERFORM belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));
+        rejected := belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));
     END IF;
 END $$;
 
@@ -262,13 +262,13 @@ RETURN (
      WHERE position('{{' IN rest) > 0);
 
 -- Raises through belfry.reject unless route is a list of different media.
-CREATE FUNCTION belfry.check_route(tab text, route text[]) RETURNS void
+CREATE FUNCTION belfry.check_route(tab text, route text[], OUT rejected boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF coalesce(cardinality(route), 0) NOT BETWEEN 1 AND 10 OR array_ndims(route) <> 1
        OR EXISTS (SELECT FROM unnest(route) m WHERE m IS NULL OR NOT EXISTS (SELECT FROM belfry.media k WHERE k.name = m))
        OR (SELECT count(DISTINCT m) FROM unnest(route) m) <> cardinality(route) THEN
-        PERFORM belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+        rejected := belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
                 coalesce(left(route::text, 120), 'null'), belfry.known('medium')),
             'INSERT INTO belfry.media adds one.');
     END IF;
@@ -276,7 +276,7 @@ END $$;
 
 -- Checks what a job, an activity or a schedule's template says: raises through
 -- belfry.reject. Locales are the same when they differ in case or in - and _ only.
-CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb) RETURNS void
+CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb, OUT rejected boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     problem text;
@@ -285,50 +285,50 @@ DECLARE
     key     text;
 BEGIN
     IF title IS NULL OR title !~ '[^[:space:]]' OR length(title) > 200 THEN
-        PERFORM belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
+        rejected := belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     END IF;
     IF body IS NULL OR length(body) > 10000 THEN
-        PERFORM belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
+        rejected := belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
     END IF;
     IF data IS NULL OR jsonb_typeof(data) <> 'object' OR octet_length(data::text) > 16384 THEN
-        PERFORM belfry.reject(tab, 'data', CASE WHEN data IS NULL THEN 'is null' WHEN jsonb_typeof(data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(data) ELSE format('has %s bytes', octet_length(data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+        rejected := belfry.reject(tab, 'data', CASE WHEN data IS NULL THEN 'is null' WHEN jsonb_typeof(data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(data) ELSE format('has %s bytes', octet_length(data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
     END IF;
     FOR key, problem IN SELECT k, t FROM (VALUES (1, 'title', title), (2, 'body', body)) v (o, k, t) WHERE position('{{' IN t) > 0 ORDER BY o LOOP -- the parser costs a tenth of a millisecond
         problem := belfry.template_problem(problem);
         IF problem IS NOT NULL THEN
-            PERFORM belfry.reject(tab, key, problem);
+            rejected := belfry.reject(tab, key, problem);
         END IF;
     END LOOP;
     IF variants = '{}' THEN
         RETURN;
     END IF;
     IF variants IS NULL OR jsonb_typeof(variants) <> 'object' OR octet_length(variants::text) > 131072 THEN
-        PERFORM belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
+        rejected := belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
             || '; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}');
     END IF;
     FOR locale, variant IN SELECT k, v FROM jsonb_each(variants) e(k, v) ORDER BY k COLLATE "C" LOOP
         IF locale !~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$' THEN
-            PERFORM belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
+            rejected := belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
         END IF;
         SELECT k INTO key FROM jsonb_object_keys(variants) k WHERE k <> locale AND lower(replace(k, '_', '-')) = lower(replace(locale, '_', '-')) LIMIT 1;
         IF FOUND THEN
-            PERFORM belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', key));
+            rejected := belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', key));
         END IF;
         IF jsonb_typeof(variant) <> 'object' OR variant = '{}' THEN
-            PERFORM belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
+            rejected := belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
         END IF;
         SELECT k INTO key FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body') ORDER BY k LIMIT 1;
         IF FOUND THEN
-            PERFORM belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
+            rejected := belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
         END IF;
         FOR key IN SELECT k FROM jsonb_object_keys(variant) k ORDER BY k LOOP
             IF jsonb_typeof(variant -> key) <> 'string' OR (key = 'title' AND (variant ->> key !~ '[^[:space:]]' OR length(variant ->> key) > 200)) OR length(variant ->> key) > 10000 THEN
-                PERFORM belfry.reject(tab, format('variants.%s.%s', locale, key),
+                rejected := belfry.reject(tab, format('variants.%s.%s', locale, key),
                     CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
             END IF;
             problem := belfry.template_problem(variant ->> key);
             IF problem IS NOT NULL THEN
-                PERFORM belfry.reject(tab, format('variants.%s.%s', locale, key), problem);
+                rejected := belfry.reject(tab, format('variants.%s.%s', locale, key), problem);
             END IF;
         END LOOP;
     END LOOP;
@@ -337,18 +337,18 @@ END $$;
 -- Raises through belfry.reject if nothing of a text can ever be shown or sent as it is
 -- meant: the notification centre renders no templates, and AlimTalk has a content of 1 to
 -- 1000 characters and no title. type is NULL for an activity.
-CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb) RETURNS void
+CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb, OUT rejected boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF type = 'inbox' AND position('{{' IN title || body) > 0 THEN
-        PERFORM belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
+        rejected := belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
             'has {{, which a notification shows as it stands; allowed values for type inbox: texts without {{',
             'Enqueue the inbox job by itself, with a text of its own.');
     END IF;
     IF coalesce(type, 'push') = 'push' AND 'alimtalk' = ANY (route) AND NOT EXISTS (
         SELECT FROM (SELECT body UNION ALL SELECT v ->> 'body' FROM jsonb_each(variants) e(k, v)) texts(text)
          WHERE length(texts.text) BETWEEN 1 AND 1000 OR position('{{' IN texts.text) > 0) THEN
-        PERFORM belfry.reject(tab, 'body', CASE body WHEN '' THEN 'is empty' ELSE format('has %s characters', length(body)) END
+        rejected := belfry.reject(tab, 'body', CASE body WHEN '' THEN 'is empty' ELSE format('has %s characters', length(body)) END
                 || ', and AlimTalk sends a body alone; allowed values with alimtalk in the route: texts of 1 to 1000 characters',
             'Give a body, or a route without alimtalk.');
     END IF;

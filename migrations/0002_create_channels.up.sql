@@ -351,7 +351,7 @@ RETURN jsonb_build_object('kind', 'segment', 'segment', segment);
 --   {"kind": "radius", "latitude": 37.57, "longitude": 126.98, "radius_m": 30000 [, "platforms": […]]}
 --   {"kind": "channels", "ids": [1, …]} or {"kind": "channels", "external_ids": ["u-1", …]}, up to 10,000
 --   {"kind": "segment", "segment": "name" [, "platforms": […]]}
-CREATE FUNCTION belfry.check_audience(a jsonb) RETURNS void
+CREATE FUNCTION belfry.check_audience(a jsonb, OUT rejected boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds   constant text := 'everyone, platforms, radius, channels, segment';
@@ -364,10 +364,10 @@ DECLARE
     n       integer;
 BEGIN
     IF a IS NULL OR jsonb_typeof(a) <> 'object' THEN
-        PERFORM belfry.reject('jobs', 'audience', 'must be a JSON object with "kind"; allowed kinds: ' || kinds);
+        rejected := belfry.reject('jobs', 'audience', 'must be a JSON object with "kind"; allowed kinds: ' || kinds);
     END IF;
     IF NOT a ? 'kind' THEN
-        PERFORM belfry.reject('jobs', 'audience.kind', 'is required; allowed values: ' || kinds);
+        rejected := belfry.reject('jobs', 'audience.kind', 'is required; allowed values: ' || kinds);
     END IF;
     kind := CASE WHEN jsonb_typeof(a -> 'kind') = 'string' THEN a ->> 'kind' END;
     CASE kind
@@ -376,15 +376,15 @@ BEGIN
         WHEN 'radius' THEN needed := '{latitude,longitude,radius_m}'; allowed := '{kind,latitude,longitude,radius_m,platforms}';
         WHEN 'channels' THEN needed := '{}'; allowed := '{kind,ids,external_ids}';
         WHEN 'segment' THEN needed := '{segment}'; allowed := '{kind,segment,platforms}';
-        ELSE PERFORM belfry.reject('jobs', 'audience.kind', format('%s is not allowed; allowed values: %s', left((a -> 'kind')::text, 60), kinds));
+        ELSE rejected := belfry.reject('jobs', 'audience.kind', format('%s is not allowed; allowed values: %s', left((a -> 'kind')::text, 60), kinds));
     END CASE;
     SELECT k INTO bad FROM jsonb_object_keys(a) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
     IF FOUND THEN
-        PERFORM belfry.reject('jobs', 'audience.' || bad, format('is not allowed with kind %s; allowed keys: %s', kind, array_to_string(allowed, ', ')));
+        rejected := belfry.reject('jobs', 'audience.' || bad, format('is not allowed with kind %s; allowed keys: %s', kind, array_to_string(allowed, ', ')));
     END IF;
     SELECT k INTO bad FROM unnest(needed) WITH ORDINALITY u(k, o) WHERE NOT a ? k ORDER BY o LIMIT 1;
     IF FOUND THEN
-        PERFORM belfry.reject('jobs', 'audience.' || bad, format('is required with kind %s; allowed values: %s', kind,
+        rejected := belfry.reject('jobs', 'audience.' || bad, format('is required with kind %s; allowed values: %s', kind,
             CASE bad WHEN 'platforms' THEN 'a list of ' || belfry.known('platform')
                      WHEN 'segment' THEN 'the name of a segment'
                      WHEN 'latitude' THEN '-90 to 90 degrees'
@@ -395,7 +395,7 @@ BEGIN
     IF a ? 'platforms' THEN
         list := a -> 'platforms';
         IF jsonb_typeof(list) <> 'array' OR jsonb_array_length(list) = 0 THEN
-            PERFORM belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
+            rejected := belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
         END IF;
         PERFORM belfry.check_word('jobs', 'audience.platforms', 'platform', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(list) e;
     END IF;
@@ -406,43 +406,43 @@ BEGIN
         PERFORM belfry.check_number(a, 'radius_m', 1, 20037509, 'metres');
         SELECT format('%I.%I', r.relation_schema, r.relation_name) INTO known FROM belfry.recipients r WHERE NOT 'location' = ANY (r.columns);
         IF FOUND THEN
-            PERFORM belfry.reject('jobs', 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', known),
+            rejected := belfry.reject('jobs', 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', known),
                 'Add location point(longitude, latitude) with a GiST index; then `belfry channels check` looks again.');
         END IF;
     ELSIF kind = 'segment' THEN
         IF jsonb_typeof(a -> 'segment') <> 'string' OR NOT EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment') THEN
             SELECT string_agg(s.name, ', ' ORDER BY s.name) INTO known
               FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s;
-            PERFORM belfry.reject('jobs', 'audience.segment', format('%s does not exist; existing segments: %s',
+            rejected := belfry.reject('jobs', 'audience.segment', format('%s does not exist; existing segments: %s',
                 left((a -> 'segment')::text, 70), coalesce(known, 'none')));
         END IF;
     ELSIF kind = 'channels' THEN
         IF (a ? 'ids') = (a ? 'external_ids') THEN
-            PERFORM belfry.reject('jobs', 'audience', 'kind channels takes exactly one of: ids, external_ids');
+            rejected := belfry.reject('jobs', 'audience', 'kind channels takes exactly one of: ids, external_ids');
         END IF;
         bad := CASE WHEN a ? 'ids' THEN 'ids' ELSE 'external_ids' END;
         list := a -> bad;
         n := CASE WHEN jsonb_typeof(list) = 'array' THEN jsonb_array_length(list) ELSE 0 END;
         IF n NOT BETWEEN 1 AND 10000 THEN
-            PERFORM belfry.reject('jobs', 'audience.' || bad, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
+            rejected := belfry.reject('jobs', 'audience.' || bad, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
         END IF;
         IF bad = 'ids' THEN
             SELECT e #>> '{}' INTO known FROM jsonb_array_elements(list) e
              WHERE jsonb_typeof(e) <> 'number' OR e #>> '{}' !~ '^-?[0-9]{1,18}$' LIMIT 1;
             IF FOUND THEN
-                PERFORM belfry.reject('jobs', 'audience.ids', format('%L is not a channel id; allowed values: whole numbers of up to 18 digits', coalesce(known, 'null')));
+                rejected := belfry.reject('jobs', 'audience.ids', format('%L is not a channel id; allowed values: whole numbers of up to 18 digits', coalesce(known, 'null')));
             END IF;
         ELSE
             SELECT e #>> '{}' INTO known FROM jsonb_array_elements(list) e
              WHERE jsonb_typeof(e) <> 'string' OR length(e #>> '{}') NOT BETWEEN 1 AND 200 LIMIT 1;
             IF FOUND THEN
-                PERFORM belfry.reject('jobs', 'audience.external_ids', format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(known, 'null'), 60)));
+                rejected := belfry.reject('jobs', 'audience.external_ids', format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(known, 'null'), 60)));
             END IF;
         END IF;
     END IF;
 END $$;
 
-CREATE FUNCTION belfry.check_number(a jsonb, key text, low numeric, high numeric, unit text) RETURNS void
+CREATE FUNCTION belfry.check_number(a jsonb, key text, low numeric, high numeric, unit text, OUT rejected boolean)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     fits boolean := false;
@@ -451,7 +451,7 @@ BEGIN
         fits := (a ->> key)::numeric BETWEEN low AND high;
     END IF;
     IF NOT fits THEN
-        PERFORM belfry.reject('jobs', 'audience.' || key,
+        rejected := belfry.reject('jobs', 'audience.' || key,
             format('%s is not allowed; allowed values: numbers from %s to %s, in %s', left((a -> key)::text, 40), low, high, unit));
     END IF;
 END $$;

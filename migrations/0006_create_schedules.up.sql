@@ -71,7 +71,7 @@ CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at,
 -- Texts may refer to the channel as those of jobs do; what is wrong with one as a template,
 -- with the route (a list of media; none: the category's) or with the variants is said when
 -- the schedule is written and not first when it fires.
-CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean) RETURNS void
+CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT rejected boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after}';
@@ -83,51 +83,51 @@ DECLARE
     tab     text := 'schedules';
 BEGIN
     IF t IS NULL OR jsonb_typeof(t) <> 'object' THEN
-        PERFORM belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+        rejected := belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
     END IF;
     SELECT k INTO bad FROM jsonb_object_keys(t) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
     IF FOUND THEN
-        PERFORM belfry.reject('schedules', 'template.' || left(bad, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
+        rejected := belfry.reject('schedules', 'template.' || left(bad, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
     END IF;
     IF (t ? 'type') = (t ? 'types') THEN
-        PERFORM belfry.reject('schedules', 'template.types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
+        rejected := belfry.reject('schedules', 'template.types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
             || '; allowed values: a list of different job types, or type with one: ' || belfry.known('job type'));
     END IF;
     types := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
     IF jsonb_typeof(types) <> 'array' OR jsonb_array_length(types) = 0
         OR (SELECT count(DISTINCT e) <> count(*) FROM jsonb_array_elements(types) e) THEN
-        PERFORM belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || belfry.known('job type'));
+        rejected := belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || belfry.known('job type'));
     END IF;
     PERFORM belfry.check_word('schedules', 'template.types', 'job type', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(types) e;
     SELECT k INTO bad FROM unnest('{category,title,body,lane}'::text[]) WITH ORDINALITY u(k, o)
      WHERE t ? k AND jsonb_typeof(t -> k) <> 'string' ORDER BY o LIMIT 1;
     IF FOUND THEN
-        PERFORM belfry.reject('schedules', 'template.' || bad, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> bad)));
+        rejected := belfry.reject('schedules', 'template.' || bad, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> bad)));
     END IF;
     IF t ? 'category' THEN
         PERFORM belfry.check_word('schedules', 'template.category', 'category', t ->> 'category');
     ELSIF NOT has_query THEN
-        PERFORM belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || belfry.known('category'));
+        rejected := belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || belfry.known('category'));
     END IF;
     IF NOT t ? 'title' AND NOT has_query THEN
-        PERFORM belfry.reject('schedules', 'template.title', 'is required without a query; allowed values: texts of 1 to 200 characters');
+        rejected := belfry.reject('schedules', 'template.title', 'is required without a query; allowed values: texts of 1 to 200 characters');
     END IF;
     IF t ->> 'lane' !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        PERFORM belfry.reject('schedules', 'template.lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+        rejected := belfry.reject('schedules', 'template.lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
     END IF;
     IF t ? 'priority' AND (jsonb_typeof(t -> 'priority') <> 'number' OR t ->> 'priority' !~ '^-?[0-9]{1,4}$' OR (t ->> 'priority')::integer NOT BETWEEN -1000 AND 1000) THEN
-        PERFORM belfry.reject('schedules', 'template.priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
+        rejected := belfry.reject('schedules', 'template.priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
     END IF;
     SELECT k INTO bad FROM unnest('{deliver_after,expires_after}'::text[]) WITH ORDINALITY u(k, o)
      WHERE t ? k AND (jsonb_typeof(t -> k) <> 'string' OR t ->> k = '' OR t ->> k !~ span) ORDER BY o LIMIT 1;
     IF FOUND THEN
-        PERFORM belfry.reject('schedules', 'template.' || bad, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> bad)::text, 40)));
+        rejected := belfry.reject('schedules', 'template.' || bad, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> bad)::text, 40)));
     END IF;
     IF t ->> 'expires_after' ~ '^[0hms]*$' THEN
-        PERFORM belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
+        rejected := belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
     END IF;
     IF t ? 'route' AND (jsonb_typeof(t -> 'route') <> 'array' OR jsonb_path_exists(t -> 'route', 'strict $[*] ? (@.type() != "string")')) THEN
-        PERFORM belfry.reject('schedules', 'template.route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+        rejected := belfry.reject('schedules', 'template.route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
             left((t -> 'route')::text, 120), belfry.known('medium')));
     END IF;
     BEGIN
@@ -149,7 +149,7 @@ BEGIN
     EXCEPTION WHEN check_violation THEN
         GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         message := substr(message, length('belfry.' || tab || '.') + 1); -- key[.key]: problem
-        PERFORM belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
+        rejected := belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
             substr(message, length(split_part(message, ': ', 1)) + 3), nullif(hint, ''));
     END;
 END $$;
