@@ -48,8 +48,12 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	sockets := func(db *dbtest.DB) string { return text(t, db, "SELECT current_setting('unix_socket_directories')") }
 	both := &dbtest.DB{DSN: fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(first), sockets(second))}
 	reversed := fmt.Sprintf("postgres://postgres@/%s?host=%s,%s&port=5432,5432", first.Name, sockets(second), sockets(first))
-	for _, args := range [][]string{{"lanes", "pause", "other"}, {"migrate", "up"}} { // which go past the standby
-		r = command(t, []string{"BELFRY_DATABASE_URL=" + reversed}, args...)
+	d.exec("CREATE DATABASE unmigrated")
+	waitUntil(t, second.Pool, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'unmigrated')")
+	for _, c := range []struct{ url, args string }{ // which go past the standby
+		{reversed, "lanes pause other"}, {strings.Replace(reversed, first.Name, "unmigrated", 1), "migrate up"},
+	} {
+		r = command(t, []string{"BELFRY_DATABASE_URL=" + c.url}, strings.Fields(c.args)...)
 		require.Equal(t, codeDone, r.code, r.stderr)
 	}
 	daemon := start(t, append(d.environ(append(small(both), "BELFRY_LOG_LEVEL=debug", "BELFRY_RUNNER_POLL_INTERVAL=50ms")...), "BELFRY_DELIVERY_LEASE=2m"), "daemon")

@@ -2,19 +2,55 @@ package main
 
 import (
 	"io"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
-func TestReading_NamesCommands(t *testing.T) {
+// What looks at something is named so in each group, and only reads; config asks no database.
+func TestReading_IsWhatLooks(t *testing.T) {
 	t.Parallel()
-	for path := range reading {
-		cmd, _, err := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}).Find(strings.Fields(path)[1:])
-		require.NoError(t, err, path)
-		require.Equal(t, path, cmd.CommandPath())
-		require.True(t, onlyReads(cmd))
+	looks := strings.Fields("audit check count events list next opt-outs preview report revisions show skips status watch")
+	found := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+		if cmd.HasSubCommands() || strings.HasPrefix(cmd.CommandPath(), "belfry config ") {
+			return
+		}
+		reads := slices.Contains(looks, cmd.Name()) || cmd.CommandPath() == "belfry adopt"
+		require.Equal(t, reads, onlyReads(cmd), cmd.CommandPath())
+		if reads {
+			found++
+		}
 	}
+	walk(newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}))
+	require.Len(t, reading, found, "each is a command")
+}
+
+// Which server is looked for is the URL's to say, for what writes too.
+func TestDatabase_URLNamesTheServerThatIsMeant(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(dbtest.New(t).DSN)
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("target_session_attrs", "standby")
+	u.RawQuery = query.Encode()
+	for _, args := range [][]string{{"lanes", "pause", "other"}, {"lanes", "list"}} {
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + u.String()}, args...)
+		require.Equal(t, codeUnavailable, r.code, "%v: %s", args, r.stderr)
+		require.Contains(t, r.stderr, "server is not in hot standby mode")
+	}
+	_, err = migrations.Up(t.Context(), u.String())
+	require.ErrorContains(t, err, "server is not in hot standby mode")
 }
