@@ -47,7 +47,6 @@ type session struct {
 	r       *bufio.Reader
 	welcome bytes.Buffer // what the server said from the successful login on
 	waiting atomic.Int32 // requests that the server has not said it is ready after
-	calm    atomic.Bool  // was outside of a transaction when it said so last
 	resets  atomic.Bool  // its client is gone
 }
 
@@ -157,7 +156,7 @@ func (k *keeper) serve(client net.Conn) {
 	}
 	answered := make(chan bool, 1)
 	k.serving.Go(func() { answered <- s.answer(client) })
-	if s.ask(r) && s.waiting.Load() == 0 && s.calm.Load() {
+	if s.ask(r) && s.waiting.Load() == 0 {
 		s.reset()
 	} else {
 		_ = s.conn.Close()
@@ -221,7 +220,6 @@ func (k *keeper) session(first []byte, r *bufio.Reader, client net.Conn) *sessio
 	}
 	s := &session{conn: c, r: bufio.NewReader(c)}
 	if _, err := c.Write(first); err == nil && s.login(r, client) == nil {
-		s.calm.Store(true)
 		return s
 	}
 	k.drop(c)
@@ -293,7 +291,7 @@ func (s *session) ask(r *bufio.Reader) bool {
 	}
 }
 
-// reset makes the session as it was in the beginning.
+// reset makes the session as it was in the beginning; within a transaction it is refused.
 func (s *session) reset() {
 	const all = "DISCARD ALL\x00"
 	s.waiting.Add(1)
@@ -312,7 +310,6 @@ func (s *session) answer(client net.Conn) bool {
 		}
 		ready := m[0] == 'Z'
 		if ready {
-			s.calm.Store(m[5] == 'I')
 			s.waiting.Add(-1)
 		}
 		switch {
@@ -322,7 +319,7 @@ func (s *session) answer(client net.Conn) bool {
 			return false
 		case ready:
 			s.resets.Store(false)
-			return s.calm.Load()
+			return true
 		}
 	}
 }
