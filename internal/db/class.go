@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -135,8 +134,6 @@ func (c Class) OfRows() bool { return c == Invalid || c == Violation || c == Rai
 
 // disconnected reports an error of the connection itself rather than of the server's answer.
 func disconnected(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || pgconn.SafeToRetry(err)
+	var network net.Error // errors of the operating system and net.ErrClosed are some
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || pgconn.SafeToRetry(err)
 }

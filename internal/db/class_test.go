@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // Every code that belfry decides by, and the neighbours that must not be taken for it.
@@ -64,6 +65,7 @@ func TestClassOf_ErrorsOfTheConnection(t *testing.T) {
 		{io.ErrUnexpectedEOF, db.Unreachable},
 		{net.ErrClosed, db.Unreachable},
 		{syscall.ECONNRESET, db.Unreachable},
+		{fmt.Errorf("write: %w", syscall.EPIPE), db.Unreachable},
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, db.Unreachable},
 		{connecting(t, context.DeadlineExceeded), db.Unreachable},
 		{connecting(t, pgconn.ErrStandbyConnection), db.Unreachable},
@@ -77,6 +79,17 @@ func TestClassOf_ErrorsOfTheConnection(t *testing.T) {
 	} {
 		require.Equal(t, c.want, db.ClassOf(c.err), "%v", c.err)
 	}
+}
+
+// A pool may hand out a connection that has ended.
+func TestClassOf_ConnectionThatIsClosed(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), dbtest.NewEmpty(t).DSN)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	_, err = conn.Exec(t.Context(), "SELECT 1")
+	require.ErrorContains(t, err, "conn closed")
+	require.Equal(t, db.Unreachable, db.ClassOf(err))
 }
 
 // connecting returns the error of a connection that fails by cause.
