@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -22,11 +21,6 @@ import (
 	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 const (
 	// closeTimeout bounds removing what was made.
@@ -87,10 +81,10 @@ func (e *env) open(ctx context.Context, stock bool) (err error) {
 	if _, err = cities.Generate(ctx, e.store, e.pool, e.size, cities.Options{Seed: 1}); err != nil {
 		return err
 	}
-	if err := do(ctx, e.pool, "ChannelsVacuum", nil); err != nil {
+	if err := do(ctx, e.pool, queries.channelsVacuum, nil); err != nil {
 		return err
 	}
-	return look(ctx, e.pool, "ChannelsActive", nil, &e.active)
+	return look(ctx, e.pool, queries.channelsActive, nil, &e.active)
 }
 
 // close undoes what was opened, even when the run was interrupted.
@@ -156,11 +150,11 @@ func (e *env) database(ctx context.Context) (string, error) {
 		_, err = conn.Exec(ctx, strings.ReplaceAll(statement, "{{database}}", pgx.Identifier{name}.Sanitize()))
 		return errors.Join(err, conn.Close(ctx))
 	}
-	if err := administer(ctx, queries.SQL("DatabaseCreate")); err != nil {
+	if err := administer(ctx, queries.databaseCreate); err != nil {
 		return "", fmt.Errorf("make a database of its own: %w", err)
 	}
 	e.onClose(func(ctx context.Context) error {
-		if err := administer(ctx, queries.SQL("DatabaseDrop")); err != nil {
+		if err := administer(ctx, queries.databaseDrop); err != nil {
 			return fmt.Errorf("drop database %s: %w", name, err)
 		}
 		return nil
@@ -186,7 +180,7 @@ func (e *env) connect(ctx context.Context, dsn, name string, tracer pgx.QueryTra
 }
 
 func (e *env) describe(ctx context.Context) (postgres, error) {
-	rows, err := e.pool.Query(ctx, queries.SQL("ServerDescribe"))
+	rows, err := e.pool.Query(ctx, queries.serverDescribe)
 	if err != nil {
 		return postgres{}, err
 	}
@@ -197,16 +191,16 @@ func (e *env) describe(ctx context.Context) (postgres, error) {
 
 // do runs a statement that returns nothing.
 func do(ctx context.Context, pool *pgxpool.Pool, statement string, args pgx.StrictNamedArgs) error {
-	if _, err := pool.Exec(ctx, queries.SQL(statement), args); err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
+	if _, err := pool.Exec(ctx, statement, args); err != nil {
+		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
 	}
 	return nil
 }
 
 // look reads the one row of a statement.
 func look(ctx context.Context, pool *pgxpool.Pool, statement string, args pgx.StrictNamedArgs, to ...any) error {
-	if err := pool.QueryRow(ctx, queries.SQL(statement), args).Scan(to...); err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
+	if err := pool.QueryRow(ctx, statement, args).Scan(to...); err != nil {
+		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
 	}
 	return nil
 }
@@ -214,7 +208,7 @@ func look(ctx context.Context, pool *pgxpool.Pool, statement string, args pgx.St
 // checkpoint leaves nothing to write from the measurement before. Without the role
 // pg_checkpoint measurements are noisier.
 func (e *env) checkpoint(ctx context.Context) error {
-	err := do(ctx, e.pool, "ServerCheckpoint", nil)
+	err := do(ctx, e.pool, queries.serverCheckpoint, nil)
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "42501" { // insufficient_privilege
 		return nil
@@ -224,7 +218,7 @@ func (e *env) checkpoint(ctx context.Context) error {
 
 // clear makes level ground: the outbox is empty and nothing is left to write to disk.
 func (e *env) clear(ctx context.Context) error {
-	if err := do(ctx, e.pool, "OutboxEmpty", nil); err != nil {
+	if err := do(ctx, e.pool, queries.outboxEmpty, nil); err != nil {
 		return err
 	}
 	return e.checkpoint(ctx)

@@ -37,7 +37,7 @@ func (e *env) deliverOnce(ctx context.Context) (float64, error) {
 // deliver writes the messages of a number of push jobs to everyone and has a relay deliver
 // them. before is called when they are written.
 func (e *env) deliver(ctx context.Context, jobs int, before func() error) (d delivery, err error) {
-	if err := errors.Join(do(ctx, e.pool, "OutboxEmpty", nil), do(ctx, e.pool, "JobsEmpty", nil)); err != nil {
+	if err := errors.Join(do(ctx, e.pool, queries.outboxEmpty, nil), do(ctx, e.pool, queries.jobsEmpty, nil)); err != nil {
 		return d, err
 	}
 	for range jobs {
@@ -52,20 +52,20 @@ func (e *env) deliver(ctx context.Context, jobs int, before func() error) (d del
 	if _, err := runner.RunDue(ctx); err != nil {
 		return d, err
 	}
-	if err := do(ctx, e.pool, "MessagesVacuum", nil); err != nil {
+	if err := do(ctx, e.pool, queries.messagesVacuum, nil); err != nil {
 		return d, err
 	}
 	if err := errors.Join(before(), e.checkpoint(ctx)); err != nil {
 		return d, err
 	}
 	var sent int64
-	if err := look(ctx, e.pool, "MessagesSent", nil, &sent, &d.messages); err != nil {
+	if err := look(ctx, e.pool, queries.messagesSent, nil, &sent, &d.messages); err != nil {
 		return d, err
 	}
 	if d.took, d.claims, err = e.relayAll(ctx, d.messages); err != nil {
 		return d, err
 	}
-	err = look(ctx, e.pool, "MessagesSent", nil, &sent, &d.messages)
+	err = look(ctx, e.pool, queries.messagesSent, nil, &sent, &d.messages)
 	if err == nil && sent != d.messages {
 		err = fmt.Errorf("the relay sent %d of %d messages", sent, d.messages)
 	}
@@ -113,7 +113,7 @@ func claims(ctx context.Context, e *env, r *result) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	held, err := e.deliver(ctx, 2, func() error {
-		_, err := tx.Exec(ctx, queries.SQL("SnapshotTake"))
+		_, err := tx.Exec(ctx, queries.snapshotTake)
 		return err
 	})
 	if err != nil {

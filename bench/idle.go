@@ -121,7 +121,7 @@ func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool, names []lifecy
 // idleCPU sums the CPU time of the server's processes for the idle daemon. false: they do
 // not run here, or this is not Linux.
 func (e *env) idleCPU(ctx context.Context) (sum time.Duration, measurable bool, err error) {
-	rows, err := e.pool.Query(ctx, queries.SQL("BackendsOf"), pgx.StrictNamedArgs{"application": idleApplication})
+	rows, err := e.pool.Query(ctx, queries.backendsOf, pgx.StrictNamedArgs{"application": idleApplication})
 	if err != nil {
 		return 0, false, err
 	}

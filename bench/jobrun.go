@@ -105,7 +105,7 @@ func (e *env) runEveryone(ctx context.Context, kind string, config job.Config) (
 // checkRows compares a job's rows in the outbox with what should be there.
 func (e *env) checkRows(ctx context.Context, id, want int64) error {
 	var have int64
-	if err := look(ctx, e.pool, "RowCount", pgx.StrictNamedArgs{"job_id": id}, &have); err != nil {
+	if err := look(ctx, e.pool, queries.rowCount, pgx.StrictNamedArgs{"job_id": id}, &have); err != nil {
 		return err
 	}
 	if have != want {

@@ -114,7 +114,7 @@ func (e *env) beside(ctx context.Context, bench pgbench, f foreground, s scenari
 	if err := e.clear(ctx); err != nil {
 		return m, err
 	}
-	if err := do(ctx, e.pool, "PgbenchVacuum", nil); err != nil {
+	if err := do(ctx, e.pool, queries.pgbenchVacuum, nil); err != nil {
 		return m, err
 	}
 	var rows int64
@@ -137,7 +137,7 @@ func (e *env) warmUp(ctx context.Context) error {
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
-		if err := look(ctx, e.pool, "PgbenchAtWork", nil, &atWork); err != nil {
+		if err := look(ctx, e.pool, queries.pgbenchAtWork, nil, &atWork); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func immediate(ctx context.Context, e *env) (rows int64, err error) {
 	written, problems := [immediateStatements]int64{}, [immediateStatements]error{}
 	for i := range immediateStatements {
 		running.Go(func() {
-			tag, err := e.pool.Exec(ctx, queries.SQL("NotificationInsertAll"), pgx.StrictNamedArgs{"job_id": int64(i + 1)})
+			tag, err := e.pool.Exec(ctx, queries.notificationInsertAll, pgx.StrictNamedArgs{"job_id": int64(i + 1)})
 			written[i], problems[i] = tag.RowsAffected(), err
 		})
 	}

@@ -13,18 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestMain(m *testing.M) {
 	runAsChild() // does not return in a runner process
 	dbtest.Main(m)
-}
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
 }
 
 // bench runs the command at sizes that prove no more than that it works, and reads its data.

@@ -34,10 +34,10 @@ func memory(ctx context.Context, e *env, r *result) error {
 		}
 		e.say("  making a relation of %s channels", grouped(s.channels))
 		of := func(sql string) string { return strings.ReplaceAll(sql, "{{relation}}", s.relation) }
-		if _, err := e.pool.Exec(ctx, of(queries.SQL("RelationCreate"))); err != nil {
+		if _, err := e.pool.Exec(ctx, of(queries.relationCreate)); err != nil {
 			return fmt.Errorf("make relation %s: %w", s.relation, err)
 		}
-		if _, err := e.pool.Exec(ctx, of(queries.SQL("RelationFill")), pgx.StrictNamedArgs{"n": s.channels}); err != nil {
+		if _, err := e.pool.Exec(ctx, of(queries.relationFill), pgx.StrictNamedArgs{"n": s.channels}); err != nil {
 			return fmt.Errorf("fill relation %s: %w", s.relation, err)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 // orders has four clients write orders, by lot with or without a message, while a relay
 // delivers the messages to a provider that hangs.
 func orders(ctx context.Context, e *env, r *result) (err error) {
-	if err := errors.Join(do(ctx, e.pool, "OutboxEmpty", nil), do(ctx, e.pool, "JobsEmpty", nil), do(ctx, e.pool, "OrdersCreate", nil), e.checkpoint(ctx)); err != nil {
+	if err := errors.Join(do(ctx, e.pool, queries.outboxEmpty, nil), do(ctx, e.pool, queries.jobsEmpty, nil), do(ctx, e.pool, queries.ordersCreate, nil), e.checkpoint(ctx)); err != nil {
 		return err
 	}
 	pool, err := e.connect(ctx, e.dsn, application, nil)
@@ -100,12 +100,12 @@ func order(ctx context.Context, conn *pgx.Conn, customer int64, k kind) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		args := pgx.StrictNamedArgs{"customer": customer, "cents": customer % 10_000, "items": `[{"sku": "A-1", "count": 1}]`}
 		if k == one {
-			_, err := tx.Exec(ctx, queries.SQL("OrderAndActivityInsert"), args)
+			_, err := tx.Exec(ctx, queries.orderAndActivityInsert, args)
 			return err
 		}
-		_, err := tx.Exec(ctx, queries.SQL("OrderInsert"), args)
+		_, err := tx.Exec(ctx, queries.orderInsert, args)
 		if err == nil && k == two {
-			_, err = tx.Exec(ctx, queries.SQL("ActivityInsert"), pgx.StrictNamedArgs{"customer": customer})
+			_, err = tx.Exec(ctx, queries.activityInsert, pgx.StrictNamedArgs{"customer": customer})
 		}
 		return err
 	})

@@ -41,7 +41,7 @@ const enoughMatches = 1000
 // radius runs an inbox job for audiences from nobody to everyone and shows what each cost.
 // Cost in proportion to matches is judged by keys examined and by time for each match.
 func radius(ctx context.Context, e *env, r *result) error {
-	if _, err := e.pool.Exec(ctx, queries.SQL("PlatformRare")); err != nil {
+	if _, err := e.pool.Exec(ctx, queries.platformRare); err != nil {
 		return fmt.Errorf("make a rare platform: %w", err)
 	}
 	all := audiences()

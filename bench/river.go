@@ -60,7 +60,7 @@ func throughput(ctx context.Context, e *env, r *result) error {
 
 // riverRound has River work as many jobs as a round has messages and returns its speed.
 func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, error) {
-	if err := do(ctx, pool, "RiverEmpty", nil); err != nil {
+	if err := do(ctx, pool, queries.riverEmpty, nil); err != nil {
 		return 0, err
 	}
 	workers := river.NewWorkers()
@@ -82,7 +82,7 @@ func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, erro
 			return 0, fmt.Errorf("insert River's jobs: %w", err)
 		}
 	}
-	if err := errors.Join(do(ctx, pool, "RiverVacuum", nil), e.checkpoint(ctx)); err != nil {
+	if err := errors.Join(do(ctx, pool, queries.riverVacuum, nil), e.checkpoint(ctx)); err != nil {
 		return 0, err
 	}
 	done, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 75_000, Kinds: []river.EventKind{
@@ -108,7 +108,7 @@ func (e *env) riverRound(ctx context.Context, pool *pgxpool.Pool) (float64, erro
 		return 0, fmt.Errorf("stop River: %w", err)
 	}
 	var completed, all int64
-	if err := look(ctx, pool, "RiverCompleted", nil, &completed, &all); err != nil {
+	if err := look(ctx, pool, queries.riverCompleted, nil, &completed, &all); err != nil {
 		return 0, err
 	}
 	if completed != e.messages || all != e.messages {

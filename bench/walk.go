@@ -39,9 +39,9 @@ func (e *env) insertAll(ctx context.Context, kind string) (speed float64, err er
 	if err := e.clear(ctx); err != nil {
 		return 0, err
 	}
-	sql := queries.SQL("NotificationInsertAll")
+	sql := queries.notificationInsertAll
 	if kind == outbox.TypePush {
-		sql = queries.SQL("MessageInsertAll")
+		sql = queries.messageInsertAll
 	}
 	began := time.Now()
 	tag, err := e.pool.Exec(ctx, sql, pgx.StrictNamedArgs{"job_id": int64(1)})
@@ -100,7 +100,7 @@ func (e *env) insertOneByOne(ctx context.Context) (float64, error) {
 	if err := e.clear(ctx); err != nil {
 		return 0, err
 	}
-	rows, err := e.pool.Query(ctx, queries.SQL("ChannelSample"), pgx.StrictNamedArgs{"limit": sampleRows})
+	rows, err := e.pool.Query(ctx, queries.channelSample, pgx.StrictNamedArgs{"limit": sampleRows})
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func (e *env) insertOneByOne(ctx context.Context) (float64, error) {
 	var done int64
 	began := time.Now()
 	for _, id := range ids {
-		if err := do(ctx, e.pool, "NotificationInsertOne", pgx.StrictNamedArgs{"channel_id": id, "job_id": int64(1)}); err != nil {
+		if err := do(ctx, e.pool, queries.notificationInsertOne, pgx.StrictNamedArgs{"channel_id": id, "job_id": int64(1)}); err != nil {
 			return 0, err
 		}
 		if done++; time.Since(began) > sampleTime {
@@ -132,7 +132,7 @@ func (e *env) insertByOffset(ctx context.Context) (pages []float64, speed float6
 		var read int64
 		page := time.Now()
 		args := pgx.StrictNamedArgs{"limit": e.pageRows(), "offset": offset, "job_id": int64(1)}
-		if err := look(ctx, e.pool, "NotificationInsertOffset", args, &read); err != nil {
+		if err := look(ctx, e.pool, queries.notificationInsertOffset, args, &read); err != nil {
 			return nil, 0, err
 		}
 		if read == 0 {

@@ -78,7 +78,7 @@ func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
 	}
 	for {
 		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.SQL("AttachmentSet"), pgx.StrictNamedArgs{
+			rows, err := tx.Query(ctx, queries.attachmentSet, pgx.StrictNamedArgs{
 				"schema": f.schema, "name": f.name, "key": a.ExternalID, "key_type": f.keyType, "columns": f.columns,
 			})
 			if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
 			if len(set) == 0 {
 				return fmt.Errorf("%w: relation: another one is attached; `belfry channels detach` first", ErrAttachment)
 			}
-			_, err = tx.Exec(ctx, queries.SQL("AttachmentFollow"))
+			_, err = tx.Exec(ctx, queries.attachmentFollow)
 			return err
 		})
 		if !waits(err) {
@@ -105,7 +105,7 @@ func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
 
 // Attached returns how the attached relation stands; nil: none is.
 func (s *Store) Attached(ctx context.Context, q Querier) (*Attached, error) {
-	rows, err := q.Query(ctx, queries.SQL("AttachmentRead"))
+	rows, err := q.Query(ctx, queries.attachmentRead)
 	if err != nil {
 		return nil, fmt.Errorf("channels: read the attachment: %w", err)
 	}
@@ -141,7 +141,7 @@ func (a Attached) fault() (f Fault, some bool) {
 // Attached.FilledAt is set when all is done; repeating it then does nothing.
 func (s *Store) Backfill(ctx context.Context, db Beginner, o AttachOptions) (sum Drift, err error) {
 	err = s.eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (done bool, d Drift, err error) {
-		rows, err := tx.Query(ctx, queries.SQL("AttachmentLock"))
+		rows, err := tx.Query(ctx, queries.attachmentLock)
 		if err != nil {
 			return false, d, err
 		}
@@ -153,7 +153,7 @@ func (s *Store) Backfill(ctx context.Context, db Beginner, o AttachOptions) (sum
 		if err != nil {
 			return false, d, err
 		}
-		_, err = tx.Exec(ctx, queries.SQL("AttachmentMove"), pgx.StrictNamedArgs{"next": next, "looked": d.Rows})
+		_, err = tx.Exec(ctx, queries.attachmentMove, pgx.StrictNamedArgs{"next": next, "looked": d.Rows})
 		return d.Rows == 0, d, err
 	}, &sum)
 	return sum, attachProblem("bring over", "the attached relation", err)
@@ -187,7 +187,7 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 		var looked int64
 		var d Drift
 		var next *int64
-		err := tx.QueryRow(ctx, queries.SQL("AttachmentStrays"), pgx.StrictNamedArgs{"after": low, "rows": size, "repair": !o.DryRun}).Scan(&looked, &d.Strays, &next)
+		err := tx.QueryRow(ctx, queries.attachmentStrays, pgx.StrictNamedArgs{"after": low, "rows": size, "repair": !o.DryRun}).Scan(&looked, &d.Strays, &next)
 		if err == nil && next != nil {
 			low = *next
 		}
@@ -195,7 +195,7 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 	}, &sum)
 	if err == nil && !o.DryRun {
 		err = s.step(ctx, db, stepLock, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, queries.SQL("AttachmentVerified"))
+			_, err := tx.Exec(ctx, queries.attachmentVerified)
 			return err
 		})
 	}
@@ -216,11 +216,11 @@ func (s *Store) Detach(ctx context.Context, db Beginner) (relation string, err e
 	for {
 		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
 			if a.Exists {
-				if _, err := tx.Exec(ctx, source.render(queries.SQL("AttachmentDrop"))); err != nil {
+				if _, err := tx.Exec(ctx, source.render(queries.attachmentDrop)); err != nil {
 					return err
 				}
 			}
-			_, err := tx.Exec(ctx, queries.SQL("AttachmentDelete"))
+			_, err := tx.Exec(ctx, queries.attachmentDelete)
 			return err
 		})
 		if !waits(err) {
@@ -234,7 +234,7 @@ func (s *Store) Detach(ctx context.Context, db Beginner) (relation string, err e
 
 // stepRows is one step over rows.
 func stepRows(ctx context.Context, tx pgx.Tx, after *string, size int, repair bool) (next *string, d Drift, err error) {
-	err = tx.QueryRow(ctx, queries.SQL("AttachmentStep"), pgx.StrictNamedArgs{"after": after, "rows": size, "repair": repair}).
+	err = tx.QueryRow(ctx, queries.attachmentStep, pgx.StrictNamedArgs{"after": after, "rows": size, "repair": repair}).
 		Scan(&d.Rows, &d.Missing, &d.Different, &d.Unusable, &next)
 	return next, d, err
 }
@@ -282,10 +282,10 @@ func (s *Store) step(ctx context.Context, db Beginner, lock time.Duration, do fu
 	ctx, cancel := context.WithTimeout(ctx, stepDeadline)
 	defer cancel()
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("AttachmentBegin")); err != nil {
+		if _, err := tx.Exec(ctx, queries.attachmentBegin); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queries.SQL("AttachmentLimits"), pgx.StrictNamedArgs{"lock_timeout_ms": lock.Milliseconds()}); err != nil {
+		if _, err := tx.Exec(ctx, queries.attachmentLimits, pgx.StrictNamedArgs{"lock_timeout_ms": lock.Milliseconds()}); err != nil {
 			return err
 		}
 		return do(ctx, tx)

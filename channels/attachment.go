@@ -165,7 +165,7 @@ func (s *Store) examine(ctx context.Context, q Querier, a Attachment) (f attacha
 	if err != nil {
 		return f, fmt.Errorf("%w: relation: %q is not a table; allowed values: a table as name or schema.name", ErrAttachment, a.Relation)
 	}
-	err = q.QueryRow(ctx, queries.SQL("AttachFacts"), pgx.StrictNamedArgs{"relation": source.relation, "key": a.ExternalID}).
+	err = q.QueryRow(ctx, queries.attachFacts, pgx.StrictNamedArgs{"relation": source.relation, "key": a.ExternalID}).
 		Scan(&f.schema, &f.name, &f.kind, &f.grants, &f.unique)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -186,7 +186,7 @@ func (s *Store) examine(ctx context.Context, q Querier, a Attachment) (f attacha
 	if m.have, err = source.columns(ctx, q); err != nil {
 		return f, err
 	}
-	if err = q.QueryRow(ctx, queries.SQL("MediaNames")).Scan(&m.media); err != nil {
+	if err = q.QueryRow(ctx, queries.mediaNames).Scan(&m.media); err != nil {
 		return f, fmt.Errorf("channels: read the media: %w", err)
 	}
 	if f.columns, err = m.read(a); err != nil {

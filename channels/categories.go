@@ -125,7 +125,7 @@ type CategoryChange struct {
 
 // Categories returns every category by name.
 func Categories(ctx context.Context, q Querier) ([]Category, error) {
-	rows, err := q.Query(ctx, queries.SQL("CategoryList"))
+	rows, err := q.Query(ctx, queries.categoryList)
 	if err != nil {
 		return nil, fmt.Errorf("channels: list categories: %w", mapError(err))
 	}
@@ -154,10 +154,10 @@ func SetCategory(ctx context.Context, db Beginner, name string, change CategoryC
 		args["cap"], args["cap_window"] = change.Cap.Max, change.Cap.Window.Seconds()
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("CategoryActor"), pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.categoryActor, pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.SQL("CategorySet"), args)
+		rows, err := tx.Query(ctx, queries.categorySet, args)
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func AddCategory(ctx context.Context, db Beginner, name, description string, cha
 		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("CategoryAdd"), pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
+		if _, err := tx.Exec(ctx, queries.categoryAdd, pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
 			return fmt.Errorf("channels: add category %q: %w", name, mapError(err))
 		}
 		c, err = SetCategory(ctx, tx, name, change, actor, reason)

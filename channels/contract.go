@@ -130,7 +130,7 @@ func (c *checker) fault(fatal bool, column, problem, remedy string) {
 func (c *checker) run(ctx context.Context) error {
 	s := c.store
 	var readable bool
-	err := c.tx.QueryRow(ctx, queries.SQL("RelationFacts"), pgx.StrictNamedArgs{"relation": s.relation}).Scan(&c.kind, &readable, &c.unique)
+	err := c.tx.QueryRow(ctx, queries.relationFacts, pgx.StrictNamedArgs{"relation": s.relation}).Scan(&c.kind, &readable, &c.unique)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		c.fault(true, "", s.name+" does not exist", "create it, or correct channels.relation")
@@ -148,7 +148,7 @@ func (c *checker) run(ctx context.Context) error {
 		return err
 	}
 	sound := c.checkColumns()
-	if _, err := c.tx.Exec(ctx, queries.SQL("PreferIndexes")); err != nil {
+	if _, err := c.tx.Exec(ctx, queries.preferIndexes); err != nil {
 		return err
 	}
 	if sound["id"] {
@@ -157,7 +157,7 @@ func (c *checker) run(ctx context.Context) error {
 		}
 	}
 	if sound["external_id"] && sound["id"] {
-		indexed, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainExternalIDs")))
+		indexed, err := c.usesIndex(ctx, s.render(queries.explainExternalIDs))
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (c *checker) run(ctx context.Context) error {
 		}
 	}
 	if sound["location"] && sound["id"] {
-		indexed, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainCircle")))
+		indexed, err := c.usesIndex(ctx, s.render(queries.explainCircle))
 		if err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (c *checker) checkColumns() map[string]bool {
 // its order by an index.
 func (c *checker) checkKey(ctx context.Context) error {
 	s := c.store
-	ordered, err := c.usesIndex(ctx, s.render(queries.SQL("ExplainPage")))
+	ordered, err := c.usesIndex(ctx, s.render(queries.explainPage))
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (c *checker) checkKey(ctx context.Context) error {
 	}
 	var keys, different int64
 	var null bool
-	err = c.tx.QueryRow(ctx, s.render(queries.SQL("SampleKeys")), pgx.StrictNamedArgs{"limit": sampledKeys}).Scan(&keys, &different, &null)
+	err = c.tx.QueryRow(ctx, s.render(queries.sampleKeys), pgx.StrictNamedArgs{"limit": sampledKeys}).Scan(&keys, &different, &null)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func (s *Store) Unknown(ctx context.Context, q Querier, a Audience) (n int64, sa
 	if a.Kind != KindChannels {
 		return 0, nil, nil
 	}
-	err = q.QueryRow(ctx, s.render(queries.SQL("ListedWithout")), pgx.StrictNamedArgs{"ids": a.IDs, "external_ids": a.ExternalIDs}).Scan(&n, &sample)
+	err = q.QueryRow(ctx, s.render(queries.listedWithout), pgx.StrictNamedArgs{"ids": a.IDs, "external_ids": a.ExternalIDs}).Scan(&n, &sample)
 	if err != nil {
 		return 0, nil, s.wrap("look for the listed channels", err)
 	}

@@ -59,7 +59,7 @@ func TestPlans_OfHotStatements(t *testing.T) {
 		require.NoError(t, err)
 		have, err := store.columns(b.ctx, b.pool)
 		require.NoError(t, err)
-		recipients := store.renderOptional(queries.SQL("Recipients"), have)
+		recipients := store.renderOptional(queries.recipients, have)
 		standing := circle.filterArgs()
 		standing["segment"] = "s"
 		slice := circle.filterArgs()
@@ -82,11 +82,11 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			{"Standings", segment.page, window(standing)},
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
 			{"Recipients", recipients, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}, "attributes": true}},
-			{"RecipientsRange", store.renderOptional(queries.SQL("RecipientsRange"), have), pgx.StrictNamedArgs{"low": int64(10000), "high": int64(10999), "attributes": false}},
-			{"OptOuts", queries.SQL("OptOuts"), ofChannels([]int64{1, 2, 3, 500, 20000})},
-			{"OptOutsDense", queries.SQL("OptOuts"), ofChannels([]int64{1, 2, 3})},
-			{"InvalidAddresses", queries.SQL("InvalidAddresses"), ofChannels([]int64{1, 2, 3, 500, 20000})},
-			{"InvalidAddressesDense", queries.SQL("InvalidAddresses"), ofChannels([]int64{1, 2, 3})},
+			{"RecipientsRange", store.renderOptional(queries.recipientsRange, have), pgx.StrictNamedArgs{"low": int64(10000), "high": int64(10999), "attributes": false}},
+			{"OptOuts", queries.optOuts, ofChannels([]int64{1, 2, 3, 500, 20000})},
+			{"OptOutsDense", queries.optOuts, ofChannels([]int64{1, 2, 3})},
+			{"InvalidAddresses", queries.invalidAddresses, ofChannels([]int64{1, 2, 3, 500, 20000})},
+			{"InvalidAddressesDense", queries.invalidAddresses, ofChannels([]int64{1, 2, 3})},
 			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
 		} {
 			plan := b.explain(t, statement.sql, statement.args)

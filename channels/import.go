@@ -164,7 +164,7 @@ func (im *importer) readHeader(ctx context.Context) error {
 	if im.parser.header, err = parseHeader(rec.fields, im.opts.Columns); err != nil {
 		return fmt.Errorf("line %d: %w", rec.line, err)
 	}
-	if err := im.db.QueryRow(ctx, queries.SQL("PlatformNames")).Scan(&im.parser.platforms); err != nil {
+	if err := im.db.QueryRow(ctx, queries.platformNames).Scan(&im.parser.platforms); err != nil {
 		return fmt.Errorf("read the platforms: %w", mapError(err))
 	}
 	return nil
@@ -335,19 +335,19 @@ func (im *importer) writeOnce(ctx context.Context, rows []importRow) (inserted, 
 	ctx, cancel := context.WithTimeout(ctx, im.opts.BatchTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, im.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("ImportTable")); err != nil {
+		if _, err := tx.Exec(ctx, queries.importTable); err != nil {
 			return err
 		}
 		source := pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return rows[i].values(), nil })
 		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "belfry_import"}, importTableColumns(), source); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("ImportInsert"))
+		tag, err := tx.Exec(ctx, queries.importInsert)
 		if err != nil {
 			return err
 		}
 		inserted = tag.RowsAffected()
-		tag, err = tx.Exec(ctx, queries.SQL("ImportUpdate"), pgx.StrictNamedArgs{"columns": im.parser.header.names})
+		tag, err = tx.Exec(ctx, queries.importUpdate, pgx.StrictNamedArgs{"columns": im.parser.header.names})
 		if err != nil {
 			return err
 		}

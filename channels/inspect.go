@@ -45,7 +45,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 	if err := s.requireColumns(have, a); err != nil {
 		return nil, err
 	}
-	i := &Inspection{store: s, audience: a, page: s.renderOptional(queries.SQL("Standings"), have), ids: slices.Clone(a.IDs)}
+	i := &Inspection{store: s, audience: a, page: s.renderOptional(queries.standings, have), ids: slices.Clone(a.IDs)}
 	for _, name := range []string{"created_at", "updated_at"} {
 		expression := "NULL::timestamptz"
 		if have[name].kind == "timestamp with time zone" {

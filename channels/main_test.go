@@ -13,18 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-func TestQueries_AreUsedAndOnlyThere(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // testDeadline bounds everything one test asks of the database.
 const testDeadline = 2 * time.Minute

@@ -70,7 +70,7 @@ const denseSpan = 8
 // OptOuts reads the opt-outs of the channels, by channel, category and medium. It does
 // not ask whether the channels exist.
 func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
-	list, err := readOptOuts(ctx, q, "read opt-outs", queries.SQL("OptOuts"), ofChannels(ids))
+	list, err := readOptOuts(ctx, q, "read opt-outs", queries.optOuts, ofChannels(ids))
 	list = among(list, ids, func(o OptOut) int64 { return o.ChannelID })
 	slices.SortFunc(list, func(a, b OptOut) int {
 		return cmp.Or(cmp.Compare(a.ChannelID, b.ChannelID), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Medium, b.Medium))
@@ -80,7 +80,7 @@ func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
 
 // InvalidAddresses reads the addresses of the channels that are not to be used again.
 func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAddress, error) {
-	rows, err := q.Query(ctx, queries.SQL("InvalidAddresses"), ofChannels(ids))
+	rows, err := q.Query(ctx, queries.invalidAddresses, ofChannels(ids))
 	if err != nil {
 		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
 	}
@@ -96,7 +96,7 @@ func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAdd
 // A category or medium that does not exist is ErrPreference. It counts for every
 // message that is not handed to a provider yet.
 func OptOutChannel(ctx context.Context, q Querier, o OptOut) (OptOut, error) {
-	list, err := readOptOuts(ctx, q, "opt out", queries.SQL("OptOutRecord"), pgx.StrictNamedArgs{
+	list, err := readOptOuts(ctx, q, "opt out", queries.optOutRecord, pgx.StrictNamedArgs{
 		"channel_id": o.ChannelID, "category": orAny(o.Category), "medium": orAny(o.Medium), "reason": o.Reason,
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func OptOutChannel(ctx context.Context, q Querier, o OptOut) (OptOut, error) {
 // OptInChannel takes back exactly that opt-out, empty for Any, and returns what was
 // removed: nothing when there was none. Opt-outs that cover more stay.
 func OptInChannel(ctx context.Context, q Querier, channelID int64, category, medium string) ([]OptOut, error) {
-	return readOptOuts(ctx, q, "opt in", queries.SQL("OptOutRemove"), pgx.StrictNamedArgs{
+	return readOptOuts(ctx, q, "opt in", queries.optOutRemove, pgx.StrictNamedArgs{
 		"channel_id": channelID, "category": orAny(category), "medium": orAny(medium),
 	})
 }

@@ -49,7 +49,7 @@ func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, with
 		if err := s.requireColumns(have, Everyone()); err != nil {
 			return nil, err
 		}
-		each, span = s.renderOptional(queries.SQL("Recipients"), have), s.renderOptional(queries.SQL("RecipientsRange"), have)
+		each, span = s.renderOptional(queries.recipients, have), s.renderOptional(queries.recipientsRange, have)
 	}
 	sql, args := each, pgx.StrictNamedArgs{"ids": ids, "attributes": withAttributes}
 	low, high, dense := denseIn(ids, denseRecipients)

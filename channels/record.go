@@ -12,7 +12,7 @@ import (
 // not what the relation is now; "": it is in step, or there is no such relation.
 func (s *Store) Recorded(ctx context.Context, q Querier) (string, error) {
 	var was string
-	err := q.QueryRow(ctx, queries.SQL("RecipientsRecorded"), s.recordArgs()).Scan(&was)
+	err := q.QueryRow(ctx, queries.recipientsRecorded, s.recordArgs()).Scan(&was)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return "", fmt.Errorf("channels: read belfry.recipients: %w", err)
 	}
@@ -29,7 +29,7 @@ func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error)
 		return "", err
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("RecipientsRecord"), s.recordArgs())
+		_, err := tx.Exec(ctx, queries.recipientsRecord, s.recordArgs())
 		return err
 	})
 	if lacksRight(err) {

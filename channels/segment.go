@@ -47,7 +47,7 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 	if err := InSegment(name).Validate(); err != nil {
 		return err
 	}
-	err := q.QueryRow(ctx, queries.SQL("SegmentCreate"), pgx.StrictNamedArgs{"segment": name, "description": description}).Scan(nil)
+	err := q.QueryRow(ctx, queries.segmentCreate, pgx.StrictNamedArgs{"segment": name, "description": description}).Scan(nil)
 	if err != nil {
 		return fmt.Errorf("channels: create segment %q: %w", name, mapError(err))
 	}
@@ -57,13 +57,13 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 // DropSegment removes a segment and its members; ErrNoSegment if there is none.
 // A job on it that is under way finds no further members and ends early.
 func (s *Store) DropSegment(ctx context.Context, q Querier, name string) error {
-	err := q.QueryRow(ctx, queries.SQL("SegmentDrop"), pgx.StrictNamedArgs{"segment": name}).Scan(nil)
+	err := q.QueryRow(ctx, queries.segmentDrop, pgx.StrictNamedArgs{"segment": name}).Scan(nil)
 	return segmentError("drop", name, err)
 }
 
 // ListSegments returns every segment by name.
 func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) {
-	rows, err := q.Query(ctx, queries.SQL("SegmentList"))
+	rows, err := q.Query(ctx, queries.segmentList)
 	if err != nil {
 		return nil, fmt.Errorf("channels: list segments: %w", mapError(err))
 	}
@@ -87,7 +87,7 @@ func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) 
 // and nothing is changed.
 func (s *Store) SetSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader) (SegmentChange, error) {
 	return s.changeSegment(ctx, db, name, by, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
-		tag, err := tx.Exec(ctx, queries.SQL("SegmentDeleteOthers"), pgx.StrictNamedArgs{"segment": name})
+		tag, err := tx.Exec(ctx, queries.segmentDeleteOthers, pgx.StrictNamedArgs{"segment": name})
 		c.Removed = tag.RowsAffected()
 		if err != nil {
 			return err
@@ -106,14 +106,14 @@ func (s *Store) AddToSegment(ctx context.Context, db Beginner, name string, by M
 // RemoveFromSegment removes the channels named in r, read as by SetSegment.
 func (s *Store) RemoveFromSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader) (SegmentChange, error) {
 	return s.changeSegment(ctx, db, name, by, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
-		tag, err := tx.Exec(ctx, queries.SQL("SegmentDelete"), pgx.StrictNamedArgs{"segment": name})
+		tag, err := tx.Exec(ctx, queries.segmentDelete, pgx.StrictNamedArgs{"segment": name})
 		c.Removed = tag.RowsAffected()
 		return err
 	})
 }
 
 func addMembers(ctx context.Context, tx pgx.Tx, name string, c *SegmentChange) error {
-	tag, err := tx.Exec(ctx, queries.SQL("SegmentInsert"), pgx.StrictNamedArgs{"segment": name})
+	tag, err := tx.Exec(ctx, queries.segmentInsert, pgx.StrictNamedArgs{"segment": name})
 	c.Added = tag.RowsAffected()
 	return err
 }
@@ -126,19 +126,19 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, name string, by 
 	var resolve string
 	switch by {
 	case ByID:
-		resolve = s.render(queries.SQL("SegmentResolveIDs"))
+		resolve = s.render(queries.segmentResolveIDs)
 	case ByExternalID:
-		resolve = s.render(queries.SQL("SegmentResolveExternalIDs"))
+		resolve = s.render(queries.segmentResolveExternalIDs)
 	default:
 		return SegmentChange{}, fmt.Errorf("channels: members by %q; allowed values: id, external_id", by)
 	}
 	var change SegmentChange
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		change = SegmentChange{}
-		if err := tx.QueryRow(ctx, queries.SQL("SegmentLock"), pgx.StrictNamedArgs{"segment": name}).Scan(nil); err != nil {
+		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": name}).Scan(nil); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queries.SQL("SegmentStage")); err != nil {
+		if _, err := tx.Exec(ctx, queries.segmentStage); err != nil {
 			return err
 		}
 		source := &memberSource{lines: bufio.NewScanner(r), by: by}
@@ -149,7 +149,7 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, name string, by 
 		if _, err := tx.Exec(ctx, resolve); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, queries.SQL("SegmentUnknown")).Scan(&change.Unknown, &change.UnknownSample); err != nil {
+		if err := tx.QueryRow(ctx, queries.segmentUnknown).Scan(&change.Unknown, &change.UnknownSample); err != nil {
 			return err
 		}
 		return apply(ctx, tx, &change)

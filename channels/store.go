@@ -2,7 +2,6 @@ package channels
 
 import (
 	"context"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,13 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/cursor"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed *.sql
-var files embed.FS
-
-var queries = sqlfile.MustLoad(files)
 
 // DefaultRelation is belfry's own table of channels.
 const DefaultRelation = "belfry.channels"
@@ -95,22 +88,22 @@ func New(cfg Config) (*Store, error) {
 		lookAhead: lookAhead,
 	}
 	s.sql = statements{
-		bound:              s.render(queries.SQL("Bound")),
-		lowestID:           s.render(queries.SQL("LowestID")),
-		estimateRows:       s.render(queries.SQL("EstimateRows")),
-		pageEveryone:       s.render(queries.SQL("PageEveryone")),
-		pagePlatforms:      s.render(queries.SQL("PagePlatforms")),
-		pageRadius:         s.render(queries.SQL("PageRadius")),
-		segmentIDs:         s.render(queries.SQL("SegmentIDs")),
-		radiusCandidates:   s.render(queries.SQL("RadiusCandidates")),
-		resolveExternalIDs: s.render(queries.SQL("ResolveExternalIDs")),
-		countEveryone:      s.render(queries.SQL("CountEveryone")),
-		countRadius:        s.render(queries.SQL("CountRadius")),
-		countIDs:           s.render(queries.SQL("CountIDs")),
-		countExternalIDs:   s.render(queries.SQL("CountExternalIDs")),
-		countSegment:       s.render(queries.SQL("CountSegment")),
-		recipients:         s.renderOptional(queries.SQL("Recipients"), everyColumn()),
-		recipientsRange:    s.renderOptional(queries.SQL("RecipientsRange"), everyColumn()),
+		bound:              s.render(queries.bound),
+		lowestID:           s.render(queries.lowestID),
+		estimateRows:       s.render(queries.estimateRows),
+		pageEveryone:       s.render(queries.pageEveryone),
+		pagePlatforms:      s.render(queries.pagePlatforms),
+		pageRadius:         s.render(queries.pageRadius),
+		segmentIDs:         s.render(queries.segmentIDs),
+		radiusCandidates:   s.render(queries.radiusCandidates),
+		resolveExternalIDs: s.render(queries.resolveExternalIDs),
+		countEveryone:      s.render(queries.countEveryone),
+		countRadius:        s.render(queries.countRadius),
+		countIDs:           s.render(queries.countIDs),
+		countExternalIDs:   s.render(queries.countExternalIDs),
+		countSegment:       s.render(queries.countSegment),
+		recipients:         s.renderOptional(queries.recipients, everyColumn()),
+		recipientsRange:    s.renderOptional(queries.recipientsRange, everyColumn()),
 	}
 	return s, nil
 }
@@ -164,7 +157,7 @@ func everyColumn() map[string]column {
 
 // columns reads the columns of the relation.
 func (s *Store) columns(ctx context.Context, q Querier) (map[string]column, error) {
-	rows, err := q.Query(ctx, queries.SQL("RelationColumns"), pgx.StrictNamedArgs{"relation": s.relation})
+	rows, err := q.Query(ctx, queries.relationColumns, pgx.StrictNamedArgs{"relation": s.relation})
 	if err != nil {
 		return nil, s.wrap("read the columns", err)
 	}

@@ -85,10 +85,10 @@ func (s *Store) Open(ctx context.Context, q Querier, a Audience, after, bound cu
 	}
 	w := &Walk{
 		store: s, audience: a, bound: bound,
-		sliceIDs:        s.renderOptional(queries.SQL("SliceIDs"), have),
-		pageChannels:    s.renderOptional(queries.SQL("PageChannels"), have),
-		sliceChannels:   s.renderOptional(queries.SQL("SliceChannels"), have),
-		segmentChannels: s.renderOptional(queries.SQL("SegmentChannels"), have),
+		sliceIDs:        s.renderOptional(queries.sliceIDs, have),
+		pageChannels:    s.renderOptional(queries.pageChannels, have),
+		sliceChannels:   s.renderOptional(queries.sliceChannels, have),
+		segmentChannels: s.renderOptional(queries.segmentChannels, have),
 	}
 	if a.Kind == KindRadius {
 		w.boxes = boundingBoxes(a.Latitude, a.Longitude, a.RadiusM)
@@ -212,7 +212,7 @@ func (w *Walk) setList(ids []int64) {
 func (w *Walk) openSegment(ctx context.Context, q Querier, low, high int64, some bool) error {
 	s, name := w.store, w.audience.Segment
 	var exists bool
-	err := q.QueryRow(ctx, queries.SQL("SegmentSize"), pgx.StrictNamedArgs{
+	err := q.QueryRow(ctx, queries.segmentSize, pgx.StrictNamedArgs{
 		"segment": name, "after": low, "bound": high, "limit": s.lookAhead + 1,
 	}).Scan(&exists, &w.total)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *Walk) openSegment(ctx context.Context, q Querier, low, high int64, some
 	}
 	w.route = bySegment
 	if w.total > int64(s.lookAhead) {
-		rows, err := plannedRows(q.QueryRow(ctx, queries.SQL("EstimateSegment"), pgx.StrictNamedArgs{"segment": name}))
+		rows, err := plannedRows(q.QueryRow(ctx, queries.estimateSegment, pgx.StrictNamedArgs{"segment": name}))
 		if err != nil {
 			return fmt.Errorf("channels: estimate segment %q: %w", name, err)
 		}

@@ -32,19 +32,19 @@ func (o operation) letsGoOn() bool { return !slices.Contains(o.from, Pending) }
 const abortName = "abort"
 
 func abortOperation() operation {
-	return operation{abortName, queries.SQL("JobAbort"), []Status{Pending, Running, Processed, Failed}, nil}
+	return operation{abortName, queries.jobAbort, []Status{Pending, Running, Processed, Failed}, nil}
 }
 
 func resumeOperation() operation {
-	return operation{"resume", queries.SQL("JobResume"), []Status{Aborted}, nil}
+	return operation{"resume", queries.jobResume, []Status{Aborted}, nil}
 }
 
 func retryOperation() operation {
-	return operation{"retry", queries.SQL("JobRetry"), []Status{Failed, Expired}, nil}
+	return operation{"retry", queries.jobRetry, []Status{Failed, Expired}, nil}
 }
 
 func retrySkippedOperation() operation {
-	return operation{"retry-skipped", queries.SQL("JobRetrySkipped"), []Status{Processed, Failed}, nil}
+	return operation{"retry-skipped", queries.jobRetrySkipped, []Status{Processed, Failed}, nil}
 }
 
 // Abort makes a PENDING or RUNNING job ABORTED, and a PROCESSED or FAILED one as long as
@@ -170,7 +170,7 @@ func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act 
 
 // groupIDs returns the members of a group, in id order, or ErrNotFound.
 func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]int64, error) {
-	rows, err := tx.Query(ctx, queries.SQL("JobGroupIDs"), pgx.StrictNamedArgs{"group_id": group})
+	rows, err := tx.Query(ctx, queries.jobGroupIDs, pgx.StrictNamedArgs{"group_id": group})
 	if err != nil {
 		return nil, fmt.Errorf("%s group %s: %w", o.name, group, err)
 	}
@@ -188,7 +188,7 @@ func groupIDs(ctx context.Context, tx pgx.Tx, o operation, group uuid.UUID) ([]i
 // with a *WrongStatusError, as it was.
 func actTx(ctx context.Context, tx pgx.Tx, o operation, id int64, act Act) (Job, error) {
 	var status Status
-	err := tx.QueryRow(ctx, queries.SQL("JobLock"), pgx.StrictNamedArgs{"id": id}).Scan(&status)
+	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Job{}, fmt.Errorf("job %d: %w", id, ErrNotFound)
 	}

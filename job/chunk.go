@@ -103,7 +103,7 @@ func (u *run) follows(s step) error {
 // move is the last statement of a chunk: the cursor moves iff the job is RUNNING
 // under this run's fence and nobody moved it since.
 func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
-	tag, err := tx.Exec(ctx, queries.SQL("ChunkCommit"), pgx.StrictNamedArgs{
+	tag, err := tx.Exec(ctx, queries.chunkCommit, pgx.StrictNamedArgs{
 		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "cursor": to, "read": s.read, "rows": s.rows,
 		"matched": s.matched, "declined": s.declined(), "skipped": s.skipped,
 		"throttle": u.pace.why.Rule, "detail": u.pace.why.Detail, "throttled_ms": u.pace.held.Milliseconds(),
@@ -171,7 +171,7 @@ type begun struct {
 // last chunk. It locks nothing: the guard in ChunkCommit decides, this spares the
 // work.
 func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
-	rows, err := tx.Query(ctx, queries.SQL("RunBegin"), pgx.StrictNamedArgs{
+	rows, err := tx.Query(ctx, queries.runBegin, pgx.StrictNamedArgs{
 		"id": u.id, "application": application(u.id, u.fence), "types": u.names,
 		"timeout_ms": fmt.Sprint(u.config.StatementTimeout.Milliseconds()), "async_commit": asyncCommit,
 	})

@@ -55,13 +55,13 @@ func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (grant, 
 	if err := r.sweep(ctx, held, gone, out); err != nil {
 		return grant{}, err
 	}
-	t, err := r.take(ctx, held, "JobResumeDead", pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": gone})
+	t, err := r.take(ctx, held, queries.jobResumeDead, pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": gone})
 	if err != nil || t.id != 0 {
 		t.resumed = true
 		return t, err
 	}
 	for range claimTries {
-		t, err = r.take(ctx, held, "JobClaim", pgx.StrictNamedArgs{})
+		t, err = r.take(ctx, held, queries.jobClaim, pgx.StrictNamedArgs{})
 		if errors.Is(err, ErrLocked) {
 			return grant{}, nil // another runner is in the middle of claiming a job of this lane
 		}
@@ -83,14 +83,14 @@ func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outco
 			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
 				return err
 			}
-			hopeless, err = sweeping(ctx, tx, "JobGiveUp", pgx.StrictNamedArgs{
+			hopeless, err = sweeping(ctx, tx, queries.jobGiveUp, pgx.StrictNamedArgs{
 				"max_takeovers": r.config.MaxTakeovers, "stale_after": r.config.StaleAfter, "gone": gone,
 				"runner": r.config.Name, "types": r.names, "lanes": r.lanes(),
 			})
 			if err != nil {
 				return err
 			}
-			released, err = sweeping(ctx, tx, "JobRelease", pgx.StrictNamedArgs{
+			released, err = sweeping(ctx, tx, queries.jobRelease, pgx.StrictNamedArgs{
 				"stale_after": r.config.StaleAfter, "types": r.names, "lanes": r.lanes(),
 			})
 			return err
@@ -113,11 +113,11 @@ func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outco
 
 // expire makes up to expireLimit jobs EXPIRED that did not start in time.
 func (r *Runner) expire(ctx context.Context, tx pgx.Tx) ([]int64, error) {
-	_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
+	_, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": r.config.Name, "reason": "", "kind": ""})
 	if err != nil {
 		return nil, err
 	}
-	return sweeping(ctx, tx, "JobExpire", pgx.StrictNamedArgs{"limit": expireLimit})
+	return sweeping(ctx, tx, queries.jobExpire, pgx.StrictNamedArgs{"limit": expireLimit})
 }
 
 // tellExpired logs the jobs that a committed expire ended, and adds them to out.
@@ -130,7 +130,7 @@ func (r *Runner) tellExpired(ids []int64, out *Outcome) {
 
 // sweeping runs a statement that ends or hands back jobs, and returns which.
 func sweeping(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) ([]int64, error) {
-	rows, err := tx.Query(ctx, queries.Get(statement).SQL, args)
+	rows, err := tx.Query(ctx, statement, args)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (r *Runner) take(ctx context.Context, held *link, statement string, args pg
 	args["runner"], args["types"], args["lanes"] = r.config.Name, r.names, r.lanes()
 	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		args["pid"] = held.pid()
-		err := tx.QueryRow(ctx, queries.Get(statement).SQL, args).Scan(&t.id, &t.fence)
+		err := tx.QueryRow(ctx, statement, args).Scan(&t.id, &t.fence)
 		if errors.Is(err, pgx.ErrNoRows) {
 			t = grant{}
 			return nil
@@ -165,7 +165,7 @@ const orphanGrace = 500 * time.Millisecond
 // connection is gone.
 func (r *Runner) orphans(ctx context.Context, held *link) (ids []int64, err error) {
 	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("JobsOrphaned"), pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()})
+		rows, err := tx.Query(ctx, queries.jobsOrphaned, pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()})
 		if err != nil {
 			return err
 		}

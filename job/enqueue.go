@@ -79,7 +79,7 @@ func EnqueueTx(ctx context.Context, tx pgx.Tx, s Spec) (int64, error) {
 	}
 	args["type"], args["group_id"] = s.Type, s.GroupID
 	var id int64
-	if err := tx.QueryRow(ctx, queries.SQL("JobEnqueue"), args).Scan(&id); err != nil {
+	if err := tx.QueryRow(ctx, queries.jobEnqueue, args).Scan(&id); err != nil {
 		return 0, fmt.Errorf("enqueue: %w", mapError(err))
 	}
 	return id, nil
@@ -94,7 +94,7 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 		return nil, fmt.Errorf("enqueue group: %w", err)
 	}
 	args["types"] = types
-	rows, err := tx.Query(ctx, queries.SQL("JobEnqueueGroup"), args)
+	rows, err := tx.Query(ctx, queries.jobEnqueueGroup, args)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue group: %w", mapError(err))
 	}

@@ -8,15 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // The statements that run for every chunk, every tick or every console refresh
 // keep their plans on a table with a long history. The statements are EXPLAINed

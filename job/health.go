@@ -109,7 +109,7 @@ func probeStatement(major int) string {
 	}
 	return strings.NewReplacer(
 		"{{checkpointer}}", pgx.Identifier{view}.Sanitize(), "{{requested}}", pgx.Identifier{column}.Sanitize(),
-	).Replace(queries.SQL("HealthProbe"))
+	).Replace(queries.healthProbe)
 }
 
 // serverMajor is the server's major version as it, or a pooler for it, reported it

@@ -50,7 +50,7 @@ func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
 // tell writes the heartbeat and what holds the run back into the job's row.
 func (u *run) tell(ctx context.Context) error {
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.SQL("RunHold"), pgx.StrictNamedArgs{
+		tag, err := tx.Exec(ctx, queries.runHold, pgx.StrictNamedArgs{
 			"id": u.id, "fence": u.fence, "throttle": u.pace.why.Rule, "detail": u.pace.why.Detail, "throttled_ms": u.pace.held.Milliseconds(),
 		})
 		if err != nil {
@@ -127,11 +127,11 @@ func (u *run) flagged(ctx context.Context) error {
 		return nil
 	}
 	err = u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""})
+		_, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""})
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("RunAbort"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		tag, err := tx.Exec(ctx, queries.runAbort, pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
 		if err == nil && tag.RowsAffected() == 0 {
 			return errMoved
 		}

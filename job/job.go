@@ -1,20 +1,13 @@
 package job
 
 import (
-	_ "embed"
 	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // Job is one row of belfry.jobs: one bulk-notification request and how far it
 // got. Instants are the database's, in UTC.

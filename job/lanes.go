@@ -31,7 +31,7 @@ func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
 }
 
 func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
-	rows, err := tx.Query(ctx, queries.SQL("LaneList"))
+	rows, err := tx.Query(ctx, queries.laneList)
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
 	}
@@ -46,17 +46,17 @@ func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
 // to PENDING after the chunk in progress. It returns the lane as it is then; a lane
 // that is paused already stays as it is. A bad name is an *InvalidError.
 func (s *Store) PauseLane(ctx context.Context, name string, act Act) (Lane, error) {
-	return s.actLane(ctx, "LanePause", name, act)
+	return s.actLane(ctx, queries.lanePause, name, act)
 }
 
 // ResumeLane opens a paused lane; one that is open stays as it is.
 func (s *Store) ResumeLane(ctx context.Context, name string, act Act) (Lane, error) {
-	return s.actLane(ctx, "LaneResume", name, act)
+	return s.actLane(ctx, queries.laneResume, name, act)
 }
 
 func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l Lane, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.Get(statement).SQL, pgx.StrictNamedArgs{"name": name, "actor": optional(act.Actor), "reason": act.Reason})
+		_, err := tx.Exec(ctx, statement, pgx.StrictNamedArgs{"name": name, "actor": optional(act.Actor), "reason": act.Reason})
 		if err != nil {
 			return fmt.Errorf("lane %s: %w", name, err)
 		}
@@ -106,7 +106,7 @@ func (s *Store) ControlEvents(ctx context.Context, subject, name string, beforeI
 		args["limit"] = limit
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("EventList"), args)
+		rows, err := tx.Query(ctx, queries.eventList, args)
 		if err != nil {
 			return fmt.Errorf("events of %s %s: %w", subject, name, err)
 		}

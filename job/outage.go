@@ -176,7 +176,7 @@ func (u *run) try(ctx context.Context, tx pgx.Tx, w walker, after cursor.Positio
 		return step{}, fmt.Errorf("begin probe: %w", err)
 	}
 	if s, err = w.step(ctx, nested, u.job, after, 1); err == nil && s.matched > 0 {
-		_, err = nested.Exec(ctx, queries.SQL("ProbeConstraints"))
+		_, err = nested.Exec(ctx, queries.probeConstraints)
 	}
 	if errBack := nested.Rollback(ctx); errBack != nil {
 		return step{}, fmt.Errorf("end probe: %w", errBack)

@@ -161,7 +161,7 @@ func (u *run) skip(ctx context.Context, fault faultError) error {
 	}
 	key := keyset.Encode(s.next)
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("SkipAdd"), pgx.StrictNamedArgs{
+		_, err := tx.Exec(ctx, queries.skipAdd, pgx.StrictNamedArgs{
 			"job_id": u.id, "key": key, "after": keyset.Encode(u.after), "sqlstate": sqlState(fault.cause), "error": errorText(fault.cause),
 		})
 		if err != nil {
@@ -195,7 +195,7 @@ func (u *run) retryWanted(ctx context.Context, tx pgx.Tx) (bool, error) {
 }
 
 func (u *run) nextSkip(ctx context.Context, tx pgx.Tx) (key, after string, found bool, err error) {
-	err = tx.QueryRow(ctx, queries.SQL("SkipNext"), pgx.StrictNamedArgs{"job_id": u.id}).Scan(&key, &after)
+	err = tx.QueryRow(ctx, queries.skipNext, pgx.StrictNamedArgs{"job_id": u.id}).Scan(&key, &after)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", "", false, nil
 	}
@@ -223,7 +223,7 @@ func (u *run) retrySkip(ctx context.Context) error {
 			return err
 		}
 		booking = true
-		if _, err := tx.Exec(ctx, queries.SQL("SkipRemove"), pgx.StrictNamedArgs{"job_id": u.id, "key": key}); err != nil {
+		if _, err := tx.Exec(ctx, queries.skipRemove, pgx.StrictNamedArgs{"job_id": u.id, "key": key}); err != nil {
 			return fmt.Errorf("remove skip: %w", err)
 		}
 		// Matched was counted when it was skipped; one that is no recipient any more is
@@ -273,7 +273,7 @@ func (u *run) stepAt(ctx context.Context, tx pgx.Tx, after, key string) (step, e
 // keepSkip records that a skipped recipient failed again.
 func (u *run) keepSkip(ctx context.Context, key string, cause error) error {
 	return u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("SkipKeep"), pgx.StrictNamedArgs{
+		_, err := tx.Exec(ctx, queries.skipKeep, pgx.StrictNamedArgs{
 			"job_id": u.id, "key": key, "sqlstate": sqlState(cause), "error": errorText(cause),
 		})
 		if err != nil {
@@ -285,7 +285,7 @@ func (u *run) keepSkip(ctx context.Context, key string, cause error) error {
 
 // book changes the job's accounts under the guard of a chunk, and leaves the cursor.
 func (u *run) book(ctx context.Context, tx pgx.Tx, rows, declined, matched, skipped int64) error {
-	tag, err := tx.Exec(ctx, queries.SQL("RunBook"), pgx.StrictNamedArgs{
+	tag, err := tx.Exec(ctx, queries.runBook, pgx.StrictNamedArgs{
 		"id": u.id, "fence": u.fence, "before": u.job.Cursor, "rows": rows, "declined": declined, "matched": matched, "skipped": skipped,
 	})
 	if err != nil {

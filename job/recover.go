@@ -111,7 +111,7 @@ func (u *run) adopt(now progress) error {
 func (u *run) beat(ctx context.Context, cause error) (progress, error) {
 	var now progress
 	err := u.link.act(ctx, u.config.StaleAfter, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("RunBeat"), pgx.StrictNamedArgs{
+		rows, err := tx.Query(ctx, queries.runBeat, pgx.StrictNamedArgs{
 			"id": u.id, "fence": u.fence, "pid": u.link.pid(), "error": errorText(cause),
 		})
 		if err != nil {
@@ -155,7 +155,7 @@ func errorText(err error) string {
 func (u *run) evict(ctx context.Context) {
 	var ended int64
 	err := u.link.act(ctx, cleanupTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.SQL("RunEvict"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		tag, err := tx.Exec(ctx, queries.runEvict, pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
 		ended = tag.RowsAffected()
 		return err
 	})

@@ -240,7 +240,7 @@ func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total
 		total += j.ChannelsRead // what an audience that was edited since has left
 		j.ChannelsTotal = &total
 	}
-	tag, err := tx.Exec(ctx, queries.SQL("RunFreeze"), pgx.StrictNamedArgs{
+	tag, err := tx.Exec(ctx, queries.runFreeze, pgx.StrictNamedArgs{
 		"id": u.id, "fence": u.fence, "bound": bound, "total": j.ChannelsTotal,
 	})
 	if err != nil {
@@ -255,7 +255,7 @@ func (u *run) freeze(ctx context.Context, tx pgx.Tx, j *Job, bound string, total
 // finish makes the job PROCESSED, in a transaction of its own that commits
 // synchronously. A job whose accounts do not agree is not.
 func (u *run) finish(ctx context.Context) error {
-	err := u.change(ctx, "RunFinish", pgx.StrictNamedArgs{"before": u.job.Cursor})
+	err := u.change(ctx, queries.runFinish, pgx.StrictNamedArgs{"before": u.job.Cursor})
 	if !errors.Is(err, errMoved) {
 		return err
 	}
@@ -271,7 +271,7 @@ func (u *run) finish(ctx context.Context) error {
 func (u *run) change(ctx context.Context, statement string, args pgx.StrictNamedArgs) error {
 	args["id"], args["fence"] = u.id, u.fence
 	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.Get(statement).SQL, args)
+		tag, err := tx.Exec(ctx, statement, args)
 		if err == nil && tag.RowsAffected() == 0 {
 			return errMoved
 		}
@@ -282,11 +282,11 @@ func (u *run) change(ctx context.Context, statement string, args pgx.StrictNamed
 // handBack makes the job PENDING again, and says why when the run yields.
 func (u *run) handBack(ctx context.Context, why yieldError) error {
 	return u.wait(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("ActAs"), pgx.StrictNamedArgs{"actor": u.config.Name, "reason": why.reason, "kind": why.kind})
+		_, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": u.config.Name, "reason": why.reason, "kind": why.kind})
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("RunHandBack"), pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
+		tag, err := tx.Exec(ctx, queries.runHandBack, pgx.StrictNamedArgs{"id": u.id, "fence": u.fence})
 		if err == nil && tag.RowsAffected() == 0 {
 			return errMoved
 		}
@@ -307,7 +307,7 @@ func (u *run) end(cause error) error {
 	case errors.As(cause, &yield):
 		err = u.handBack(ctx, yield)
 	default:
-		err = u.change(ctx, "RunFail", pgx.StrictNamedArgs{"error": errorText(cause)})
+		err = u.change(ctx, queries.runFail, pgx.StrictNamedArgs{"error": errorText(cause)})
 	}
 	if err != nil && !errors.Is(err, errMoved) {
 		return fmt.Errorf("end run of job %d: %w", u.id, mapError(err))

@@ -209,7 +209,7 @@ func (r *Runner) hardStop(ctx context.Context) (context.Context, func()) {
 func (r *Runner) register(ctx context.Context) error {
 	for _, name := range r.names {
 		err := r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, queries.SQL("TypeRegister"), pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
+			_, err := tx.Exec(ctx, queries.typeRegister, pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
 			return err
 		})
 		if err != nil {
@@ -222,7 +222,7 @@ func (r *Runner) register(ctx context.Context) error {
 // held reads the jobs that other runners hold in this runner's lanes.
 func (r *Runner) held(ctx context.Context) (list []Job, err error) {
 	err = NewStore(r.pool).inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("JobsHeld"), pgx.StrictNamedArgs{"lanes": r.lanes()})
+		rows, err := tx.Query(ctx, queries.jobsHeld, pgx.StrictNamedArgs{"lanes": r.lanes()})
 		if err != nil {
 			return fmt.Errorf("look for held lanes: %w", err)
 		}

@@ -24,7 +24,7 @@ type Changes map[string]any
 // Set changes a job, recorded with before and after. A column that cannot be set
 // and a value that is not allowed are an *InvalidError; nothing was changed then.
 func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
-	return s.alter(ctx, operation{"set", queries.SQL("JobSet"), Statuses(), nil}, id, changes, act)
+	return s.alter(ctx, operation{"set", queries.jobSet, Statuses(), nil}, id, changes, act)
 }
 
 // ResumeEdited corrects what an ABORTED or FAILED job has still to say, and to
@@ -32,7 +32,7 @@ func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Jo
 // and messages that a provider took keep their content (see Revisions); all messages that
 // are not sent yet get the new one, whatever the cursor.
 func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
-	return s.alter(ctx, operation{"resume --edit", queries.SQL("JobResumeEdited"), []Status{Aborted, Failed}, nil}, id, changes, act)
+	return s.alter(ctx, operation{"resume --edit", queries.jobResumeEdited, []Status{Aborted, Failed}, nil}, id, changes, act)
 }
 
 func (s *Store) alter(ctx context.Context, o operation, id int64, changes Changes, act Act) (Job, error) {
@@ -70,7 +70,7 @@ func (s *Store) Revisions(ctx context.Context, id int64) (list []Revision, err e
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.SQL("JobRevisions"), pgx.StrictNamedArgs{"job_id": id})
+		rows, err := tx.Query(ctx, queries.jobRevisions, pgx.StrictNamedArgs{"job_id": id})
 		if err != nil {
 			return fmt.Errorf("revisions of job %d: %w", id, err)
 		}

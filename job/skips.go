@@ -31,7 +31,7 @@ func (s *Store) Skips(ctx context.Context, id int64, after string, limit int) (l
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.SQL("JobSkips"), pgx.StrictNamedArgs{"job_id": id, "after": after, "limit": limit})
+		rows, err := tx.Query(ctx, queries.jobSkips, pgx.StrictNamedArgs{"job_id": id, "after": after, "limit": limit})
 		if err != nil {
 			return fmt.Errorf("skips of job %d: %w", id, err)
 		}

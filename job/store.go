@@ -48,7 +48,7 @@ func (s *Store) Get(ctx context.Context, id int64) (j Job, err error) {
 }
 
 func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) {
-	rows, err := tx.Query(ctx, queries.SQL("JobGet"), pgx.StrictNamedArgs{"id": id})
+	rows, err := tx.Query(ctx, queries.jobGet, pgx.StrictNamedArgs{"id": id})
 	if err != nil {
 		return Job{}, fmt.Errorf("job %d: %w", id, err)
 	}
@@ -90,7 +90,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 		args["limit"] = f.Limit
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("JobList"), args)
+		rows, err := tx.Query(ctx, queries.jobList, args)
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)
 		}
@@ -112,7 +112,7 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 		if _, err := get(ctx, tx, id); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.SQL("JobEvents"), pgx.StrictNamedArgs{"job_id": id, "after_id": afterID, "limit": limit})
+		rows, err := tx.Query(ctx, queries.jobEvents, pgx.StrictNamedArgs{"job_id": id, "after_id": afterID, "limit": limit})
 		if err != nil {
 			return fmt.Errorf("events of job %d: %w", id, err)
 		}

@@ -33,7 +33,7 @@ func (t Table[R]) Keyset() cursor.Keyset { return t.Key }
 
 // Bound returns the highest key of the relation.
 func (t Table[R]) Bound(ctx context.Context, tx pgx.Tx, _ Job) (cursor.Position, error) {
-	sql := render("TableBound", map[string]string{
+	sql := render(queries.tableBound, map[string]string{
 		"columns": t.Key.SelectList(), "relation": t.Relation.Sanitize(), "order": t.Key.OrderByDesc(),
 	})
 	rows, err := tx.Query(ctx, sql)
@@ -68,7 +68,7 @@ func (w tableWalk[R]) Page(ctx context.Context, tx pgx.Tx, after cursor.Position
 	}
 	predicate, args := t.Key.Window(after, w.bound)
 	args["limit"] = limit
-	sql := render("TablePage", map[string]string{
+	sql := render(queries.tablePage, map[string]string{
 		"columns": columns, "relation": t.Relation.Sanitize(), "window": predicate, "order": t.Key.OrderBy(),
 	})
 	rows, err := tx.Query(ctx, sql, args)
@@ -88,8 +88,7 @@ func (w tableWalk[R]) Page(ctx context.Context, tx pgx.Tx, after cursor.Position
 
 // render fills the {{marks}} of a statement with SQL text that was quoted or
 // rendered by its owner, never with a user's value.
-func render(name string, marks map[string]string) string {
-	sql := queries.SQL(name)
+func render(sql string, marks map[string]string) string {
 	for mark, text := range marks {
 		sql = strings.ReplaceAll(sql, "{{"+mark+"}}", text)
 	}

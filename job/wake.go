@@ -87,7 +87,7 @@ func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 	until = time.Now().Add(restAtMost)
 	var running bool
 	var seconds *float64
-	if err := r.pool.QueryRow(ctx, queries.SQL("JobsLook")).Scan(&running, &seconds); err != nil || running {
+	if err := r.pool.QueryRow(ctx, queries.jobsLook).Scan(&running, &seconds); err != nil || running {
 		return time.Time{}, false
 	}
 	if seconds != nil {

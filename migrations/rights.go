@@ -15,6 +15,8 @@ const insufficientPrivilege = "42501"
 // rightsSQL says what a migrating role may do: its name and that of the database, ready
 // for a statement; CREATE on the database; whether the schema is there, USAGE and CREATE
 // on it, its owner, and whether the role counts as the owner.
+//
+//sqlfile:allow migrations stands alone
 const rightsSQL = `
 SELECT quote_ident(current_user), quote_ident(current_database()), has_database_privilege(current_database(), 'CREATE'),
        n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'USAGE'), false), coalesce(has_schema_privilege(n.oid, 'CREATE'), false),

@@ -182,7 +182,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 func (a *audit) left(ctx context.Context) error {
 	return reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		var pruned bool
-		err := tx.QueryRow(ctx, queries.SQL("JobLeft"), pgx.StrictNamedArgs{"id": a.report.Job.ID}).Scan(&pruned, &a.recorded)
+		err := tx.QueryRow(ctx, queries.jobLeft, pgx.StrictNamedArgs{"id": a.report.Job.ID}).Scan(&pruned, &a.recorded)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return job.ErrNotFound

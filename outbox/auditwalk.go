@@ -174,9 +174,9 @@ func (a *audit) read(ctx context.Context, inspection *channels.Inspection, after
 }
 
 func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit int) ([]row, error) {
-	statement := queries.SQL("MessageSlice")
+	statement := queries.messageSlice
 	if a.report.Job.Type == TypeInbox {
-		statement = queries.SQL("NotificationSlice")
+		statement = queries.notificationSlice
 	}
 	rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "after": after, "bound": bound, "keys": limit})
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Standing) (
 	for i, c := range who {
 		keys[i] = strconv.FormatInt(c.ID, 10)
 	}
-	rows, err := tx.Query(ctx, queries.SQL("SkipsOf"), pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "keys": keys})
+	rows, err := tx.Query(ctx, queries.skipsOf, pgx.StrictNamedArgs{"job_id": a.report.Job.ID, "keys": keys})
 	if err != nil {
 		return nil, err
 	}

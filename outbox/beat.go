@@ -30,7 +30,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int)
 		media = []string{}
 	}
 	live = make(map[string]int, len(senders))
-	_, err = list(ctx, l, "renew the relay's heartbeat", queries.SQL("RelayBeat"), pgx.StrictNamedArgs{
+	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
 		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
@@ -50,7 +50,7 @@ func (l *Ledger) Deregister(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var b pgx.Batch
-	b.Queue(queries.SQL("RelayLeave"), pgx.StrictNamedArgs{"relay": l.relay})
+	b.Queue(queries.relayLeave, pgx.StrictNamedArgs{"relay": l.relay})
 	if err := l.send(ctx, &b); err != nil {
 		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))
 	}
@@ -68,7 +68,7 @@ type SenderOverride struct {
 
 // Overrides lists what operators have set, by the names of senders.
 func (l *Ledger) Overrides(ctx context.Context) ([]SenderOverride, error) {
-	return list(ctx, l, "read what is set about senders", queries.SQL("SenderOverrides"), nil, func(row pgx.CollectableRow) (o SenderOverride, err error) {
+	return list(ctx, l, "read what is set about senders", queries.senderOverrides, nil, func(row pgx.CollectableRow) (o SenderOverride, err error) {
 		err = row.Scan(&o.Name, &o.RatePerSecond, &o.Concurrency, &o.Paused, &o.PauseReason)
 		return o, err
 	})

@@ -35,7 +35,7 @@ func newLeaseID() int64 {
 // everything that was taken since the last vacuum: it is to be rare.
 func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int) (claimed []Claimed, next Position, err error) {
 	next = after
-	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.SQL("MessageClaim"), limit, pgx.StrictNamedArgs{
+	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, limit, pgx.StrictNamedArgs{
 		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID,
 	}, func(dueAt time.Time, c Claimed) { next = Position{dueAt, c.ChannelID} })
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 // as the service's transactions take, and to be zero from time to time (see ClaimJob).
 func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int) (claimed []Claimed, next time.Time, err error) {
 	next = since
-	claimed, err = l.claim(ctx, "claim messages of activities", queries.SQL("ActivityClaim"), limit, pgx.StrictNamedArgs{"since": since},
+	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit, pgx.StrictNamedArgs{"since": since},
 		func(dueAt time.Time, _ Claimed) { next = dueAt })
 	if err != nil {
 		return nil, since, err
@@ -65,7 +65,7 @@ func (l *Ledger) Next(ctx context.Context) (wait time.Duration, ok bool, err err
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var seconds *float64
-	if err := l.pool.QueryRow(ctx, queries.SQL("MessagesNext")).Scan(&seconds); err != nil {
+	if err := l.pool.QueryRow(ctx, queries.messagesNext).Scan(&seconds); err != nil {
 		return 0, false, fmt.Errorf("look for the next message: %w", mapError(err))
 	}
 	if seconds == nil {

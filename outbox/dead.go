@@ -72,7 +72,7 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 	return reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		var known, medium bool
 		var media string
-		err := tx.QueryRow(ctx, queries.SQL("DeadSubjectExists"), pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium)}).Scan(&known, &medium, &media)
+		err := tx.QueryRow(ctx, queries.deadSubjectExists, pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium)}).Scan(&known, &medium, &media)
 		switch {
 		case err != nil:
 			return err
@@ -166,7 +166,7 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	for more := true; more && len(list) < limit; {
 		more = false
 		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, queries.SQL("DeadList"), f.args(pgx.StrictNamedArgs{
+			rows, err := tx.Query(ctx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
 				"keys": keys, "limit": limit - len(list),
 			}))
@@ -349,7 +349,7 @@ type AttemptRecord struct {
 // of its record, oldest first. ErrNoMessage when there is none.
 func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key Key) (m MessageRecord, err error) {
 	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("MessageShow"), pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})
+		rows, err := tx.Query(ctx, queries.messageShow, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID})
 		if err != nil {
 			return err
 		}
@@ -360,7 +360,7 @@ func ShowMessage(ctx context.Context, pool *pgxpool.Pool, key Key) (m MessageRec
 		if err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, queries.SQL("AttemptList"), pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID, "limit": maxAttemptsShown})
+		rows, err = tx.Query(ctx, queries.attemptList, pgx.StrictNamedArgs{"job_id": key.JobID, "channel_id": key.ChannelID, "limit": maxAttemptsShown})
 		if err != nil {
 			return err
 		}

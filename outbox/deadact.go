@@ -115,7 +115,7 @@ func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []d
 
 // step reads what matches after end, and moves end to the last key looked at.
 func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *Key, high Key) (list []deadFound, err error) {
-	rows, err := tx.Query(ctx, queries.SQL("DeadStep"), w.filter.args(pgx.StrictNamedArgs{
+	rows, err := tx.Query(ctx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
 		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID, "keys": w.keys,
 	}))
 	if err != nil {
@@ -176,9 +176,9 @@ func (a *deadAct) run(ctx context.Context) error {
 // that takes both.
 func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum *DeadDone) (changed int64, err error) {
 	args := pgx.StrictNamedArgs{}
-	statement := queries.SQL("DeadDiscard")
+	statement := queries.deadDiscard
 	if a.to == Pending {
-		statement, args["same_step"] = queries.SQL("DeadRedrive"), a.options.SameMedium
+		statement, args["same_step"] = queries.deadRedrive, a.options.SameMedium
 	}
 	jobIDs, channelIDs := make([]int64, 0, len(found)), make([]int64, 0, len(found))
 	letters := make(map[Key]deadFound, len(found))
@@ -223,7 +223,7 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 		return 0, err
 	}
 	if changed > 0 && a.to == Pending {
-		if _, err := tx.Exec(ctx, queries.SQL("MessagesRing")); err != nil {
+		if _, err := tx.Exec(ctx, queries.messagesRing); err != nil {
 			return 0, err
 		}
 	}
@@ -242,7 +242,7 @@ func undeliver(ctx context.Context, tx pgx.Tx, recalls map[int64]*time.Time) err
 	if len(ids) == 0 {
 		return nil
 	}
-	tag, err := tx.Exec(ctx, queries.SQL("DeadUndeliver"), pgx.StrictNamedArgs{"ids": ids, "recalls": times})
+	tag, err := tx.Exec(ctx, queries.deadUndeliver, pgx.StrictNamedArgs{"ids": ids, "recalls": times})
 	if err == nil && tag.RowsAffected() != int64(len(ids)) {
 		return errJobsMoved
 	}
@@ -254,7 +254,7 @@ func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEve
 	if a.event.id != 0 {
 		rows := a.event.rows + changed
 		before, after := a.counts(rows)
-		tag, err := tx.Exec(ctx, queries.SQL("DeadRecordMore"), pgx.StrictNamedArgs{"id": a.event.id, "before": before, "after": after})
+		tag, err := tx.Exec(ctx, queries.deadRecordMore, pgx.StrictNamedArgs{"id": a.event.id, "before": before, "after": after})
 		if err != nil || tag.RowsAffected() > 0 {
 			return deadEvent{a.event.id, rows}, err
 		}
@@ -274,7 +274,7 @@ func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEve
 		name = fmt.Sprint(a.filter.JobID)
 	}
 	before, after := a.counts(changed)
-	err = tx.QueryRow(ctx, queries.SQL("DeadRecord"), pgx.StrictNamedArgs{
+	err = tx.QueryRow(ctx, queries.deadRecord, pgx.StrictNamedArgs{
 		"name": name, "kind": a.kind, "actor": a.options.Act.Actor, "reason": a.options.Act.Reason, "filter": string(encoded), "before": before, "after": after,
 	}).Scan(&event.id)
 	return event, err

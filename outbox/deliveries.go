@@ -95,7 +95,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 		}
 	}
 	if j.Type != TypeInbox {
-		if err := pool.QueryRow(ctx, queries.SQL("LanePaused"), pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
+		if err := pool.QueryRow(ctx, queries.lanePaused, pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
 			return c, mapError(err)
 		}
 	}
@@ -106,7 +106,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 }
 
 func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, _ int64) (last *int64, err error) {
-	rows, err := tx.Query(ctx, queries.SQL("DeliveryCounts"), args)
+	rows, err := tx.Query(ctx, queries.deliveryCounts, args)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (c *Counts) of(s Status) *int64 {
 
 func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, high int64) (last *int64, err error) {
 	args["bound"] = high
-	rows, err := tx.Query(ctx, queries.SQL("NotificationSlice"), args)
+	rows, err := tx.Query(ctx, queries.notificationSlice, args)
 	if err != nil {
 		return nil, err
 	}

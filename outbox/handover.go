@@ -47,7 +47,7 @@ func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[
 		}
 	}
 	var b pgx.Batch
-	b.Queue(queries.SQL("HandoverRecord"), pgx.StrictNamedArgs{
+	b.Queue(queries.handoverRecord, pgx.StrictNamedArgs{
 		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "steps": steps, "reasons": reasons, "leases": leases,
 	})
 	if err := l.atOnce(ctx, true, &b); err != nil {
@@ -70,7 +70,7 @@ func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error
 	}
 	var verdicts []Verdict
 	var b pgx.Batch
-	b.Queue(queries.SQL("MessageLook"), pgx.StrictNamedArgs{
+	b.Queue(queries.messageLook, pgx.StrictNamedArgs{
 		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "leases": different(k.leases), "jobs": different(k.jobs), "revisions": revisions,
 	}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts) })
 	if err := l.atOnce(ctx, false, &b); err != nil {

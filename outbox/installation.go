@@ -69,7 +69,7 @@ func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, 
 }
 
 func installation(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
-	err = tx.QueryRow(ctx, queries.SQL("InstallationRead")).Scan(&i.ID, &i.Made.SystemIdentifier, &i.Made.DatabaseOID,
+	err = tx.QueryRow(ctx, queries.installationRead).Scan(&i.ID, &i.Made.SystemIdentifier, &i.Made.DatabaseOID,
 		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted)
 	return i, err
 }
@@ -78,7 +78,7 @@ func installation(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
 // wakes the relays. One that is adopted already stays as it is.
 func Adopt(ctx context.Context, pool *pgxpool.Pool, act job.Act) (i Installation, err error) {
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("InstallationAdopt"), pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}); err != nil {
 			return err
 		}
 		i, err = installation(ctx, tx)
@@ -110,7 +110,7 @@ type BacklogAge struct {
 // and paused lanes, does not count.
 func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
 	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("BacklogAges"))
+		rows, err := tx.Query(ctx, queries.backlogAges)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error)
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, queries.SQL("BacklogOther")).Scan(&b.Activities, &b.Unwalked, &b.Schedules)
+		return tx.QueryRow(ctx, queries.backlogOther).Scan(&b.Activities, &b.Unwalked, &b.Schedules)
 	})
 	if err != nil {
 		return Backlog{}, fmt.Errorf("look for what waits to be sent: %w", err)

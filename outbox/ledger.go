@@ -70,7 +70,7 @@ type Candidate struct {
 // Candidates lists the jobs that may have messages to send, most urgent first, then by
 // id. ABORTED ones are not among them, nor those that MarkDelivered has marked.
 func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
-	return list(ctx, l, "list jobs to deliver", queries.SQL("CandidateList"), nil, func(row pgx.CollectableRow) (c Candidate, err error) {
+	return list(ctx, l, "list jobs to deliver", queries.candidateList, nil, func(row pgx.CollectableRow) (c Candidate, err error) {
 		err = row.Scan(&c.JobID, &c.Lane, &c.Priority)
 		return c, err
 	})
@@ -81,14 +81,14 @@ func (l *Ledger) Candidates(ctx context.Context) ([]Candidate, error) {
 // job with messages left it only reads, which costs no durable commit.
 func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	args := pgx.StrictNamedArgs{"id": jobID}
-	waiting, err := list(ctx, l, fmt.Sprintf("mark job %d delivered", jobID), queries.SQL("JobWaiting"), args, pgx.RowTo[int64])
+	waiting, err := list(ctx, l, fmt.Sprintf("mark job %d delivered", jobID), queries.jobWaiting, args, pgx.RowTo[int64])
 	if err != nil || len(waiting) == 0 || waiting[0] != 0 {
 		return false, err
 	}
 	marked := false
 	var b pgx.Batch
-	b.Queue(queries.SQL("JobLockUndelivered"), args)
-	b.Queue(queries.SQL("JobMarkDelivered"), args).Exec(func(tag pgconn.CommandTag) error {
+	b.Queue(queries.jobLockUndelivered, args)
+	b.Queue(queries.jobMarkDelivered, args).Exec(func(tag pgconn.CommandTag) error {
 		marked = tag.RowsAffected() > 0
 		return nil
 	})
@@ -103,7 +103,7 @@ func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	if err := l.pool.QueryRow(ctx, queries.SQL("InstallationID")).Scan(&id); err != nil {
+	if err := l.pool.QueryRow(ctx, queries.installationID).Scan(&id); err != nil {
 		return id, fmt.Errorf("read the installation's id: %w", mapError(err))
 	}
 	return id, nil
@@ -145,7 +145,7 @@ func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var all pgx.Batch
-	all.Queue(queries.SQL("LedgerBegin"), beginArgs(durable))
+	all.Queue(queries.ledgerBegin, beginArgs(durable))
 	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
 	return mapError(l.send(ctx, &all))
 }

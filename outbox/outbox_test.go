@@ -12,18 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // write runs a writer in a transaction of its own.
 func write(db *dbtest.DB, w job.Writer[int64], j job.Job, ids []int64) (n int64, err error) {

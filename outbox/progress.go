@@ -26,7 +26,7 @@ type Progress struct {
 func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[int64]Progress, error) {
 	of := make(map[int64]Progress, len(jobIDs))
 	err := inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("JobProgress"), pgx.StrictNamedArgs{"ids": jobIDs})
+		rows, err := tx.Query(ctx, queries.jobProgress, pgx.StrictNamedArgs{"ids": jobIDs})
 		if err != nil {
 			return err
 		}
@@ -66,6 +66,6 @@ func addCounts(ctx context.Context, tx pgx.Tx, of map[int64]countChange) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, queries.SQL("DeliveriesAdd"), pgx.StrictNamedArgs{"job_ids": ids, "written": written, "dead": dead, "cancelled": cancelled})
+	_, err := tx.Exec(ctx, queries.deliveriesAdd, pgx.StrictNamedArgs{"job_ids": ids, "written": written, "dead": dead, "cancelled": cancelled})
 	return err
 }

@@ -135,10 +135,10 @@ func (p *prune) record(ctx context.Context, tx pgx.Tx, sum Pruned) (event int64,
 		return 0, err
 	}
 	if p.event != 0 {
-		_, err = tx.Exec(ctx, queries.SQL("RetentionRecordMore"), pgx.StrictNamedArgs{"id": p.event, "deleted": string(encoded)})
+		_, err = tx.Exec(ctx, queries.retentionRecordMore, pgx.StrictNamedArgs{"id": p.event, "deleted": string(encoded)})
 		return p.event, err
 	}
-	err = tx.QueryRow(ctx, queries.SQL("RetentionRecord"), pgx.StrictNamedArgs{
+	err = tx.QueryRow(ctx, queries.retentionRecord, pgx.StrictNamedArgs{
 		"actor": p.options.Act.Actor, "reason": p.options.Act.Reason, "deleted": string(encoded),
 	}).Scan(&event)
 	return event, err
@@ -183,7 +183,7 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 
 // messages deletes the messages of old jobs, job by job.
 func (p *prune) messages(ctx context.Context) error {
-	return p.eachJob(ctx, queries.SQL("JobsWithOldMessages"), p.retention.Messages, func(ctx context.Context, e ended) error {
+	return p.eachJob(ctx, queries.jobsWithOldMessages, p.retention.Messages, func(ctx context.Context, e ended) error {
 		if p.options.DryRun {
 			return p.countMessages(ctx, e)
 		}
@@ -212,28 +212,28 @@ func (p *prune) messages(ctx context.Context) error {
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
 	var seconds float64
 	var aborted bool
-	err = tx.QueryRow(ctx, queries.SQL("JobHoldForRetention"), pgx.StrictNamedArgs{"id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
+	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, 0, nil
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	err = tx.QueryRow(ctx, queries.SQL("MessagePrune"), pgx.StrictNamedArgs{
+	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
 		"job_id": id, "after": after, "keys": p.retention.StepRows, "seconds": seconds, "aborted": aborted,
 	}).Scan(&last, &deleted)
 	if err != nil || deleted == 0 {
 		return last, 0, err
 	}
-	_, err = tx.Exec(ctx, queries.SQL("JobMarkRetention"), pgx.StrictNamedArgs{"id": id, "seconds": seconds})
+	_, err = tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"id": id, "seconds": seconds})
 	return last, deleted, err
 }
 
 // activities deletes old activities with their messages, or counts them.
 func (p *prune) activities(ctx context.Context) error {
-	statement := queries.SQL("ActivityPrune")
+	statement := queries.activityPrune
 	if p.options.DryRun {
-		statement = queries.SQL("ActivitiesPrunable")
+		statement = queries.activitiesPrunable
 	}
 	for last := new(int64); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
@@ -254,7 +254,7 @@ func (p *prune) activities(ctx context.Context) error {
 // when the job went on meanwhile.
 func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bool, err error) {
 	err = inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.SQL("JobMarkRetention"), pgx.StrictNamedArgs{"id": id, "seconds": age.Seconds()})
+		tag, err := tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"id": id, "seconds": age.Seconds()})
 		going = tag.RowsAffected() > 0
 		return err
 	})
@@ -262,7 +262,7 @@ func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bo
 }
 
 func (p *prune) markPruned(ctx context.Context, tx pgx.Tx, ids []int64) error {
-	_, err := tx.Exec(ctx, queries.SQL("JobsMarkPruned"), pgx.StrictNamedArgs{"ids": ids})
+	_, err := tx.Exec(ctx, queries.jobsMarkPruned, pgx.StrictNamedArgs{"ids": ids})
 	return err
 }
 
@@ -271,7 +271,7 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 	for last := new(int64(math.MinInt64)); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			var keys int64
-			err = tx.QueryRow(ctx, queries.SQL("MessagesPrunable"), pgx.StrictNamedArgs{
+			err = tx.QueryRow(ctx, queries.messagesPrunable, pgx.StrictNamedArgs{
 				"job_id": e.id, "after": *last, "keys": p.retention.StepRows, "seconds": p.retention.Messages.Seconds(),
 			}).Scan(&last, &keys, &d.Messages)
 			all, old = all+keys, old+d.Messages
@@ -323,11 +323,11 @@ func (p *prune) notifications(ctx context.Context) error {
 // beginWalk begins a walk unless one is on, which another node is moving then.
 func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error) {
 	var on bool
-	if err := tx.QueryRow(ctx, queries.SQL("RetentionWalkExists")).Scan(&on); err != nil || on {
+	if err := tx.QueryRow(ctx, queries.retentionWalkExists).Scan(&on); err != nil || on {
 		return false, err
 	}
 	var jobs int
-	err = tx.QueryRow(ctx, queries.SQL("RetentionWalkBegin"), pgx.StrictNamedArgs{"seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
+	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
 	return jobs > 0, err
 }
 
@@ -335,7 +335,7 @@ func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error
 func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, deleted int64, err error) {
 	var ids []int64
 	var after, most int64
-	err = tx.QueryRow(ctx, queries.SQL("RetentionWalk")).Scan(&ids, &after, &most)
+	err = tx.QueryRow(ctx, queries.retentionWalk).Scan(&ids, &after, &most)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, 0, 0, nil
 	}
@@ -343,16 +343,16 @@ func (p *prune) walkStep(ctx context.Context, tx pgx.Tx) (found bool, left, dele
 		return false, 0, 0, err
 	}
 	var last *int64
-	err = tx.QueryRow(ctx, queries.SQL("NotificationPrune"), pgx.StrictNamedArgs{
+	err = tx.QueryRow(ctx, queries.notificationPrune, pgx.StrictNamedArgs{
 		"job_ids": ids, "after": after, "keys": max(1, int64(p.retention.StepRows)/max(1, most)),
 	}).Scan(&last, &deleted, &left)
 	switch {
 	case err != nil || left > 0:
 	case last != nil:
-		_, err = tx.Exec(ctx, queries.SQL("RetentionWalkMove"), pgx.StrictNamedArgs{"after": *last})
+		_, err = tx.Exec(ctx, queries.retentionWalkMove, pgx.StrictNamedArgs{"after": *last})
 	default:
 		if err = p.markPruned(ctx, tx, ids); err == nil {
-			_, err = tx.Exec(ctx, queries.SQL("RetentionWalkEnd"))
+			_, err = tx.Exec(ctx, queries.retentionWalkEnd)
 		}
 	}
 	return true, left, deleted, err
@@ -364,7 +364,7 @@ func (p *prune) countNotifications(ctx context.Context) error {
 		jobs = maxRetention
 	}
 	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-		err = tx.QueryRow(ctx, queries.SQL("NotificationsPrunable"), pgx.StrictNamedArgs{
+		err = tx.QueryRow(ctx, queries.notificationsPrunable, pgx.StrictNamedArgs{
 			"seconds": p.retention.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
 		}).Scan(&d.Notifications, &d.Jobs)
 		return d, err
@@ -373,7 +373,7 @@ func (p *prune) countNotifications(ctx context.Context) error {
 
 // jobs deletes the rows of old jobs, what hangs on them first and in steps.
 func (p *prune) jobs(ctx context.Context) error {
-	return p.eachJob(ctx, queries.SQL("JobsPrunable"), p.retention.Jobs, func(ctx context.Context, e ended) error {
+	return p.eachJob(ctx, queries.jobsPrunable, p.retention.Jobs, func(ctx context.Context, e ended) error {
 		if p.options.DryRun {
 			p.done.Jobs++
 			return nil
@@ -382,7 +382,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			return err
 		}
 		args := pgx.StrictNamedArgs{"id": e.id, "keys": p.retention.StepRows}
-		for _, statement := range []string{queries.SQL("JobSkipsPrune"), queries.SQL("JobEventsPrune")} {
+		for _, statement := range []string{queries.jobSkipsPrune, queries.jobEventsPrune} {
 			for full := true; full; {
 				err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (Pruned, error) {
 					tag, err := tx.Exec(ctx, statement, args)
@@ -395,7 +395,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			}
 		}
 		return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			tag, err := tx.Exec(ctx, queries.SQL("JobPrune"), pgx.StrictNamedArgs{"id": e.id, "seconds": p.retention.Jobs.Seconds()})
+			tag, err := tx.Exec(ctx, queries.jobPrune, pgx.StrictNamedArgs{"id": e.id, "seconds": p.retention.Jobs.Seconds()})
 			d.Jobs = tag.RowsAffected()
 			return d, err
 		})
@@ -406,7 +406,7 @@ func (p *prune) jobs(ctx context.Context) error {
 func (p *prune) events(ctx context.Context) error {
 	for more := true; more; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			err = tx.QueryRow(ctx, queries.SQL("EventsPrune"), pgx.StrictNamedArgs{
+			err = tx.QueryRow(ctx, queries.eventsPrune, pgx.StrictNamedArgs{
 				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows,
 			}).Scan(&d.Events, &more)
 			return d, err
@@ -421,7 +421,7 @@ func (p *prune) events(ctx context.Context) error {
 func (p *prune) countEvents(ctx context.Context) error {
 	for last := new(int64(math.MinInt64)); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			err = tx.QueryRow(ctx, queries.SQL("EventsPrunable"), pgx.StrictNamedArgs{
+			err = tx.QueryRow(ctx, queries.eventsPrunable, pgx.StrictNamedArgs{
 				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows, "after": *last,
 			}).Scan(&last, &d.Events)
 			return d, err

@@ -112,10 +112,10 @@ func (r *recall) begin(ctx context.Context, jobID int64) error {
 
 // record writes the event: the trigger does when recalled_at changes.
 func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, queries.SQL("OperatorAct"), pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
+	if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": r.act.Actor, "reason": r.act.Reason}); err != nil {
 		return err
 	}
-	return r.guard(tx.Exec(ctx, queries.SQL("RecallRecord"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence}))
+	return r.guard(tx.Exec(ctx, queries.recallRecord, pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence}))
 }
 
 // guard turns zero rows of a statement on the job's row into the error.
@@ -129,13 +129,13 @@ func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 // walk goes through the job's rows and records the end.
 func (r *recall) walk(ctx context.Context) error {
 	if r.job.Type != TypeInbox {
-		err := r.each(ctx, table{true, queries.SQL("MessageRecall"), math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
+		err := r.each(ctx, table{true, queries.messageRecall, math.MaxInt64, &r.done.Messages, []*int64{&r.done.Sent, &r.done.Dead, &r.done.InFlight, &r.done.Awaiting}})
 		if err != nil {
 			return err
 		}
 	}
 	if bound, some := r.notificationBound(); some {
-		err := r.each(ctx, table{false, queries.SQL("NotificationRecall"), bound, &r.done.Notifications, []*int64{&r.done.Read}})
+		err := r.each(ctx, table{false, queries.notificationRecall, bound, &r.done.Notifications, []*int64{&r.done.Read}})
 		if err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err 
 				return err
 			}
 		}
-		return r.guard(tx.Exec(ctx, queries.SQL("RecallCount"), pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence, "recalled": l.recalled}))
+		return r.guard(tx.Exec(ctx, queries.recallCount, pgx.StrictNamedArgs{"id": r.job.ID, "fence": r.job.Fence, "recalled": l.recalled}))
 	})
 	return l, err
 }

@@ -27,7 +27,7 @@ func (l *Ledger) ReceiptsDue(ctx context.Context, limit int, hold time.Duration)
 	if limit < 1 || limit > MaxBatch {
 		return nil, fmt.Errorf("receipts due: %d messages are not allowed; allowed are 1 to %d", limit, MaxBatch)
 	}
-	return take(ctx, l, "find receipts that are due", queries.SQL("ReceiptsDue"), pgx.StrictNamedArgs{
+	return take(ctx, l, "find receipts that are due", queries.receiptsDue, pgx.StrictNamedArgs{
 		"keys": limit, "seconds": hold.Seconds(), "senders": l.senders,
 	}, func(row pgx.CollectableRow) (a Awaited, err error) {
 		var seconds float64

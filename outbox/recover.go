@@ -51,7 +51,7 @@ func (l *Ledger) Renew(ctx context.Context, leaseIDs []int64) (lost []int64, err
 	if len(leaseIDs) == 0 {
 		return nil, nil
 	}
-	renewed, err := list(ctx, l, "renew leases", queries.SQL("LeaseRenew"), pgx.StrictNamedArgs{
+	renewed, err := list(ctx, l, "renew leases", queries.leaseRenew, pgx.StrictNamedArgs{
 		"ids": leaseIDs, "relay": l.relay, "seconds": l.leaseTime.Seconds(),
 	}, pgx.RowTo[int64])
 	if err != nil {
@@ -79,7 +79,7 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 	const what = "find lost leases"
 	stay = append([]int64{}, stay...) // not NULL, from which nothing differs
 	known = append(slices.Clone(stay), known...)
-	leases, err := list(ctx, l, what, queries.SQL("LeasesLost"), pgx.StrictNamedArgs{
+	leases, err := list(ctx, l, what, queries.leasesLost, pgx.StrictNamedArgs{
 		"relay": l.relay, "known": known, "stay": stay,
 		"seconds": orphanAge.Seconds(), "n": limit,
 	}, func(row pgx.CollectableRow) (found Lost, err error) {
@@ -93,7 +93,7 @@ func (l *Ledger) Lost(ctx context.Context, known, stay []int64, limit int) ([]Lo
 	for i := range leases {
 		ids[i], at[leases[i].LeaseID] = leases[i].LeaseID, &leases[i]
 	}
-	_, err = list(ctx, l, what, queries.SQL("LeaseMessages"), pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
+	_, err = list(ctx, l, what, queries.leaseMessages, pgx.StrictNamedArgs{"ids": ids}, func(row pgx.CollectableRow) (h Handed, err error) {
 		var handed bool
 		var steps []int
 		var reasons []string
@@ -146,17 +146,17 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 	}
 	err = inTx(ctx, l.pool, func(ctx context.Context, tx pgx.Tx) error {
 		r = Recovered{Statuses: make([]Status, len(settlements))}
-		if _, err := tx.Exec(ctx, queries.SQL("LedgerBegin"), beginArgs(true)); err != nil {
+		if _, err := tx.Exec(ctx, queries.ledgerBegin, beginArgs(true)); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("LeaseLock"), pgx.StrictNamedArgs{"id": lost.LeaseID})
+		tag, err := tx.Exec(ctx, queries.leaseLock, pgx.StrictNamedArgs{"id": lost.LeaseID})
 		if err != nil || tag.RowsAffected() == 0 {
 			r.Gone = err == nil
 			return err
 		}
 		var all []Settlement
 		var of []*Status // where to say what becomes of each
-		rows, err := tx.Query(ctx, queries.SQL("LeaseMessagesLock"), pgx.StrictNamedArgs{"id": lost.LeaseID})
+		rows, err := tx.Query(ctx, queries.leaseMessagesLock, pgx.StrictNamedArgs{"id": lost.LeaseID})
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (l *Ledger) Recover(ctx context.Context, lost Lost, settlements []Settlemen
 // whoever still has it, a process before this one that lives, passes no look from now on.
 func (l *Ledger) expire(ctx context.Context, lease int64) error {
 	var b pgx.Batch
-	b.Queue(queries.SQL("LeaseExpire"), pgx.StrictNamedArgs{"id": lease, "relay": l.relay})
+	b.Queue(queries.leaseExpire, pgx.StrictNamedArgs{"id": lease, "relay": l.relay})
 	return l.atOnce(ctx, true, &b)
 }
 
@@ -211,14 +211,14 @@ func (l *Ledger) takeBack(ctx context.Context, tx pgx.Tx, lease int64, all []Set
 			changed++
 		}
 	})
-	b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": []int64{lease}})
-	b.Queue(queries.SQL("HandoversSweep"))
-	b.Queue(queries.SQL("DeliveriesSettled"), pgx.StrictNamedArgs{"relay": l.relay})
+	b.Queue(queries.leasesEnd, pgx.StrictNamedArgs{"ids": []int64{lease}})
+	b.Queue(queries.handoversSweep)
+	b.Queue(queries.deliveriesSettled, pgx.StrictNamedArgs{"relay": l.relay})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
 	if changed != len(all) {
 		return fmt.Errorf("%d of %d locked messages were changed", changed, len(all))
 	}
-	return tx.QueryRow(ctx, queries.SQL("LeaseLeft"), pgx.StrictNamedArgs{"id": lease}).Scan(left)
+	return tx.QueryRow(ctx, queries.leaseLeft, pgx.StrictNamedArgs{"id": lease}).Scan(left)
 }

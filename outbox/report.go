@@ -55,7 +55,7 @@ func EachMessage(ctx context.Context, pool *pgxpool.Pool, store *channels.Store,
 }
 
 func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, after int64) ([]ReportLine, error) {
-	rows, err := tx.Query(ctx, queries.SQL("ReportPage"), pgx.StrictNamedArgs{"id": jobID, "after": after, "limit": reportPage})
+	rows, err := tx.Query(ctx, queries.reportPage, pgx.StrictNamedArgs{"id": jobID, "after": after, "limit": reportPage})
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) 
 		if senders, err = senderStates(ctx, tx, "", alive); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.SQL("RelayStates"), pgx.StrictNamedArgs{"seconds": alive.Seconds()})
+		rows, err := tx.Query(ctx, queries.relayStates, pgx.StrictNamedArgs{"seconds": alive.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) 
 }
 
 func senderStates(ctx context.Context, tx pgx.Tx, name string, alive time.Duration) ([]SenderState, error) {
-	rows, err := tx.Query(ctx, queries.SQL("SenderStates"), pgx.StrictNamedArgs{"name": name, "seconds": alive.Seconds()})
+	rows, err := tx.Query(ctx, queries.senderStates, pgx.StrictNamedArgs{"name": name, "seconds": alive.Seconds()})
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ type SenderChange struct {
 // so. It is not known here which senders there are: any name can be said something
 // about. What is not allowed is *job.InvalidError. The act is recorded (I14).
 func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration, act job.Act) (SenderState, error) {
-	return senderAct(ctx, pool, name, alive, act, queries.SQL("SenderSet"), pgx.StrictNamedArgs{
+	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{
 		"name": name, "rate": c.Rate, "slots": c.Slots, "rate_per_second": c.RatePerSecond, "concurrency": c.Concurrency,
 	})
 }
@@ -101,18 +101,18 @@ func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderCha
 // messages wait. Calls in progress end by themselves. A paused one stays as it is.
 // Otherwise as SetSender.
 func PauseSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
-	return senderAct(ctx, pool, name, alive, act, queries.SQL("SenderPause"), pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
+	return senderAct(ctx, pool, name, alive, act, queries.senderPause, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
 }
 
 // ResumeSender opens a paused sender; an open one stays as it is. Otherwise as
 // SetSender.
 func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
-	return senderAct(ctx, pool, name, alive, act, queries.SQL("SenderResume"), pgx.StrictNamedArgs{"name": name})
+	return senderAct(ctx, pool, name, alive, act, queries.senderResume, pgx.StrictNamedArgs{"name": name})
 }
 
 func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string, args pgx.StrictNamedArgs) (s SenderState, err error) {
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.SQL("OperatorAct"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, statement, args); err != nil {

@@ -155,10 +155,10 @@ func (l *Ledger) Settle(ctx context.Context, settlements []Settlement, doneLease
 			queueSettlements(&b, settlements, todo, 0, settled)
 		}
 		if len(doneLeases) > 0 {
-			b.Queue(queries.SQL("LeasesEnd"), pgx.StrictNamedArgs{"ids": doneLeases})
+			b.Queue(queries.leasesEnd, pgx.StrictNamedArgs{"ids": doneLeases})
 		}
 		if len(todo) > 0 {
-			b.Queue(queries.SQL("DeliveriesSettled"), pgx.StrictNamedArgs{"relay": l.relay})
+			b.Queue(queries.deliveriesSettled, pgx.StrictNamedArgs{"relay": l.relay})
 		}
 		if err := l.atOnce(ctx, true, &b); err != nil {
 			return nil, fmt.Errorf("settle %d messages: %w", len(settlements), err)
@@ -186,7 +186,7 @@ func queueSent(b *pgx.Batch, all []Settlement, of []int, settled func(i int, s S
 	if len(of) == 0 {
 		return
 	}
-	b.Queue(queries.SQL("MessagesSent"), sentArgs(all, of)).QueryRow(func(row pgx.Row) error {
+	b.Queue(queries.messagesSent, sentArgs(all, of)).QueryRow(func(row pgx.Row) error {
 		var numbers []int64 // from 1
 		if err := row.Scan(&numbers, nil); err != nil {
 			return err
@@ -213,7 +213,7 @@ func queueSettlements(b *pgx.Batch, all []Settlement, todo []int, crashed int, s
 	if len(todo) == 0 {
 		return
 	}
-	b.Queue(queries.SQL("MessagesSettle"), settleArgs(all, todo, crashed)).QueryRow(func(row pgx.Row) error {
+	b.Queue(queries.messagesSettle, settleArgs(all, todo, crashed)).QueryRow(func(row pgx.Row) error {
 		var numbers []int64 // from 1
 		var statuses []Status
 		if err := row.Scan(&numbers, &statuses, nil, nil); err != nil {

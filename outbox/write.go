@@ -2,19 +2,12 @@ package outbox
 
 import (
 	"context"
-	"embed"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 )
-
-//go:embed *.sql
-var sqlFiles embed.FS
-
-var queries = sqlfile.MustLoad(sqlFiles)
 
 // Inbox writes one notification per channel. It is safe for concurrent use.
 type Inbox struct{}
@@ -22,7 +15,7 @@ type Inbox struct{}
 // Write implements job.Writer.
 func (Inbox) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64, error) {
 	rows := newCopyRows(len(ids), 2, 8+8)
-	return rows.send(ctx, tx, queries.SQL("NotificationCopy"), func(i int, b []byte) []byte {
+	return rows.send(ctx, tx, queries.notificationCopy, func(i int, b []byte) []byte {
 		b = appendInt64(b, ids[i])
 		return appendInt64(b, j.ID)
 	})
@@ -42,7 +35,7 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	}
 	at := due.UnixMicro() - postgresEpoch
 	rows := newCopyRows(len(ids), 3, 8+8+8)
-	n, err := rows.send(ctx, tx, queries.SQL("MessageCopy"), func(i int, b []byte) []byte {
+	n, err := rows.send(ctx, tx, queries.messageCopy, func(i int, b []byte) []byte {
 		b = appendInt64(b, j.ID)
 		b = appendInt64(b, ids[i])
 		return appendInt64(b, at)
@@ -55,7 +48,7 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 
 // dueAt is when the chunk's messages may first be sent. It has relays woken then.
 func dueAt(ctx context.Context, tx pgx.Tx, j job.Job) (due time.Time, err error) {
-	err = tx.QueryRow(ctx, queries.SQL("ChunkDue"), pgx.StrictNamedArgs{"deliver_at": j.DeliverAt}).Scan(&due)
+	err = tx.QueryRow(ctx, queries.chunkDue, pgx.StrictNamedArgs{"deliver_at": j.DeliverAt}).Scan(&due)
 	return due, err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -18,14 +17,8 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // statementDeadline bounds the statements of a short command: no command waits
 // without end on a database that has stopped answering.
@@ -246,14 +239,14 @@ func schemaProblem(have, latest int64) error {
 // has none, or no belfry schema at all.
 func (d *database) schemaVersion(ctx context.Context) (int64, error) {
 	var exists bool
-	if err := d.Pool.QueryRow(ctx, queries.SQL("SchemaExists")).Scan(&exists); err != nil {
+	if err := d.Pool.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
 		return 0, fmt.Errorf("look for the belfry schema: %w", err)
 	}
 	if !exists {
 		return 0, nil
 	}
 	var version int64
-	if err := d.Pool.QueryRow(ctx, queries.SQL("SchemaVersion")).Scan(&version); err != nil {
+	if err := d.Pool.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
 		return 0, fmt.Errorf("read the schema's version: %w", err)
 	}
 	return version, nil
@@ -262,7 +255,7 @@ func (d *database) schemaVersion(ctx context.Context) (int64, error) {
 // now returns the database's clock.
 func (d *database) now(ctx context.Context) (time.Time, error) {
 	var t time.Time
-	err := d.Pool.QueryRow(ctx, queries.SQL("ServerClock")).Scan(&t)
+	err := d.Pool.QueryRow(ctx, queries.serverClock).Scan(&t)
 	return t, err
 }
 

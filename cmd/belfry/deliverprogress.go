@@ -113,6 +113,6 @@ func (a *app) follow(ctx context.Context, db *database, show *progress, log *zer
 func messagesWaiting(ctx context.Context, db *database) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	err = db.Pool.QueryRow(ctx, queries.SQL("MessagesWaiting")).Scan(&n)
+	err = db.Pool.QueryRow(ctx, queries.messagesWaiting).Scan(&n)
 	return n, err
 }

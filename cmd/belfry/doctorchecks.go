@@ -32,7 +32,7 @@ func (d *doctor) checkServer(ctx context.Context, s settings, on *database) {
 		if found, unknown = db.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
 			return unknown
 		}
-		rows, err := c.Query(ctx, queries.SQL("DoctorServer"))
+		rows, err := c.Query(ctx, queries.doctorServer)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (d *doctor) checkDurability(facts serverFacts) {
 
 func (d *doctor) checkConnections(ctx context.Context, s settings, db *database) {
 	var allowed, used int
-	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorConnections")).Scan(&allowed, &used); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
 		d.note("connections", healthFailed, "", "%s", err)
 		return
 	}
@@ -176,7 +176,7 @@ func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
 		Runner string
 		Age    time.Duration
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorStale"), pgx.StrictNamedArgs{"stale_after": s.Runner.StaleAfter})
+	rows, err := db.Pool.Query(ctx, queries.doctorStale, pgx.StrictNamedArgs{"stale_after": s.Runner.StaleAfter})
 	var list []stale
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[stale])
@@ -191,7 +191,7 @@ func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
 	var waiting int64
 	var longest time.Duration
 	var unknown []string
-	err = db.Pool.QueryRow(ctx, queries.SQL("DoctorOverdue"), pgx.StrictNamedArgs{"types": []string{"inbox", "push"}}).Scan(&waiting, &longest, &unknown)
+	err = db.Pool.QueryRow(ctx, queries.doctorOverdue, pgx.StrictNamedArgs{"types": []string{"inbox", "push"}}).Scan(&waiting, &longest, &unknown)
 	switch {
 	case err != nil:
 		d.note("jobs", healthFailed, "", "%s", err)

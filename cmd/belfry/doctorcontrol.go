@@ -25,7 +25,7 @@ func (d *doctor) checkStatistics(ctx context.Context, s settings, db *database) 
 		d.note("health checks", healthOK, "", "off (runner.load.health.enabled)")
 		return
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorStatistics"))
+	rows, err := db.Pool.Query(ctx, queries.doctorStatistics)
 	var seen statistics
 	if err == nil {
 		seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[statistics])

@@ -54,7 +54,7 @@ func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database, live
 		return
 	}
 	type named struct{ Medium, Sources string }
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorRoutes"), pgx.StrictNamedArgs{"media": media})
+	rows, err := db.Pool.Query(ctx, queries.doctorRoutes, pgx.StrictNamedArgs{"media": media})
 	var lacking []named
 	if err == nil {
 		lacking, err = pgx.CollectRows(rows, pgx.RowToStructByName[named])
@@ -130,7 +130,7 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 	var list []due
 	if err == nil {
 		var rows pgx.Rows
-		if rows, err = db.Pool.Query(ctx, queries.SQL("DoctorUnsent"), pgx.StrictNamedArgs{"longer_than": unmovedAfter}); err == nil {
+		if rows, err = db.Pool.Query(ctx, queries.doctorUnsent, pgx.StrictNamedArgs{"longer_than": unmovedAfter}); err == nil {
 			list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
 		}
 	}
@@ -191,7 +191,7 @@ func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (t
 func (d *doctor) checkLeases(ctx context.Context, db *database, live []outbox.RelayState) {
 	var n int64
 	var longest time.Duration
-	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorLeases")).Scan(&n, &longest); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {
 		d.note("leases", healthFailed, "", "%s", err)
 		return
 	}
@@ -211,7 +211,7 @@ func (d *doctor) checkDead(ctx context.Context, db *database) {
 		Reason string
 		N      int64
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorDead"), pgx.StrictNamedArgs{"most": deadCounted})
+	rows, err := db.Pool.Query(ctx, queries.doctorDead, pgx.StrictNamedArgs{"most": deadCounted})
 	var list []dead
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[dead])

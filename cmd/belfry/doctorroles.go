@@ -13,7 +13,7 @@ import (
 // say: who may change nothing looks, others run jobs, and deliver with senders.
 func profilesOf(ctx context.Context, s settings, db *database) ([]*profile, error) {
 	var writes bool
-	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorWrites")).Scan(&writes); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
 		return nil, err
 	}
 	switch {
@@ -97,7 +97,7 @@ func (d *doctor) judgeProfiles(ctx context.Context, db *database) (done bool, er
 		}
 	}
 	var writes bool
-	if err := db.Pool.QueryRow(ctx, queries.SQL("DoctorWrites")).Scan(&writes); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
 		return false, err
 	}
 	if len(can) == 0 || writes && len(can) == 1 && can[0].name == "monitor" {
@@ -148,7 +148,7 @@ func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error
 			relations, privileges, columns = append(relations, need.relation), append(privileges, need.privilege), append(columns, need.columns)
 		}
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorPrivileges"), pgx.StrictNamedArgs{
+	rows, err := db.Pool.Query(ctx, queries.doctorPrivileges, pgx.StrictNamedArgs{
 		"relations": relations, "privileges": privileges, "columns": columns, "reads": reads,
 	})
 	if err != nil {

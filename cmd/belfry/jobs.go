@@ -141,7 +141,7 @@ func firstOfGroups(ctx context.Context, db *database, jobs []job.Job) (map[uuid.
 	if len(ids) == 0 {
 		return first, nil
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("GroupsFirst"), pgx.StrictNamedArgs{"groups": ids})
+	rows, err := db.Pool.Query(ctx, queries.groupsFirst, pgx.StrictNamedArgs{"groups": ids})
 	if err != nil {
 		return nil, fmt.Errorf("look for groups: %w", err)
 	}

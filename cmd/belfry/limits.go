@@ -45,7 +45,7 @@ The same by SQL: SELECT * FROM belfry.limits`,
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
-			l, err := readLimits(ctx, db.Pool, "LimitsGet", nil)
+			l, err := readLimits(ctx, db.Pool, queries.limitsGet, nil)
 			if err != nil {
 				return err
 			}
@@ -125,10 +125,10 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 			act := who()
 			var l limits
 			err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, queries.SQL("ActSet"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
+				if _, err := tx.Exec(ctx, queries.actSet, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 					return err
 				}
-				l, err = readLimits(ctx, tx, "LimitsSet", pgx.StrictNamedArgs{"changes": string(text)})
+				l, err = readLimits(ctx, tx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(text)})
 				return err
 			})
 			if err != nil {
@@ -144,7 +144,7 @@ func readLimits(ctx context.Context, q interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, statement string, args pgx.StrictNamedArgs,
 ) (limits, error) {
-	rows, err := q.Query(ctx, queries.SQL(statement), args)
+	rows, err := q.Query(ctx, statement, args)
 	if err != nil {
 		return limits{}, err
 	}

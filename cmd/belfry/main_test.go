@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -95,11 +94,6 @@ func golden(t *testing.T, path, got string) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -rewrite")
 	require.Equal(t, string(want), got, "golden file %s; refresh it with -rewrite", path)
-}
-
-func TestQueries_AreUsedAndNamed(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
 }
 
 func TestBuild_IsNamed(t *testing.T) {

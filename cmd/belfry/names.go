@@ -61,7 +61,7 @@ func (n names) during(ctx context.Context, do func(context.Context) error) error
 // checkNames looks for names that two processes want.
 func (d *doctor) checkNames(ctx context.Context, db *database) {
 	type wanted struct{ Kind, Name, Holder, Rival string }
-	rows, err := db.Pool.Query(ctx, queries.SQL("DoctorNames"))
+	rows, err := db.Pool.Query(ctx, queries.doctorNames)
 	var list []wanted
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[wanted])

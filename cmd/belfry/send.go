@@ -152,10 +152,10 @@ func (a *app) send(ctx context.Context, db *database, values pgx.StrictNamedArgs
 		return err
 	}
 	var id int64
-	if err := db.Pool.QueryRow(ctx, queries.SQL("ActivitySend"), values).Scan(&id); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.activitySend, values).Scan(&id); err != nil {
 		return sendProblem(err, values["idempotency_key"] != nil)
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("ActivityGet"), pgx.StrictNamedArgs{"id": id})
+	rows, err := db.Pool.Query(ctx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
 	if err != nil {
 		return fmt.Errorf("activity %d was sent; read it: %w", id, err)
 	}

@@ -82,10 +82,10 @@ func findChannel(ctx context.Context, s settings, db *database, name string) (in
 
 func (a *app) testSend(ctx context.Context, db *database, jobID, channel int64, who string, asJSON bool) error {
 	var id int64
-	if err := db.Pool.QueryRow(ctx, queries.SQL("ActivityTest"), pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channel, "requested_by": who}).Scan(&id); err != nil {
+	if err := db.Pool.QueryRow(ctx, queries.activityTest, pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channel, "requested_by": who}).Scan(&id); err != nil {
 		return sendProblem(err, false)
 	}
-	rows, err := db.Pool.Query(ctx, queries.SQL("ActivityGet"), pgx.StrictNamedArgs{"id": id})
+	rows, err := db.Pool.Query(ctx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
 	if err != nil {
 		return fmt.Errorf("activity %d was sent; read it: %w", id, err)
 	}

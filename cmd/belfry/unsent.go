@@ -32,7 +32,7 @@ type unsentJob struct {
 // unsentJobs reads the jobs with messages that are not final, most urgent first: unsentShown
 // at most, or those with the ids.
 func unsentJobs(ctx context.Context, db *database, ids []int64) ([]unsentJob, error) {
-	rows, err := db.Pool.Query(ctx, queries.SQL("UnsentJobs"), pgx.StrictNamedArgs{"ids": ids, "limit": max(unsentShown, len(ids))})
+	rows, err := db.Pool.Query(ctx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": max(unsentShown, len(ids))})
 	if err != nil {
 		return nil, fmt.Errorf("look for unsent messages: %w", err)
 	}

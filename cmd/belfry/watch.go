@@ -137,7 +137,7 @@ func (w *watch) look(ctx context.Context) error {
 	defer cancel()
 	ids := slices.Clone(w.ids)
 	if len(ids) == 0 {
-		rows, err := w.db.Pool.Query(ctx, queries.SQL("JobsUnderWay"), pgx.StrictNamedArgs{"limit": watchMost})
+		rows, err := w.db.Pool.Query(ctx, queries.jobsUnderWay, pgx.StrictNamedArgs{"limit": watchMost})
 		if err != nil {
 			return fmt.Errorf("look for jobs under way: %w", err)
 		}

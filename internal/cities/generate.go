@@ -2,7 +2,6 @@ package cities
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // Options shape generated channels. The zero value is usable.
 type Options struct {
@@ -103,27 +96,27 @@ func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, 
 // load copies what the generator makes, in bulk if it can.
 func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 	var index *string
-	mayRebuild := func() error { return tx.QueryRow(ctx, queries.SQL("LoadMayRebuild")).Scan(&bulk) }
+	mayRebuild := func() error { return tx.QueryRow(ctx, queries.loadMayRebuild).Scan(&bulk) }
 	if err := mayRebuild(); err != nil {
 		return false, err
 	}
 	if bulk {
 		// The lock is taken only when it looks worth while, and the look repeated
 		// under it.
-		if _, err := tx.Exec(ctx, queries.SQL("LoadLock")); err != nil {
+		if _, err := tx.Exec(ctx, queries.loadLock); err != nil {
 			return false, err
 		}
 		if err := mayRebuild(); err != nil {
 			return false, err
 		}
 	}
-	sql := queries.SQL("LoadCopy")
+	sql := queries.loadCopy
 	if bulk {
-		sql = queries.SQL("LoadCopyFrozen")
-		if err := tx.QueryRow(ctx, queries.SQL("LoadIndex")).Scan(&index); err != nil {
+		sql = queries.loadCopyFrozen
+		if err := tx.QueryRow(ctx, queries.loadIndex).Scan(&index); err != nil {
 			return false, err
 		}
-		if _, err := tx.Exec(ctx, queries.SQL("LoadEmpty")); err != nil {
+		if _, err := tx.Exec(ctx, queries.loadEmpty); err != nil {
 			return false, err
 		}
 	}
@@ -135,7 +128,7 @@ func load(ctx context.Context, tx pgx.Tx, g *generator) (bulk bool, err error) {
 			return false, err
 		}
 	}
-	_, err = tx.Exec(ctx, queries.SQL("LoadAnalyze"))
+	_, err = tx.Exec(ctx, queries.loadAnalyze)
 	return bulk, err
 }
 

@@ -57,7 +57,7 @@ func Look(ctx context.Context, conn *pgx.Conn) (found Found, err error) {
 // behindPooler reports whether another process answers conn than the server's.
 func behindPooler(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var pid uint32
-	if err := conn.QueryRow(ctx, queries.SQL("BackendPID"), pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+	if err := conn.QueryRow(ctx, queries.backendPID, pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
 		return false, fmt.Errorf("look for a pooler: %w", err)
 	}
 	return pid != conn.PgConn().PID(), nil
@@ -67,7 +67,7 @@ func behindPooler(ctx context.Context, conn *pgx.Conn) (bool, error) {
 func loses(ctx context.Context, connections []*pgx.Conn) (lost bool, err error) {
 	mark := func(i int) string { return fmt.Sprint(i) }
 	for i, c := range connections {
-		_, err := c.PgConn().Prepare(ctx, probeName, strings.ReplaceAll(queries.SQL("Probe"), "{{mark}}", "'"+mark(i)+"'"), nil)
+		_, err := c.PgConn().Prepare(ctx, probeName, strings.ReplaceAll(queries.probe, "{{mark}}", "'"+mark(i)+"'"), nil)
 		if err != nil {
 			return Lost(err), otherwise(err)
 		}

@@ -3,7 +3,6 @@ package db
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -15,14 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
-
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 const (
 	// Remedy has nothing prepared from the start.

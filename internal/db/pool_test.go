@@ -18,7 +18,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/services"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -26,11 +25,6 @@ import (
 var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC)
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // warnings counts those of a log that nothing is prepared any more.
 func warnings(log *syncbuf.Buffer) int { return strings.Count(log.String(), "going on without any") }

@@ -43,7 +43,7 @@ func InTx(ctx context.Context, on Beginner, o Options, do func(context.Context, 
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.SQL("TxBegin"), pgx.StrictNamedArgs{
+		_, err := tx.Exec(ctx, queries.txBegin, pgx.StrictNamedArgs{
 			"lock_timeout_ms": milliseconds(o.Limit * 4 / 5), "timeout_ms": milliseconds(o.Limit),
 		})
 		if err != nil {

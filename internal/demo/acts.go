@@ -48,7 +48,7 @@ func (s *stage) killRunner(ctx context.Context) (heir *runner, push int64, err e
 	s.screen.act("Crash: a runner is killed in mid-job, another finishes the job exactly")
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
-	ids, err := s.enqueue(wait, render("EnqueuePopular", map[string]string{"rate": s.rate()}))
+	ids, err := s.enqueue(wait, render(queries.enqueuePopular, map[string]string{"rate": s.rate()}))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -127,7 +127,7 @@ func (s *stage) takeOver(ctx, wait context.Context, left look) (*runner, error) 
 
 // unlimit lets a job go as fast as it can.
 func (s *stage) unlimit(ctx context.Context, id int64) error {
-	if _, err := s.pool.Exec(ctx, queries.SQL("Unlimit"), pgx.StrictNamedArgs{"id": id}); err != nil {
+	if _, err := s.pool.Exec(ctx, queries.unlimit, pgx.StrictNamedArgs{"id": id}); err != nil {
 		return fmt.Errorf("lift the limit of job %d: %w", id, err)
 	}
 	return nil
@@ -153,7 +153,7 @@ func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 	if err != nil {
 		return err
 	}
-	statement := render("Abort", map[string]string{"id": strconv.FormatInt(id, 10)})
+	statement := render(queries.abort, map[string]string{"id": strconv.FormatInt(id, 10)})
 	s.screen.sql(statement)
 	var status string
 	var at *string
@@ -195,7 +195,7 @@ func (s *stage) abort(wait context.Context, r *runner, id int64) error {
 
 // resume has the aborted job finished from its cursor.
 func (s *stage) resume(ctx, wait context.Context, id int64) error {
-	statement := render("Resume", map[string]string{"id": strconv.FormatInt(id, 10)})
+	statement := render(queries.resume, map[string]string{"id": strconv.FormatInt(id, 10)})
 	s.screen.sql(statement)
 	if _, err := s.pool.Exec(wait, statement); err != nil {
 		return fmt.Errorf("resume job %d: %w", id, err)
@@ -228,7 +228,7 @@ func (s *stage) runOthers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, err := s.enqueue(wait, render("EnqueueOthers", map[string]string{
+	ids, err := s.enqueue(wait, render(queries.enqueueOthers, map[string]string{
 		"question": "'Dentist in " + city.Name + "?'", "radius": strconv.Itoa(questionM),
 		"latitude": fmt.Sprint(city.Latitude), "longitude": fmt.Sprint(city.Longitude),
 	}))

@@ -36,7 +36,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	}
 	d := &DeliveryReport{}
 	s.report.Delivery = d
-	if err := scan(wait, s.pool, "MessagesCount", nil, &d.Messages); err != nil {
+	if err := scan(wait, s.pool, queries.messagesCount, nil, &d.Messages); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -59,7 +59,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	d.AcceptedAtKill = accepted()
 	s.screen.say("two relays share %s messages; %s to one of them after %s", grouped(d.Messages), s.screen.paint(red, "kill -9"), grouped(d.AcceptedAtKill))
 	err = s.await(wait, other, "everything is delivered", func(ctx context.Context) (done bool, err error) {
-		err = scan(ctx, s.pool, "AllDelivered", nil, &done)
+		err = scan(ctx, s.pool, queries.allDelivered, nil, &done)
 		return done, err
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := other.stop(wait); err != nil {
 		return err
 	}
-	if err := scan(wait, s.pool, "DeliveryAccount", nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous); err != nil {
+	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous); err != nil {
 		return err
 	}
 	seen := s.fakes.Summary().Total()

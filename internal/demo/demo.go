@@ -2,19 +2,11 @@ package demo
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // Run demonstrates, and returns when its runners are gone. The report says what was
 // seen, also beside an error; an error and a report that is not OK are two different

@@ -11,16 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // patience bounds what a test waits for.
 const patience = 3 * time.Minute

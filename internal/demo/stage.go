@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -78,18 +79,18 @@ func (s *stage) open(ctx context.Context) error {
 	if _, err := migrations.Up(ctx, s.dsn); err != nil {
 		return err
 	}
-	if _, err := s.pool.Exec(ctx, queries.SQL("Routes")); err != nil {
+	if _, err := s.pool.Exec(ctx, queries.routes); err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}
-	return scan(ctx, s.pool, "ServerVersion", nil, &s.report.Database.Version)
+	return scan(ctx, s.pool, queries.serverVersion, nil, &s.report.Database.Version)
 }
 
 func (s *stage) createDatabase(ctx context.Context) error {
 	var exists bool
-	if err := scan(ctx, s.Server, "DatabaseExists", pgx.StrictNamedArgs{"name": s.Database}, &exists); err != nil || exists {
+	if err := scan(ctx, s.Server, queries.databaseExists, pgx.StrictNamedArgs{"name": s.Database}, &exists); err != nil || exists {
 		return err
 	}
-	_, err := s.Server.Exec(ctx, render("DatabaseCreate", map[string]string{"name": pgx.Identifier{s.Database}.Sanitize()}))
+	_, err := s.Server.Exec(ctx, render(queries.databaseCreate, map[string]string{"name": pgx.Identifier{s.Database}.Sanitize()}))
 	switch {
 	case err != nil && db.MadeMeanwhile(err):
 		return nil
@@ -115,13 +116,13 @@ func (s *stage) clear(ctx context.Context) error {
 	s.unlock = func(ctx context.Context) { _ = tx.Rollback(ctx) } // nothing was written in it
 	var ours, schema, jobs bool
 	var mark *string
-	if err := scan(ctx, tx, "StageLock", pgx.StrictNamedArgs{"key": int64(stageLock)}, &ours); err != nil {
+	if err := scan(ctx, tx, queries.stageLock, pgx.StrictNamedArgs{"key": int64(stageLock)}, &ours); err != nil {
 		return err
 	}
 	if !ours {
 		return ErrBusy
 	}
-	if err := scan(ctx, s.pool, "StageLook", nil, &schema, &mark, &jobs); err != nil {
+	if err := scan(ctx, s.pool, queries.stageLook, nil, &schema, &mark, &jobs); err != nil {
 		return err
 	}
 	if schema && (mark == nil || *mark != stageMark) {
@@ -129,14 +130,14 @@ func (s *stage) clear(ctx context.Context) error {
 	}
 	var foreign *string
 	if jobs {
-		if err := scan(ctx, s.pool, "StageForeignJobs", pgx.StrictNamedArgs{"me": requester}, &foreign); err != nil {
+		if err := scan(ctx, s.pool, queries.stageForeignJobs, pgx.StrictNamedArgs{"me": requester}, &foreign); err != nil {
 			return err
 		}
 	}
 	if foreign != nil {
 		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, ErrNotOurs)
 	}
-	_, err = s.pool.Exec(ctx, queries.SQL("StageClear"))
+	_, err = s.pool.Exec(ctx, queries.stageClear)
 	return err
 }
 
@@ -191,14 +192,14 @@ const (
 )
 
 func (s *stage) look(ctx context.Context, id int64) (l look, err error) {
-	err = row(ctx, s.pool, "JobLook", pgx.StrictNamedArgs{"id": id}, &l)
+	err = row(ctx, s.pool, queries.jobLook, pgx.StrictNamedArgs{"id": id}, &l)
 	return l, err
 }
 
 // verify compares the rows of a job with the channels that match its audience: all up to
 // its bound, or with atCursor those up to its cursor.
 func verify(ctx context.Context, q querier, id int64, atCursor bool) (j JobReport, err error) {
-	err = row(ctx, q, "Verify", pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
+	err = row(ctx, q, queries.verify, pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
 	return j, err
 }
 
@@ -249,7 +250,7 @@ func (s *stage) untilFinished(ctx context.Context, r *runner, id int64) (look, e
 func (s *stage) untilSettled(ctx context.Context, id int64) error {
 	return s.await(ctx, nil, fmt.Sprintf("the sessions of job %d end", id), func(ctx context.Context) (bool, error) {
 		var n int
-		err := scan(ctx, s.pool, "RunSessions", pgx.StrictNamedArgs{"id": id}, &n)
+		err := scan(ctx, s.pool, queries.runSessions, pgx.StrictNamedArgs{"id": id}, &n)
 		return n == 0, err
 	})
 }
@@ -277,27 +278,26 @@ type querier interface {
 
 // scan reads the values of a statement's one row.
 func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into ...any) error {
-	if err := q.QueryRow(ctx, queries.SQL(statement), args).Scan(into...); err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
+	if err := q.QueryRow(ctx, statement, args).Scan(into...); err != nil {
+		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
 	}
 	return nil
 }
 
 // row is scan for a struct, by the names of the columns.
 func row[T any](ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into *T) error {
-	rows, err := q.Query(ctx, queries.SQL(statement), args)
+	rows, err := q.Query(ctx, statement, args)
 	if err == nil {
 		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
+		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
 	}
 	return nil
 }
 
 // render fills the {{marks}} of a statement with numbers and quoted text.
-func render(name string, marks map[string]string) string {
-	sql := queries.SQL(name)
+func render(sql string, marks map[string]string) string {
 	for mark, text := range marks {
 		sql = strings.ReplaceAll(sql, "{{"+mark+"}}", text)
 	}

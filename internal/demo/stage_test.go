@@ -22,7 +22,7 @@ func TestStage_TouchesNothingItDidNotMake(t *testing.T) {
 		},
 		"a job of the user in the demo's schema": func(t *testing.T, b *bundle) {
 			t.Helper()
-			b.exec(t, queries.SQL("StageClear"))
+			b.exec(t, queries.stageClear)
 			_, err := migrations.Up(t.Context(), b.db.DSN)
 			require.NoError(t, err)
 			b.exec(t, `INSERT INTO belfry.jobs (type, category, title, requested_by) VALUES ('inbox', 'operator_notice', 'mine', 'me')`)
@@ -46,7 +46,7 @@ func TestStage_TouchesNothingItDidNotMake(t *testing.T) {
 func TestStage_ClearsWhatADemoLeft(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(t, queries.SQL("StageClear")) // killed before it migrated
+	b.exec(t, queries.stageClear) // killed before it migrated
 	s := newStage(b.config, new(Report))
 	require.NoError(t, s.open(t.Context()))
 	_, err := s.enqueue(t.Context(), pushTo(0))

@@ -27,6 +27,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, s.Faults()) })
 	mux.HandleFunc("PUT /faults", s.putFaults)
 	mux.HandleFunc("GET /calls", s.getCalls)
+	//sqlfile:allow a method and a path
 	mux.HandleFunc("DELETE /calls", func(w http.ResponseWriter, _ *http.Request) {
 		s.Reset()
 		w.WriteHeader(http.StatusNoContent)

@@ -123,7 +123,7 @@ func (h *Hold) take(ctx context.Context, n Given) error {
 func (h *Hold) try(ctx context.Context, n Given) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	tag, err := h.pool.Exec(ctx, queries.SQL("NameTake"), pgx.StrictNamedArgs{
+	tag, err := h.pool.Exec(ctx, queries.nameTake, pgx.StrictNamedArgs{
 		"kind": n.Kind, "name": n.Name, "instance": h.instance, "host": h.host, "pid": os.Getpid(), "silence": silence,
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *Hold) holder(ctx context.Context, n Given) (*holder, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
 	var o holder
-	err := h.pool.QueryRow(ctx, queries.SQL("NameHolder"), pgx.StrictNamedArgs{"kind": n.Kind, "name": n.Name}).
+	err := h.pool.QueryRow(ctx, queries.nameHolder, pgx.StrictNamedArgs{"kind": n.Kind, "name": n.Name}).
 		Scan(&o.instance, &o.host, &o.pid, &o.since, &o.beatAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // nobody is an answer
@@ -153,7 +153,7 @@ func (h *Hold) refused(ctx context.Context, n Given, by *holder) error {
 	held := &HeldError{Kind: n.Kind, Name: n.Name, Host: by.host, PID: by.pid, Since: by.since}
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	_, err := h.pool.Exec(ctx, queries.SQL("NameRefused"), pgx.StrictNamedArgs{
+	_, err := h.pool.Exec(ctx, queries.nameRefused, pgx.StrictNamedArgs{
 		"kind": n.Kind, "name": n.Name, "instance": h.instance, "rival": fmt.Sprintf("%s:%d", h.host, os.Getpid()),
 	})
 	if err != nil {
@@ -199,7 +199,7 @@ func (h *Hold) Run(ctx context.Context) error {
 func (h *Hold) beat(ctx context.Context) ([]Given, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	rows, err := h.pool.Query(ctx, queries.SQL("NamesBeat"), pgx.StrictNamedArgs{"instance": h.instance})
+	rows, err := h.pool.Query(ctx, queries.namesBeat, pgx.StrictNamedArgs{"instance": h.instance})
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeout)
 	defer cancel()
-	if _, err := h.pool.Exec(ctx, queries.SQL("NamesRelease"), pgx.StrictNamedArgs{"instance": h.instance}); err != nil {
+	if _, err := h.pool.Exec(ctx, queries.namesRelease, pgx.StrictNamedArgs{"instance": h.instance}); err != nil {
 		return fmt.Errorf("give names back: %w", err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,14 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
-
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 const (
 	// closeTimeout bounds the end of a connection of which nothing is wanted any more.
@@ -106,11 +98,11 @@ func (l *Listener) once(ctx context.Context) error {
 		_ = conn.Close(end) // nothing is lost with it
 	}()
 	for _, channel := range []string{l.channel, echo} {
-		if _, err := conn.Exec(start, strings.ReplaceAll(queries.SQL("Listen"), "{{channel}}", pgx.Identifier{channel}.Sanitize())); err != nil {
+		if _, err := conn.Exec(start, strings.ReplaceAll(queries.listen, "{{channel}}", pgx.Identifier{channel}.Sanitize())); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
 	}
-	if _, err := l.pool.Exec(start, queries.SQL("Echo"), pgx.StrictNamedArgs{"channel": echo}); err != nil {
+	if _, err := l.pool.Exec(start, queries.echo, pgx.StrictNamedArgs{"channel": echo}); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
 	for !heard {

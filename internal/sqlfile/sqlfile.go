@@ -6,106 +6,96 @@
 //	-- Statements of the job aggregate.          comment of the file, optional
 //
 //	-- name: JobFinish :one                      header: name and mode
-//	-- Marks a run's job PROCESSED.              comment: becomes Query.Doc
+//	-- Marks a run's job PROCESSED.              comment, for the reader
 //	-- No row: the fencing token is older.
 //	UPDATE belfry.jobs                           statement, up to the next header
 //	SET status = 'PROCESSED'
 //	WHERE id = @id AND fence = @fence
 //	RETURNING id;
 //
-// The mode says what the caller reads: `:one` row, `:many` rows, `:exec` only
+// The mode says what the caller reads: at most `:one` row, `:many` rows, `:exec` only
 // the count of rows, or `:script` several statements run without arguments.
 // The text after the comment is the statement, verbatim, without blank and
 // comment lines at its end, and, except in a script, without a closing
 // semicolon.
 //
-// The package that owns the file embeds and parses it once, in a package
-// variable that is never written again, and names statements by literals:
-//
-//	//go:embed queries.sql
-//	var queriesSQL string
-//
-//	var queries = sqlfile.MustParse(queriesSQL)
-//
-//	rows, err := tx.Query(ctx, queries.SQL("JobFinish"), pgx.StrictNamedArgs{…})
-//
-// A package with more statements than one file should hold has several, by concept,
-// which are one set of names:
+// The package that owns the files embeds them in its statements.go, with a field for
+// each statement, and reads them once, into a variable that is never written again:
 //
 //	//go:embed *.sql
-//	var files embed.FS
+//	var sqlFiles embed.FS
 //
-//	var queries = sqlfile.MustLoad(files)
+//	var queries = sqlfile.Must[querySet](sqlFiles)
 //
-// CheckUse, called from one test of the package, proves that every name used
-// exists, that every statement is used, and that no other SQL is hidden in the
-// Go files.
+//	type querySet struct {
+//		jobClaim, jobFinish string
+//	}
 //
-// Failure behaviour: a malformed file is an error from Parse and a panic from
-// MustParse, thus when the program starts. A missing name panics when it is
-// asked for, which CheckUse brings forward to the test. The package does not
-// parse SQL: a statement PostgreSQL refuses is found by the test that runs it.
+//	rows, err := tx.Query(ctx, queries.jobFinish, pgx.StrictNamedArgs{…})
+//
+// Thus a wrong name does not compile, and the linter unused reports a statement that no
+// Go file of the package reads: it looks at fields in lower case of types that have a
+// name. A test of this package finds SQL in other Go code.
+//
+// Failure behaviour: a malformed file, a field without a statement and a statement
+// without a field panic when the program starts, and so in every test of the package.
+// The package does not parse SQL: a statement PostgreSQL refuses is found by the test
+// that runs it.
 package sqlfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// Mode says what the caller of a statement reads.
-type Mode string
-
-// The modes a header may name.
-const (
-	One    Mode = "one"    // at most one row
-	Many   Mode = "many"   // any number of rows
-	Exec   Mode = "exec"   // the command tag only
-	Script Mode = "script" // several statements, run without arguments
-)
-
-// Query is one annotated statement.
-type Query struct {
-	// Name is unique in its package's files.
-	Name string
-	// File is the one that it stands in.
-	File string
-	// Mode says what the caller reads.
-	Mode Mode
-	// Doc is the comment under the header, without the comment marks.
-	Doc string
-	// SQL is the statement.
-	SQL string
-}
-
-// Queries are the statements of one package. They are not to be changed after Parse, and
-// are then safe for concurrent use.
-type Queries map[string]Query
-
-// ErrSyntax marks a file that does not follow the format of the package comment.
+// ErrSyntax marks files that do not follow the format of the package comment, or do not
+// agree with the fields.
 var ErrSyntax = errors.New("sqlfile: malformed file")
 
-// Parse reads an annotated file of that name. Errors are ErrSyntax, joined, each
-// with its line.
-func Parse(name, text string) (Queries, error) {
-	p := scanner{queries: make(Queries)}
-	p.read(name, text)
-	return p.result()
+// Must reads every .sql file at the root of an embedded file system into a struct of
+// strings, one for each statement and of its name, which begins in lower case there. It
+// panics with an ErrSyntax that names each fault.
+func Must[T any](fsys fs.FS) T {
+	statements, err := load(fsys)
+	if err != nil {
+		panic(err)
+	}
+	var queries T
+	if err := fill(reflect.ValueOf(&queries).Elem(), statements); err != nil {
+		panic(err)
+	}
+	return queries
 }
 
-// MustParse is Parse for an embedded queries.sql; it panics on an error.
-func MustParse(text string) Queries {
-	return must(Parse("queries.sql", text))
+// ByName returns what Must read, for tests that go by names.
+func ByName[T any](queries T) map[string]string {
+	v := reflect.ValueOf(queries)
+	all := make(map[string]string, v.NumField())
+	for i := range v.NumField() {
+		all[nameOf(v.Type().Field(i))] = v.Field(i).String()
+	}
+	return all
 }
 
-// MustLoad is Parse for every .sql file at the root of an embedded file system; it
-// panics on an error.
-func MustLoad(fsys fs.FS) Queries { return must(load(fsys)) }
+// NameOf returns the name of a statement that Must read, for an error that tells which
+// one failed.
+func NameOf[T any](queries T, sql string) string {
+	for name, s := range ByName(queries) {
+		if s == sql {
+			return name
+		}
+	}
+	return ""
+}
 
 // load parses every .sql file at the root of a file system.
-func load(fsys fs.FS) (Queries, error) {
+func load(fsys fs.FS) (map[string]statement, error) {
 	names, err := fs.Glob(fsys, "*.sql")
 	if err == nil && len(names) == 0 {
 		err = fs.ErrNotExist
@@ -113,7 +103,7 @@ func load(fsys fs.FS) (Queries, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlfile: open *.sql: %w", err)
 	}
-	p := scanner{queries: make(Queries)}
+	p := scanner{statements: make(map[string]statement)}
 	for _, name := range names {
 		text, err := fs.ReadFile(fsys, name)
 		if err != nil {
@@ -121,64 +111,70 @@ func load(fsys fs.FS) (Queries, error) {
 		}
 		p.read(name, string(text))
 	}
-	return p.result()
+	return p.statements, errors.Join(p.problems...)
 }
 
-func must(q Queries, err error) Queries {
-	if err != nil {
-		panic(err)
+// nameOf returns the name of a field's statement.
+func nameOf(field reflect.StructField) string {
+	return strings.ToUpper(field.Name[:1]) + field.Name[1:]
+}
+
+// fill gives each field its statement, and takes that out of the map.
+func fill(queries reflect.Value, statements map[string]statement) error {
+	var problems []error
+	for i := range queries.NumField() {
+		field := queries.Type().Field(i)
+		s, ok := statements[nameOf(field)]
+		delete(statements, nameOf(field))
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Errorf("%w: no statement is named %s, as the field %s is", ErrSyntax, nameOf(field), field.Name))
+		case field.IsExported() || field.Type.Kind() != reflect.String:
+			problems = append(problems, fmt.Errorf("%w: %s:%d: the field %s %s; want a string in lower case", ErrSyntax, s.file, s.line, field.Name, field.Type))
+		default: // SetString refuses a field in lower case
+			reflect.NewAt(field.Type, queries.Field(i).Addr().UnsafePointer()).Elem().SetString(s.sql)
+		}
 	}
-	return q
-}
-
-// Get returns the statement of that name. It panics when there is none.
-func (q Queries) Get(name string) Query {
-	query, ok := q[name]
-	if !ok {
-		panic(fmt.Sprintf("sqlfile: no statement is named %q", name))
+	for _, s := range slices.SortedFunc(maps.Values(statements), func(a, b statement) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line))
+	}) {
+		problems = append(problems, fmt.Errorf("%w: %s:%d: %s has no field", ErrSyntax, s.file, s.line, s.name))
 	}
-	return query
+	return errors.Join(problems...)
 }
 
-// SQL returns the text of the statement of that name. It panics when there is
-// none.
-func (q Queries) SQL(name string) string {
-	return q.Get(name).SQL
+// statement is one of a file.
+type statement struct {
+	name, file string
+	line       int // of its header
+	sql        string
 }
 
 // scanner gathers one statement at a time.
 //
 //	outside ──header──► doc ──first other line──► statement ──header──► doc …
 type scanner struct {
-	file     string
-	queries  Queries
-	problems []error
+	file       string
+	statements map[string]statement
+	problems   []error
 
-	current Query
-	header  int // line of the current header; 0 while outside
-	doc     []string
+	current statement // its line is 0 while outside
+	script  bool
+	doc     bool // there is a comment
 	body    []string
 }
 
 // read adds the statements of one file.
 func (p *scanner) read(name, text string) {
 	p.file = name
-	known, faults := len(p.queries), len(p.problems)
+	known, faults := len(p.statements), len(p.problems)
 	for i, line := range strings.Split(text, "\n") {
 		p.line(i+1, strings.TrimRight(line, " \t\r"))
 	}
 	p.finish()
-	if len(p.queries) == known && len(p.problems) == faults {
+	if len(p.statements) == known && len(p.problems) == faults {
 		p.problem(1, "no statement")
 	}
-}
-
-// result returns the statements of all files, or what is wrong with them.
-func (p *scanner) result() (Queries, error) {
-	if err := errors.Join(p.problems...); err != nil {
-		return nil, err
-	}
-	return p.queries, nil
 }
 
 // line takes the next one.
@@ -187,20 +183,19 @@ func (p *scanner) line(n int, line string) {
 	if like {
 		if name, mode, ok := parseHeader(line); ok {
 			p.finish()
-			p.current = Query{Name: name, File: p.file, Mode: mode}
-			p.header = n
+			p.current, p.script = statement{name: name, file: p.file, line: n}, mode == "script"
 			return
 		}
 	}
 	switch blank := strings.TrimSpace(line) == ""; {
 	case like:
 		p.problem(n, "want a header as `-- name: JobClaim :one`, with one of :one, :many, :exec, :script; got %q", line)
-	case p.header == 0:
+	case p.current.line == 0:
 		if !blank && !strings.HasPrefix(line, "--") {
 			p.problem(n, "text before the first header")
 		}
 	case len(p.body) == 0 && strings.HasPrefix(line, "--"):
-		p.doc = append(p.doc, strings.TrimPrefix(strings.TrimPrefix(line, "--"), " "))
+		p.doc = p.doc || strings.TrimSpace(strings.TrimPrefix(line, "--")) != ""
 	case len(p.body) == 0 && blank:
 	default:
 		p.body = append(p.body, line)
@@ -219,41 +214,39 @@ func headerLike(line string) bool {
 }
 
 // parseHeader reads `-- name: JobClaim :one`.
-func parseHeader(line string) (name string, mode Mode, ok bool) {
+func parseHeader(line string) (name, mode string, ok bool) {
 	line, ok = strings.CutPrefix(line, "-- name: ")
-	name, text, found := strings.Cut(line, " :")
-	mode = Mode(text)
+	name, mode, found := strings.Cut(line, " :")
 	ok = ok && found && name != "" && name[0] >= 'A' && name[0] <= 'Z' && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 	})
-	return name, mode, ok && slices.Contains([]Mode{One, Many, Exec, Script}, mode)
+	return name, mode, ok && slices.Contains([]string{"one", "many", "exec", "script"}, mode)
 }
 
 // finish checks and keeps the current statement.
 func (p *scanner) finish() {
-	if p.header == 0 {
+	s := p.current
+	if s.line == 0 {
 		return
 	}
-	q, at := p.current, p.header
-	q.Doc = strings.TrimSpace(strings.Join(p.doc, "\n"))
-	q.SQL = statement(q.Mode, p.body)
-	p.header, p.doc, p.body = 0, nil, nil
-	if q.Doc == "" {
-		p.problem(at, "%s has no comment under its header; say its purpose, its parameters and what no row means", q.Name)
+	s.sql = join(p.script, p.body)
+	if !p.doc {
+		p.problem(s.line, "%s has no comment under its header; say its purpose, its parameters and what no row means", s.name)
 	}
-	if q.SQL == "" {
-		p.problem(at, "%s has no statement", q.Name)
+	if s.sql == "" {
+		p.problem(s.line, "%s has no statement", s.name)
 	}
-	if _, ok := p.queries[q.Name]; ok {
-		p.problem(at, "%s is defined twice", q.Name)
-		return
+	if _, ok := p.statements[s.name]; ok {
+		p.problem(s.line, "%s is defined twice", s.name)
+	} else {
+		p.statements[s.name] = s
 	}
-	p.queries[q.Name] = q
+	p.current, p.doc, p.body = statement{}, false, nil
 }
 
-// statement joins the lines of a statement. Comments at its end belong to what
+// join joins the lines of a statement. Comments at its end belong to what
 // follows, such as a divider between sections.
-func statement(m Mode, lines []string) string {
+func join(script bool, lines []string) string {
 	end := len(lines)
 	for end > 0 {
 		last := strings.TrimSpace(lines[end-1])
@@ -263,7 +256,7 @@ func statement(m Mode, lines []string) string {
 		end--
 	}
 	sql := strings.TrimSpace(strings.Join(lines[:end], "\n"))
-	if m != Script {
+	if !script {
 		sql = strings.TrimSpace(strings.TrimSuffix(sql, ";"))
 	}
 	return sql

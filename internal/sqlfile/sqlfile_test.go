@@ -1,14 +1,13 @@
-package sqlfile_test
+package sqlfile
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
 
 func TestMain(m *testing.M) {
@@ -46,35 +45,32 @@ SET LOCAL lock_timeout = '1s';
 SET LOCAL work_mem = '8MB';
 `
 
-func TestParse_ReadsEachPart(t *testing.T) {
+// queries are those of good.
+type queries struct {
+	sessionSetup, jobTouch, jobList, jobClaim string
+}
+
+func TestMust_ReadsEachPart(t *testing.T) {
 	t.Parallel()
-	want := sqlfile.Queries{
-		"JobClaim": {
-			Name: "JobClaim",
-			File: "queries.sql",
-			Mode: sqlfile.One,
-			Doc:  "Claims a due job.\n  @lane  the lane\nNo row: none is due.",
-			SQL: "UPDATE belfry.jobs\nSET status = 'RUNNING' -- the edge PENDING to RUNNING\n-- inside a statement\n\n" +
-				"WHERE lane = @lane\nRETURNING id",
-		},
-		"JobList":  {Name: "JobList", File: "queries.sql", Mode: sqlfile.Many, Doc: "Lists jobs.", SQL: "SELECT id FROM belfry.jobs"},
-		"JobTouch": {Name: "JobTouch", File: "queries.sql", Mode: sqlfile.Exec, Doc: "Renews the heartbeat.", SQL: "UPDATE belfry.jobs SET heartbeat_at = now()"},
-		"SessionSetup": {
-			Name: "SessionSetup", File: "queries.sql", Mode: sqlfile.Script, Doc: "Prepares a session.",
-			SQL: "SET LOCAL lock_timeout = '1s';\nSET LOCAL work_mem = '8MB';",
-		},
+	want := queries{
+		jobClaim: "UPDATE belfry.jobs\nSET status = 'RUNNING' -- the edge PENDING to RUNNING\n-- inside a statement\n\n" +
+			"WHERE lane = @lane\nRETURNING id",
+		jobList:      "SELECT id FROM belfry.jobs",
+		jobTouch:     "UPDATE belfry.jobs SET heartbeat_at = now()",
+		sessionSetup: "SET LOCAL lock_timeout = '1s';\nSET LOCAL work_mem = '8MB';",
 	}
 	for name, text := range map[string]string{"Unix": good, "Windows": strings.ReplaceAll(good, "\n", "\r\n"), "no final newline": strings.TrimSuffix(good, "\n")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := sqlfile.Parse("queries.sql", text)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
+			require.Equal(t, want, Must[queries](files(text)))
 		})
 	}
 }
 
-func TestParse_NamesEachFault(t *testing.T) {
+// files is a file system of queries.sql alone.
+func files(text string) fstest.MapFS { return fstest.MapFS{"queries.sql": {Data: []byte(text)}} }
+
+func TestMust_NamesEachFault(t *testing.T) {
 	t.Parallel()
 	const header = ": want a header as `-- name: JobClaim :one`, with one of :one, :many, :exec, :script; got "
 	tests := map[string]struct {
@@ -108,70 +104,94 @@ func TestParse_NamesEachFault(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := sqlfile.Parse("job/queries.sql", tt.text)
-			require.ErrorIs(t, err, sqlfile.ErrSyntax)
-			require.Nil(t, got)
 			var want []string
 			for _, w := range tt.want {
-				want = append(want, "sqlfile: malformed file: job/queries.sql:"+w)
+				want = append(want, "sqlfile: malformed file: queries.sql:"+w)
 			}
-			require.EqualError(t, err, strings.Join(want, "\n"))
+			require.PanicsWithError(t, strings.Join(want, "\n"), func() { Must[struct{ a, b string }](files(tt.text)) })
 		})
 	}
 }
 
-func TestQueries_AnswerByName(t *testing.T) {
+// Thus a name that a package's Go files use is that of a statement.
+func TestMust_WantsAFieldForEachStatementAndAStatementForEachField(t *testing.T) {
 	t.Parallel()
-	q := sqlfile.MustParse(good)
-	require.Equal(t, "SELECT id FROM belfry.jobs", q.SQL("JobList"))
-	require.Equal(t, sqlfile.Many, q.Get("JobList").Mode)
-	require.PanicsWithValue(t, `sqlfile: no statement is named "JobLost"`, func() { q.SQL("JobLost") })
-	require.PanicsWithValue(t, `sqlfile: no statement is named ""`, func() { q.Get("") })
+	const a, b = "-- name: A :one\n-- doc\nSELECT 1\n", "-- name: B :one\n-- doc\nSELECT 2\n"
+	for name, tt := range map[string]struct {
+		must func(fs.FS)
+		want string
+	}{
+		"a field without a statement": {must[struct{ a, b, c, d string }], "no statement is named D, as the field d is"},
+		"a statement without a field": {must[struct{ a, b string }], "c.sql:1: C has no field"},
+		"several of them":             {must[struct{}], "ab.sql:1: A has no field\nab.sql:4: B has no field\nc.sql:1: C has no field"},
+		"a field in upper case":       {must[struct{ a, b, C string }], "c.sql:1: the field C string; want a string in lower case"},
+		"a field of another type": {must[struct {
+			a, b string
+			c    []byte
+		}], "c.sql:1: the field c []uint8; want a string in lower case"},
+		"another name": {must[struct{ a, b, cc string }], "no statement is named Cc, as the field cc is\nc.sql:1: C has no field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := "sqlfile: malformed file: " + strings.ReplaceAll(tt.want, "\n", "\nsqlfile: malformed file: ")
+			require.PanicsWithError(t, want, func() {
+				tt.must(fstest.MapFS{"ab.sql": {Data: []byte(a + b)}, "c.sql": {Data: []byte(strings.ReplaceAll(a, "A", "C"))}})
+			})
+		})
+	}
 }
 
-func TestMustLoad_ReadsTheFilesOfAFileSystem(t *testing.T) {
+func must[T any](fsys fs.FS) { Must[T](fsys) }
+
+func TestMust_ReadsTheFilesOfAFileSystem(t *testing.T) {
 	t.Parallel()
 	const lane = "-- name: LaneList :many\n-- Lists.\nSELECT 3;\n"
-	all := sqlfile.MustLoad(fstest.MapFS{
+	type all struct{ jobClaim, jobList, jobTouch, sessionSetup, laneList string }
+	got := Must[all](fstest.MapFS{
 		"queries.sql": {Data: []byte(good)}, "lane.sql": {Data: []byte(lane)},
 		"README.md": {Data: []byte("no SQL")}, "old/lane.sql": {Data: []byte(lane)},
 	})
-	want := sqlfile.MustParse(good)
-	want["LaneList"] = sqlfile.Query{Name: "LaneList", File: "lane.sql", Mode: sqlfile.Many, Doc: "Lists.", SQL: "SELECT 3"}
-	require.Equal(t, want, all)
+	want := Must[queries](files(good))
+	require.Equal(t, all{want.jobClaim, want.jobList, want.jobTouch, want.sessionSetup, "SELECT 3"}, got)
 	require.PanicsWithError(t, "sqlfile: malformed file: b.sql:1: LaneList is defined twice\nsqlfile: malformed file: c.sql:1: no statement", func() {
-		sqlfile.MustLoad(fstest.MapFS{"a.sql": {Data: []byte(lane)}, "b.sql": {Data: []byte(lane)}, "c.sql": {}})
+		must[struct{ laneList string }](fstest.MapFS{"a.sql": {Data: []byte(lane)}, "b.sql": {Data: []byte(lane)}, "c.sql": {}})
 	})
-	require.PanicsWithError(t, "sqlfile: open *.sql: file does not exist", func() { sqlfile.MustLoad(fstest.MapFS{}) })
-	require.PanicsWithError(t, "sqlfile: malformed file: queries.sql:1: no statement", func() { sqlfile.MustParse("") })
+	require.PanicsWithError(t, "sqlfile: open *.sql: file does not exist", func() { must[struct{}](fstest.MapFS{}) })
 }
 
-// Parse reads files of the repository only, so it has nothing to defend
+func TestByName_HasEachStatement(t *testing.T) {
+	t.Parallel()
+	q := Must[queries](files(good))
+	require.Equal(t, map[string]string{"JobClaim": q.jobClaim, "JobList": q.jobList, "JobTouch": q.jobTouch, "SessionSetup": q.sessionSetup}, ByName(q))
+	require.Equal(t, "JobList", NameOf(q, q.jobList))
+	require.Empty(t, NameOf(q, "SELECT 7"))
+}
+
+// The scanner reads files of the repository only, so it has nothing to defend
 // against; but it must not lose or invent text.
-func FuzzParse(f *testing.F) {
+func FuzzScanner(f *testing.F) {
 	f.Add(good)
 	f.Add("-- name: A :one\n-- doc\nSELECT 1;\n\n-- name: B :script\n-- doc\nSELECT 1;")
 	f.Add("--name: A :one\n\r\n-- name: A :one\n--")
 	f.Fuzz(func(t *testing.T, text string) {
-		queries, err := sqlfile.Parse("f.sql", text)
+		statements, err := load(files(text))
 		if err != nil {
-			require.ErrorIs(t, err, sqlfile.ErrSyntax)
+			require.ErrorIs(t, err, ErrSyntax)
 			return
 		}
-		require.NotEmpty(t, queries)
+		require.NotEmpty(t, statements)
 		headers := 0
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "-- name: ") {
 				headers++
 			}
 		}
-		require.Len(t, queries, headers)
-		for name, q := range queries {
-			require.Equal(t, name, q.Name)
-			require.NotEmpty(t, q.Doc)
-			require.NotEmpty(t, q.SQL)
-			require.NotContains(t, "\n"+q.SQL, "\n-- name:")
-			for line := range strings.Lines(q.SQL) {
+		require.Len(t, statements, headers)
+		for name, s := range statements {
+			require.Equal(t, name, s.name)
+			require.NotEmpty(t, s.sql)
+			require.NotContains(t, "\n"+s.sql, "\n-- name:")
+			for line := range strings.Lines(s.sql) {
 				require.Contains(t, text, strings.TrimSuffix(line, "\n"))
 			}
 		}

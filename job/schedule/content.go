@@ -222,7 +222,7 @@ func content(value json.RawMessage) (json.RawMessage, error) {
 
 // rows runs the operator's query.
 func (s Schedule) rows(ctx context.Context, tx pgx.Tx, o time.Time) ([]map[string]json.RawMessage, error) {
-	texts, err := s.answer(ctx, tx, o, "QueryRows")
+	texts, err := s.answer(ctx, tx, o, queries.queryRows)
 	if err != nil {
 		return nil, err
 	}
@@ -255,13 +255,13 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 		if err := s.become(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, queries.SQL("QueryBegin"), pgx.StrictNamedArgs{
+		_, err := tx.Exec(ctx, queries.queryBegin, pgx.StrictNamedArgs{
 			"timeout_ms": fmt.Sprint(timeout.Milliseconds()), "occurrence": o.Format(time.RFC3339Nano),
 		})
 		if err != nil {
 			return err
 		}
-		if texts, err = s.read(ctx, tx, queries.SQL(statement)); err != nil {
+		if texts, err = s.read(ctx, tx, statement); err != nil {
 			return err
 		}
 		return errRead
@@ -281,13 +281,13 @@ func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	var user, database string
-	if err := tx.QueryRow(ctx, queries.SQL("QueryWho")).Scan(&user, &database); err != nil {
+	if err := tx.QueryRow(ctx, queries.queryWho).Scan(&user, &database); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, queries.SQL("QueryRole"), pgx.StrictNamedArgs{"role": s.QueryRole}); err != nil {
+	if _, err := tx.Exec(ctx, queries.queryRole, pgx.StrictNamedArgs{"role": s.QueryRole}); err != nil {
 		return roleFault(err, s.QueryRole, user)
 	}
-	_, err := tx.Exec(ctx, queries.SQL("QueryGuard"))
+	_, err := tx.Exec(ctx, queries.queryGuard)
 	return guardFault(err, s.QueryRole, database)
 }
 
@@ -298,7 +298,7 @@ func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, er
 	// can be appended that ends the transaction.
 	args := []any{pgx.QueryExecModeExec}
 	if s.QueryRole != "" {
-		sql, args = queries.SQL("QueryGuarded"), append(args, pgx.StrictNamedArgs{"query": sql})
+		sql, args = queries.queryGuarded, append(args, pgx.StrictNamedArgs{"query": sql})
 	}
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {

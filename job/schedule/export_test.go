@@ -1,9 +1,13 @@
 package schedule
 
-import "context"
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
 
 // Statement is a statement of queries.sql, for tests that EXPLAIN it.
-func Statement(name string) string { return queries.Get(name).SQL }
+func Statement(name string) string { return sqlfile.ByName(queries)[name] }
 
 // WithFailpoint has f called at the points of a firing: due, locked, enqueued, commit (the
 // last before it) and committed. What it returns is what the firing meets there.

@@ -169,7 +169,7 @@ func (d due) limit() time.Duration {
 func (f *Firer) due(ctx context.Context, busy []string) (list []due, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	rows, err := f.pool.Query(ctx, queries.SQL("SchedulesDue"), pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)})
+	rows, err := f.pool.Query(ctx, queries.schedulesDue, pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)})
 	if err == nil {
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByName[due])
 	}
@@ -267,7 +267,7 @@ func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var seconds float64
-	err = f.pool.QueryRow(ctx, queries.SQL("SchedulesNext"), pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)}).Scan(&seconds)
+	err = f.pool.QueryRow(ctx, queries.schedulesNext, pgx.StrictNamedArgs{"now": f.now(), "busy": named(busy)}).Scan(&seconds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
@@ -283,7 +283,7 @@ func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok
 func (f *Firer) fire(ctx context.Context, d due) (Fired, error) {
 	fr := firing{Firer: f, began: time.Now()}
 	err := inTx(ctx, f.pool, d.limit(), func(ctx context.Context, tx pgx.Tx) error {
-		l, err := lock(ctx, tx, "ScheduleLock", pgx.StrictNamedArgs{"name": d.Name, "now": f.now()})
+		l, err := lock(ctx, tx, queries.scheduleLock, pgx.StrictNamedArgs{"name": d.Name, "now": f.now()})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

@@ -19,7 +19,7 @@ type locked struct {
 
 // lock runs one of the statements that lock a schedule. pgx.ErrNoRows: see there.
 func lock(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (l locked, err error) {
-	rows, err := tx.Query(ctx, queries.SQL(statement), args)
+	rows, err := tx.Query(ctx, statement, args)
 	if err == nil {
 		l, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[locked])
 	}
@@ -106,7 +106,7 @@ func (f *firing) hopeless(next time.Time, r rules) bool {
 }
 
 func (f *firing) arm(ctx context.Context, next time.Time) error {
-	_, err := f.tx.Exec(ctx, queries.SQL("ScheduleArm"), pgx.StrictNamedArgs{"name": f.Name, "next_at": next})
+	_, err := f.tx.Exec(ctx, queries.scheduleArm, pgx.StrictNamedArgs{"name": f.Name, "next_at": next})
 	return err
 }
 
@@ -117,7 +117,7 @@ func (f *firing) skip(ctx context.Context, count int, next time.Time, reason str
 	if err := actor(ctx, f.tx, job.Act{Actor: f.name, Reason: reason}); err != nil {
 		return err
 	}
-	_, err := f.tx.Exec(ctx, queries.SQL("ScheduleSkip"), pgx.StrictNamedArgs{"name": f.Name, "count": count, "next_at": orNever(next)})
+	_, err := f.tx.Exec(ctx, queries.scheduleSkip, pgx.StrictNamedArgs{"name": f.Name, "count": count, "next_at": orNever(next)})
 	f.done.Skipped += count
 	return err
 }
@@ -142,7 +142,7 @@ func (f *firing) fireOne(ctx context.Context, table timetable, o time.Time) (boo
 	if err != nil {
 		return false, err
 	}
-	_, err = f.tx.Exec(ctx, queries.SQL("ScheduleFired"), pgx.StrictNamedArgs{
+	_, err = f.tx.Exec(ctx, queries.scheduleFired, pgx.StrictNamedArgs{
 		"name": f.Name, "last_at": o, "now": f.Now, "jobs": jobs, "next_at": orNever(table.next(o)),
 	})
 	f.done.Occurrences = append(f.done.Occurrences, Occurrence{Schedule: f.Name, At: o, Jobs: jobs})
@@ -155,7 +155,7 @@ func (f *firing) failed(ctx context.Context, cause error) error {
 		return err
 	}
 	pause := min(time.Second<<min(f.Failures, 6), maxRetryPause)
-	_, err := f.tx.Exec(ctx, queries.SQL("ScheduleFailed"), pgx.StrictNamedArgs{
+	_, err := f.tx.Exec(ctx, queries.scheduleFailed, pgx.StrictNamedArgs{
 		"name": f.Name, "error": cause.Error(), "retry_at": f.Now.Add(pause), "now": f.Now,
 	})
 	f.done.Failed = append(f.done.Failed, Failure{Schedule: f.Name, Err: cause})

@@ -11,16 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-func TestQueries_AreUsedAndNothingElseIs(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // good is a template that nothing is wrong with.
 const good = `{"type": "inbox", "category": "popular_content", "title": "x"}`

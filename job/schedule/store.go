@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,14 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/job"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // storeTimeout bounds each transaction of a Store.
 const storeTimeout = 15 * time.Second
@@ -104,7 +97,7 @@ func (s *Store) CheckQuery(ctx context.Context, c Schedule) error {
 		return nil
 	}
 	return inTx(ctx, s.pool, checkTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := c.answer(ctx, tx, time.Now(), "QueryPlan")
+		_, err := c.answer(ctx, tx, time.Now(), queries.queryPlan)
 		return err
 	})
 }
@@ -124,14 +117,14 @@ func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error
 
 // actor says who acts in the rest of the transaction.
 func actor(ctx context.Context, tx pgx.Tx, act job.Act) error {
-	_, err := tx.Exec(ctx, queries.SQL("ActorSet"), pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason})
+	_, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason})
 	return err
 }
 
 // List returns every schedule, by name.
 func (s *Store) List(ctx context.Context) (list []Schedule, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("ScheduleList"))
+		rows, err := tx.Query(ctx, queries.scheduleList)
 		if err != nil {
 			return fmt.Errorf("list schedules: %w", err)
 		}
@@ -156,7 +149,7 @@ func (s *Store) Get(ctx context.Context, name string) (one Schedule, err error) 
 }
 
 func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
-	rows, err := tx.Query(ctx, queries.SQL("ScheduleGet"), pgx.StrictNamedArgs{"name": name})
+	rows, err := tx.Query(ctx, queries.scheduleGet, pgx.StrictNamedArgs{"name": name})
 	if err != nil {
 		return Schedule{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
@@ -178,7 +171,7 @@ func (s *Store) Events(ctx context.Context, name string, afterID int64, limit in
 		limit = 1000
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.SQL("ScheduleEvents"), pgx.StrictNamedArgs{"name": name, "after_id": afterID, "limit": limit})
+		rows, err := tx.Query(ctx, queries.scheduleEvents, pgx.StrictNamedArgs{"name": name, "after_id": afterID, "limit": limit})
 		if err != nil {
 			return fmt.Errorf("events of schedule %s: %w", name, err)
 		}
@@ -221,7 +214,7 @@ func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Ac
 			return err
 		}
 		var created bool
-		err := tx.QueryRow(ctx, queries.SQL("SchedulePut"), args).Scan(&created)
+		err := tx.QueryRow(ctx, queries.schedulePut, args).Scan(&created)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			change = Unchanged
@@ -285,7 +278,7 @@ func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, queries.SQL("ScheduleRemove"), pgx.StrictNamedArgs{"name": name})
+		tag, err := tx.Exec(ctx, queries.scheduleRemove, pgx.StrictNamedArgs{"name": name})
 		if err == nil && tag.RowsAffected() == 0 {
 			err = ErrNotFound
 		}
@@ -299,12 +292,12 @@ func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
 // Pause holds a schedule: none of its occurrences fires until Resume. Pausing a paused
 // schedule changes nothing. It waits for a firing in progress.
 func (s *Store) Pause(ctx context.Context, name string, act job.Act) (Schedule, error) {
-	return s.turn(ctx, queries.SQL("SchedulePause"), name, act)
+	return s.turn(ctx, queries.schedulePause, name, act)
 }
 
 // Resume lets a paused schedule go on with the first occurrence after now.
 func (s *Store) Resume(ctx context.Context, name string, act job.Act) (Schedule, error) {
-	return s.turn(ctx, queries.SQL("ScheduleResume"), name, act)
+	return s.turn(ctx, queries.scheduleResume, name, act)
 }
 
 func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (one Schedule, err error) {
@@ -336,7 +329,7 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
-		l, err := lock(ctx, tx, "ScheduleLockNow", pgx.StrictNamedArgs{"name": name})
+		l, err := lock(ctx, tx, queries.scheduleLockNow, pgx.StrictNamedArgs{"name": name})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("run schedule %s: %w", name, ErrNotFound)
 		}
@@ -347,7 +340,7 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 		if jobs, err = l.enqueue(ctx, tx, l.Now, key); err != nil {
 			return fmt.Errorf("run schedule %s: %w", name, err)
 		}
-		_, err = tx.Exec(ctx, queries.SQL("ScheduleRan"), pgx.StrictNamedArgs{"name": name, "now": l.Now, "jobs": jobs})
+		_, err = tx.Exec(ctx, queries.scheduleRan, pgx.StrictNamedArgs{"name": name, "now": l.Now, "jobs": jobs})
 		return err
 	})
 	if err != nil {

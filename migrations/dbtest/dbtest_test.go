@@ -16,15 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 )
 
 func TestMain(m *testing.M) { Main(m) }
-
-func TestQueries_AllUsed(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // recorder stands in for the test of a user of this package: it fails and ends
 // when told to, and remembers what was logged.
@@ -258,7 +252,7 @@ func prunesWhatNobodyUsedForADay(t *testing.T, open func(*testing.T) *host) {
 		require.Equal(t, want, existsOn(t, h, name), name)
 	}
 	var comment string
-	require.NoError(t, h.admin.QueryRow(ctx, queries.SQL("TemplateFind"),
+	require.NoError(t, h.admin.QueryRow(ctx, queries.templateFind,
 		pgx.StrictNamedArgs{"name": h.template}).Scan(&comment))
 	used, err := usedAt(comment)
 	require.NoError(t, err)

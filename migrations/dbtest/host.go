@@ -3,7 +3,6 @@ package dbtest
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,14 +21,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
 )
-
-//go:embed queries.sql
-var queriesSQL string
-
-var queries = sqlfile.MustParse(queriesSQL)
 
 // Environment variables.
 const (
@@ -216,17 +209,17 @@ func (h *host) prepareTemplate(ctx context.Context) (err error) {
 	}
 	defer conn.Release()
 	key := pgx.StrictNamedArgs{"key": int64(templateLock)}
-	if _, err := conn.Exec(ctx, queries.SQL("TemplateLock"), key); err != nil {
+	if _, err := conn.Exec(ctx, queries.templateLock, key); err != nil {
 		return fmt.Errorf("lock templates: %w", err)
 	}
 	defer func() {
-		if _, unlockErr := conn.Exec(ctx, queries.SQL("TemplateUnlock"), key); unlockErr != nil {
+		if _, unlockErr := conn.Exec(ctx, queries.templateUnlock, key); unlockErr != nil {
 			_ = conn.Conn().Close(ctx) // the lock ends with its session
 			err = errors.Join(err, fmt.Errorf("unlock templates: %w", unlockErr))
 		}
 	}()
 	var used string
-	err = conn.QueryRow(ctx, queries.SQL("TemplateFind"), pgx.StrictNamedArgs{"name": h.template}).Scan(&used)
+	err = conn.QueryRow(ctx, queries.templateFind, pgx.StrictNamedArgs{"name": h.template}).Scan(&used)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = h.makeTemplate(ctx, conn)
 	}
@@ -277,7 +270,7 @@ func (h *host) makeTemplate(ctx context.Context, conn *pgxpool.Conn) error {
 // than a day ago. Those that are in use or belong to somebody else stay. The
 // caller holds the template lock.
 func (h *host) prune(ctx context.Context, conn *pgxpool.Conn) error {
-	rows, err := conn.Query(ctx, queries.SQL("LeftoverList"),
+	rows, err := conn.Query(ctx, queries.leftoverList,
 		pgx.StrictNamedArgs{"databases": databasePrefix, "templates": templatePrefix})
 	if err != nil {
 		return fmt.Errorf("list left-over databases: %w", err)
@@ -331,7 +324,7 @@ func (h *host) clone(ctx context.Context, name string) error {
 
 // adopt lets messages leave a clone.
 func adopt(ctx context.Context, pool *pgxpool.Pool) error {
-	_, err := pool.Exec(ctx, queries.SQL("CloneAdopt"))
+	_, err := pool.Exec(ctx, queries.cloneAdopt)
 	return err
 }
 

@@ -20,7 +20,7 @@ func Vacuum(t testing.TB, pool *pgxpool.Pool, tables ...string) {
 			//sqlfile:allow a table's name is no argument
 			_, err := pool.Exec(t.Context(), `VACUUM (ANALYZE) `+table)
 			require.NoError(t, err)
-			require.NoError(t, pool.QueryRow(t.Context(), queries.SQL("VisiblePages"), pgx.StrictNamedArgs{"table": table}).Scan(&visible))
+			require.NoError(t, pool.QueryRow(t.Context(), queries.visiblePages, pgx.StrictNamedArgs{"table": table}).Scan(&visible))
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]chann
 	for _, s := range spans(pairs) {
 		spanned, lows, highs = append(spanned, s.category), append(lows, s.low), append(highs, s.high)
 	}
-	rows, err := c.pool.Query(ctx, queries.SQL("CapCounts"), pgx.StrictNamedArgs{
+	rows, err := c.pool.Query(ctx, queries.capCounts, pgx.StrictNamedArgs{
 		"channel_ids": ids, "categories": categories, "windows": windows, "span_categories": spanned, "lows": lows, "highs": highs,
 	})
 	if err != nil {

@@ -109,7 +109,7 @@ func (c *Composer) previewed(ctx context.Context, what Content) (*batch, error) 
 	var most *int
 	var installation *uuid.UUID
 	var route []string
-	err := c.pool.QueryRow(ctx, queries.SQL("PreviewCategory"), pgx.StrictNamedArgs{"category": what.Category}).
+	err := c.pool.QueryRow(ctx, queries.previewCategory, pgx.StrictNamedArgs{"category": what.Category}).
 		Scan(&b.now, &installation, &route, &from, &until, &most, &window)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -38,7 +38,7 @@ func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, 
 }
 
 func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64) error {
-	rows, err := q.Query(ctx, queries.SQL("Contents"), pgx.StrictNamedArgs{"ids": ids})
+	rows, err := q.Query(ctx, queries.contents, pgx.StrictNamedArgs{"ids": ids})
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
 	}
 	failures := make(map[int]outbox.Outcome)
 	if len(asked) > 0 {
-		rows, err := c.pool.Query(ctx, queries.SQL("LastFailures"), pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
+		rows, err := c.pool.Query(ctx, queries.lastFailures, pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
@@ -20,11 +19,6 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-func TestQueries_AreUsedAndOnlyThere(t *testing.T) {
-	t.Parallel()
-	sqlfile.CheckUse(t, ".")
-}
 
 // golden compares text with testdata/name, or rewrites it.
 func golden(t *testing.T, name, text string) {

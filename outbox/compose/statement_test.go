@@ -1,4 +1,6 @@
 package compose
 
+import "github.com/belfryhq/belfry/internal/sqlfile"
+
 // Statement is a statement of queries.sql, for tests that EXPLAIN it.
-func Statement(name string) string { return queries.Get(name).SQL }
+func Statement(name string) string { return sqlfile.ByName(queries)[name] }

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	serverDescribe, databaseCreate, databaseDrop, serverCheckpoint, channelsVacuum,
+	channelsActive, channelSample, outboxEmpty, jobsEmpty, rowCount, notificationInsertAll,
+	messageInsertAll, notificationInsertOne, notificationInsertOffset, relationCreate,
+	relationFill, platformRare, backendsOf, pgbenchAtWork, pgbenchVacuum, messagesVacuum,
+	messagesSent, snapshotTake, riverVacuum, riverEmpty, riverCompleted, ordersCreate,
+	orderInsert, activityInsert, orderAndActivityInsert string
+}

@@ -1,0 +1,32 @@
+package channels
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	// attach.sql
+	attachFacts, mediaNames, attachmentBegin, attachmentLimits, attachmentSet,
+	attachmentFollow, attachmentRead, attachmentLock, attachmentStep, attachmentMove,
+	attachmentStrays, attachmentVerified, attachmentDrop, attachmentDelete string
+
+	// queries.sql
+	relationColumns, bound, lowestID, estimateRows, pageEveryone, pagePlatforms, pageRadius,
+	sliceIDs, segmentIDs, pageChannels, sliceChannels, segmentChannels, radiusCandidates,
+	resolveExternalIDs, listedWithout, segmentSize, estimateSegment, countEveryone,
+	countRadius, countIDs, countExternalIDs, countSegment, platformNames, importTable,
+	importInsert, importUpdate, relationFacts, recipientsRecorded, recipientsRecord,
+	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
+	segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
+	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
+	segmentInsert, standings, recipients, recipientsRange, optOuts, invalidAddresses,
+	optOutRecord, optOutRemove, categoryList, categoryAdd, categoryActor, categorySet string
+}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	schemaExists, schemaVersion, sessionStandard, serverClock, doctorServer,
+	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
+	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, actSet, limitsGet,
+	limitsSet, activitySend, activityTest, activityGet, unsentJobs, jobsUnderWay,
+	messagesWaiting, groupsFirst, doctorNames string
+}

@@ -1,0 +1,19 @@
+package demo
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	databaseExists, databaseCreate, stageLock, stageLook, stageForeignJobs, stageClear,
+	serverVersion, enqueuePopular, unlimit, enqueueOthers, abort, resume, jobLook,
+	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify string
+}

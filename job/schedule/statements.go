@@ -1,0 +1,20 @@
+package schedule
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	actorSet, scheduleList, scheduleGet, schedulePut, scheduleRemove, schedulePause,
+	scheduleResume, scheduleEvents, schedulesDue, schedulesNext, scheduleLock,
+	scheduleLockNow, scheduleArm, scheduleSkip, scheduleFired, scheduleRan, scheduleFailed,
+	queryWho, queryRole, queryGuard, queryBegin, queryGuarded, queryPlan, queryRows string
+}

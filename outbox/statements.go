@@ -1,0 +1,44 @@
+package outbox
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/sqlfile"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = sqlfile.Must[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	// dead.sql
+	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
+	messageShow, attemptList, deadSubjectExists string
+
+	// installation.sql
+	installationRead, installationAdopt, backlogAges, backlogOther string
+
+	// ledger.sql
+	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageLook,
+	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leaseRenew, leasesLost,
+	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversSweep,
+	receiptsDue, jobWaiting, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
+	messagesNext, senderOverrides, installationID string
+
+	// queries.sql
+	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,
+	operatorAct, recallRecord, recallCount, messageRecall, notificationRecall, deliveryCounts,
+	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage string
+
+	// retention.sql
+	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
+	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
+	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
+	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobEventsPrune,
+	jobPrune, eventsPrune, eventsPrunable, retentionRecord, retentionRecordMore string
+
+	// senders.sql
+	senderStates, relayStates, senderSet, senderPause, senderResume string
+}
