@@ -60,8 +60,8 @@ func TestPlans_OfHotStatements(t *testing.T) {
 		have, err := store.columns(b.ctx, b.pool)
 		require.NoError(t, err)
 		recipients := store.renderOptional(queries.recipients, have)
-		standing := circle.filterArgs()
-		standing["segment"] = "s"
+		inspected := circle.filterArgs()
+		inspected["segment"] = "s"
 		slice := circle.filterArgs()
 		slice["ids"] = []int64{1, 2, 3, 500, 20000}
 		candidates := circle.circleArgs()
@@ -79,7 +79,7 @@ func TestPlans_OfHotStatements(t *testing.T) {
 			{"PageChannels", everyone.pageChannels, window(everyone.filterArgs())},
 			{"SliceChannels", circle.sliceChannels, slice},
 			{"SegmentChannels", everyone.segmentChannels, window(pgx.StrictNamedArgs{"segment": "s", "platforms": nil})},
-			{"Standings", segment.page, window(standing)},
+			{"ChannelsInspect", segment.page, window(inspected)},
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
 			{"Recipients", recipients, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}, "attributes": true}},
 			{"RecipientsRange", store.renderOptional(queries.recipientsRange, have), pgx.StrictNamedArgs{"low": int64(10000), "high": int64(10999), "attributes": false}},

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standing is how one channel stands to an audience now.
-type Standing struct {
+// Inspected is what an Inspection finds of one channel.
+type Inspected struct {
 	ID      int64
 	Active  bool
 	Matches bool // the audience holds it, or would if it were active
@@ -45,7 +45,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 	if err := s.requireColumns(have, a); err != nil {
 		return nil, err
 	}
-	i := &Inspection{store: s, audience: a, page: s.renderOptional(queries.standings, have), ids: slices.Clone(a.IDs)}
+	i := &Inspection{store: s, audience: a, page: s.renderOptional(queries.channelsInspect, have), ids: slices.Clone(a.IDs)}
 	for _, name := range []string{"created_at", "updated_at"} {
 		expression := "NULL::timestamptz"
 		if have[name].kind == "timestamp with time zone" {
@@ -67,7 +67,7 @@ func (s *Store) Inspect(ctx context.Context, q Querier, a Audience) (*Inspection
 
 // Page returns the channels with ids above after, up to bound, ascending, at most
 // limit of them; fewer mean that there are no more.
-func (i *Inspection) Page(ctx context.Context, q Querier, after, bound int64, limit int) ([]Standing, error) {
+func (i *Inspection) Page(ctx context.Context, q Querier, after, bound int64, limit int) ([]Inspected, error) {
 	args := circleArgs(i.audience, i.boxes)
 	args["platforms"], args["segment"] = i.audience.Platforms, i.audience.Segment
 	if len(i.audience.Platforms) == 0 {
@@ -81,7 +81,7 @@ func (i *Inspection) Page(ctx context.Context, q Querier, after, bound int64, li
 	if err != nil {
 		return nil, i.store.wrap("inspect a page", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Standing, err error) {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Inspected, err error) {
 		err = row.Scan(&c.ID, &c.Active, &c.Matches, &c.CreatedAt, &c.UpdatedAt)
 		if i.audience.Kind == KindChannels {
 			_, c.Matches = slices.BinarySearch(i.ids, c.ID)

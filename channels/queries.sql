@@ -417,7 +417,7 @@ INSERT INTO belfry.segment_members (segment, channel_id)
 SELECT @segment, i.id FROM pg_temp.belfry_member_ids i WHERE i.id IS NOT NULL GROUP BY i.id ORDER BY i.id
 ON CONFLICT (segment, channel_id) DO NOTHING;
 
--- name: Standings :many
+-- name: ChannelsInspect :many
 -- Every key of a page in id order: whether it is active, whether the audience would
 -- hold it if it were, and when it was made and changed (NULL: the relation does not
 -- say). A list is not looked at. @platforms, @segment and all of the circle may be

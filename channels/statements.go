@@ -27,6 +27,6 @@ type querySet struct {
 	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
 	segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
-	segmentInsert, standings, recipients, recipientsRange, optOuts, invalidAddresses,
+	segmentInsert, channelsInspect, recipients, recipientsRange, optOuts, invalidAddresses,
 	optOutRecord, optOutRemove, categoryList, categoryAdd, categoryActor, categorySet string
 }

@@ -92,7 +92,7 @@ type row struct {
 type slice struct {
 	high  int64
 	end   bool // of the range
-	who   []channels.Standing
+	who   []channels.Inspected
 	rows  []row
 	skips map[int64]string
 }
@@ -193,7 +193,7 @@ func (a *audit) rows(ctx context.Context, tx pgx.Tx, after, bound int64, limit i
 }
 
 // skips reads which of the channels the job skipped, and why.
-func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Standing) (map[int64]string, error) {
+func (a *audit) skips(ctx context.Context, tx pgx.Tx, who []channels.Inspected) (map[int64]string, error) {
 	if a.recorded == 0 || len(who) == 0 {
 		return nil, nil
 	}
@@ -276,7 +276,7 @@ func (a *audit) withRow(r row, deleted, left bool) Entry {
 }
 
 // withoutRow is why a channel has neither a row nor a skip.
-func (f facts) withoutRow(c channels.Standing, kind channels.Kind) Reason {
+func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) Reason {
 	after := func(at *time.Time) bool { return at == nil || at.After(f.since) }
 	switch {
 	case !c.Matches:
@@ -331,7 +331,7 @@ func (a *audit) one(ctx context.Context, id int64) (Entry, error) {
 // deletedSkip is the answer for a channel that is gone and has no row.
 func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) {
 	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
-		skips, err := a.skips(ctx, tx, []channels.Standing{{ID: id}})
+		skips, err := a.skips(ctx, tx, []channels.Inspected{{ID: id}})
 		if text, skipped := skips[id]; skipped {
 			e = Entry{ChannelID: id, Reason: ReasonSkipped, ChannelDeleted: true, Error: text}
 			return nil
@@ -373,7 +373,7 @@ func (a *audit) deleted(ctx context.Context, inspection *channels.Inspection, sk
 	if err != nil {
 		return fmt.Errorf("skip %q is not the key of a channel: one bigint", skip.Key)
 	}
-	var there []channels.Standing
+	var there []channels.Inspected
 	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) (err error) {
 		there, err = inspection.Page(ctx, tx, id-1, id, 1)
 		return err

@@ -284,7 +284,7 @@ func (a *app) showMessage(m outbox.MessageRecord) error {
 		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
 	}
 	field("message", "%s to channel %d", messageSubject(m.JobID), m.ChannelID)
-	field("status", "%s", messageStanding(m))
+	field("status", "%s", messageStatus(m))
 	field("category", "%s", m.Category)
 	field("title", "%s", m.Title)
 	route := append([]string(nil), m.Route...)
@@ -334,8 +334,8 @@ func messageSubject(jobID int64) string {
 	return fmt.Sprintf("job %d", jobID)
 }
 
-// messageStanding is a message's status, and why.
-func messageStanding(m outbox.MessageRecord) string {
+// messageStatus is a message's status, and why.
+func messageStatus(m outbox.MessageRecord) string {
 	text := string(m.Status)
 	if of, why := m.Becoming(); why != "" {
 		text += ", " + string(why) + ": " + outbox.WhyText(of, why)

@@ -100,7 +100,7 @@ func newLaneActCommand(a *app, act laneAct) *cobra.Command {
 			if *asJSON {
 				return a.printJSON(lane)
 			}
-			a.printf("%s\n", laneStanding(lane))
+			a.printf("%s\n", laneStatus(lane))
 			return nil
 		})
 	}
@@ -120,8 +120,8 @@ func laneProblem(err error) error {
 	return usagef("LANE: %s", problem)
 }
 
-// laneStanding is one line about a lane.
-func laneStanding(l job.Lane) string {
+// laneStatus is one line about a lane.
+func laneStatus(l job.Lane) string {
 	waits := counted(l.Due, "job") + " due, " + grouped(l.Later) + " later"
 	if l.PausedAt == nil {
 		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)

@@ -284,7 +284,7 @@ func (a *app) actOnSender(cmd *cobra.Command, name string, asJSON bool, act func
 		if asJSON {
 			err = a.printJSON(s)
 		} else {
-			a.printf("%s\n", senderStanding(s))
+			a.printf("%s\n", senderStatus(s))
 		}
 		if err != nil || s.Relays > 0 {
 			return err
@@ -326,8 +326,8 @@ func senderProblem(err error) error {
 	return usagef("%s", problem)
 }
 
-// senderStanding is one line about a sender.
-func senderStanding(s outbox.SenderState) string {
+// senderStatus is one line about a sender.
+func senderStatus(s outbox.SenderState) string {
 	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)

@@ -346,7 +346,7 @@ func TestFault_SilentClientDoesNotKeepTheServer(t *testing.T) {
 	var d net.Dialer
 	silent, err := d.DialContext(testContext(t), "unix", filepath.Join(conn.Config().Host, ".s.PGSQL."+strconv.Itoa(int(conn.Config().Port))))
 	require.NoError(t, err)
-	defer silent.Close()
+	defer func() { require.NoError(t, silent.Close()) }()
 	require.NoError(t, <-stopped)
 }
 

@@ -89,7 +89,7 @@ func Learned(s outbox.Settlement) (open []int) {
 	b := newBatcher()
 	for step := range 4 {
 		if step != 2 {
-			b.look()
+			b.forget()
 		} else {
 			batch, _, _ := b.next()
 			b.settled(batch)

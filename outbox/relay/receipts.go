@@ -21,7 +21,7 @@ func (r *Relay) lookForReceipts(ctx context.Context) error {
 		if limit <= 0 {
 			return nil // the next round is soon
 		}
-		r.outcomes.look()
+		r.outcomes.forget()
 		var due []outbox.Awaited
 		err := r.within(ctx, func(ctx context.Context) (err error) {
 			due, err = r.ledger.ReceiptsDue(ctx, limit, config.Receipts.Interval)

@@ -44,14 +44,15 @@ func newBatcher() *batcher {
 	return &batcher{woken: make(chan struct{}, settlers), known: make(map[outbox.Key]bool)}
 }
 
-// look is called before each search for due receipts: it finds no more what is recorded.
-func (b *batcher) look() {
+// forget is called before each search for due receipts: the search finds no more what is
+// recorded.
+func (b *batcher) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.known, func(_ outbox.Key, recorded bool) bool { return recorded })
 }
 
-// learn has the result of a receipt recorded, unless an earlier look has brought one.
+// learn has the result of a receipt recorded, unless an earlier search has brought one.
 func (b *batcher) learn(s outbox.Settlement) {
 	b.mu.Lock()
 	_, twice := b.known[s.Key]

@@ -254,7 +254,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		r.listener.Store(listener)
 		looking.Go(func() { listener.Run(work) })
 	}
-	r.look(work, hard, &looking)
+	r.search(work, hard, &looking)
 	r.keep(records, &keeping)
 	for range settlers {
 		settling.Go(func() { r.settleAll(records) })
@@ -321,9 +321,9 @@ func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	wait.Go(func() { r.every(records, r.betweenBeats, r.beatSoon, "the relay's heartbeat fails", whole(r.beat)) })
 }
 
-// look starts the search for lost leases and for receipts, until the stop. A drain does
+// search starts the search for lost leases and for receipts, until the stop. A drain does
 // not end before it has searched once.
-func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
+func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 	c := r.settings()
 	r.searches.Store(2)
 	wait.Go(func() {
@@ -331,7 +331,7 @@ func (r *Relay) look(ctx, hard context.Context, wait *sync.WaitGroup) {
 	})
 	wait.Go(func() {
 		r.every(ctx, r.betweenReceipts, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
-			return r.lookForReceipts(hard) // what was taken for a look is looked at
+			return r.lookForReceipts(hard) // a soft stop does not cut off the asking
 		}))
 	})
 }
