@@ -6,7 +6,8 @@
 -- Raises the one form of error that every rule below uses: the message itself names the
 -- column and what is allowed, for drivers that show no more. A CHECK calls it after OR, so
 -- that the table shows the rule and its breach reads like any other. The server itself
--- says that a column is null, before any CHECK.
+-- says that a column is null, before any CHECK. A function calls it by assignment
+-- (rejected := …): of a PERFORM psql shows the whole text in the error's CONTEXT.
 CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
