@@ -185,6 +185,6 @@ func (r *Runner) rest(ctx context.Context, d time.Duration) {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-r.stopped:
+	case <-r.stop.Done():
 	}
 }

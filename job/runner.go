@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,9 +35,7 @@ type Runner struct {
 	reloaded  atomic.Pointer[Config]
 	baselines map[string]*baseline // by job type
 
-	stopOnce sync.Once
-	stopped  chan struct{}
-	cause    error // set before stopped is closed
+	stop *lifecycle.Stop
 }
 
 // Option carries a collaborator of a Runner.
@@ -73,7 +70,7 @@ func NewRunner(pool *pgxpool.Pool, config Config, types []Type, options ...Optio
 		observe: func(Progress) {},
 		hint:    func() {},
 		at:      func(context.Context, string) error { return nil },
-		stopped: make(chan struct{}), baselines: make(map[string]*baseline),
+		stop:    lifecycle.NewStop(), baselines: make(map[string]*baseline),
 	}
 	r.reloaded.Store(&config)
 	for _, t := range types {
@@ -123,7 +120,7 @@ type Outcome struct {
 // that is no error. An error means the database did not answer or the schema is
 // missing; a job that was in progress then stays RUNNING and becomes stale.
 func (r *Runner) RunDue(ctx context.Context) (Outcome, error) {
-	hard, release := r.hardStop(ctx)
+	hard, release := r.stop.After(ctx, func() time.Duration { return r.config.GracePeriod })
 	defer release()
 	out, err := r.runDue(ctx, hard)
 	if hard.Err() != nil || err == nil && ctx.Err() != nil {
@@ -164,46 +161,7 @@ func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
 // StopNow is the hard stop: it cancels the chunk in progress, which rolls back;
 // its job is handed back PENDING. The Runner runs nothing after it. It may be
 // called from any goroutine; only the first call's cause counts.
-func (r *Runner) StopNow(cause error) {
-	r.stopOnce.Do(func() {
-		r.cause = cause
-		close(r.stopped)
-	})
-}
-
-var errGraceOver = errors.New("the grace period after the stop is over")
-
-// hardStop returns a context that outlives ctx by the grace period at most, ends
-// at StopNow, and must be released.
-func (r *Runner) hardStop(ctx context.Context) (context.Context, func()) {
-	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	released, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-released:
-			return
-		case <-r.stopped:
-			cancel(r.cause)
-			return
-		case <-ctx.Done():
-		}
-		grace := time.NewTimer(r.config.GracePeriod)
-		defer grace.Stop()
-		select {
-		case <-released:
-		case <-r.stopped:
-			cancel(r.cause)
-		case <-grace.C:
-			cancel(errGraceOver)
-		}
-	}()
-	return hard, func() {
-		close(released)
-		<-ended
-		cancel(nil)
-	}
-}
+func (r *Runner) StopNow(cause error) { r.stop.Now(cause) }
 
 // register adds the runner's types to the vocabulary that enqueuing checks.
 func (r *Runner) register(ctx context.Context) error {

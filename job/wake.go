@@ -48,7 +48,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.stopped:
+		case <-r.stop.Done():
 			return nil
 		case <-watch:
 			if resting {

@@ -29,10 +29,7 @@ const (
 	handovers = 2
 )
 
-var (
-	errTimeout   = errors.New("the sender's timeout is over")
-	errGraceOver = errors.New("the grace period after the stop is over")
-)
+var errTimeout = errors.New("the sender's timeout is over")
 
 // Points at which tests interfere.
 const (
@@ -82,9 +79,7 @@ type Relay struct {
 	copied   atomic.Pointer[outbox.Installation] // nil: the database is adopted
 	reminded time.Time                           // when copied was logged last; the heartbeat's own
 
-	stopOnce sync.Once
-	stopped  chan struct{}
-	cause    error // set before stopped is closed
+	stop *lifecycle.Stop
 }
 
 // Option carries a collaborator of a Relay.
@@ -120,7 +115,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 	r := &Relay{
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
-		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stopped: make(chan struct{}),
+		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(),
 		pool: pool, rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
 	r.config.Store(&config)
@@ -195,12 +190,7 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 // StopNow is the hard stop: it cancels the calls in flight, whose outcomes are unknown
 // then, has what is known recorded, and ends. A stopped Relay runs no more. It may be
 // called from any goroutine; only the first call's cause counts.
-func (r *Relay) StopNow(cause error) {
-	r.stopOnce.Do(func() {
-		r.cause = cause
-		close(r.stopped)
-	})
-}
+func (r *Relay) StopNow(cause error) { r.stop.Now(cause) }
 
 // Run delivers until ctx is cancelled: the soft stop. It then takes nothing new, lets
 // the calls in flight end, within Config.GracePeriod, records what came of them, gives
@@ -236,7 +226,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		return fmt.Errorf("start relay %s: %w", r.name, err)
 	}
 	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay started")
-	hard, release := r.hardStop(ctx)
+	hard, release := r.stop.After(ctx, func() time.Duration { return r.settings().GracePeriod })
 	defer release()
 	// What is recorded after the stop has a context of its own, which ends when all is
 	// recorded, or the database has not answered for long.
@@ -361,36 +351,4 @@ func (r *Relay) deregister(ctx context.Context) {
 	}
 	r.inflight.forget()
 	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay stopped")
-}
-
-// hardStop returns a context that outlives ctx by the grace period at most, ends at
-// StopNow, and must be released.
-func (r *Relay) hardStop(ctx context.Context) (context.Context, func()) {
-	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	released, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		select {
-		case <-released:
-			return
-		case <-r.stopped:
-			cancel(r.cause)
-			return
-		case <-ctx.Done():
-		}
-		grace := time.NewTimer(r.settings().GracePeriod)
-		defer grace.Stop()
-		select {
-		case <-released:
-		case <-r.stopped:
-			cancel(r.cause)
-		case <-grace.C:
-			cancel(errGraceOver)
-		}
-	}()
-	return hard, func() {
-		close(released)
-		<-ended
-		cancel(nil)
-	}
 }
