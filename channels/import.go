@@ -318,7 +318,7 @@ func (im *importer) write(ctx context.Context, rows []importRow) error {
 func (im *importer) writeRepeatedly(ctx context.Context, rows []importRow) (inserted, updated int64, err error) {
 	for attempt := 1; ; attempt++ {
 		inserted, updated, err = im.writeOnce(ctx, rows)
-		if err == nil || ctx.Err() != nil || refused(err) || !mendable(err) || attempt == maxBatchAttempts {
+		if err == nil || ctx.Err() != nil || refused(err) || !transient(err) || attempt == maxBatchAttempts {
 			return inserted, updated, err
 		}
 		pause := time.NewTimer(100 * time.Millisecond << attempt)
@@ -361,6 +361,6 @@ func (im *importer) writeOnce(ctx context.Context, rows []importRow) (inserted, 
 // constraint violations, a value too large for a type or an index.
 func refused(err error) bool { return db.ClassOf(err).OfRows() }
 
-// mendable reports an error that doing the same again may not meet: a lost
+// transient reports an error that doing the same again may not meet: a lost
 // connection, a conflict with another transaction, a server that restarts.
-func mendable(err error) bool { return db.ClassOf(err).Passes() }
+func transient(err error) bool { return db.ClassOf(err).Passes() }

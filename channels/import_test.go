@@ -193,14 +193,14 @@ func TestImport_RepeatsABatchWhoseCommitWasLost(t *testing.T) {
 	}
 }
 
-func TestMendable_TellsTransientFromPermanent(t *testing.T) {
+func TestTransient_IsToldFromPermanent(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string][2]bool{ // refused, mendable
+	for code, want := range map[string][2]bool{ // refused, transient
 		"22P05": {true, false}, "23514": {true, false}, "54000": {true, false}, "40P01": {false, true}, "40001": {false, true},
 		"57P01": {false, true}, "08006": {false, true}, "42P01": {false, false}, "53100": {false, true},
 	} {
 		err := fmt.Errorf("batch: %w", &pgconn.PgError{Code: code})
-		require.Equal(t, want, [2]bool{refused(err), mendable(err)}, code)
+		require.Equal(t, want, [2]bool{refused(err), transient(err)}, code)
 	}
 }
 

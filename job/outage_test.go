@@ -211,7 +211,7 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 // A constraint that is fixed while the fault is looked for costs nobody: the one who failed
 // last is tried again before it is skipped. A sequence is not rolled back, so the constraint
 // is fixed after each number of refusals in turn.
-func TestPoison_ConstraintMendedDuringTheLookSkipsNobody(t *testing.T) {
+func TestPoison_ConstraintFixedWhileItIsAskedSkipsNobody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	b.exec(t, `CREATE SEQUENCE refusals`)

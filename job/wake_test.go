@@ -87,7 +87,7 @@ func TestRun_PollingAloneFindsEverything(t *testing.T) {
 
 // The connection that listens may be lost: meanwhile polling finds the jobs, then
 // the daemon listens again.
-func TestRun_FaultOfTheListeningConnectionIsMended(t *testing.T) {
+func TestRun_FaultOfTheListeningConnectionIsRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100)
 	c := config("r")

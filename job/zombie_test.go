@@ -122,7 +122,7 @@ func TestRunner_FaultRightAfterTheClaimDoesNotAdoptTheSuccessorsFence(t *testing
 
 // A runner that is stopped inside its claim keeps the row locked only until the
 // server ends its transaction; then another claims the job.
-func TestRunner_FaultInsideTheClaimDoesNotLockTheJobForGood(t *testing.T) {
+func TestRunner_FaultInsideTheClaimDoesNotLockTheJobPermanently(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 200)
 	id := b.enqueue(t, job.Spec{})

@@ -67,7 +67,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 
 // A claim waits for nobody: what another is just claiming is skipped, and found from
 // the beginning when he did not take it. I6: an abort goes through beside it.
-func TestClaimJob_PassesOverWhatIsLocked(t *testing.T) {
+func TestClaimJob_SkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")

@@ -278,7 +278,7 @@ func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 	require.Equal(t, map[string]int64{"PENDING": 6}, b.deadEvents(t)[0].After)
 }
 
-func TestDiscard_IsForGood(t *testing.T) {
+func TestDiscard_IsPermanent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id, recalled, pruned := b.letters(t, 4, job.Processed), b.letters(t, 2, job.Aborted), b.letters(t, 2, job.Aborted)

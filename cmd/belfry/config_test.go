@@ -201,7 +201,7 @@ func nested(key, value string) string {
 	return b.String() + " " + value + "\n"
 }
 
-func TestConfig_FlagOutranksEnvironmentOutranksFile(t *testing.T) {
+func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))

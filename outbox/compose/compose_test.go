@@ -84,7 +84,7 @@ func TestCompose_TakesMixedBatches(t *testing.T) {
 
 // Who has opted out of a category, a medium, both or everything gets nothing by it
 // (invariant 1), and it is recorded.
-func TestCompose_PassesOverWhatIsNotWanted(t *testing.T) {
+func TestCompose_BypassesWhatIsNotWanted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	refused := func(step int, medium string, reason outbox.Reason) outbox.Attempt {
@@ -127,7 +127,7 @@ func TestCompose_PassesOverWhatIsNotWanted(t *testing.T) {
 
 // An address that a provider called invalid is not used again for that medium; a new one
 // is, from the moment it is there (invariant 1).
-func TestCompose_PassesOverInvalidAddresses(t *testing.T) {
+func TestCompose_BypassesInvalidAddresses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.job(t, pgx.NamedArgs{"route": []string{"push", "webhook"}})

@@ -235,7 +235,7 @@ func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 }
 
 // What is deferred is due in turn, at the sender's pace, and not for too long.
-func TestLimits_PutOffInTurn(t *testing.T) {
+func TestLimits_DeferInTurn(t *testing.T) {
 	t.Parallel()
 	c := settings("s", "push")
 	c.RatePerSecond = 100

@@ -245,7 +245,7 @@ func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
 
 // A heartbeat that the stop meets on the server takes effect there, whatever its relay does:
 // the relay deregisters after it, and is not in belfry.relays any more.
-func TestRelay_HeartbeatAfterTheFarewell(t *testing.T) {
+func TestRelay_HeartbeatAfterTheDeregistration(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	gate, err := b.db.Pool.Acquire(t.Context())

@@ -113,7 +113,7 @@ func TestRelay_LostLeaseSendsNothing(t *testing.T) {
 
 // I8: a relay that is stopped between its look and its calls looks again: what another
 // relay has sent meanwhile is not sent twice.
-func TestRelay_StoppedAfterTheLookLooksAgain(t *testing.T) {
+func TestRelay_StoppedAfterTheRecheckChecksAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
 	b.job(t, "default", 1, 20)
