@@ -38,6 +38,13 @@ func serverAccount() (*account, error) {
 		"add one, run belfry as another user, or set BELFRY_DATABASE_URL")
 }
 
+// Credential is as whom a server runs that is started here: nil, as the caller itself,
+// unless that is root.
+func Credential() (*syscall.Credential, error) {
+	acct, err := serverAccount()
+	return acct.credential(), err
+}
+
 func lookupAccount(name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if err != nil {

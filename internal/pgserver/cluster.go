@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/child"
 )
 
 // cluster is one PostgreSQL cluster and the directory around it: paths, and who
@@ -288,7 +290,7 @@ func (c *cluster) initdb(ctx context.Context, dir, ctype string) (string, error)
 	}
 	cmd := exec.CommandContext(ctx, c.install.initdb(), args...)
 	cmd.Dir = "/" // a directory the account can enter
-	cmd.Env = childEnv(os.Environ())
+	cmd.Env = child.Env(os.Environ())
 	cmd.SysProcAttr = serverProcAttr(c.account.credential())
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
@@ -307,21 +309,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// childEnv is the environment of initdb, the server and the watchdog: how to
-// find libraries and temporary files, messages in English, and nothing else, so
-// that no PG variable changes their behaviour and no secret of the caller stays
-// readable in a process that may outlive it.
-func childEnv(environ []string) []string {
-	env := []string{"LC_ALL=C", "HOME=/"}
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		switch {
-		case name == "PATH", name == "TMPDIR", name == "TZDIR", name == "GOCOVERDIR",
-			name == "LD_LIBRARY_PATH", strings.HasPrefix(name, "DYLD_"):
-			env = append(env, kv)
-		}
-	}
-	return env
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/child"
 )
 
 // MinMajor is the oldest major version of PostgreSQL that belfry runs on.
@@ -278,7 +280,7 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = time.Second
-	cmd.Env = childEnv(os.Environ())
+	cmd.Env = child.Env(os.Environ())
 	out, err := cmd.Output()
 	return string(out), err
 }

@@ -30,7 +30,7 @@ const (
 	userEnv = "PGSERVER_TEST_USER"
 
 	// careless makes the test executable one whose main forgets to call Watchdog.
-	// It has to reach the watchdog too, hence a variable that childEnv lets pass.
+	// It has to reach the watchdog too, hence a variable that child.Env lets pass.
 	careless = "TZDIR=/careless"
 )
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/internal/child"
 	"github.com/belfryhq/belfry/internal/db"
 )
 
@@ -142,7 +143,7 @@ func (c *cluster) spawn(watchdog *lock) (*exec.Cmd, int64, error) {
 	cmd := exec.Command(exe)           //nolint:noctx // outlives this call and perhaps this process
 	cmd.Args = []string{"belfry-watchdog", c.home}
 	cmd.Dir = "/" // so that no directory of the caller stays in use
-	cmd.Env = append(childEnv(os.Environ()), watchdogEnv+"="+string(spec),
+	cmd.Env = append(child.Env(os.Environ()), watchdogEnv+"="+string(spec),
 		"GORACE=atexit_sleep_ms=0") // built with -race it would otherwise stay for a second after its end
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{watchdog.file} // becomes watchdogFD

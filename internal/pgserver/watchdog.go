@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/child"
 )
 
 // watchdogEnv marks a process as a watchdog; its value is a watchdogSpec.
@@ -121,7 +123,7 @@ func (spec *watchdogSpec) start() (*exec.Cmd, int64, error) {
 	}
 	cmd := exec.Command(spec.Postgres, spec.Args...) //nolint:noctx // ended by stop, in PostgreSQL's own order
 	cmd.Dir = "/"
-	cmd.Env = childEnv(os.Environ())
+	cmd.Env = child.Env(os.Environ())
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	var credential *syscall.Credential
 	if spec.Account {

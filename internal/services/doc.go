@@ -1,6 +1,7 @@
 // Package services runs the servers that tests need beside PostgreSQL: a Redis
 // (or Valkey) and a PgBouncer, each private to one test, to be queried, stopped,
-// frozen and started again.
+// frozen and started again. Package child runs them; what is here of a server is its
+// command line and how to ask whether it answers.
 //
 //	func TestCache_ServerGone(t *testing.T) {
 //		t.Parallel()

@@ -2,23 +2,22 @@ package services
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
 // preparedSince is the minor version of PgBouncer 1 that first carried prepared
@@ -31,11 +30,10 @@ const poolerPort = 6432
 // PgBouncer is a pooler in transaction mode before one PostgreSQL server, reached
 // through a Unix socket.
 type PgBouncer struct {
-	*process
+	*server
 
-	Version  string // as the program reports it: "1.18.0"
-	user     string
-	server   *pgconn.Config
+	Version  string         // as the program reports it: "1.18.0"
+	behind   *pgconn.Config // the server
 	settings map[string]string
 }
 
@@ -58,9 +56,9 @@ func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBou
 	t.Helper()
 	program := find(t, "pgbouncer", "pgbouncer")
 	version, minor := poolerVersion(t, program)
-	server, err := pgconn.ParseConfig(dsn)
+	behind, err := pgconn.ParseConfig(dsn)
 	require.NoError(t, err)
-	credential, err := poolerCredential(server)
+	credential, err := pgserver.Credential()
 	require.NoError(t, err)
 	dir := makeDir(t, "pgb", credential)
 	all := map[string]string{
@@ -74,17 +72,17 @@ func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBou
 		"ignore_startup_parameters": "extra_float_digits",
 		"server_login_retry":        "0.1",
 	}
-	if server.TLSConfig != nil {
+	if behind.TLSConfig != nil {
 		all["server_tls_sslmode"] = "require"
 	}
 	if minor >= preparedSince {
 		all["max_prepared_statements"] = "0"
 	}
-	b := &PgBouncer{Version: version, user: server.User, server: server, settings: all, process: &process{
+	b := &PgBouncer{Version: version, behind: behind, settings: all, server: &server{
 		program: program, args: []string{filepath.Join(dir, "pgbouncer.ini")}, dir: dir, credential: credential,
 	}}
 	b.Configure(t, settings)
-	b.answers = func(ctx context.Context, _ int) error { return b.ask(ctx) }
+	b.ask = b.askConsole
 	require.NoError(t, b.Start(t.Context()))
 	require.NotContains(t, b.logTail(), "unknown parameter", "pgbouncer %s", version)
 	b.endWith(t)
@@ -96,10 +94,8 @@ func (b *PgBouncer) Configure(t testing.TB, settings map[string]string) {
 	t.Helper()
 	maps.Copy(b.settings, settings)
 	config := b.args[0]
-	require.NoError(t, os.WriteFile(config, []byte(poolerConfig(b.server, b.settings)), 0o600))
-	if b.credential != nil {
-		require.NoError(t, os.Chown(config, int(b.credential.Uid), int(b.credential.Gid)))
-	}
+	require.NoError(t, os.WriteFile(config, []byte(poolerConfig(b.behind, b.settings)), 0o600))
+	give(t, b.credential, config)
 }
 
 // Churn returns settings with which a server connection serves one transaction and
@@ -112,16 +108,14 @@ func Churn() map[string]string {
 // pgbouncer is the pooler's own console (SHOW, RECONNECT, KILL …), which speaks the
 // simple protocol only.
 func (b *PgBouncer) DSN(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(b.user), Path: "/" + database,
+	u := url.URL{Scheme: "postgres", User: url.User(b.behind.User), Path: "/" + database,
 		RawQuery: url.Values{"host": {b.dir}, "port": {strconv.Itoa(poolerPort)}}.Encode()}
 	return u.String()
 }
 
-// ask connects to the console. The socket is in the pooler's own directory, so
+// askConsole connects to the console. The socket is in the pooler's own directory, so
 // nobody else can answer.
-func (b *PgBouncer) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
+func (b *PgBouncer) askConsole(ctx context.Context, _ int) error {
 	conn, err := pgconn.Connect(ctx, b.DSN("pgbouncer"))
 	if err != nil {
 		return err
@@ -155,32 +149,4 @@ func poolerVersion(t testing.TB, program string) (version string, minor int) {
 	minor, err = strconv.Atoi(m[2])
 	require.NoError(t, err)
 	return m[1], minor
-}
-
-// poolerCredential returns nil unless this process is root, as which PgBouncer
-// refuses to run; then the owner of the server's socket, who may pass through its
-// directory, and for a server without one nobody.
-func poolerCredential(server *pgconn.Config) (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil //nolint:nilnil // nil is the credential of everybody but root
-	}
-	if strings.HasPrefix(server.Host, "/") {
-		info, err := os.Stat(filepath.Join(server.Host, ".s.PGSQL."+strconv.Itoa(int(server.Port))))
-		if err != nil {
-			return nil, fmt.Errorf("the server's socket: %w", err)
-		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 {
-			return &syscall.Credential{Uid: stat.Uid, Gid: stat.Gid}, nil
-		}
-	}
-	account, err := user.Lookup("nobody")
-	if err != nil {
-		return nil, fmt.Errorf("an account to run pgbouncer as: %w", err)
-	}
-	uid, errU := strconv.ParseUint(account.Uid, 10, 32)
-	gid, errG := strconv.ParseUint(account.Gid, 10, 32)
-	if err := errors.Join(errU, errG); err != nil {
-		return nil, fmt.Errorf("account nobody: %w", err)
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }

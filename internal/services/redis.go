@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,13 +22,10 @@ const (
 	portTries = 20
 )
 
-// answerTimeout bounds one question to a server that is starting.
-const answerTimeout = 2 * time.Second
-
 // Redis is a Redis or Valkey server on a loopback port, without a password, that
 // keeps nothing on disk.
 type Redis struct {
-	*process
+	*server
 
 	Addr string // "127.0.0.1:12345", the same after a restart
 	URL  string // "redis://127.0.0.1:12345/0"
@@ -62,20 +58,18 @@ func newRedis(program, dir, addr string) *Redis {
 	return &Redis{
 		Addr: addr,
 		URL:  "redis://" + addr + "/0",
-		process: &process{
+		server: &server{
 			program: program,
 			args: []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no",
 				"--save", "", "--appendonly", "no"},
-			dir:     dir,
-			answers: func(ctx context.Context, pid int) error { return askRedis(ctx, addr, pid) },
+			dir: dir,
+			ask: func(ctx context.Context, pid int) error { return askRedis(ctx, addr, pid) },
 		},
 	}
 }
 
 // askRedis asks who answers at addr: another server may have taken the port first.
 func askRedis(ctx context.Context, addr string, pid int) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {

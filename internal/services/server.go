@@ -1,0 +1,167 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/child"
+	"github.com/belfryhq/belfry/internal/pgserver"
+)
+
+const (
+	// startTimeout bounds the time until a started server answers.
+	startTimeout = 30 * time.Second
+	// answerTimeout bounds one question to it.
+	answerTimeout = 2 * time.Second
+	// stopTimeout bounds the time until a killed one is gone.
+	stopTimeout = 10 * time.Second
+)
+
+// server is a server program of one test. Its exported methods are those of every server
+// here; they may be called from any goroutine.
+type server struct {
+	program    string
+	args       []string
+	dir        string              // its own, and its working directory
+	credential *syscall.Credential // nil: as the test itself
+	ask        func(ctx context.Context, pid int) error
+
+	mu      sync.Mutex
+	current *child.Process // nil while stopped
+}
+
+// makeDir makes a directory for one server, owned by whom it runs as. Not
+// t.TempDir: its path is long for a socket, and closed to other accounts.
+func makeDir(t testing.TB, name string, credential *syscall.Credential) string {
+	t.Helper()
+	root, err := pgserver.ReachableDir(os.TempDir())
+	if err != nil || root != os.TempDir() {
+		root = "/tmp"
+	}
+	dir, err := os.MkdirTemp(root, "belfry-"+name+"-")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	give(t, credential, dir)
+	return dir
+}
+
+// give makes whom a server runs as the owner of path.
+func give(t testing.TB, credential *syscall.Credential, path string) {
+	t.Helper()
+	if credential != nil {
+		require.NoError(t, os.Chown(path, int(credential.Uid), int(credential.Gid)))
+	}
+}
+
+// endWith stops the server when the test ends, and shows its log if that failed.
+func (s *server) endWith(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("%v", err)
+		}
+		if t.Failed() {
+			t.Logf("end of the log of %s:\n%s", filepath.Base(s.program), s.logTail())
+		}
+	})
+}
+
+// Start starts a stopped server and waits until it answers. It is an error if the
+// server has not been stopped, or does not answer within 30 seconds.
+func (s *server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil {
+		return fmt.Errorf("start %s: it was not stopped", s.program)
+	}
+	log, err := os.OpenFile(s.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.program, err)
+	}
+	defer func() { _ = log.Close() }()        // the server writes to its own copy
+	cmd := exec.Command(s.program, s.args...) //nolint:noctx // ended by Stop, or with this process
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
+	p, err := child.Start(cmd, syscall.SIGKILL) // which reaches a frozen one too
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = child.Await(ctx, p, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		return s.ask(ctx, p.PID())
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("start %s: %w\nthe end of its log:\n%s", s.program, err, s.logTail()), kill(p))
+	}
+	s.current = p
+	return nil
+}
+
+func kill(p *child.Process) error {
+	return p.Stop(child.Step{Signal: syscall.SIGKILL, Wait: stopTimeout})
+}
+
+// Stop ends the server at once, as a crash would, and waits until it is gone. A
+// stopped server stays stopped without error; one that had ended by itself is an
+// error.
+func (s *server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.current
+	s.current = nil
+	if p == nil {
+		return nil
+	}
+	if err := kill(p); err != nil {
+		return fmt.Errorf("stop %s: %w", s.program, err)
+	}
+	if !p.EndedBy(syscall.SIGKILL) {
+		return fmt.Errorf("%s had ended by itself: %w\nthe end of its log:\n%s", s.program, p.Err(), s.logTail())
+	}
+	return nil
+}
+
+// Pause freezes the server with SIGSTOP and returns when it stands still.
+func (s *server) Pause() error { return s.freeze("pause", true) }
+
+// Continue lets a frozen server go on.
+func (s *server) Continue() error { return s.freeze("continue", false) }
+
+func (s *server) freeze(name string, still bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return fmt.Errorf("%s %s: it does not run", name, s.program)
+	}
+	if err := s.current.Freeze(still); err != nil {
+		return fmt.Errorf("%s %s: %w", name, s.program, err)
+	}
+	return nil
+}
+
+// PID returns the process id of the running server, 0 while it is stopped.
+func (s *server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return 0
+	}
+	return s.current.PID()
+}
+
+func (s *server) logPath() string { return filepath.Join(s.dir, "server.log") }
+
+func (s *server) logTail() string { return child.Tail(s.logPath(), 0) }
