@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -221,7 +222,7 @@ type senderKind struct {
 }
 
 // kindOf describes a kind by its package's defaults and constructor.
-func kindOf[C settingsOfKind, O any, S sender.Sender](medium string, platforms []string, defaults func() C, open func(C, ...O) (S, error)) senderKind {
+func kindOf[C settingsOfKind, S sender.Sender](medium string, platforms []string, defaults func() C, open func(C, func() time.Time) (S, error)) senderKind {
 	return senderKind{
 		medium: medium, platforms: platforms,
 		decode: func(path string, section any) (settingsOfKind, error) {
@@ -234,7 +235,7 @@ func kindOf[C settingsOfKind, O any, S sender.Sender](medium string, platforms [
 			if !ok {
 				return nil, fmt.Errorf("settings of type %T", settings)
 			}
-			return open(own)
+			return open(own, time.Now)
 		},
 	}
 }

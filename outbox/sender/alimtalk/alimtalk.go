@@ -26,15 +26,8 @@ type Sender struct {
 	now    func() time.Time
 }
 
-// Option gives a Sender a collaborator.
-type Option func(*Sender)
-
-// WithClock sets the clock of signatures and of dates in Retry-After; the default is
-// time.Now.
-func WithClock(now func() time.Time) Option { return func(s *Sender) { s.now = now } }
-
-// New reads the files that cfg names and returns a Sender. It opens no connection.
-func New(cfg Config, options ...Option) (*Sender, error) {
+// New reads the files that cfg names and opens no connection. now is the clock.
+func New(cfg Config, now func() time.Time) (*Sender, error) {
 	if err := cfg.Validate("alimtalk"); err != nil {
 		return nil, err
 	}
@@ -42,11 +35,8 @@ func New(cfg Config, options ...Option) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sender{cfg: cfg, secret: []byte(secret), now: time.Now}
-	for _, option := range options {
-		option(s)
-	}
-	if s.client, err = httpcall.New(cfg.HTTP, httpcall.Options{Now: s.now}); err != nil {
+	s := &Sender{cfg: cfg, secret: []byte(secret), now: now}
+	if s.client, err = httpcall.New(cfg.HTTP, httpcall.Options{Now: now}); err != nil {
 		return nil, fmt.Errorf("alimtalk.%w", err)
 	}
 	return s, nil

@@ -103,7 +103,7 @@ func setup(t *testing.T, answer func(http.ResponseWriter, call), adjust func(*al
 	if adjust != nil {
 		adjust(&cfg)
 	}
-	s, err := alimtalk.New(cfg, alimtalk.WithClock(func() time.Time { return at }))
+	s, err := alimtalk.New(cfg, func() time.Time { return at })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return p, s
@@ -470,7 +470,7 @@ func TestConfig_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "x."+key)
 		require.ErrorContains(t, err, "allowed")
 		require.NotContains(t, err.Error(), "topsecret")
-		_, err = alimtalk.New(c)
+		_, err = alimtalk.New(c, time.Now)
 		require.Error(t, err)
 	}
 }
@@ -485,6 +485,6 @@ func TestNew_ReadsTheSecretFromAFile(t *testing.T) {
 
 	cfg := alimtalk.DefaultConfig()
 	cfg.ServiceID, cfg.AccessKey, cfg.PlusFriendID, cfg.SecretKeyFile = "x", "a", "@x", path+".none"
-	_, err := alimtalk.New(cfg)
+	_, err := alimtalk.New(cfg, time.Now)
 	require.ErrorContains(t, err, "alimtalk.secret_key_file")
 }

@@ -1,11 +1,11 @@
 package alimtalk
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"sync"
 
+	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
@@ -55,12 +55,8 @@ var (
 // Validate returns every problem at once, each with its key path below path, or nil.
 // It reads no file.
 func (c Config) Validate(path string) error {
-	var problems []error
-	check := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
-		}
-	}
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	_, err := httpcall.ParseURL(c.Endpoint, true)
 	check(err == nil, "endpoint", "%v; allowed is a URL such as https://sens.apigw.ntruss.com", err)
 	check(serviceID().MatchString(c.ServiceID), "service_id", "%q is not allowed; allowed is an id such as ncp:kkobizmsg:kr:123456789012:name", c.ServiceID)
@@ -74,5 +70,5 @@ func (c Config) Validate(path string) error {
 	for i, code := range c.InvalidAddressCodes {
 		check(codeText().MatchString(code), fmt.Sprintf("invalid_address_codes[%d]", i), "%q is not allowed; allowed are codes such as 3019", code)
 	}
-	return errors.Join(append(problems, c.HTTP.Validate(path))...)
+	return problems.Err(c.HTTP.Validate(path))
 }

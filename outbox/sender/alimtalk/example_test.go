@@ -2,6 +2,7 @@ package alimtalk_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender/alimtalk"
 )
@@ -11,7 +12,7 @@ func ExampleNew() {
 	cfg.ServiceID, cfg.PlusFriendID = "ncp:kkobizmsg:kr:123456789012:name", "@example"
 	cfg.AccessKey, cfg.SecretKey = "from the console", "from the vault"
 	cfg.TemplateCode = "NOTICE1"
-	s, err := alimtalk.New(cfg)
+	s, err := alimtalk.New(cfg, time.Now)
 	if err != nil {
 		fmt.Println(err)
 		return

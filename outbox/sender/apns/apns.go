@@ -15,22 +15,16 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
-// Sender sends to Apple devices. It is safe for concurrent use.
-type Sender struct {
+// client sends to Apple devices.
+type client struct {
 	cfg    Config
-	client *httpcall.Client
+	http   *httpcall.Client
 	tokens *tokens
 	now    func() time.Time
 }
 
-// Option gives a Sender a collaborator.
-type Option func(*Sender)
-
-// WithClock sets the clock of tokens and expirations; the default is time.Now.
-func WithClock(now func() time.Time) Option { return func(s *Sender) { s.now = now } }
-
-// New reads the files that cfg names and returns a Sender. It opens no connection.
-func New(cfg Config, options ...Option) (*Sender, error) {
+// New reads the files that cfg names and opens no connection. now is the clock.
+func New(cfg Config, now func() time.Time) (*sender.OneByOne, error) {
 	if err := cfg.Validate("apns"); err != nil {
 		return nil, err
 	}
@@ -42,30 +36,12 @@ func New(cfg Config, options ...Option) (*Sender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apns.key_file: %w", err)
 	}
-	s := &Sender{cfg: cfg, now: time.Now}
-	for _, option := range options {
-		option(s)
-	}
-	s.tokens = &tokens{key: key, keyID: cfg.KeyID, teamID: cfg.TeamID, now: s.now}
-	if s.client, err = httpcall.New(cfg.HTTP, httpcall.Options{HTTP2: true, Now: s.now}); err != nil {
+	c := &client{cfg: cfg, now: now}
+	c.tokens = &tokens{key: key, keyID: cfg.KeyID, teamID: cfg.TeamID, now: now}
+	if c.http, err = httpcall.New(cfg.HTTP, httpcall.Options{HTTP2: true, Now: now}); err != nil {
 		return nil, fmt.Errorf("apns.%w", err)
 	}
-	return s, nil
-}
-
-// Close ends idle connections.
-func (s *Sender) Close() error { return s.client.Close() }
-
-// MaxBatch implements sender.Sender: APNs takes one message per request.
-func (s *Sender) MaxBatch() int { return 1 }
-
-// Send implements sender.Sender.
-func (s *Sender) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
-	results := make([]sender.Result, len(batch))
-	for i, d := range batch {
-		results[i] = s.deliver(ctx, d)
-	}
-	return results
+	return &sender.OneByOne{Closer: c.http, Deliver: c.deliver}, nil
 }
 
 // deviceToken is what may stand in the request's path, up to maxToken bytes of it. The
@@ -74,26 +50,26 @@ var deviceToken = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 const maxToken = 512
 
-func (s *Sender) deliver(ctx context.Context, d sender.Delivery) sender.Result {
+func (c *client) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	if len(d.Address) > maxToken || !deviceToken.MatchString(d.Address) {
 		return sender.Result{Class: sender.InvalidAddress, Code: "token", Detail: "the address is not a device token; allowed are hexadecimal digits"}
 	}
-	body, err := payload(d, s.cfg.Sound)
+	body, err := payload(d, c.cfg.Sound)
 	if err != nil {
 		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: err.Error()}
 	}
 	if len(body) > maxPayload {
 		return sender.Result{Class: sender.Permanent, Code: "payload_too_large", Detail: fmt.Sprintf("the payload has %d bytes; allowed are %d", len(body), maxPayload)}
 	}
-	token, err := s.tokens.get()
+	token, err := c.tokens.get()
 	if err != nil {
 		return sender.Result{Class: sender.Permanent, Code: "token", Detail: "the provider token cannot be signed"}
 	}
-	answer, reason, err := s.call(ctx, d, body, token)
+	answer, reason, err := c.call(ctx, d, body, token)
 	var wait time.Duration
 	if err == nil && reason == expired {
-		if token, wait = s.tokens.replace(token); token != "" {
-			answer, reason, err = s.call(ctx, d, body, token)
+		if token, wait = c.tokens.replace(token); token != "" {
+			answer, reason, err = c.call(ctx, d, body, token)
 		}
 	}
 	if err != nil {
@@ -107,26 +83,26 @@ func (s *Sender) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 }
 
 // call makes one request and returns the reason in its answer, if it has one.
-func (s *Sender) call(ctx context.Context, d sender.Delivery, body []byte, token string) (httpcall.Answer, string, error) {
-	url := strings.TrimRight(s.cfg.Endpoint, "/") + "/3/device/" + d.Address
+func (c *client) call(ctx context.Context, d sender.Delivery, body []byte, token string) (httpcall.Answer, string, error) {
+	url := strings.TrimRight(c.cfg.Endpoint, "/") + "/3/device/" + d.Address
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return httpcall.Answer{}, "", fmt.Errorf("make the request: %w", err)
 	}
 	expiration := int64(0) // now or never
-	if s.cfg.Expiration > 0 {
-		expiration = s.now().Add(s.cfg.Expiration).Unix()
+	if c.cfg.Expiration > 0 {
+		expiration = c.now().Add(c.cfg.Expiration).Unix()
 	}
 	h := request.Header
 	h.Set("Authorization", "bearer "+token)
 	h.Set("Content-Type", "application/json")
-	h.Set("Apns-Topic", s.cfg.Topic)
+	h.Set("Apns-Topic", c.cfg.Topic)
 	h.Set("Apns-Push-Type", "alert")
-	h.Set("Apns-Priority", strconv.Itoa(s.cfg.Priority))
+	h.Set("Apns-Priority", strconv.Itoa(c.cfg.Priority))
 	h.Set("Apns-Expiration", strconv.FormatInt(expiration, 10))
 	h.Set("Apns-Id", d.Key)
 	h.Set("Apns-Collapse-Id", d.Key)
-	answer, err := s.client.Do(request)
+	answer, err := c.http.Do(request)
 	if err != nil {
 		return answer, "", err
 	}

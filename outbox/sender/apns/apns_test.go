@@ -55,7 +55,7 @@ func (c *clock) Add(d time.Duration) {
 
 type bundle struct {
 	service *httptest.Server
-	sender  *apns.Sender
+	sender  *sender.OneByOne
 	key     *ecdsa.PrivateKey
 	clock   *clock
 }
@@ -86,7 +86,7 @@ func setup(t *testing.T, handler http.HandlerFunc, adjust func(*apns.Config)) *b
 		adjust(&cfg)
 	}
 	var err error
-	b.sender, err = apns.New(cfg, apns.WithClock(b.clock.Now))
+	b.sender, err = apns.New(cfg, b.clock.Now)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.sender.Close()) })
 	return b
@@ -413,7 +413,7 @@ func TestConfig_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "x."+key)
 		require.ErrorContains(t, err, "allowed")
 		require.NotContains(t, err.Error(), "topsecret")
-		_, err = apns.New(c)
+		_, err = apns.New(c, time.Now)
 		require.Error(t, err)
 	}
 }
@@ -428,10 +428,10 @@ func TestNew_ReadsTheKeyFromAFile(t *testing.T) {
 
 	cfg := apns.DefaultConfig()
 	cfg.TeamID, cfg.KeyID, cfg.Topic, cfg.KeyFile = "TEAM567890", "KEY4567890", "org.example.app", path+".none"
-	_, err := apns.New(cfg)
+	_, err := apns.New(cfg, time.Now)
 	require.ErrorContains(t, err, "apns.key_file")
 	cfg.KeyFile = path
 	require.NoError(t, os.WriteFile(path, []byte("topsecret"), 0o600))
-	_, err = apns.New(cfg)
+	_, err = apns.New(cfg, time.Now)
 	require.EqualError(t, err, "apns.key_file: is not PEM; allowed is a .p8 file with a P-256 private key")
 }

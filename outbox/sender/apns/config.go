@@ -6,11 +6,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"regexp"
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
@@ -49,12 +49,8 @@ var (
 // Validate returns every problem at once, each with its key path below path, or nil.
 // It reads no file.
 func (c Config) Validate(path string) error {
-	var problems []error
-	check := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
-		}
-	}
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	_, err := httpcall.ParseURL(c.Endpoint, true)
 	check(err == nil, "endpoint", "%v; allowed is a URL such as https://api.push.apple.com", err)
 	check(identifier().MatchString(c.TeamID), "team_id", "%q is not allowed; allowed are 10 letters and digits", c.TeamID)
@@ -69,7 +65,7 @@ func (c Config) Validate(path string) error {
 	check(c.Priority == 10 || c.Priority == 5 || c.Priority == 1, "priority", "%d is not allowed; allowed are 10, 5, 1", c.Priority)
 	check(c.Expiration >= 0 && c.Expiration <= 30*24*time.Hour, "expiration", "%s is not allowed; allowed are 0s to 720h0m0s", c.Expiration)
 	check(len(c.Sound) <= 100, "sound", "has %d bytes; allowed are up to 100", len(c.Sound))
-	return errors.Join(append(problems, c.HTTP.Validate(path))...)
+	return problems.Err(c.HTTP.Validate(path))
 }
 
 // parseKey reads a .p8 file. Its errors hold nothing of it.

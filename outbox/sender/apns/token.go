@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/outbox/sender/jws"
+	"github.com/golang-jwt/jwt/v5"
 )
 
 const (
@@ -55,9 +55,9 @@ func (t *tokens) replace(used string) (string, time.Duration) {
 // sign makes a new token. The caller holds mu.
 func (t *tokens) sign() (string, error) {
 	now := t.now()
-	token, err := jws.ES256(t.key,
-		map[string]string{"alg": "ES256", "kid": t.keyID},
-		map[string]any{"iss": t.teamID, "iat": now.Unix()})
+	claim := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": t.teamID, "iat": now.Unix()})
+	claim.Header = map[string]any{"alg": "ES256", "kid": t.keyID} // as Apple shows it, without typ
+	token, err := claim.SignedString(t.key)
 	if err != nil {
 		return "", err
 	}

@@ -2,15 +2,15 @@ package fcm
 
 import (
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"regexp"
 	"sync"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
@@ -50,12 +50,8 @@ var projectShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // Validate returns every problem at once, each with its key under path, or nil. It reads
 // no file.
 func (c Config) Validate(path string) error {
-	var problems []error
-	check := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
-		}
-	}
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	switch {
 	case c.ServiceAccount != "" && c.ServiceAccountFile != "":
 		check(false, "service_account", "both service_account and service_account_file are set; allowed is one of them")
@@ -74,7 +70,7 @@ func (c Config) Validate(path string) error {
 	}
 	check(c.Priority == "high" || c.Priority == "normal", "priority", "%q is not allowed; allowed are high and normal", c.Priority)
 	check(c.TTL == 0 || c.TTL >= time.Second && c.TTL <= maxTTL, "ttl", "%s is not allowed; allowed are 0 (four weeks) and %s to %s", c.TTL, time.Second, maxTTL)
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // account is what of a service account's key is used.
@@ -99,18 +95,12 @@ func parseAccount(text string) (account, error) {
 	if doc.Type != "service_account" || doc.ClientEmail == "" {
 		return account{}, errors.New("is no service account's key: type must be service_account and client_email be set")
 	}
-	block, _ := pem.Decode([]byte(doc.PrivateKey))
-	if block == nil {
+	key, err := jwt.ParseRSAPrivateKeyFromPEM([]byte(doc.PrivateKey))
+	switch {
+	case errors.Is(err, jwt.ErrKeyMustBePEMEncoded):
 		return account{}, errors.New("its private_key is no PEM block")
-	}
-	a := account{email: doc.ClientEmail, keyID: doc.PrivateKeyID, project: doc.ProjectID, tokenURL: doc.TokenURI}
-	if parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		a.key, _ = parsed.(*rsa.PrivateKey)
-	} else if a.key, err = x509.ParsePKCS1PrivateKey(block.Bytes); err != nil {
-		a.key = nil
-	}
-	if a.key == nil {
+	case err != nil:
 		return account{}, errors.New("its private_key is no RSA key by PKCS #8 or PKCS #1")
 	}
-	return a, nil
+	return account{email: doc.ClientEmail, keyID: doc.PrivateKeyID, project: doc.ProjectID, tokenURL: doc.TokenURI, key: key}, nil
 }

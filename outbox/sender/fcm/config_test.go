@@ -68,7 +68,7 @@ func TestConfig_ServiceAccounts(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte(test.text+"\n"), 0o600))
 			byValue, byFile := fcm.DefaultConfig(), fcm.DefaultConfig()
 			byValue.ServiceAccount, byFile.ServiceAccountFile = test.text, file
-			s, err := fcm.New(byFile)
+			s, err := fcm.New(byFile, time.Now)
 			if test.problem == "" {
 				require.NoError(t, err)
 				require.NoError(t, s.Close())
@@ -76,12 +76,12 @@ func TestConfig_ServiceAccounts(t *testing.T) {
 				return
 			}
 			require.EqualError(t, err, test.problem)
-			_, err = fcm.New(byValue)
+			_, err = fcm.New(byValue, time.Now)
 			require.ErrorContains(t, err, test.problem)
 		})
 	}
 	cfg := fcm.DefaultConfig()
 	cfg.ServiceAccountFile = filepath.Join(t.TempDir(), "none")
-	_, err = fcm.New(cfg)
+	_, err = fcm.New(cfg, time.Now)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

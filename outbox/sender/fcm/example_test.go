@@ -14,7 +14,7 @@ func ExampleNew() {
 	cfg := fcm.DefaultConfig()
 	cfg.ServiceAccountFile = "/run/secrets/absent.json"
 	cfg.TTL = time.Hour
-	s, err := fcm.New(cfg)
+	s, err := fcm.New(cfg, time.Now)
 	if err != nil {
 		fmt.Println(err)
 		return

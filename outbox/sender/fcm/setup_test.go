@@ -28,8 +28,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ sender.Sender = (*fcm.Sender)(nil)
-
 var privateKey = sync.OnceValue(func() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -180,9 +178,9 @@ func (g *google) config(t *testing.T) fcm.Config {
 	return cfg
 }
 
-func (g *google) sender(t *testing.T, cfg fcm.Config) *fcm.Sender {
+func (g *google) sender(t *testing.T, cfg fcm.Config) *sender.OneByOne {
 	t.Helper()
-	s, err := fcm.New(cfg, fcm.WithClock(g.clock.now))
+	s, err := fcm.New(cfg, g.clock.now)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -195,7 +193,7 @@ func delivery() sender.Delivery {
 	}
 }
 
-func send(t *testing.T, s *fcm.Sender, d sender.Delivery, timeout time.Duration) sender.Result {
+func send(t *testing.T, s *sender.OneByOne, d sender.Delivery, timeout time.Duration) sender.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()

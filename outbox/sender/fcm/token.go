@@ -2,11 +2,6 @@ package fcm
 
 import (
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -15,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
@@ -183,22 +180,10 @@ func (t *tokens) request(ctx context.Context) (string, time.Duration, *sender.Re
 // assertion is the signed claim by which the service account asks (RFC 7523, RS256).
 func (t *tokens) assertion() (string, error) {
 	now := t.now()
-	header, err := json.Marshal(map[string]string{"alg": "RS256", "typ": "JWT", "kid": t.account.keyID})
-	if err != nil {
-		return "", err
-	}
-	claims, err := json.Marshal(map[string]any{
+	claim := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 		"iss": t.account.email, "scope": scope, "aud": t.url,
 		"iat": now.Add(-skew).Unix(), "exp": now.Add(lifetime - skew).Unix(),
 	})
-	if err != nil {
-		return "", err
-	}
-	text := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(claims)
-	digest := sha256.Sum256([]byte(text))
-	signature, err := rsa.SignPKCS1v15(rand.Reader, t.account.key, crypto.SHA256, digest[:])
-	if err != nil {
-		return "", err
-	}
-	return text + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+	claim.Header["kid"] = t.account.keyID
+	return claim.SignedString(t.account.key)
 }

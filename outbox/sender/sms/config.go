@@ -3,7 +3,6 @@ package sms
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
@@ -98,49 +97,37 @@ func (c Config) classes() []class {
 	}
 }
 
-// problems gathers what is wrong.
-type problems struct {
-	path string
-	all  []error
-}
-
-func (p *problems) check(ok bool, key, format string, args ...any) {
-	if !ok {
-		p.all = append(p.all, fmt.Errorf("%s.%s: %s", p.path, key, fmt.Sprintf(format, args...)))
-	}
-}
-
 // Validate returns every problem at once, each with its key under path, or nil. It reads
 // no file.
 func (c Config) Validate(path string) error {
-	p := &problems{path: path}
-	p.check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed are POST, PUT and GET", c.Method)
+	p := &sender.Problems{Path: path}
+	p.Check(slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodGet}, c.Method), "method", "%q is not allowed; allowed are POST, PUT and GET", c.Method)
 	c.checkURL(p)
 	c.checkHeaders(p)
 	c.checkBody(p)
-	p.check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
+	p.Check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
 	_, err := regexp.Compile(c.AddressPattern)
-	p.check(err == nil && c.AddressPattern != "", "address_pattern", "%q is no regular expression", c.AddressPattern)
+	p.Check(err == nil && c.AddressPattern != "", "address_pattern", "%q is no regular expression", c.AddressPattern)
 	c.checkAuth(p)
 	for _, at := range []struct{ key, path string }{{"message_id_path", c.MessageIDPath}, {"code_path", c.CodePath}} {
 		_, err := parsePath(at.path)
-		p.check(err == nil, at.key, "%v", err)
+		p.Check(err == nil, at.key, "%v", err)
 	}
 	c.checkAnswers(p)
-	return errors.Join(p.all...)
+	return p.Err()
 }
 
-func (c Config) checkURL(p *problems) {
+func (c Config) checkURL(p *sender.Problems) {
 	t, err := c.urlTemplate()
 	if err != nil {
-		p.check(false, "url", "%v", err)
+		p.Check(false, "url", "%v", err)
 		return
 	}
 	if len(t) > 1 {
-		p.check(fixedHost.MatchString(t[0].literal), "url", "its scheme and host must be fixed; allowed are values in path and query")
+		p.Check(fixedHost.MatchString(t[0].literal), "url", "its scheme and host must be fixed; allowed are values in path and query")
 	}
 	_, err = httpcall.ParseEndpoint(t.render(sample), c.AllowHTTP)
-	p.check(err == nil, "url", "%v", err)
+	p.Check(err == nil, "url", "%v", err)
 }
 
 func (c Config) urlTemplate() (template, error) {
@@ -155,17 +142,17 @@ func (c Config) urlTemplate() (template, error) {
 	})
 }
 
-func (c Config) checkHeaders(p *problems) {
+func (c Config) checkHeaders(p *sender.Problems) {
 	for name, text := range c.Headers {
 		key := "headers." + name
-		p.check(headerName().MatchString(name), key, "is no name of a header")
-		p.check(!slices.Contains(reserved, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
-		p.check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
-		p.check(!controls.MatchString(text), key, "has control characters; none are allowed")
+		p.Check(headerName().MatchString(name), key, "is no name of a header")
+		p.Check(!slices.Contains(reserved, http.CanonicalHeaderKey(name)), key, "is not allowed; it is set otherwise")
+		p.Check(c.Auth == "none" || http.CanonicalHeaderKey(name) != "Authorization", key, "is not allowed with auth %s", c.Auth)
+		p.Check(!controls.MatchString(text), key, "has control characters; none are allowed")
 		_, err := headerTemplate(text)
-		p.check(err == nil, key, "%v", err)
+		p.Check(err == nil, key, "%v", err)
 	}
-	p.check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reserved, http.CanonicalHeaderKey(c.IdempotencyHeader)),
+	p.Check(c.IdempotencyHeader == "" || headerName().MatchString(c.IdempotencyHeader) && !slices.Contains(reserved, http.CanonicalHeaderKey(c.IdempotencyHeader)),
 		"idempotency_header", "%q is not allowed; allowed is the name of a header, or nothing", c.IdempotencyHeader)
 }
 
@@ -173,23 +160,23 @@ func headerTemplate(text string) (template, error) {
 	return parse(text, func(string) rule { return rule{names: fixedNames} })
 }
 
-func (c Config) checkBody(p *problems) {
+func (c Config) checkBody(p *sender.Problems) {
 	if c.Method == http.MethodGet {
-		p.check(c.Body == "", "body", "is set; by GET allowed is none")
+		p.Check(c.Body == "", "body", "is set; by GET allowed is none")
 		return
 	}
 	escapes := c.escapes()
-	p.check(escapes != nil, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
+	p.Check(escapes != nil, "content_type", "%q is not allowed; allowed are application/json, application/x-www-form-urlencoded, application/xml, text/xml and text/plain", c.ContentType)
 	if escapes == nil {
 		return
 	}
 	t, err := c.bodyTemplate()
 	if err != nil {
-		p.check(false, "body", "%v", err)
+		p.Check(false, "body", "%v", err)
 		return
 	}
 	if escapes[0] == "json" && c.Body != "" {
-		p.check(json.Valid([]byte(t.render(sample))), "body", "is no JSON once its values are put in; values bring their own quotes")
+		p.Check(json.Valid([]byte(t.render(sample))), "body", "is no JSON once its values are put in; values bring their own quotes")
 	}
 }
 
@@ -212,15 +199,15 @@ func (c Config) bodyTemplate() (template, error) {
 	return parse(c.Body, func(string) rule { return rule{names: allNames, data: true, escapes: c.escapes()} })
 }
 
-func (c Config) checkAuth(p *problems) {
-	p.check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed are none, basic and bearer", c.Auth)
-	p.check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; allowed is one of them")
-	p.check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
-	p.check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username", "has control characters or a colon; none are allowed")
-	p.check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
+func (c Config) checkAuth(p *sender.Problems) {
+	p.Check(slices.Contains([]string{"none", "basic", "bearer"}, c.Auth), "auth", "%q is not allowed; allowed are none, basic and bearer", c.Auth)
+	p.Check(c.Secret == "" || c.SecretFile == "", "secret", "both secret and secret_file are set; allowed is one of them")
+	p.Check(!controls.MatchString(c.Secret), "secret", "has control characters; none are allowed")
+	p.Check(!controls.MatchString(c.Username) && !strings.Contains(c.Username, ":"), "username", "has control characters or a colon; none are allowed")
+	p.Check(c.Auth != "basic" || c.Username != "", "username", "is missing; auth basic requires it")
 	hasSecret := c.Secret != "" || c.SecretFile != ""
-	p.check(hasSecret || c.Auth == "none", "secret", "is missing; auth %s requires secret or secret_file", c.Auth)
-	p.check(hasSecret || !c.usesSecret(), "secret", "is missing; a template uses it")
+	p.Check(hasSecret || c.Auth == "none", "secret", "is missing; auth %s requires secret or secret_file", c.Auth)
+	p.Check(hasSecret || !c.usesSecret(), "secret", "is missing; a template uses it")
 }
 
 // usesSecret reports whether a template has a place for the secret. Templates that do not
@@ -243,29 +230,29 @@ func (c Config) usesSecret() bool {
 	})
 }
 
-func (c Config) checkAnswers(p *problems) {
+func (c Config) checkAnswers(p *sender.Problems) {
 	statuses, codes := map[int]string{}, map[string]string{}
 	for _, class := range c.classes() {
 		for _, status := range class.match.Statuses {
 			key := class.key + ".statuses"
-			p.check(status >= 200 && status <= 599, key, "%d is not allowed; allowed are 200 to 599", status)
-			p.check(statuses[status] == "", key, "%d is in %s.statuses as well", status, statuses[status])
+			p.Check(status >= 200 && status <= 599, key, "%d is not allowed; allowed are 200 to 599", status)
+			p.Check(statuses[status] == "", key, "%d is in %s.statuses as well", status, statuses[status])
 			statuses[status] = class.key
 			if class.is == sender.Retryable {
-				p.check(status < 300 || status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests,
+				p.Check(status < 300 || status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests,
 					key, "%d is not allowed; of 3xx and 4xx only 408 and 429 may be tried again", status)
 			}
 			if class.is == sender.Accepted {
-				p.check(status < 300, key, "%d is not allowed; allowed are 200 to 299", status)
+				p.Check(status < 300, key, "%d is not allowed; allowed are 200 to 299", status)
 			}
 		}
 		for _, code := range class.match.Codes {
 			key := class.key + ".codes"
-			p.check(code != "", key, "an empty code is not allowed")
-			p.check(codes[code] == "", key, "%q is in %s.codes as well", code, codes[code])
+			p.Check(code != "", key, "an empty code is not allowed")
+			p.Check(codes[code] == "", key, "%q is in %s.codes as well", code, codes[code])
 			codes[code] = class.key
 		}
-		p.check(len(class.match.Codes) == 0 || c.CodePath != "", class.key+".codes", "is set without code_path")
+		p.Check(len(class.match.Codes) == 0 || c.CodePath != "", class.key+".codes", "is set without code_path")
 	}
 }
 

@@ -3,6 +3,7 @@ package sms_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -80,7 +81,7 @@ func TestConfig_Validate(t *testing.T) {
 			}
 			require.EqualError(t, err, "senders[2].sms."+test.problem)
 			require.NotContains(t, err.Error(), "hunter2")
-			_, err = sms.New(cfg)
+			_, err = sms.New(cfg, time.Now)
 			require.EqualError(t, err, "sms."+test.problem)
 		})
 	}
@@ -103,7 +104,7 @@ func FuzzConfig_Templates(f *testing.F) {
 			}
 			t.Fatal(err)
 		}
-		if _, err := sms.New(cfg); err != nil {
+		if _, err := sms.New(cfg, time.Now); err != nil {
 			t.Fatal(err)
 		}
 	})

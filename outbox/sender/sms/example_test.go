@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/sms"
@@ -26,7 +27,7 @@ func ExampleNew() {
 	cfg.MessageIDPath, cfg.CodePath = "messages.0.id", "messages.0.status"
 	cfg.Success.Codes = []string{"queued"}
 	cfg.InvalidAddress.Codes = []string{"invalid_number"}
-	s, err := sms.New(cfg)
+	s, err := sms.New(cfg, time.Now)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -17,8 +17,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ sender.Sender = (*sms.Sender)(nil)
-
 const (
 	short = 2 * time.Second // enough to connect and be heard on a busy machine
 	long  = 5 * time.Second
@@ -35,9 +33,9 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-func setup(t *testing.T, cfg sms.Config) *sms.Sender {
+func setup(t *testing.T, cfg sms.Config) *sender.OneByOne {
 	t.Helper()
-	s, err := sms.New(cfg, sms.WithClock(func() time.Time { return time.Unix(1_800_000_000, 0) }))
+	s, err := sms.New(cfg, func() time.Time { return time.Unix(1_800_000_000, 0) })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -50,7 +48,7 @@ func delivery() sender.Delivery {
 	}
 }
 
-func send(t *testing.T, s *sms.Sender, d sender.Delivery, timeout time.Duration) sender.Result {
+func send(t *testing.T, s *sender.OneByOne, d sender.Delivery, timeout time.Duration) sender.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()

@@ -278,10 +278,10 @@ func TestNew_ReadsTheSecretFile(t *testing.T) {
 	var got call
 	cfg := sms.DefaultConfig()
 	cfg.URL, cfg.Auth, cfg.SecretFile = capture(t, &got), "bearer", filepath.Join(t.TempDir(), "secret")
-	_, err := sms.New(cfg)
+	_, err := sms.New(cfg, time.Now)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(cfg.SecretFile, []byte("a\nb"), 0o600))
-	_, err = sms.New(cfg)
+	_, err = sms.New(cfg, time.Now)
 	require.EqualError(t, err, "secret_file: has control characters; none are allowed")
 	require.NoError(t, os.WriteFile(cfg.SecretFile, []byte("from-file\n"), 0o600))
 	send(t, setup(t, cfg), delivery(), long)

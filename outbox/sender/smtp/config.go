@@ -1,8 +1,6 @@
 package smtp
 
 import (
-	"errors"
-	"fmt"
 	"net/mail"
 	"net/url"
 	"regexp"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
+
+	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // Config sets how mail is sent. DefaultConfig has every default.
@@ -74,12 +74,8 @@ var domainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // Validate returns every problem at once, each with its key path below path, or nil.
 // It reads no file.
 func (c Config) Validate(path string) error {
-	var problems []error
-	check := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
-		}
-	}
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	check(c.Host != "" && !strings.ContainsAny(c.Host, " \t\r\n/"), "host", "%q is not allowed; allowed is a host name or an IP address", c.Host)
 	check(c.Port >= 1 && c.Port <= 65535, "port", "%d is not allowed; allowed are 1 to 65535", c.Port)
 	check(slices.Contains(modes, c.TLS), "tls", "%q is not allowed; allowed are %s", c.TLS, strings.Join(modes, ", "))
@@ -105,7 +101,7 @@ func (c Config) Validate(path string) error {
 	check(c.MaxIdle >= 0 && c.MaxIdle <= 10_000, "max_idle", "%d is not allowed; allowed are 0 (keep none) to 10000", c.MaxIdle)
 	check(c.IdleTimeout >= time.Second && c.IdleTimeout <= 5*time.Minute, "idle_timeout", "%s is not allowed; allowed are 1s to 5m0s", c.IdleTimeout)
 	check(c.MaxPerConnection >= 1 && c.MaxPerConnection <= 1_000_000, "max_per_connection", "%d is not allowed; allowed are 1 to 1000000", c.MaxPerConnection)
-	return errors.Join(problems...)
+	return problems.Err()
 }
 
 // messageIDDomain is the domain of every Message-ID; from is From, parsed.

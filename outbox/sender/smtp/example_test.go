@@ -2,6 +2,7 @@ package smtp_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/belfryhq/belfry/outbox/sender/smtp"
 )
@@ -11,7 +12,7 @@ func ExampleNew() {
 	cfg.Host = "smtp.example.org"
 	cfg.From = "Example <notice@example.org>"
 	cfg.Username, cfg.Password = "notice", "from the vault"
-	s, err := smtp.New(cfg)
+	s, err := smtp.New(cfg, time.Now)
 	if err != nil {
 		fmt.Println(err)
 		return

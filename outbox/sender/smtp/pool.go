@@ -83,7 +83,8 @@ func (p *pool) drop(s *session) {
 	s.quit()
 }
 
-func (p *pool) close() {
+// Close ends the kept sessions. A call in progress is not disturbed.
+func (p *pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -93,6 +94,7 @@ func (p *pool) close() {
 		}
 	}
 	p.idle = nil
+	return nil
 }
 
 // open dials, and speaks until a message may begin. ctx must have a deadline.

@@ -34,7 +34,7 @@ func delivery() sender.Delivery {
 }
 
 // setup starts a server and a sender for it, which trusts its certificate.
-func setup(t *testing.T, configure func(*server), adjust func(*smtp.Config)) (*server, *smtp.Sender) {
+func setup(t *testing.T, configure func(*server), adjust func(*smtp.Config)) (*server, *sender.OneByOne) {
 	t.Helper()
 	srv := newServer(t, configure)
 	cfg := smtp.DefaultConfig()
@@ -43,13 +43,13 @@ func setup(t *testing.T, configure func(*server), adjust func(*smtp.Config)) (*s
 	if adjust != nil {
 		adjust(&cfg)
 	}
-	s, err := smtp.New(cfg, smtp.WithClock(func() time.Time { return at }))
+	s, err := smtp.New(cfg, func() time.Time { return at })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return srv, s
 }
 
-func send(t *testing.T, s *smtp.Sender, d sender.Delivery) sender.Result {
+func send(t *testing.T, s *sender.OneByOne, d sender.Delivery) sender.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -203,7 +203,7 @@ func TestSend_NobodyThere(t *testing.T) {
 	cfg.From = "notice@mail.example"
 	for name, host := range map[string]string{"dial": "127.0.0.1", "dns": "no-such-host.invalid"} {
 		cfg.Host, cfg.Port = host, 1
-		s, err := smtp.New(cfg)
+		s, err := smtp.New(cfg, time.Now)
 		require.NoError(t, err)
 		got := send(t, s, delivery())
 		require.Equal(t, sender.Retryable, got.Class, got)
@@ -344,7 +344,7 @@ func TestConfig_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "x."+key+": ")
 		require.ErrorContains(t, err, "allowed")
 		require.NotContains(t, err.Error(), "topsecret")
-		_, err = smtp.New(c)
+		_, err = smtp.New(c, time.Now)
 		require.Error(t, err)
 	}
 }
@@ -360,10 +360,10 @@ func TestNew_ReadsFiles(t *testing.T) {
 
 	cfg := smtp.DefaultConfig()
 	cfg.Host, cfg.From, cfg.Username, cfg.PasswordFile = "mail.example", "notice@mail.example", "relay", filepath.Join(t.TempDir(), "none")
-	_, err := smtp.New(cfg)
+	_, err := smtp.New(cfg, time.Now)
 	require.ErrorContains(t, err, "smtp.password_file")
 	cfg.Username, cfg.PasswordFile, cfg.CAFile = "", "", path
-	_, err = smtp.New(cfg)
+	_, err = smtp.New(cfg, time.Now)
 	require.EqualError(t, err, "smtp.ca_file: holds no certificate in PEM")
 }
 

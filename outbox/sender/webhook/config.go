@@ -1,10 +1,10 @@
 package webhook
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
@@ -32,28 +32,23 @@ const maxSecrets = 8
 // Validate returns every problem at once, each with its key under path, or nil. It reads
 // no file.
 func (c Config) Validate(path string) error {
-	var problems []error
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	if c.URL != "" {
-		if _, err := httpcall.ParseURL(c.URL, c.AllowHTTP); err != nil {
-			hint := ""
-			if !c.AllowHTTP && strings.HasPrefix(c.URL, "http:") {
-				hint = ", and http with allow_http"
-			}
-			problems = append(problems, fmt.Errorf("%s.url: %w%s", path, err, hint))
+		_, err := httpcall.ParseURL(c.URL, c.AllowHTTP)
+		hint := ""
+		if !c.AllowHTTP && strings.HasPrefix(c.URL, "http:") {
+			hint = ", and http with allow_http"
 		}
+		check(err == nil, "url", "%v%s", err, hint)
 	}
-	if len(c.Secrets) == 0 && c.SecretFile == "" {
-		problems = append(problems, fmt.Errorf("%s.secrets: is missing; required is a secret here or in secret_file", path))
-	}
-	if len(c.Secrets) > maxSecrets {
-		problems = append(problems, fmt.Errorf("%s.secrets: has %d secrets; allowed are up to %d", path, len(c.Secrets), maxSecrets))
-	}
+	check(len(c.Secrets) > 0 || c.SecretFile != "", "secrets", "is missing; required is a secret here or in secret_file")
+	check(len(c.Secrets) <= maxSecrets, "secrets", "has %d secrets; allowed are up to %d", len(c.Secrets), maxSecrets)
 	for i, secret := range c.Secrets {
-		if _, err := parseSecret(secret); err != nil {
-			problems = append(problems, fmt.Errorf("%s.secrets[%d]: %w", path, i, err))
-		}
+		_, err := parseSecret(secret)
+		check(err == nil, fmt.Sprintf("secrets[%d]", i), "%v", err)
 	}
-	return errors.Join(append(problems, c.HTTP.Validate(path))...)
+	return problems.Err(c.HTTP.Validate(path))
 }
 
 // keys are the decoded secrets of both places.

@@ -48,7 +48,7 @@ func ExampleNew() {
 	s, err := webhook.New(webhook.Config{
 		URL: receiver.URL, AllowHTTP: true, Secrets: []string{vectorSecret},
 		HTTP: httpcall.Config{AllowAddresses: []string{"127.0.0.0/8"}},
-	})
+	}, time.Now)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -25,8 +25,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ sender.Sender = (*webhook.Sender)(nil)
-
 func secret(fill string) string {
 	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(fill, 32)))
 }
@@ -35,9 +33,9 @@ func config() webhook.Config {
 	return webhook.Config{AllowHTTP: true, Secrets: []string{secret("a")}, HTTP: httpcall.Config{AllowAddresses: []string{"127.0.0.0/8"}}}
 }
 
-func setup(t *testing.T, cfg webhook.Config, options ...webhook.Option) *webhook.Sender {
+func setup(t *testing.T, cfg webhook.Config, now func() time.Time) *sender.OneByOne {
 	t.Helper()
-	s, err := webhook.New(cfg, options...)
+	s, err := webhook.New(cfg, now)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -62,7 +60,7 @@ func delivery(address string) sender.Delivery {
 }
 
 // send gives the sender so long for one delivery.
-func send(t *testing.T, s *webhook.Sender, d sender.Delivery, timeout time.Duration) sender.Result {
+func send(t *testing.T, s *sender.OneByOne, d sender.Delivery, timeout time.Duration) sender.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -86,7 +84,7 @@ func TestSend_CallsAsDocumented(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	d := delivery(server.URL + "/hooks?x=1#fragment")
-	result := send(t, setup(t, cfg, webhook.WithClock(func() time.Time { return now })), d, 5*time.Second)
+	result := send(t, setup(t, cfg, func() time.Time { return now }), d, 5*time.Second)
 	require.Equal(t, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}, result)
 
 	require.Equal(t, "application/json", header.Get("Content-Type"))
@@ -164,7 +162,7 @@ func TestSend_Classes(t *testing.T) {
 			if test.timeout == 0 {
 				test.timeout = 5 * time.Second
 			}
-			require.Equal(t, test.want, send(t, setup(t, config()), delivery(serve(t, test.handler).URL), test.timeout))
+			require.Equal(t, test.want, send(t, setup(t, config(), time.Now), delivery(serve(t, test.handler).URL), test.timeout))
 		})
 	}
 }
@@ -205,7 +203,7 @@ func TestSend_Addresses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			result := send(t, setup(t, test.cfg), delivery(test.address), 5*time.Second)
+			result := send(t, setup(t, test.cfg, time.Now), delivery(test.address), 5*time.Second)
 			require.Equal(t, test.class, result.Class)
 			require.Equal(t, test.code, result.Code)
 			require.NotContains(t, result.Detail, "127.0.0.1")
@@ -223,7 +221,7 @@ func TestSend_FixedURL(t *testing.T) {
 	})
 	cfg := config()
 	cfg.URL = server.URL + "/all"
-	s := setup(t, cfg)
+	s := setup(t, cfg, time.Now)
 	require.Equal(t, sender.Accepted, send(t, s, delivery("whatever"), 5*time.Second).Class)
 	require.Equal(t, "/all", path)
 	// 410 speaks of the endpoint, not of the recipient.
@@ -235,13 +233,13 @@ func TestSend_ContentThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	d := delivery("http://127.0.0.1:1")
 	d.Data = json.RawMessage(`{`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON"}, send(t, setup(t, config()), d, 5*time.Second))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON"}, send(t, setup(t, config(), time.Now), d, 5*time.Second))
 }
 
 func TestSend_ABatchHasAResultForEach(t *testing.T) {
 	t.Parallel()
 	server := serve(t, func(http.ResponseWriter, *http.Request) {})
-	s := setup(t, config())
+	s := setup(t, config(), time.Now)
 	require.Equal(t, 1, s.MaxBatch())
 	results := s.Send(t.Context(), []sender.Delivery{delivery(server.URL), delivery("?"), delivery(server.URL)})
 	require.Len(t, results, 3)
@@ -269,12 +267,12 @@ func TestNew_ReadsTheSecretFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secrets")
 	cfg := config()
 	cfg.SecretFile = file
-	_, err := webhook.New(cfg)
+	_, err := webhook.New(cfg, time.Now)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(file, []byte(secret("b")+"\nhunter2\n"), 0o600))
-	_, err = webhook.New(cfg)
+	_, err = webhook.New(cfg, time.Now)
 	require.EqualError(t, err, "secret_file: line 2: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat(secret("b")+"\n", 8)), 0o600))
-	_, err = webhook.New(cfg)
+	_, err = webhook.New(cfg, time.Now)
 	require.EqualError(t, err, "secrets: there are 9 with those of secret_file; allowed are 1 to 8")
 }

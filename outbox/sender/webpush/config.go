@@ -1,13 +1,12 @@
 package webpush
 
 import (
-	"errors"
-	"fmt"
 	"net/mail"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/outbox/sender"
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
@@ -38,12 +37,8 @@ var urgencies = []string{"very-low", "low", "normal", "high"}
 // Validate returns every problem at once, each with its key path below path, or nil.
 // It reads no file.
 func (c Config) Validate(path string) error {
-	var problems []error
-	check := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s.%s: %s", path, key, fmt.Sprintf(format, args...)))
-		}
-	}
+	problems := sender.Problems{Path: path}
+	check := problems.Check
 	check(c.PrivateKey != "" || c.PrivateKeyFile != "", "private_key", "is empty; allowed is a key, or a file in private_key_file")
 	check(c.PrivateKey == "" || c.PrivateKeyFile == "", "private_key", "is set, and so is private_key_file; allowed is one of them")
 	if c.PrivateKey != "" {
@@ -53,7 +48,7 @@ func (c Config) Validate(path string) error {
 	check(validSubject(c.Subject), "subject", "%q is not allowed; allowed are mailto:user@host and https://host", c.Subject)
 	check(c.TTL >= 0 && c.TTL <= 28*24*time.Hour, "ttl", "%s is not allowed; allowed are 0s to 672h0m0s", c.TTL)
 	check(slices.Contains(urgencies, c.Urgency), "urgency", "%q is not allowed; allowed are %s", c.Urgency, strings.Join(urgencies, ", "))
-	return errors.Join(append(problems, c.HTTP.Validate(path))...)
+	return problems.Err(c.HTTP.Validate(path))
 }
 
 func validSubject(subject string) bool {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/outbox/sender/jws"
+	"github.com/golang-jwt/jwt/v5"
 )
 
 const (
@@ -54,9 +54,8 @@ func (v *vapid) authorization(audience string) (string, error) {
 	if t, ok := v.tokens[audience]; ok && now.Before(t.until) {
 		return t.authorization, nil
 	}
-	signed, err := jws.ES256(v.key,
-		map[string]string{"typ": "JWT", "alg": "ES256"},
-		map[string]any{"aud": audience, "exp": now.Add(tokenLife).Unix(), "sub": v.subject})
+	claims := jwt.MapClaims{"aud": audience, "exp": now.Add(tokenLife).Unix(), "sub": v.subject}
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodES256, claims).SignedString(v.key)
 	if err != nil {
 		return "", err
 	}

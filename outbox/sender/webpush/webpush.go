@@ -17,23 +17,15 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender/httpcall"
 )
 
-// Sender sends to browsers. It is safe for concurrent use.
-type Sender struct {
-	cfg    Config
-	client *httpcall.Client
-	vapid  *vapid
-	now    func() time.Time
+// client sends to browsers.
+type client struct {
+	cfg   Config
+	http  *httpcall.Client
+	vapid *vapid
 }
 
-// Option gives a Sender a collaborator.
-type Option func(*Sender)
-
-// WithClock sets the clock of tokens and of dates in Retry-After; the default is
-// time.Now.
-func WithClock(now func() time.Time) Option { return func(s *Sender) { s.now = now } }
-
-// New reads the files that cfg names and returns a Sender. It opens no connection.
-func New(cfg Config, options ...Option) (*Sender, error) {
+// New reads the files that cfg names and opens no connection. now is the clock.
+func New(cfg Config, now func() time.Time) (*sender.OneByOne, error) {
 	if err := cfg.Validate("webpush"); err != nil {
 		return nil, err
 	}
@@ -45,39 +37,18 @@ func New(cfg Config, options ...Option) (*Sender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webpush.private_key_file: %w", err)
 	}
-	s := &Sender{cfg: cfg, now: time.Now}
-	for _, option := range options {
-		option(s)
-	}
-	if s.vapid, err = newVAPID(key, cfg.Subject, s.now); err != nil {
+	c := &client{cfg: cfg}
+	if c.vapid, err = newVAPID(key, cfg.Subject, now); err != nil {
 		return nil, err
 	}
-	if s.client, err = httpcall.New(cfg.HTTP, httpcall.Options{Guard: true, Now: s.now}); err != nil {
+	if c.http, err = httpcall.New(cfg.HTTP, httpcall.Options{Guard: true, Now: now}); err != nil {
 		return nil, fmt.Errorf("webpush.%w", err)
 	}
-	return s, nil
+	return &sender.OneByOne{Closer: c.http, Deliver: c.deliver}, nil
 }
 
-// PublicKey is what browsers need as applicationServerKey to subscribe, in base64url.
-func (s *Sender) PublicKey() string { return s.vapid.public }
-
-// Close ends idle connections.
-func (s *Sender) Close() error { return s.client.Close() }
-
-// MaxBatch implements sender.Sender: a push service takes one message per call.
-func (s *Sender) MaxBatch() int { return 1 }
-
-// Send implements sender.Sender.
-func (s *Sender) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
-	results := make([]sender.Result, len(batch))
-	for i, d := range batch {
-		results[i] = s.deliver(ctx, d)
-	}
-	return results
-}
-
-func (s *Sender) deliver(ctx context.Context, d sender.Delivery) sender.Result {
-	to, err := parseSubscription(d.Address, s.cfg.AllowHTTP)
+func (c *client) deliver(ctx context.Context, d sender.Delivery) sender.Result {
+	to, err := parseSubscription(d.Address, c.cfg.AllowHTTP)
 	if err != nil {
 		return sender.Result{Class: sender.InvalidAddress, Code: "subscription", Detail: err.Error()}
 	}
@@ -88,11 +59,11 @@ func (s *Sender) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	case err != nil:
 		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: "the payload cannot be made"}
 	}
-	request, err := s.request(ctx, d, to, body)
+	request, err := c.request(ctx, d, to, body)
 	if err != nil {
 		return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request cannot be made"}
 	}
-	answer, err := s.client.Do(request)
+	answer, err := c.http.Do(request)
 	if err != nil {
 		return httpcall.Failure(err)
 	}
@@ -134,8 +105,8 @@ func payload(d sender.Delivery) ([]byte, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-func (s *Sender) request(ctx context.Context, d sender.Delivery, to subscription, body []byte) (*http.Request, error) {
-	authorization, err := s.vapid.authorization(to.audience())
+func (c *client) request(ctx context.Context, d sender.Delivery, to subscription, body []byte) (*http.Request, error) {
+	authorization, err := c.vapid.authorization(to.audience())
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +118,8 @@ func (s *Sender) request(ctx context.Context, d sender.Delivery, to subscription
 	h.Set("Authorization", authorization)
 	h.Set("Content-Encoding", "aes128gcm")
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("TTL", strconv.FormatInt(int64(s.cfg.TTL/time.Second), 10))
-	h.Set("Urgency", s.cfg.Urgency)
+	h.Set("TTL", strconv.FormatInt(int64(c.cfg.TTL/time.Second), 10))
+	h.Set("Urgency", c.cfg.Urgency)
 	h.Set("Topic", strings.ReplaceAll(d.Key, "-", ""))
 	return request, nil
 }

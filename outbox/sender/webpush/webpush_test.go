@@ -36,6 +36,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // privateKey is the scalar of RFC 8291's example; any will do.
 const privateKey = "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw"
 
+// publicKey is its other half, as browsers get it for applicationServerKey.
+const publicKey = "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8"
+
 var b64 = base64.RawURLEncoding
 
 // browser is the other end of a subscription.
@@ -89,7 +92,7 @@ func (b browser) decrypt(t *testing.T, body []byte) []byte {
 }
 
 // setup starts a push service and a sender that trusts and may reach it.
-func setup(t *testing.T, handler http.HandlerFunc, adjust func(*webpush.Config), options ...webpush.Option) (*httptest.Server, *webpush.Sender) {
+func setup(t *testing.T, handler http.HandlerFunc, adjust func(*webpush.Config), now func() time.Time) (*httptest.Server, *sender.OneByOne) {
 	t.Helper()
 	service := httptest.NewTLSServer(handler)
 	t.Cleanup(service.Close)
@@ -101,7 +104,7 @@ func setup(t *testing.T, handler http.HandlerFunc, adjust func(*webpush.Config),
 	if adjust != nil {
 		adjust(&cfg)
 	}
-	s, err := webpush.New(cfg, options...)
+	s, err := webpush.New(cfg, now)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return service, s
@@ -114,7 +117,7 @@ func delivery(address string) sender.Delivery {
 	}
 }
 
-func send(t *testing.T, s *webpush.Sender, d sender.Delivery) sender.Result {
+func send(t *testing.T, s *sender.OneByOne, d sender.Delivery) sender.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -161,7 +164,7 @@ func TestSend_SpeaksTheProtocol(t *testing.T) {
 		calls <- call{r.Header, r.Method + " " + r.URL.Path, body}
 		w.Header().Set("Location", "/message/1")
 		w.WriteHeader(http.StatusCreated)
-	}, nil, webpush.WithClock(func() time.Time { return now }))
+	}, nil, func() time.Time { return now })
 	b := newBrowser(t)
 	d := delivery(b.subscription(t, service.URL+"/push/abc"))
 	salts, keys := map[string]bool{}, map[string]bool{}
@@ -177,7 +180,7 @@ func TestSend_SpeaksTheProtocol(t *testing.T) {
 		require.Equal(t, map[string]any{
 			"aud": service.URL, "sub": "mailto:ops@example.org", "exp": float64(now.Add(12 * time.Hour).Unix()),
 		}, claims(t, got.header.Get("Authorization")))
-		require.True(t, strings.HasSuffix(got.header.Get("Authorization"), "k="+s.PublicKey()))
+		require.True(t, strings.HasSuffix(got.header.Get("Authorization"), "k="+publicKey))
 		salts[string(got.body[:16])], keys[string(got.body[21:86])] = true, true
 	}
 	require.Len(t, salts, 2)
@@ -194,7 +197,7 @@ func TestSend_KeepsTokensPerAudience(t *testing.T) {
 		tokens <- r.Header.Get("Authorization")
 		w.WriteHeader(http.StatusCreated)
 	}
-	one, s := setup(t, handler, func(c *webpush.Config) { c.AllowHTTP = true }, webpush.WithClock(func() time.Time { return time.Unix(now.Load(), 0) }))
+	one, s := setup(t, handler, func(c *webpush.Config) { c.AllowHTTP = true }, func() time.Time { return time.Unix(now.Load(), 0) })
 	two := httptest.NewServer(http.HandlerFunc(handler))
 	t.Cleanup(two.Close)
 	b := newBrowser(t)
@@ -248,7 +251,7 @@ func TestSend_ClassifiesAnswers(t *testing.T) {
 				}
 				w.WriteHeader(test.status)
 				_, _ = io.WriteString(w, test.body)
-			}, nil)
+			}, nil, time.Now)
 			require.Equal(t, test.want, send(t, s, delivery(newBrowser(t).subscription(t, service.URL+"/secret"))))
 		})
 	}
@@ -261,7 +264,7 @@ func TestSend_WithoutAnAnswer(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		panic(http.ErrAbortHandler)
 	}
-	service, s := setup(t, reset, nil)
+	service, s := setup(t, reset, nil, time.Now)
 	b := newBrowser(t)
 	got := send(t, s, delivery(b.subscription(t, service.URL+"/secret")))
 	require.Equal(t, sender.Unknown, got.Class, got)
@@ -270,7 +273,7 @@ func TestSend_WithoutAnAnswer(t *testing.T) {
 	hang, s2 := setup(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
-	}, nil)
+	}, nil, time.Now)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	got = s2.Send(ctx, []sender.Delivery{delivery(b.subscription(t, hang.URL+"/secret"))})[0]
@@ -286,7 +289,7 @@ func TestSend_WithoutAnAnswer(t *testing.T) {
 func TestSend_RefusesPrivateAndMalformedAddresses(t *testing.T) {
 	t.Parallel()
 	var called atomic.Int32
-	service, s := setup(t, func(http.ResponseWriter, *http.Request) { called.Add(1) }, func(c *webpush.Config) { c.HTTP.AllowAddresses = nil })
+	service, s := setup(t, func(http.ResponseWriter, *http.Request) { called.Add(1) }, func(c *webpush.Config) { c.HTTP.AllowAddresses = nil }, time.Now)
 	b := newBrowser(t)
 	got := send(t, s, delivery(b.subscription(t, service.URL+"/x")))
 	require.Equal(t, sender.Permanent, got.Class, got)
@@ -321,7 +324,7 @@ func TestSend_RefusesPrivateAndMalformedAddresses(t *testing.T) {
 // Keys with padding, or in the standard alphabet, are read as well: browsers differ.
 func TestSend_ReadsKeysInEitherAlphabet(t *testing.T) {
 	t.Parallel()
-	service, s := setup(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, nil)
+	service, s := setup(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, nil, time.Now)
 	b := newBrowser(t)
 	address, err := json.Marshal(map[string]any{"endpoint": service.URL, "keys": map[string]string{
 		"p256dh": base64.StdEncoding.EncodeToString(b.key.PublicKey().Bytes()), "auth": base64.URLEncoding.EncodeToString(b.secret),
@@ -337,7 +340,7 @@ func TestSend_TooLargeIsPermanentWithoutACall(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		bodies <- len(body)
 		w.WriteHeader(http.StatusCreated)
-	}, nil)
+	}, nil, time.Now)
 	d := delivery(newBrowser(t).subscription(t, service.URL))
 	d.Title, d.Data = "", []byte("{}")
 	frame := len(`{"title":"","body":"","data":{},"key":""}`) + len(d.Key)
@@ -373,7 +376,7 @@ func TestConfig_Validate(t *testing.T) {
 		require.ErrorContains(t, err, "x."+key)
 		require.ErrorContains(t, err, "allowed")
 		require.NotContains(t, err.Error(), "topsecret")
-		_, err = webpush.New(c)
+		_, err = webpush.New(c, time.Now)
 		require.Error(t, err)
 	}
 }
@@ -382,13 +385,12 @@ func TestNew_ReadsTheKeyFromAFile(t *testing.T) {
 	t.Parallel()
 	cfg := webpush.DefaultConfig()
 	cfg.Subject, cfg.PrivateKeyFile = "mailto:ops@example.org", filepath.Join(t.TempDir(), "vapid")
-	_, err := webpush.New(cfg)
+	_, err := webpush.New(cfg, time.Now)
 	require.ErrorContains(t, err, "webpush.private_key_file")
 	require.NoError(t, os.WriteFile(cfg.PrivateKeyFile, []byte(privateKey+"\n"), 0o600))
-	s, err := webpush.New(cfg)
+	_, err = webpush.New(cfg, time.Now)
 	require.NoError(t, err)
-	require.Equal(t, "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8", s.PublicKey())
 	require.NoError(t, os.WriteFile(cfg.PrivateKeyFile, []byte("topsecret"), 0o600))
-	_, err = webpush.New(cfg)
+	_, err = webpush.New(cfg, time.Now)
 	require.EqualError(t, err, "webpush.private_key_file: is not a key; allowed are 32 bytes in base64url")
 }
