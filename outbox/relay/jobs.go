@@ -20,8 +20,9 @@ type work struct {
 }
 
 // askAgain is how often it is asked of a job whether anything is left of it of which this
-// relay records nothing.
-const askAgain = time.Minute
+// relay records nothing. Another one may have recorded the last of it and died before it
+// asked.
+const askAgain = 10 * time.Second
 
 // atLeast is how long a job without a due message is left alone: two hundred claims a
 // second find nothing, however many jobs there are.
@@ -141,7 +142,7 @@ func (p *postgres) delivered(w *work, began time.Time) error {
 	settled := p.settled[w.JobID]
 	delete(p.settled, w.JobID)
 	p.mu.Unlock()
-	if !settled && began.Sub(w.asked) < askAgain {
+	if !settled && began.Sub(w.asked) < max(askAgain, 10*p.atLeast()) {
 		return nil
 	}
 	w.asked = began

@@ -74,14 +74,41 @@ func (b *bundle) due(t testing.TB, id int64, n int, in time.Duration) (keys []ou
 	return keys
 }
 
-// A job that had messages left when it was asked for is marked when they are recorded, and
-// not when it is asked for again without a reason.
-func TestPostgres_DeliveredJobWaitsForAMinute(t *testing.T) {
+// A job that had messages left when it was asked for is marked when they are recorded.
+func TestPostgres_JobIsDeliveredWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
 	id := b.job(t, "default", 1, 2)
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '4 seconds' WHERE channel_id = 2`)
 	b.start(t, config("r"), []relay.Sender{push(&script{})})
 	b.eventually(t, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id)
-	require.Less(t, one[float64](t, b, `SELECT extract(epoch FROM j.delivered_at - max(m.sent_at))::float8 FROM belfry.jobs j JOIN belfry.messages m ON m.job_id = j.id WHERE j.id = $1 GROUP BY j.id`, id), 30.0)
+	require.Less(t, b.unnoticed(t, id), 4.0, "not when it is asked for again without a reason")
+}
+
+// A relay that records the last message of a job and dies leaves it to the others to notice.
+func TestPostgres_JobWhoseLastMessageADeadRelayRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	id := b.job(t, "default", 1, 2)
+	dead := outbox.NewLedger(b.db.Pool, "dead", time.Hour)
+	claimed, _, err := dead.ClaimJob(t.Context(), id, outbox.Position{}, 2)
+	require.NoError(t, err)
+	require.Len(t, claimed, 2)
+	b.start(t, config("r"), []relay.Sender{push(&script{})})
+	pass(2 * time.Second) // it has asked
+	var record []outbox.Settlement
+	for _, c := range claimed {
+		record = append(record, outbox.Settlement{Claimed: c, To: outbox.Sent, NextAttempts: 1, Sender: "fcm"})
+	}
+	_, err = dead.Settle(t.Context(), record, nil)
+	require.NoError(t, err)
+	b.eventually(t, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id)
+	require.Less(t, b.unnoticed(t, id), 30.0)
+}
+
+// unnoticed is for how many seconds a job was not marked although its last message had been sent.
+func (b *bundle) unnoticed(t testing.TB, id int64) float64 {
+	t.Helper()
+	return one[float64](t, b, `SELECT extract(epoch FROM j.delivered_at - max(m.sent_at))::float8
+		FROM belfry.jobs j JOIN belfry.messages m ON m.job_id = j.id WHERE j.id = $1 GROUP BY j.id`, id)
 }
