@@ -310,7 +310,7 @@ func TestAttach_RefusesWithTheRemedy(t *testing.T) {
 	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_attach_nobody; GRANT USAGE ON SCHEMA belfry, app TO belfry_attach_nobody; SET LOCAL ROLE belfry_attach_nobody`)
 	require.NoError(t, err)
 	err = b.store.Attach(b.ctx, tx, usersAttached)
-	require.ErrorIs(t, err, ErrRights)
+	require.ErrorIs(t, err, errRights)
 	require.NotErrorIs(t, err, ErrAttachment)
 	require.ErrorContains(t, err, "GRANT SELECT, TRIGGER ON app.users TO belfry_attach_nobody; GRANT SELECT, INSERT, UPDATE ON belfry.channels TO belfry_attach_nobody")
 	require.ErrorContains(t, err, "GRANT EXECUTE ON FUNCTION belfry.channels_follow() TO belfry_attach_nobody")

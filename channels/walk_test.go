@@ -369,7 +369,7 @@ func TestVet_RefusesARelationThatCannotBeWalked(t *testing.T) {
 	}
 	err := vet()
 	require.ErrorIs(t, err, ErrRelation)
-	var unfit *UnfitError
+	var unfit *unfitError
 	require.ErrorAs(t, err, &unfit)
 	require.Len(t, unfit.Faults, 2, "warnings are no reason")
 	require.ErrorContains(t, err, `heap.id cannot be read in order by an index: every chunk would sort the relation -> CREATE UNIQUE INDEX CONCURRENTLY ON "heap" (id)`)

@@ -26,7 +26,7 @@ func WithOutage(o *Outage) Option { return func(r *Runner) { r.away = o } }
 // quietly is the level of what a run says of an error beside the Outage, which does not
 // speak of a single statement that was slow.
 func (r *Runner) quietly(err error) zerolog.Level {
-	if !errors.Is(mapError(err), ErrNoAnswer) && r.away.Tried(time.Time{}, err) {
+	if !errors.Is(mapError(err), errNoAnswer) && r.away.Tried(time.Time{}, err) {
 		return zerolog.DebugLevel
 	}
 	return zerolog.WarnLevel

@@ -80,7 +80,7 @@ func DefaultConfig() Config {
 		MaxTakeovers:     5,
 		MaxSkips:         1000,
 		Chunk:            ChunkConfig{InitialRows: 5000, MinRows: 100, MaxRows: 50000, Target: 100 * time.Millisecond},
-		Load:             DefaultLoadConfig(),
+		Load:             defaultLoadConfig(),
 		Retry:            RetryConfig{Limit: 10, For: 15 * time.Minute, Initial: 100 * time.Millisecond, Max: 5 * time.Second},
 	}
 }
@@ -120,5 +120,5 @@ func (c Config) Validate() error {
 	check(c.Retry.Limit >= 0 && c.Retry.Limit <= 1000, "retry.limit", "%d is not allowed; allowed are 0 to 1000", c.Retry.Limit)
 	check(c.MaxTakeovers >= 0 && c.MaxTakeovers <= 1000, "max_takeovers", "%d is not allowed; allowed are 0 to 1000", c.MaxTakeovers)
 	check(c.MaxSkips >= 0 && c.MaxSkips <= 10_000_000, "max_skips", "%d is not allowed; allowed are 0 (skip nobody) to 10000000", c.MaxSkips)
-	return errors.Join(append(problems, c.Load.Validate("runner.load"))...)
+	return errors.Join(append(problems, c.Load.validate("runner.load"))...)
 }

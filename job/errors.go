@@ -15,15 +15,15 @@ import (
 var (
 	// ErrNotFound reports that there is no job, or no group, with the given id.
 	ErrNotFound = errors.New("no such job")
-	// ErrNoSkips reports that a job has no skipped recipient to try again.
-	ErrNoSkips = errors.New("no recipient was skipped")
+	// errNoSkips reports that a job has no skipped recipient to try again.
+	errNoSkips = errors.New("no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.
 	ErrUnreachable = errors.New("database unreachable")
-	// ErrNoAnswer is the ErrUnreachable of a database that did not answer within the
+	// errNoAnswer is the ErrUnreachable of a database that did not answer within the
 	// deadline: it is slow, or cut off.
-	ErrNoAnswer error = noAnswerError{}
+	errNoAnswer error = noAnswerError{}
 	// ErrTooSlow reports that the server ended a statement, or a transaction, that took too
 	// long. Nothing changed.
 	ErrTooSlow = errors.New("the statement took too long")
@@ -42,16 +42,16 @@ type noAnswerError struct{}
 func (noAnswerError) Error() string        { return "the database did not answer in time" }
 func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
 
-// Unanswered wraps an error of a database that cannot be reached in ErrUnreachable, of one
-// that was silent in ErrNoAnswer, of a statement
-// that it ended in ErrTooSlow, and of a row that stayed locked in locked, and adds a
-// remedy where a pooler has lost a statement. Any other error stays as it is.
+// Unanswered wraps an error of a database that cannot be reached, or was silent, in
+// ErrUnreachable, of a statement that it ended in ErrTooSlow, and of a row that stayed
+// locked in locked, and adds a remedy where a pooler has lost a statement. Any other error
+// stays as it is.
 func Unanswered(err, locked error) error {
 	switch class := db.ClassOf(err); {
 	case class == db.Unreachable:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	case class == db.NoAnswer:
-		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	case class == db.TooSlow:
 		return fmt.Errorf("%w: %w", ErrTooSlow, err)
 	case class == db.Locked:

@@ -25,3 +25,6 @@ func Transitions() map[[2]Status]string {
 	}
 	return list
 }
+
+// ErrNoSkips reports that no recipient was skipped.
+var ErrNoSkips = errNoSkips

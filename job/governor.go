@@ -158,7 +158,7 @@ func (g *governor) probeDue(now time.Time) bool {
 }
 
 // judge takes the result of a health probe into account.
-func (g *governor) judge(now time.Time, v Vitals) { g.vitals.judge(now, v, g.s.health) }
+func (g *governor) judge(now time.Time, v vitals) { g.vitals.judge(now, v, g.s.health) }
 
 // pause is how long not to begin the next chunk, 0 meaning go, and what holds the
 // run back. The caller waits that long at most and asks again, with a health probe

@@ -108,7 +108,7 @@ func (v *vitalSigns) expire(now time.Time, c HealthConfig) {
 
 // judge compares a probe's values with their limits. A value that is missing leaves
 // its rule as it is.
-func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
+func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
 	if v.details == nil {
 		v.details, v.calm = make(map[string]string), make(map[string]int)
 	}
@@ -136,7 +136,7 @@ func (v *vitalSigns) judge(now time.Time, found Vitals, c HealthConfig) {
 // something within the last second for others at work, until the next one knows. A
 // backend reports its transactions up to a second late, so this run's own are those
 // of this interval or the one before, whichever are more.
-func (v *vitalSigns) judgeTransactions(now time.Time, found Vitals, c HealthConfig) {
+func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConfig) {
 	before := v.seen
 	v.seen = transactionCount{now, *found.Transactions}
 	own := max(v.own, v.ownThen)
@@ -158,7 +158,7 @@ func (v *vitalSigns) judgeTransactions(now time.Time, found Vitals, c HealthConf
 
 // judgeCheckpoints counts requested checkpoints over the last minute. The counter
 // goes back when somebody resets the statistics; counting then begins again.
-func (v *vitalSigns) judgeCheckpoints(now time.Time, found Vitals, c HealthConfig) {
+func (v *vitalSigns) judgeCheckpoints(now time.Time, found vitals, c HealthConfig) {
 	seen := checkpointCount{at: now, count: *found.Checkpoints}
 	if found.WALBytes != nil {
 		seen.bytes = *found.WALBytes

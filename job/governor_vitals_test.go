@@ -22,7 +22,7 @@ func judging(h HealthConfig) *judged {
 
 // probe lets an interval pass, gives the governor the vitals, and returns how long
 // it pauses and why.
-func (j *judged) probe(t *testing.T, v Vitals) (time.Duration, throttle) {
+func (j *judged) probe(t *testing.T, v vitals) (time.Duration, throttle) {
 	t.Helper()
 	j.now = j.now.Add(2 * time.Second)
 	require.True(t, j.g.probeDue(j.now))
@@ -37,7 +37,7 @@ func ptr[T any](v T) *T { return &v }
 func TestVitals_ReplicaLagPauses(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{ReplicaLag: 10 * time.Second})
-	lag := func(d time.Duration) Vitals { return Vitals{ReplicaLag: &d} }
+	lag := func(d time.Duration) vitals { return vitals{ReplicaLag: &d} }
 	wait, why := j.probe(t, lag(10*time.Second))
 	require.Zero(t, wait)
 	require.Empty(t, why)
@@ -58,14 +58,14 @@ func TestVitals_ReplicaLagPauses(t *testing.T) {
 func TestVitals_NoNewsChangesNothingForAWhile(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{ReplicaLag: 10 * time.Second})
-	_, why := j.probe(t, Vitals{ReplicaLag: ptr(time.Minute)})
+	_, why := j.probe(t, vitals{ReplicaLag: ptr(time.Minute)})
 	require.Equal(t, ruleReplicaLag, why.Rule)
 	for range 15 {
-		wait, why := j.probe(t, Vitals{Hidden: []string{ruleReplicaLag}})
+		wait, why := j.probe(t, vitals{Hidden: []string{ruleReplicaLag}})
 		require.Positive(t, wait)
 		require.Equal(t, ruleReplicaLag, why.Rule)
 	}
-	wait, why := j.probe(t, Vitals{})
+	wait, why := j.probe(t, vitals{})
 	require.Zero(t, wait)
 	require.Empty(t, why)
 }
@@ -74,15 +74,15 @@ func TestVitals_NoNewsChangesNothingForAWhile(t *testing.T) {
 func TestVitals_QueryPauses(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{Query: "SELECT 1", QueryMax: 0})
-	_, why := j.probe(t, Vitals{Query: ptr(0.0)})
+	_, why := j.probe(t, vitals{Query: ptr(0.0)})
 	require.Empty(t, why)
-	wait, why := j.probe(t, Vitals{Query: ptr(1.5)})
+	wait, why := j.probe(t, vitals{Query: ptr(1.5)})
 	require.Positive(t, wait)
 	require.Equal(t, throttle{"query", "1.5, allowed 0"}, why)
-	_, why = j.probe(t, Vitals{QueryError: errNoNumber})
+	_, why = j.probe(t, vitals{QueryError: errNoNumber})
 	require.Equal(t, ruleQuery, why.Rule)
-	j.probe(t, Vitals{Query: ptr(0.0)})
-	_, why = j.probe(t, Vitals{Query: ptr(-1.0)})
+	j.probe(t, vitals{Query: ptr(0.0)})
+	_, why = j.probe(t, vitals{Query: ptr(-1.0)})
 	require.Empty(t, why)
 }
 
@@ -90,7 +90,7 @@ func TestVitals_QueryPauses(t *testing.T) {
 func TestVitals_CheckpointsSlow(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{Checkpoints: 2})
-	at := func(count, bytes int64) Vitals { return Vitals{Checkpoints: &count, WALBytes: &bytes} }
+	at := func(count, bytes int64) vitals { return vitals{Checkpoints: &count, WALBytes: &bytes} }
 	_, why := j.probe(t, at(100, 0))
 	require.Empty(t, why, "what was before the run does not count")
 	_, why = j.probe(t, at(102, 50e6))
@@ -114,12 +114,12 @@ func TestVitals_CheckpointsSlow(t *testing.T) {
 func TestVitals_TheStrongestRuleCounts(t *testing.T) {
 	t.Parallel()
 	j := judging(HealthConfig{Checkpoints: 1, ReplicaLag: time.Second, Transactions: 50})
-	_, why := j.probe(t, Vitals{Checkpoints: ptr(int64(0)), Transactions: ptr(int64(0)), RecentBackends: ptr(5)})
+	_, why := j.probe(t, vitals{Checkpoints: ptr(int64(0)), Transactions: ptr(int64(0)), RecentBackends: ptr(5)})
 	require.Equal(t, ruleForeground, why.Rule)
 	j.now = j.now.Add(-time.Second) // the second probe comes early
-	_, why = j.probe(t, Vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(9999))})
+	_, why = j.probe(t, vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(9999))})
 	require.Equal(t, ruleCheckpoints, why.Rule)
-	wait, why := j.probe(t, Vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(99999)), ReplicaLag: ptr(time.Minute)})
+	wait, why := j.probe(t, vitals{Checkpoints: ptr(int64(9)), Transactions: ptr(int64(99999)), ReplicaLag: ptr(time.Minute)})
 	require.Positive(t, wait)
 	require.Equal(t, ruleReplicaLag, why.Rule)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 )
 
-// Vitals are what one health probe found. A nil field says nothing: its check is
+// vitals are what one health probe found. A nil field says nothing: its check is
 // off, there is nothing of the kind, or this role may not see it (Hidden).
-type Vitals struct {
+type vitals struct {
 	RecentBackends *int           // client backends that did something within the last second, belfry's own not among them
 	Transactions   *int64         // of everybody on the server since the statistics were reset
 	ReplicaLag     *time.Duration // replay lag of the standby furthest behind; 0: none lags
@@ -45,10 +45,10 @@ type probed struct {
 // probe reads what the enabled checks need, in read-only transactions of its own:
 // one statement over the server's statistics, then the user's query, whose failure
 // is QueryError and not an error.
-func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
+func probe(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v vitals, err error) {
 	if c.readsStatistics() {
 		if v, err = probeStatistics(ctx, pool, c); err != nil {
-			return Vitals{}, fmt.Errorf("health probe: %w", err)
+			return vitals{}, fmt.Errorf("health probe: %w", err)
 		}
 	}
 	if c.Query != "" {
@@ -70,7 +70,7 @@ func (c HealthConfig) readsStatistics() bool {
 // probes reports whether any check needs a probe.
 func (c HealthConfig) probes() bool { return c.Enabled && (c.readsStatistics() || c.Query != "") }
 
-func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v Vitals, err error) {
+func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v vitals, err error) {
 	var p probed
 	err = readOnly(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, probeStatement(serverMajor(tx.Conn())), pgx.StrictNamedArgs{
@@ -85,7 +85,7 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v
 	if err != nil {
 		return v, err
 	}
-	v = Vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
+	v = vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
 	var lag time.Duration
 	switch {
 	case p.LagSeconds != nil:

@@ -14,9 +14,9 @@ import (
 )
 
 // everything are health checks that look at all there is.
-func everything() HealthConfig { return DefaultLoadConfig().Health }
+func everything() HealthConfig { return defaultLoadConfig().Health }
 
-func probed1(t *testing.T, pool *pgxpool.Pool, h HealthConfig) Vitals {
+func probed1(t *testing.T, pool *pgxpool.Pool, h HealthConfig) vitals {
 	t.Helper()
 	v, err := probe(t.Context(), pool, h)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func busy(t *testing.T, db *dbtest.DB, application, sql string) {
 func TestProbe_ReadsWhatIsEnabled(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	require.Equal(t, Vitals{}, probed1(t, db.Pool, HealthConfig{Enabled: true}))
+	require.Equal(t, vitals{}, probed1(t, db.Pool, HealthConfig{Enabled: true}))
 
 	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
 	v := probed1(t, db.Pool, everything())
@@ -128,7 +128,7 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 func TestProbe_Query(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	ask := func(sql string) Vitals { return probed1(t, db.Pool, HealthConfig{Enabled: true, Query: sql}) }
+	ask := func(sql string) vitals { return probed1(t, db.Pool, HealthConfig{Enabled: true, Query: sql}) }
 	for sql, want := range map[string]float64{
 		`SELECT 7::smallint`: 7, `SELECT -7`: -7, `SELECT count(*) FROM pg_class WHERE false`: 0,
 		`SELECT 0.25::real`: 0.25, `SELECT 1.5::float8`: 1.5, `SELECT 12345.678`: 12345.678, `SELECT 1;`: 1,

@@ -44,8 +44,8 @@ type HealthConfig struct {
 	QueryMax float64 `mapstructure:"query_max"`
 }
 
-// DefaultLoadConfig is what config.yaml documents.
-func DefaultLoadConfig() LoadConfig {
+// defaultLoadConfig is what config.yaml documents.
+func defaultLoadConfig() LoadConfig {
 	return LoadConfig{
 		DutyCycle: 1,
 		Health: HealthConfig{
@@ -55,9 +55,9 @@ func DefaultLoadConfig() LoadConfig {
 	}
 }
 
-// Validate returns every problem at once, each with its key path under prefix, or
+// validate returns every problem at once, each with its key path under prefix, or
 // nil.
-func (c LoadConfig) Validate(prefix string) error {
+func (c LoadConfig) validate(prefix string) error {
 	var problems []error
 	check := func(ok bool, key, format string, args ...any) {
 		if !ok {

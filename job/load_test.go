@@ -17,7 +17,7 @@ func still() loadSettings {
 // watchful are settings with the default health checks.
 func watchful() loadSettings {
 	s := still()
-	s.health = DefaultLoadConfig().Health
+	s.health = defaultLoadConfig().Health
 	return s
 }
 
@@ -73,9 +73,9 @@ func (s *server) walk(g *governor, d time.Duration, density float64) (rows int64
 	return rows
 }
 
-func (s *server) vitals() Vitals {
+func (s *server) vitals() vitals {
 	total, backends, lag, none := int64(s.total), s.backends, time.Duration(0), int64(0)
-	return Vitals{Transactions: &total, RecentBackends: &backends, ReplicaLag: &lag, Checkpoints: &none}
+	return vitals{Transactions: &total, RecentBackends: &backends, ReplicaLag: &lag, Checkpoints: &none}
 }
 
 // Against a machine of any constant speed the size settles where a chunk takes the
@@ -362,7 +362,7 @@ func TestGovernor_ConfigureIsLive(t *testing.T) {
 
 func TestLoadConfig_DefaultIsValid(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, DefaultLoadConfig().Validate("runner.load"))
+	require.NoError(t, defaultLoadConfig().validate("runner.load"))
 }
 
 // Every problem is told at once, with its key and the allowed values.
@@ -372,7 +372,7 @@ func TestLoadConfig_ValidateTellsEverything(t *testing.T) {
 		Interval: time.Millisecond, ChunkLatency: 1, Transactions: -1, ReplicaLag: -time.Second,
 		Checkpoints: -1, Query: "\x00",
 	}}
-	require.EqualError(t, c.Validate("runner.load"), `runner.load.max_rows_per_second: -1 is not allowed; allowed are 0 (no limit) to 10000000
+	require.EqualError(t, c.validate("runner.load"), `runner.load.max_rows_per_second: -1 is not allowed; allowed are 0 (no limit) to 10000000
 runner.load.duty_cycle: 0 is not allowed; allowed are 0.01 to 1
 runner.load.health.interval: 1ms is not allowed; allowed are 100ms to 1m
 runner.load.health.chunk_latency: 1 is not allowed; allowed are 0 (off) and 1.05 to 100

@@ -516,6 +516,6 @@ func TestRedrive_KeepsWhatMayHaveBeenAccepted(t *testing.T) {
 	require.EqualValues(t, 4, done.Changed)
 	for _, c := range outbox.Anywhere(claim(t, b.ledger("r1"), id, 10)) {
 		require.Equal(t, c.ChannelID%2 == 0, c.Ambiguous, c.ChannelID)
-		require.Equal(t, outbox.Claimed{Key: c.Key, LeaseID: c.LeaseID, Reason: outbox.ReasonRedriven, Ambiguous: c.Ambiguous}, c)
+		require.Equal(t, outbox.Claimed{Key: c.Key, LeaseID: c.LeaseID, Reason: outbox.Reason("redriven"), Ambiguous: c.Ambiguous}, c)
 	}
 }

@@ -156,9 +156,9 @@ func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.Stri
 		last = &key
 		switch {
 		case state == nil:
-		case Reason(*state) == ReasonWithdrawn:
+		case Reason(*state) == reasonWithdrawn:
 			c.Withdrawn++
-		case Reason(*state) == ReasonRead:
+		case Reason(*state) == reasonRead:
 			c.Read++
 		default:
 			c.Unread++

@@ -68,10 +68,9 @@ const (
 
 // Why a message is CANCELLED.
 const (
-	ReasonRecalled  Reason = "recalled"
-	ReasonOptedOut  Reason = "opted_out"
-	ReasonCapped    Reason = "capped"
-	ReasonDiscarded Reason = "discarded" // a dead letter that an operator discarded
+	ReasonRecalled Reason = "recalled"
+	ReasonOptedOut Reason = "opted_out"
+	ReasonCapped   Reason = "capped"
 )
 
 // What a PENDING message waits for.
@@ -83,7 +82,6 @@ const (
 	ReasonSenderBusy   Reason = "sender_busy"   // its turn within the sender's rate
 	ReasonSenderPaused Reason = "sender_paused" // an operator
 	ReasonNoSender     Reason = "no_sender"     // a relay that has a sender for the platform
-	ReasonRedriven     Reason = "redriven"      // its turn, after an operator returned it
 )
 
 // Key names a message. A negative JobID is an activity's id.

@@ -33,8 +33,8 @@ type City struct {
 	Longitude  float64 `json:"longitude"`
 }
 
-// ErrNoCity reports that Find knows no such place. The text suggests others.
-var ErrNoCity = errors.New("no such city")
+// errNoCity reports that Find knows no such place. The text suggests others.
+var errNoCity = errors.New("no such city")
 
 // atlas is the embedded places, most populous first, and the running sum of
 // their population, to draw one in proportion to it.
@@ -104,7 +104,7 @@ func fold(name string) string {
 
 // Find returns the most populous place of that name, without regard to case
 // and diacritics, in the country if one is given (ISO 3166-1 alpha-2). The error
-// is ErrNoCity and suggests near names. It touches no database.
+// is errNoCity and suggests near names. It touches no database.
 func Find(name, country string) (City, error) {
 	a, want := world(), fold(name)
 	country = strings.ToUpper(strings.TrimSpace(country))
@@ -133,7 +133,7 @@ func Find(name, country string) (City, error) {
 		}
 		hint = "; near names: " + strings.Join(names, ", ")
 	}
-	return City{}, fmt.Errorf("%w: %s%s%s", ErrNoCity, strconv.Quote(clip(name)), in, hint)
+	return City{}, fmt.Errorf("%w: %s%s%s", errNoCity, strconv.Quote(clip(name)), in, hint)
 }
 
 // near returns the cities whose names begin with the wanted one or differ from

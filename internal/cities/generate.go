@@ -40,8 +40,8 @@ type Result struct {
 	Bulk bool `json:"bulk"`
 }
 
-// ErrGenerated reports that channels of the seed exist already. Nothing was written.
-var ErrGenerated = errors.New("channels of this seed exist already; choose another seed")
+// errGenerated reports that channels of the seed exist already. Nothing was written.
+var errGenerated = errors.New("channels of this seed exist already; choose another seed")
 
 const (
 	generateStep = 10000
@@ -60,7 +60,7 @@ const (
 //
 // An empty table is loaded in bulk: emptied, its location index dropped and made
 // again, nobody else let in meanwhile. Otherwise the rows are added beside the
-// others. ErrGenerated means that the seed was used before; channels.ErrNotOwn that the
+// others. errGenerated means that the seed was used before; channels.ErrNotOwn that the
 // store's relation is not belfry.channels.
 func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, n int64, opts Options) (Result, error) {
 	if store.Relation() != channels.DefaultRelation {
@@ -85,7 +85,7 @@ func Generate(ctx context.Context, store *channels.Store, on channels.Beginner, 
 	})
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.ConstraintName == "channels_external_id_key" {
-		return Result{}, fmt.Errorf("channels: generate: %w (seed %d)", ErrGenerated, opts.Seed)
+		return Result{}, fmt.Errorf("channels: generate: %w (seed %d)", errGenerated, opts.Seed)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("channels: generate: %w", db.Explain(err))

@@ -50,7 +50,7 @@ func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
 	require.Equal(t, b.queryIDs(t, fingerprint), other.queryIDs(t, fingerprint))
 
 	_, err = Generate(other.ctx, other.store, other.pool, 10, Options{Seed: 7})
-	require.ErrorIs(t, err, ErrGenerated)
+	require.ErrorIs(t, err, errGenerated)
 	require.Equal(t, []int64{5001}, other.queryIDs(t, `SELECT ARRAY[count(*)] FROM belfry.channels`), "all or none")
 	_, err = Generate(b.ctx, b.store, b.pool, 0, Options{})
 	require.ErrorContains(t, err, "allowed values: 1 and more")
@@ -129,7 +129,7 @@ func TestFind(t *testing.T) {
 		{"", "", `no such city: ""`}, {"--", "", `no such city: "--"`}, {"Xqzvwk Jjj", "", `no such city: "Xqzvwk Jjj"`},
 	} {
 		_, err := Find(tt.name, tt.country)
-		require.ErrorIs(t, err, ErrNoCity)
+		require.ErrorIs(t, err, errNoCity)
 		require.ErrorContains(t, err, tt.want)
 	}
 }

@@ -34,14 +34,14 @@ const (
 
 // The SQLSTATEs that decide something by themselves.
 const (
-	FeatureNotSupported  = "0A000"
+	featureNotSupported  = "0A000"
 	BadText              = "22021" // a NUL or invalid UTF-8
 	BadParameter         = "22023"
 	BadJSONText          = "22P05" // \u0000 in JSON
-	NotNullViolation     = "23502"
+	notNullViolation     = "23502"
 	ForeignKeyViolation  = "23503"
 	UniqueViolation      = "23505"
-	CheckViolation       = "23514"
+	checkViolation       = "23514"
 	ExclusionViolation   = "23P01"
 	NoSuchDatabase       = "3D000"
 	SerializationFailure = "40001"

@@ -12,9 +12,9 @@ func Refusal(pg *pgconn.PgError) (message string, refused bool) {
 	switch {
 	case pg.SchemaName != "belfry":
 		return "", false
-	case pg.Code == CheckViolation:
+	case pg.Code == checkViolation:
 		return pg.Message, true
-	case pg.Code == NotNullViolation:
+	case pg.Code == notNullViolation:
 		return fmt.Sprintf("belfry.%s.%s: is null; allowed values: all but null", pg.TableName, pg.ColumnName), true
 	}
 	return "", false

@@ -14,8 +14,8 @@ import (
 // before it is promoted.
 var ErrStandby = errors.New("the database is a standby, and takes no rows before it is promoted")
 
-// Beginner is a pool, or one connection of it.
-type Beginner interface {
+// beginner is a pool, or one connection of it.
+type beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
@@ -39,7 +39,7 @@ type Options struct {
 // InTx runs do in one transaction and commits it when do returns nil; what it commits is
 // durable. The error may be that of the COMMIT, whose outcome is then unknown. One that is
 // to write is refused by a standby as ErrStandby.
-func InTx(ctx context.Context, on Beginner, o Options, do func(context.Context, pgx.Tx) error) error {
+func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
@@ -55,7 +55,7 @@ func InTx(ctx context.Context, on Beginner, o Options, do func(context.Context, 
 
 // Begin begins a transaction that writes, without deadlines: for one whose first statement
 // sets them beside others.
-func Begin(ctx context.Context, on Beginner) (pgx.Tx, error) {
+func Begin(ctx context.Context, on beginner) (pgx.Tx, error) {
 	return server{on}.BeginTx(ctx, Options{}.begin())
 }
 
@@ -71,13 +71,13 @@ func (o Options) begin() pgx.TxOptions {
 }
 
 // server knows what a standby says.
-type server struct{ Beginner }
+type server struct{ beginner }
 
 // BeginTx is the Beginner's; all that a server does not support of BEGIN is to write during
 // recovery.
 func (s server) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
-	tx, err := s.Beginner.BeginTx(ctx, options)
-	if Code(err) == FeatureNotSupported {
+	tx, err := s.beginner.BeginTx(ctx, options)
+	if Code(err) == featureNotSupported {
 		return nil, fmt.Errorf("%w: %w", ErrStandby, err)
 	}
 	return tx, err

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ErrGraceOver is the cause of a hard stop that followed a soft one.
-var ErrGraceOver = errors.New("the grace period after the stop is over")
+// errGraceOver is the cause of a hard stop that followed a soft one.
+var errGraceOver = errors.New("the grace period after the stop is over")
 
 // Stop is the hard stop of a loop whose soft stop is the end of its context: after the soft
 // one it finishes what it has begun, after the hard one it cuts that off. The zero value is
@@ -31,7 +31,7 @@ func (s *Stop) Now(cause error) { s.now(cause) }
 func (s *Stop) Done() <-chan struct{} { return s.done }
 
 // After returns a context that ends at Now, by its cause, or when the grace period that
-// begins at the end of soft is over, by ErrGraceOver. It must be released.
+// begins at the end of soft is over, by errGraceOver. It must be released.
 func (s *Stop) After(soft context.Context, grace func() time.Duration) (hard context.Context, release func()) {
 	hard, cancel := context.WithCancelCause(context.WithoutCancel(soft))
 	released, ended := make(chan struct{}), make(chan struct{})
@@ -51,7 +51,7 @@ func (s *Stop) After(soft context.Context, grace func() time.Duration) (hard con
 				defer timer.Stop()
 				softly, over = nil, timer.C
 			case <-over:
-				cancel(ErrGraceOver)
+				cancel(errGraceOver)
 				return
 			}
 		}

@@ -3,10 +3,10 @@ package nearest
 
 import "strings"
 
-// To returns the candidate that a person most likely meant by name, or ""
+// to returns the candidate that a person most likely meant by name, or ""
 // when none is near enough to be worth suggesting. A dotted name whose last part
 // is a candidate's last part is near whatever section it was put in.
-func To(name string, candidates []string) string {
+func to(name string, candidates []string) string {
 	best, bestDistance := "", len(name)+1
 	for _, c := range candidates {
 		if d := editDistance(strings.ToLower(name), strings.ToLower(c)); d < bestDistance {
@@ -27,7 +27,7 @@ func To(name string, candidates []string) string {
 
 // Hint renders a suggestion as the tail of a message.
 func Hint(name string, candidates []string) string {
-	if n := To(name, candidates); n != "" {
+	if n := to(name, candidates); n != "" {
 		return "; did you mean " + n + "?"
 	}
 	return ""

@@ -18,7 +18,7 @@ func TestTo(t *testing.T) {
 		"something.else":     "",
 		"":                   "",
 	} {
-		require.Equal(t, want, To(name, keys), name)
+		require.Equal(t, want, to(name, keys), name)
 	}
 }
 

@@ -54,13 +54,13 @@ import (
 	"strings"
 )
 
-// ErrSyntax marks files that do not follow the format of the package comment, or do not
+// errSyntax marks files that do not follow the format of the package comment, or do not
 // agree with the fields.
-var ErrSyntax = errors.New("sqlfile: malformed file")
+var errSyntax = errors.New("sqlfile: malformed file")
 
 // Must reads every .sql file at the root of an embedded file system into a struct of
 // strings, one for each statement and of its name, which begins in lower case there. It
-// panics with an ErrSyntax that names each fault.
+// panics with an errSyntax that names each fault.
 func Must[T any](fsys fs.FS) T {
 	statements, err := load(fsys)
 	if err != nil {
@@ -128,9 +128,9 @@ func fill(queries reflect.Value, statements map[string]statement) error {
 		delete(statements, nameOf(field))
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Errorf("%w: no statement is named %s, as the field %s is", ErrSyntax, nameOf(field), field.Name))
+			problems = append(problems, fmt.Errorf("%w: no statement is named %s, as the field %s is", errSyntax, nameOf(field), field.Name))
 		case field.IsExported() || field.Type.Kind() != reflect.String:
-			problems = append(problems, fmt.Errorf("%w: %s:%d: the field %s %s; want a string in lower case", ErrSyntax, s.file, s.line, field.Name, field.Type))
+			problems = append(problems, fmt.Errorf("%w: %s:%d: the field %s %s; want a string in lower case", errSyntax, s.file, s.line, field.Name, field.Type))
 		default: // SetString refuses a field in lower case
 			reflect.NewAt(field.Type, queries.Field(i).Addr().UnsafePointer()).Elem().SetString(s.sql)
 		}
@@ -138,7 +138,7 @@ func fill(queries reflect.Value, statements map[string]statement) error {
 	for _, s := range slices.SortedFunc(maps.Values(statements), func(a, b statement) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.line, b.line))
 	}) {
-		problems = append(problems, fmt.Errorf("%w: %s:%d: %s has no field", ErrSyntax, s.file, s.line, s.name))
+		problems = append(problems, fmt.Errorf("%w: %s:%d: %s has no field", errSyntax, s.file, s.line, s.name))
 	}
 	return errors.Join(problems...)
 }
@@ -264,5 +264,5 @@ func join(script bool, lines []string) string {
 
 func (p *scanner) problem(line int, format string, args ...any) {
 	p.problems = append(p.problems,
-		fmt.Errorf("%w: %s:%d: %s", ErrSyntax, p.file, line, fmt.Sprintf(format, args...)))
+		fmt.Errorf("%w: %s:%d: %s", errSyntax, p.file, line, fmt.Sprintf(format, args...)))
 }

@@ -176,7 +176,7 @@ func FuzzScanner(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		statements, err := load(files(text))
 		if err != nil {
-			require.ErrorIs(t, err, ErrSyntax)
+			require.ErrorIs(t, err, errSyntax)
 			return
 		}
 		require.NotEmpty(t, statements)

@@ -285,9 +285,9 @@ func (d Definition) zoneName() string {
 	return d.TimeZone
 }
 
-// Next returns the first n occurrences after an instant, fewer when there are none for
+// next returns the first n occurrences after an instant, fewer when there are none for
 // nine years. Intervals count from anchor, which is the created_at of a stored schedule.
-func (d Definition) Next(anchor, after time.Time, n int) ([]time.Time, error) {
+func (d Definition) next(anchor, after time.Time, n int) ([]time.Time, error) {
 	t, err := d.timetable(anchor)
 	if err != nil {
 		return nil, err

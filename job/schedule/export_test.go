@@ -17,3 +17,6 @@ func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 
 // MapError is the package's view of an error of the database.
 func MapError(err error) error { return mapError(err) }
+
+// SourceError reports a definition from elsewhere.
+type SourceError = sourceError

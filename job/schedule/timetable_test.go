@@ -67,7 +67,7 @@ func TestCron_WhereClocksAreChanged(t *testing.T) {
 			z := zone(t, c.zone)
 			from, err := time.Parse("2006-01-02 15:04 -07:00", c.from)
 			require.NoError(t, err)
-			list, err := Definition{Cron: c.cron, TimeZone: c.zone}.Next(time.Time{}, from, len(c.want))
+			list, err := Definition{Cron: c.cron, TimeZone: c.zone}.next(time.Time{}, from, len(c.want))
 			require.NoError(t, err)
 			var got []string
 			for _, o := range list {
@@ -187,7 +187,7 @@ func TestInterval_StaysOnItsGrid(t *testing.T) {
 	} {
 		after, err := time.Parse(time.RFC3339, c[0])
 		require.NoError(t, err)
-		list, err := d.Next(anchor, after, 1)
+		list, err := d.next(anchor, after, 1)
 		require.NoError(t, err)
 		require.Equal(t, c[1], list[0].Format(time.RFC3339))
 	}

@@ -150,65 +150,58 @@ var (
 )
 
 // checker gathers problems under a key path.
-type checker struct {
-	path     string
-	problems []error
-}
+type checker struct{ sender.Problems }
 
-func (c *checker) check(ok bool, key, format string, args ...any) {
-	if !ok {
-		c.problems = append(c.problems, fmt.Errorf("%s.%s: %s", c.path, key, fmt.Sprintf(format, args...)))
-	}
-}
+func check(path string) *checker { return &checker{sender.Problems{Path: path}} }
 
 func (c *checker) between(key string, d, low, high time.Duration) {
-	c.check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
+	c.Check(d >= low && d <= high, key, "%s is not allowed; allowed are %s to %s", d, low, high)
 }
 
 func (c *checker) count(key string, n, low, high int) {
-	c.check(n >= low && n <= high, key, "%d is not allowed; allowed are %d to %d", n, low, high)
+	c.Check(n >= low && n <= high, key, "%d is not allowed; allowed are %d to %d", n, low, high)
 }
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate(path string) error {
-	v := &checker{path: path}
-	v.check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
+	v := check(path)
+	v.Check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
 	v.count("batch", c.Batch, 1, outbox.MaxBatch)
-	v.check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
+	v.Check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
 	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)
 	v.between("poll_interval", c.PollInterval, 10*time.Millisecond, time.Hour)
 	v.between("statement_timeout", c.StatementTimeout, 50*time.Millisecond, time.Hour)
-	v.check(3*c.StatementTimeout <= c.Lease, "statement_timeout", "%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
+	v.Check(3*c.StatementTimeout <= c.Lease, "statement_timeout", "%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
 	v.between("grace_period", c.GracePeriod, 0, time.Hour)
 	v.count("max_crashes", c.MaxCrashes, 1, 100)
-	v.check(c.ActivityShare >= 0 && c.ActivityShare <= 0.9, "activity_share", "%v is not allowed; allowed are 0 to 0.9", c.ActivityShare)
+	v.Check(c.ActivityShare >= 0 && c.ActivityShare <= 0.9, "activity_share", "%v is not allowed; allowed are 0 to 0.9", c.ActivityShare)
 	v.between("receipts.interval", c.Receipts.Interval, 100*time.Millisecond, 24*time.Hour)
 	v.between("receipts.limit", c.Receipts.Limit, time.Second, 31*24*time.Hour)
-	return errors.Join(append(v.problems, c.Retry.Validate(path+".retry"))...)
+	return v.Err(c.Retry.validate(path + ".retry"))
 }
 
-// Validate returns every problem at once, each with its key path, or nil.
-func (c RetryConfig) Validate(path string) error {
-	v := &checker{path: path}
+// validate returns every problem at once, each with its key path, or nil.
+func (c RetryConfig) validate(path string) error {
+	v := check(path)
 	v.count("attempts", c.Attempts, 1, 1000)
-	v.check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed are %s, %s", c.Policy, Exponential, Linear)
+	v.Check(c.Policy == Exponential || c.Policy == Linear, "policy", "%q is not allowed; allowed are %s, %s", c.Policy, Exponential, Linear)
 	v.between("initial", c.Initial, time.Millisecond, time.Hour)
-	v.check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed are initial (%s) to %s", c.Max, c.Initial, 24*time.Hour)
-	v.check(c.MinDelay >= 0 && c.MinDelay <= c.Max, "min_delay", "%s is not allowed; allowed are 0 to max (%s)", c.MinDelay, c.Max)
-	v.check(c.Jitter >= 0 && c.Jitter <= 1, "jitter", "%v is not allowed; allowed are 0 (none) to 1", c.Jitter)
-	return errors.Join(v.problems...)
+	v.Check(c.Max >= c.Initial && c.Max <= 24*time.Hour, "max", "%s is not allowed; allowed are initial (%s) to %s", c.Max, c.Initial, 24*time.Hour)
+	v.Check(c.MinDelay >= 0 && c.MinDelay <= c.Max, "min_delay", "%s is not allowed; allowed are 0 to max (%s)", c.MinDelay, c.Max)
+	v.Check(c.Jitter >= 0 && c.Jitter <= 1, "jitter", "%v is not allowed; allowed are 0 (none) to 1", c.Jitter)
+	return v.Err()
 }
 
-// Validate returns every problem at once, each with its key path, or nil.
-func (c SenderConfig) Validate(path string) error {
-	v := &checker{path: path}
-	v.check(senderName().MatchString(c.Name), "name", "%q is not a sender's name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
-	v.check(mediumName().MatchString(c.Medium), "medium", "%q is not a medium; allowed are 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
+// validate returns every problem at once, each with its key path, or nil.
+func (c SenderConfig) validate(path string) error {
+	v := check(path)
+	v.Check(senderName().MatchString(c.Name), "name", "%q is not a sender's name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", c.Name)
+	v.Check(mediumName().MatchString(c.Medium), "medium", "%q is not a medium; allowed are 1 to 31 of a-z, 0-9 and _, starting with a letter", c.Medium)
 	for i, p := range c.Platforms {
-		v.check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms", "%q is not allowed; allowed are different platforms, none for all", p)
+		v.Check(strings.TrimSpace(p) != "" && !slices.Contains(c.Platforms[:i], p), "platforms", "%q is not allowed; allowed are different platforms, none for all", p)
 	}
 	v.count("concurrency", c.Concurrency, 1, 10_000)
-	v.check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second", "%v is not allowed; allowed are 0 (no limit), or up to 1000000", c.RatePerSecond)
+	v.Check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second", "%v is not allowed; allowed are 0 (no limit), or up to 1000000", c.RatePerSecond)
 	v.count("burst", c.Burst, 0, 1_000_000)
 	v.between("timeout", c.Timeout, time.Millisecond, 10*time.Minute)
 	v.count("breaker.failures", c.Breaker.Failures, 0, 1_000_000)
@@ -216,7 +209,7 @@ func (c SenderConfig) Validate(path string) error {
 		v.between("breaker.open_for", c.Breaker.OpenFor, time.Millisecond, 24*time.Hour)
 		v.count("breaker.probes", c.Breaker.Probes, 1, 1000)
 	}
-	return errors.Join(append(v.problems, c.Retry.Validate(path+".retry"))...)
+	return v.Err(c.Retry.validate(path + ".retry"))
 }
 
 // ValidateSenders returns every problem of every sender and of the list: names that come
@@ -225,7 +218,7 @@ func ValidateSenders(path string, senders []SenderConfig) error {
 	var problems []error
 	for i, s := range senders {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		problems = append(problems, s.Validate(at))
+		problems = append(problems, s.validate(at))
 		for k, earlier := range senders[:i] {
 			switch {
 			case earlier.Name == s.Name:

@@ -15,7 +15,7 @@ func TestConfig_DefaultsAreValid(t *testing.T) {
 	require.NoError(t, relay.DefaultConfig().Validate("delivery"))
 	s := relay.DefaultSenderConfig()
 	s.Name, s.Medium = "fcm", "push"
-	require.NoError(t, s.Validate("senders[0]"))
+	require.NoError(t, relay.ValidateSenders("senders", []relay.SenderConfig{s}))
 }
 
 // Every key refuses what it does not allow, and names itself.
@@ -58,7 +58,7 @@ func TestConfig_EveryKeyIsChecked(t *testing.T) {
 		c := relay.DefaultSenderConfig()
 		c.Name, c.Medium = "fcm", "push"
 		spoil(&c)
-		require.ErrorContains(t, c.Validate("senders[2]"), "senders[2]."+key+": ")
+		require.ErrorContains(t, relay.ValidateSenders("senders", []relay.SenderConfig{c}), "senders[0]."+key+": ")
 	}
 }
 

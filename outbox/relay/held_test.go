@@ -172,7 +172,9 @@ func TestRetry_PausesAreDrawnAsTheJitterWants(t *testing.T) {
 	require.Equal(t, 2*time.Second, relay.Wait(full, 3, 0, 0))
 	require.Equal(t, 3*time.Second, relay.Wait(full, 3, 0, 0.5))
 	full.MinDelay, full.Jitter = 2*time.Minute, 1.5
-	err := full.Validate("retry")
+	s := relay.DefaultSenderConfig()
+	s.Name, s.Medium, s.Retry = "fcm", "push", full
+	err := relay.ValidateSenders("senders", []relay.SenderConfig{s})
 	require.ErrorContains(t, err, "retry.min_delay: 2m0s is not allowed; allowed are 0 to max (1m0s)")
 	require.ErrorContains(t, err, "retry.jitter: 1.5 is not allowed; allowed are 0 (none) to 1")
 }

@@ -12,9 +12,9 @@ import (
 
 // What an output has at most, in characters.
 const (
-	MaxTitle = 200
-	MaxBody  = 10000
-	MaxValue = 200
+	maxTitle = 200
+	maxBody  = 10000
+	maxValue = 200
 )
 
 // allowed ends the errors here and in belfry.template_problem.
@@ -109,11 +109,11 @@ func (t *Template) Missing(v Values) (names []string) {
 	return names
 }
 
-// Title is the output on one line, at most MaxTitle characters.
-func (t *Template) Title(v Values) string { return cut(oneLine(t.execute(v)), MaxTitle) }
+// Title is the output on one line, at most maxTitle characters.
+func (t *Template) Title(v Values) string { return cut(oneLine(t.execute(v)), maxTitle) }
 
-// Body is the output of at most MaxBody characters.
-func (t *Template) Body(v Values) string { return cut(t.execute(v), MaxBody) }
+// Body is the output of at most maxBody characters.
+func (t *Template) Body(v Values) string { return cut(t.execute(v), maxBody) }
 
 func (t *Template) execute(v Values) string {
 	if len(t.parts) == 1 && t.parts[0].value == "" {
@@ -125,11 +125,11 @@ func (t *Template) execute(v Values) string {
 			out.WriteString(p.literal)
 			continue
 		}
-		s := cut(clean(v.get(p.value)), MaxValue)
+		s := cut(clean(v.get(p.value)), maxValue)
 		for _, f := range p.functions {
 			s = f.apply(s)
 		}
-		out.WriteString(s) // no function makes a value longer than MaxValue
+		out.WriteString(s) // no function makes a value longer than maxValue
 	}
 	return out.String()
 }

@@ -1,0 +1,4 @@
+package lifecycle
+
+// ErrGraceOver is the cause of a hard stop after the grace period.
+var ErrGraceOver = errGraceOver

@@ -1,0 +1,7 @@
+package template
+
+// The bounds, in characters.
+const (
+	MaxTitle = maxTitle
+	MaxBody  = maxBody
+)
