@@ -20,15 +20,13 @@ FROM pg_database
 WHERE starts_with(datname, @databases) OR starts_with(datname, @templates)
 ORDER BY datname;
 
--- name: CloneAdopt :exec
+-- name: CloneAdopt :script
 -- Says of a clone that belfry was made in it, as if it had been migrated itself, and leaves
 -- no event. In a clone as it is relays wait. As a replica, so that the trigger which records
--- does not fire; DISABLE TRIGGER would cost more than the rest of the making of a clone.
-DO $$
-BEGIN
-    PERFORM set_config('session_replication_role', 'replica', true);
-    UPDATE belfry.installation SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database());
-END $$;
+-- does not fire; DISABLE TRIGGER would cost more than the rest of the making of a clone, and
+-- a DO block loads PL/pgSQL. Two statements of one simple query are one transaction.
+SET LOCAL session_replication_role = 'replica';
+UPDATE belfry.installation SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: VisiblePages :one
 -- Whether the last VACUUM marked a table's pages all-visible, all but one in fifty.
