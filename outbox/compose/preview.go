@@ -139,6 +139,8 @@ type preview struct {
 	out      *Preview
 	seen     map[string]bool // locales that have a sample
 	spare    []Sample        // of locales that had one already
+	list     []Composed      // page's, for the next slice
+	trial    []Composed      // the same
 }
 
 // page composes for the channels of one slice.
@@ -148,7 +150,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	if err := b.readPeople(ctx, v.composer.pool, v.composer.who, ids); err != nil {
 		return err
 	}
-	list := make([]Composed, 0, len(ids))
+	list := v.list[:0]
 	for _, id := range ids {
 		if b.people[id] == nil {
 			continue // it went meanwhile
@@ -160,29 +162,28 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 			list = append(list, Composed{Claimed: m})
 		}
 	}
+	v.list = list
 	if err := v.composer.endUnsent(ctx, list); err != nil {
 		return err
 	}
 	for i := range list {
 		v.count(&list[i])
 	}
-	quiet := make([]Composed, len(list))
-	copy(quiet, list)
-	for i := range quiet {
-		v.composer.quiet(b, &quiet[i])
-		if quiet[i].Action == Defer {
+	v.trial = append(v.trial[:0], list...)
+	for i := range v.trial {
+		v.composer.quiet(b, &v.trial[i])
+		if v.trial[i].Action == Defer {
 			v.out.QuietHours++
 		}
 	}
-	capped := make([]Composed, len(list))
-	copy(capped, list)
+	v.trial = append(v.trial[:0], list...)
 	turn := v.composer.turns.begin(nil)
 	defer v.composer.turns.end(turn)
-	if err := v.composer.capped(ctx, b, capped, turn); err != nil {
+	if err := v.composer.capped(ctx, b, v.trial, turn); err != nil {
 		return err
 	}
-	for i := range capped {
-		if capped[i].Reason == outbox.ReasonCapped {
+	for i := range v.trial {
+		if v.trial[i].Reason == outbox.ReasonCapped {
 			v.out.Capped++
 		}
 		v.words(&list[i])
