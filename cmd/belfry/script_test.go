@@ -35,10 +35,11 @@ type poolKey struct{}
 //	exits CODE exec belfry ARG...
 //	sql STATEMENT...           runs SQL; rows go to stdout, values separated by |
 //	until CONDITION            waits until an SQL condition is true
+//	keep NAME                  puts the last standard output into a variable
 //
 // Only after exec is belfry a process of its own: to start four hundred takes longer than
 // what they do. It has to be one where it reads standard input or a file by a name that is
-// relative, and where it runs in the background.
+// relative, and where it runs in the background. Other files are named by $WORK.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Dir(binary(t))
@@ -69,6 +70,7 @@ func TestScripts(t *testing.T) {
 			"exits":  scriptExits,
 			"sql":    scriptSQL,
 			"until":  scriptUntil,
+			"keep":   scriptKeep,
 		},
 	})
 }
@@ -161,6 +163,13 @@ func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
 	if err := until(context.Background(), scriptPool(ts), condition); err != nil {
 		ts.Fatalf("%v", err)
 	}
+}
+
+func scriptKeep(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: keep NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
 
 // until waits until an SQL condition is true in committed state; it asks less often the
