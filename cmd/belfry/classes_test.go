@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -53,9 +52,9 @@ var classCases = []classCase{
 
 // everyKind is one sender of each kind, to the fakes, each with a medium of its own by
 // the kind's name.
-func everyKind(t *testing.T, server *fake.Server, keys string, retry relay.RetryConfig) senderList {
+func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) senderList {
 	t.Helper()
-	text, err := fakeSenders(server, keys)
+	text, err := fakeSenders(server)
 	require.NoError(t, err)
 	var file struct {
 		Senders []any `yaml:"senders"`
@@ -89,12 +88,10 @@ func TestClasses_EverySenderAndAnswerAgainstTheFakes(t *testing.T) {
 func testClasses(t *testing.T, retry relay.RetryConfig) {
 	t.Helper()
 	db := dbtest.New(t)
-	c := fake.DefaultConfig()
-	c.Keys = filepath.Join(t.TempDir(), "keys")
-	server, err := fake.Start(t.Context(), c)
+	server, err := fake.Start(t.Context(), fake.DefaultConfig())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	senders, done, err := everyKind(t, server, c.Keys, retry).open()
+	senders, done, err := everyKind(t, server, retry).open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	who, err := channels.New(channels.DefaultConfig())

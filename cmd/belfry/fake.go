@@ -1,35 +1,26 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/fake"
 )
 
-// Where the fakes listen unless told otherwise.
+// Where the fakes listen unless told otherwise, and how long a result of AlimTalk takes.
 const (
-	fakeListen    = "127.0.0.1:8925"
-	fakeSMTP      = "127.0.0.1:8926"
-	fakeTLSListen = "127.0.0.1:8927"
-	fakeReceipts  = 3 * time.Second
+	fakeListen   = "127.0.0.1:8925"
+	fakeReceipts = 3 * time.Second
 )
-
-// listenerOff is the value of a flag that switches a listener off.
-const listenerOff = "none"
 
 func newFakeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -39,11 +30,9 @@ func newFakeCommand(a *app) *cobra.Command {
 to fail, without an account anywhere: webhook, SMS, FCM, APNs, Web Push, AlimTalk
 and SMTP. They verify credentials and signatures, decrypt Web Push, and keep
 account of every idempotency key they accepted. The senders for belfry's
-configuration are printed at the start, or with --write go to a file; a table of
-what was accepted, twice, refused and lost at the end, which SIGINT or SIGTERM
-brings about.
-
-If one or two of --listen, --tls-listen and --smtp are given, nothing else listens.
+configuration are printed at the start, or with --write go to a file, which stays good
+from one start to the next; a table of what was accepted, twice, refused and lost at
+the end, which SIGINT or SIGTERM brings about.
 
 Faults are written in YAML, of which JSON is a part:
 
@@ -61,32 +50,18 @@ It has no authentication and shows what it is sent: keep it off public addresses
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	listen := listenFlag(flags, "listen", fakeListen, "HTTP, 1.1 and 2 without TLS")
-	overTLS := listenFlag(flags, "tls-listen", fakeTLSListen, "HTTP, 1.1 and 2 with TLS, which Web Push needs")
-	mail := listenFlag(flags, "smtp", fakeSMTP, "SMTP with STARTTLS")
+	listen := flagOf(flags, "listen", "HOST:PORT", fmt.Sprintf("where to listen for HTTP, 1.1 and 2 without TLS; SMTP is at the next port (default %s)", fakeListen),
+		func(text string) (string, error) { return text, fake.CheckAddress(text) })
 	var ordered faultList
 	flags.Var(&ordered, "fault", "a fault to order; may be given several times, and the first that applies decides")
 	honour := flags.Bool("honour-keys", false, "answer a repeated idempotency key as the first time, and do nothing")
 	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
-	delay := flagOf(flags, "receipt-delay", "DURATION", fmt.Sprintf("how long after a call AlimTalk knows its result (default %s)", fakeReceipts), parseDuration)
-	keys := flags.String("keys", "", "`DIRECTORY` that keeps credentials between starts (default fake in --data-dir, or belfry/fake in the user's cache directory)")
 	write := flags.String("write", "", "write the senders to `FILE`, which --config takes, instead of printing them")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := fake.DefaultConfig()
-		c.Listen, c.TLSListen, c.SMTPListen = fakeListen, fakeTLSListen, fakeSMTP
-		if listen.value != nil || overTLS.value != nil || mail.value != nil {
-			c.Listen, c.TLSListen, c.SMTPListen = listen.or(""), overTLS.or(""), mail.or("")
-		}
-		c.Faults, c.HonourKeys, c.ReceiptDelay = ordered.list, *honour, delay.or(fakeReceipts)
+		c.Listen, c.Faults, c.HonourKeys, c.ReceiptDelay = listen.or(fakeListen), ordered.list, *honour, fakeReceipts
 		c.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and no secret
-		var err error
-		if c.Keys, err = a.fakeKeys(cmd, *keys); err != nil {
-			return err
-		}
-		if err := c.Validate(); err != nil {
-			return &exitError{codeUsage, err}
-		}
 		return a.fake(cmd.Context(), c, *write, *asJSON)
 	}
 	return cmd
@@ -101,20 +76,6 @@ func indented(text, margin string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-// listenFlag adds a flag for HOST:PORT or listenerOff, which is given as "".
-func listenFlag(flags *pflag.FlagSet, name, usual, what string) *parsed[string] {
-	usage := fmt.Sprintf("where to listen for %s; %s: nowhere (default %s)", what, listenerOff, usual)
-	return flagOf(flags, name, "HOST:PORT", usage, func(text string) (string, error) {
-		if text == listenerOff {
-			return "", nil
-		}
-		if err := fake.CheckAddress(text); err != nil {
-			return "", fmt.Errorf("%w, or %s", err, listenerOff)
-		}
-		return text, nil
-	})
 }
 
 // faultList is a flag that may be given several times.
@@ -135,21 +96,6 @@ func (f *faultList) Set(text string) error {
 func (f *faultList) String() string { return strings.Join(f.text, "; ") }
 func (f *faultList) Type() string   { return "FAULT" }
 
-// fakeKeys is the directory of the credentials.
-func (a *app) fakeKeys(cmd *cobra.Command, given string) (string, error) {
-	if given != "" {
-		return filepath.Abs(given)
-	}
-	if data := cmp.Or(cmd.Flag("data-dir").Value.String(), a.variable("BELFRY_SERVER_DATA_DIR")); data != "" {
-		return filepath.Abs(filepath.Join(data, "fake"))
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", usagef("no cache directory for the credentials is known: %w; name one with --keys", err)
-	}
-	return filepath.Join(cache, "belfry", "fake"), nil
-}
-
 // fake is `belfry fake`.
 func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool) (err error) {
 	server, err := fake.Start(ctx, c)
@@ -158,7 +104,7 @@ func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool
 		return &exitError{codeFailure, err}
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	config, err := fakeSenders(server, c.Keys)
+	config, err := fakeSenders(server)
 	if err != nil {
 		return err
 	}

@@ -26,30 +26,20 @@ import (
 // What `belfry fake` prints is a configuration with which every sender delivers to it.
 func TestFake_PrintsAConfigurationThatDelivers(t *testing.T) {
 	t.Parallel()
-	for _, tls := range []bool{false, true} {
-		t.Run(fmt.Sprintf("tls=%t", tls), func(t *testing.T) {
-			t.Parallel()
-			c := fake.DefaultConfig()
-			c.Keys = filepath.Join(t.TempDir(), "keys")
-			if tls {
-				c.Listen = ""
-			}
-			server, err := fake.Start(t.Context(), c)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, server.Close()) })
-			senders := printedSenders(t, server, c.Keys)
-			require.Len(t, senders, len(fake.Providers()))
-			for i, s := range senders {
-				delivers(t, server, s, fmt.Sprintf("0b2c3d4e-0000-8000-8000-%012d", i))
-			}
-		})
+	server, err := fake.Start(t.Context(), fake.DefaultConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	senders := printedSenders(t, server)
+	require.Len(t, senders, len(fake.Providers()))
+	for i, s := range senders {
+		delivers(t, server, s, fmt.Sprintf("0b2c3d4e-0000-8000-8000-%012d", i))
 	}
 }
 
 // printedSenders opens the senders of the configuration that is printed.
-func printedSenders(t *testing.T, server *fake.Server, keys string) []relay.Sender {
+func printedSenders(t *testing.T, server *fake.Server) []relay.Sender {
 	t.Helper()
-	text, err := fakeSenders(server, keys)
+	text, err := fakeSenders(server)
 	require.NoError(t, err)
 	var file struct {
 		Senders []any `yaml:"senders"`
@@ -97,7 +87,7 @@ func delivers(t *testing.T, server *fake.Server, s relay.Sender, key string) {
 // startFake starts `belfry fake` on free ports and returns its URL without TLS.
 func startFake(t *testing.T, args ...string) (*process, string) {
 	t.Helper()
-	args = append([]string{"fake", "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--smtp", "127.0.0.1:0", "--keys", filepath.Join(t.TempDir(), "keys")}, args...)
+	args = append([]string{"fake", "--listen", "127.0.0.1:0"}, args...)
 	p := start(t, nil, args...)
 	p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
 	address, url := regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`), ""
@@ -141,7 +131,7 @@ func TestFake_CountsUntilASignal(t *testing.T) {
 func TestFake_JSON(t *testing.T) {
 	t.Parallel()
 	p, url := startFake(t, "--seed", "7", "--json")
-	require.Equal(t, 200, askFake(t, http.MethodPut, url+"/faults", "[{for: sms, status: 500}]"))
+	require.Equal(t, 204, askFake(t, http.MethodPut, url+"/faults", "[{for: sms, status: 500}]"))
 	require.Equal(t, 500, askFake(t, http.MethodPost, url+"/sms", "{}"))
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
@@ -158,7 +148,7 @@ func TestFake_WritesAFileThatConfigTakes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "fake.yaml")
 	for range 2 { // its own file it replaces
-		p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--keys", filepath.Join(dir, "keys"), "--seed", "7", "--write", file)
+		p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--seed", "7", "--write", file)
 		p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
 		info, err := os.Stat(file)
 		require.NoError(t, err)
@@ -171,27 +161,12 @@ func TestFake_WritesAFileThatConfigTakes(t *testing.T) {
 	}
 	mine := filepath.Join(dir, "mine.yaml")
 	require.NoError(t, os.WriteFile(mine, []byte("senders: []\n"), 0o600))
-	p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--keys", filepath.Join(dir, "keys"), "--write", mine)
+	p := start(t, nil, "fake", "--listen", "127.0.0.1:0", "--write", mine)
 	require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "--write: "+mine+" was not written by belfry fake; name another file, or remove it")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, left, 3, "keys, fake.yaml and mine.yaml: %v", left)
-}
-
-// With one port given, a second fake does not run into the usual ports of a first, and
-// with a data directory it does not write elsewhere.
-func TestFake_KeepsToTheDirectoryAndPortsItIsGiven(t *testing.T) {
-	t.Parallel()
-	data := t.TempDir()
-	p := start(t, []string{"HOME=" + filepath.Join(data, "home")}, "fake", "--listen", "127.0.0.1:0", "--data-dir", data, "--seed", "7")
-	p.says(t, "the fakes are ready; seed 7; Ctrl-C ends them\n")
-	p.terminate(t)
-	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
-	require.NotContains(t, p.stdout.String(), "https://127")
-	require.NotContains(t, p.stdout.String(), "kind: smtp")
-	require.FileExists(t, filepath.Join(data, "fake", "fake.json"))
-	require.NoDirExists(t, filepath.Join(data, "home"))
+	require.Len(t, left, 2, "fake.yaml and mine.yaml: %v", left)
 }
 
 // A port that is taken and wrong flags are said, each with its exit code.
@@ -203,12 +178,9 @@ func TestFake_Refuses(t *testing.T) {
 		want string
 		args []string
 	}{
-		{codeFailure, "belfry: listen: ", []string{"--listen", strings.TrimPrefix(url, "http://"), "--keys", filepath.Join(t.TempDir(), "keys")}},
-		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free, or none`, []string{"--listen", "8925"}},
+		{codeFailure, "belfry: listen: ", []string{"--listen", strings.TrimPrefix(url, "http://")}},
+		{codeUsage, `invalid argument "8925" for "--listen" flag: allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free`, []string{"--listen", "8925"}},
 		{codeUsage, `invalid argument "{for: fcm, do: explode}" for "--fault" flag: do: "explode" is not allowed; allowed are hang, reset,`, []string{"--fault", "{for: sms, do: hang}", "--fault", "{for: fcm, do: explode}"}},
-		{codeUsage, "all are empty; allowed is at least one HOST:PORT", []string{"--listen", "none", "--tls-listen", "none", "--smtp", "none", "--keys", "k"}},
-		{codeUsage, "receipt_delay: 48h0m0s is not allowed; allowed are 0 to 24h", []string{"--receipt-delay", "48h", "--keys", "k"}},
-		{codeUsage, "name one with --keys", nil},
 		{codeUsage, "fake takes no arguments", []string{"news"}},
 	} {
 		p := start(t, nil, append([]string{"fake"}, c.args...)...)

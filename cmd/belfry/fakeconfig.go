@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/belfryhq/belfry/internal/fake"
 )
@@ -41,99 +41,15 @@ func writeSenders(name, text string) error {
 }
 
 // fakeSenders is the configuration with which belfry delivers to the fakes.
-// keys is the directory of their credentials.
-func fakeSenders(s *fake.Server, keys string) (string, error) {
-	c, err := s.Credentials()
-	if err != nil {
-		return "", err
+func fakeSenders(s *fake.Server) (string, error) {
+	type entry struct {
+		Name, Kind string
+		Settings   map[string]any `yaml:",inline"` // in the section of its kind
 	}
-	base := s.URL()
-	if base == "" {
-		base = s.TLSURL()
+	var list []entry
+	for _, sender := range s.Senders() {
+		list = append(list, entry{sender.Name, sender.Kind, map[string]any{sender.Kind: sender.Settings}})
 	}
-	var b strings.Builder
-	b.WriteString(fakeNotice + "\nsenders:\n")
-	if s.TLSURL() != "" {
-		fmt.Fprintf(&b, `  - name: webpush
-    kind: webpush
-    webpush: # addresses: POST %s/webpush/subscriptions
-      private_key: %q
-      subject: mailto:ops@example.com
-      allow_addresses: [127.0.0.0/8, "::1/128"]
-      ca_file: %q
-`, base, c.VAPIDKey, filepath.Join(keys, fake.CertificateFile))
-	}
-	if base != "" {
-		fakeHTTP(&b, base, c, keys, s.FCMServiceAccountFile())
-	}
-	if address := s.SMTPAddr(); address != "" {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, `  - name: email
-    kind: smtp
-    smtp:
-      host: %q
-      port: %s
-      ca_file: %q
-      username: %q
-      password: %q
-      from: belfry@example.com
-`, host, port, filepath.Join(keys, fake.CertificateFile), c.SMTPUser, c.SMTPPassword)
-	}
-	return b.String(), nil
-}
-
-// fakeHTTP writes the senders that speak HTTP, but Web Push. account is the file of FCM's.
-func fakeHTTP(b *strings.Builder, base string, c fake.Credentials, keys, account string) {
-	allowHTTP := strconv.FormatBool(strings.HasPrefix(base, "http:"))
-	trust := ""
-	if strings.HasPrefix(base, "https:") {
-		trust = fmt.Sprintf("\n      ca_file: %q", filepath.Join(keys, fake.CertificateFile))
-	}
-	fmt.Fprintf(b, `  - name: apns
-    kind: apns
-    apns:
-      endpoint: %s
-      team_id: %s
-      key_id: %s
-      key_file: %q
-      topic: com.example.app%s
-`, base, c.APNsTeamID, c.APNsKeyID, filepath.Join(keys, fake.APNsKeyFile), trust)
-	fmt.Fprintf(b, `  - name: fcm
-    kind: fcm
-    fcm:
-      endpoint: %s
-      service_account_file: %q%s
-`, base, filepath.Join(keys, account), trust)
-	fmt.Fprintf(b, `  - name: sms
-    kind: sms
-    sms:
-      url: %s/sms
-      auth: bearer
-      secret: %q
-      from: belfry
-      message_id_path: id
-      code_path: error.code
-      invalid_address: {codes: [invalid_number]}%s
-`, base, c.SMSToken, trust)
-	fmt.Fprintf(b, `  - name: webhook
-    kind: webhook
-    webhook:
-      url: %s/webhook/belfry
-      allow_http: %s
-      allow_addresses: [127.0.0.0/8, "::1/128"]
-      secrets: [%q]%s
-`, base, allowHTTP, c.WebhookSecret, trust)
-	fmt.Fprintf(b, `  - name: alimtalk
-    kind: alimtalk
-    alimtalk:
-      endpoint: %s
-      service_id: %q
-      access_key: %q
-      secret_key: %q
-      plus_friend_id: "@belfry"
-      template_code: belfry%s
-`, base, c.AlimTalkService, c.AlimTalkAccessKey, c.AlimTalkSecretKey, trust)
+	text, err := yaml.Marshal(map[string]any{"senders": list})
+	return fakeNotice + "\n# Addresses for webpush: POST " + s.URL() + "/webpush/subscriptions\n" + string(text), err
 }

@@ -42,7 +42,6 @@ func deliverable(t *testing.T, db *dbtest.DB, n int, faults ...string) *courierT
 
 func deliverableTo(t *testing.T, db *dbtest.DB, n int, c fake.Config) *courierTest {
 	t.Helper()
-	c.TLSListen, c.SMTPListen = "", ""
 	fakes, err := fake.Start(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fakes.Close()) })
@@ -78,14 +77,11 @@ func (d *courierTest) enqueueIn(lane string) {
 // senders is the setting senders, as JSON.
 func (d *courierTest) senders() string {
 	d.Helper()
-	c, err := d.fakes.Credentials()
-	require.NoError(d, err)
-	list := []map[string]any{
-		{"name": "fcm", "kind": "fcm", "fcm": map[string]any{"endpoint": d.fakes.URL(), "service_account": c.FCMServiceAccount}},
-		{"name": "text", "kind": "sms", "sms": map[string]any{
-			"url": d.fakes.URL() + "/sms", "auth": "bearer", "secret": c.SMSToken, "allow_http": true,
-			"code_path": "error.code", "invalid_address": map[string]any{"codes": []string{"invalid_number"}},
-		}},
+	var list []map[string]any
+	for _, s := range d.fakes.Senders() {
+		if s.Kind == "fcm" || s.Kind == "sms" {
+			list = append(list, map[string]any{"name": map[string]string{"fcm": "fcm", "sms": "text"}[s.Kind], "kind": s.Kind, s.Kind: s.Settings})
+		}
 	}
 	if d.lessSMS {
 		list = list[:1]
@@ -347,7 +343,7 @@ func TestProcess_SecondTermCutsCallsShort(t *testing.T) {
 	d := deliverable(t, dbtest.New(t), 40, "{for: fcm, do: hang, accepted: true}")
 	d.limit["timeout"] = "5m"
 	p := start(t, d.environ("BELFRY_DELIVERY_GRACE_PERIOD=10m"), "relay")
-	require.Eventually(t, func() bool { return d.fakes.Summary().Of(fake.FCM).Requests >= 10 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return d.fakes.Summary().Of(fake.FCM).Accepted >= 10 }, patience, 5*time.Millisecond)
 	p.terminate(t)
 	p.says(t, "a second signal stops at once") // or the two signals could arrive as one
 	p.terminate(t)

@@ -34,7 +34,7 @@ func fromEnviron(t *testing.T, name string, otherwise int64) int64 {
 
 // mixedFaults fail a tenth of the calls, in every way in which providers do.
 var mixedFaults = []string{
-	"{for: all, latency: 1ms, up_to: 5ms}",
+	"{for: all, latency: 1ms}", "{for: all, latency: 4ms, share: 0.5}",
 	"{for: fcm, status: 503, share: 0.02}", "{for: fcm, status: 429, retry_after: 1s, share: 0.01}", "{for: fcm, status: 502, share: 0.01}",
 	"{for: fcm, do: reset, share: 0.02}", "{for: fcm, do: reset, accepted: false, share: 0.01}", "{for: fcm, do: garbage, share: 0.005}", "{for: fcm, do: hang, share: 0.002}",
 	"{for: fcm, do: hang, accepted: true, share: 0.002}", "{for: fcm, status: 400, share: 0.01}", "{for: fcm, do: invalid-address, share: 0.01}",

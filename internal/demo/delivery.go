@@ -84,27 +84,23 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 // started from now on know them.
 func (s *stage) startFakes(ctx context.Context) (err error) {
 	c := fake.DefaultConfig()
-	c.TLSListen, c.SMTPListen, c.RecentCalls = "", "", 1
+	c.RecentCalls = 1
 	if c.Faults, err = fake.ParseFaults(faults); err != nil {
 		return err
 	}
 	if s.fakes, err = fake.Start(ctx, c); err != nil {
 		return err
 	}
-	with, err := s.fakes.Credentials()
-	if err != nil {
-		return err
-	}
-	sender := func(name, kind string, client map[string]any) map[string]any {
-		return map[string]any{
-			"name": name, "kind": kind, kind: client, "concurrency": 64, "timeout": "5s",
-			"retry": map[string]any{"attempts": 3, "initial": "200ms", "max": "2s"},
+	var list []map[string]any
+	for _, sender := range s.fakes.Senders() {
+		if sender.Kind == "fcm" || sender.Kind == "sms" {
+			list = append(list, map[string]any{
+				"name": sender.Name, "kind": sender.Kind, sender.Kind: sender.Settings, "concurrency": 64, "timeout": "5s",
+				"retry": map[string]any{"attempts": 3, "initial": "200ms", "max": "2s"},
+			})
 		}
 	}
-	senders, err := json.Marshal([]any{
-		sender("fcm", "fcm", map[string]any{"endpoint": s.fakes.URL(), "service_account": with.FCMServiceAccount}),
-		sender("text", "sms", map[string]any{"url": s.fakes.URL() + "/sms", "auth": "bearer", "secret": with.SMSToken}),
-	})
+	senders, err := json.Marshal(list)
 	s.extra = []string{
 		"BELFRY_SENDERS=" + string(senders), "BELFRY_DELIVERY_LEASE=" + relayLease.String(),
 		"BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=" + pollInterval.String(),

@@ -19,8 +19,6 @@ func BenchmarkServer(b *testing.B) {
 	require.NoError(b, err)
 	defer func() { require.NoError(b, s.Close()) }()
 	require.NoError(b, s.SetFaults(faults("{for: all, status: 503, share: 0.05}", "{for: sms, latency: 1ms, share: 0.01}")))
-	credentials, err := s.Credentials()
-	require.NoError(b, err)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
 	var n atomic.Int64
@@ -28,14 +26,14 @@ func BenchmarkServer(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			body := fmt.Sprintf(`{"to":"+99900000000","text":"there","key":"00000000-0000-8000-8000-%012d"}`, n.Add(1))
+			body := `{"to":"+99900000000","text":"there"}`
 			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, s.URL()+"/sms", strings.NewReader(body))
 			if err != nil {
 				b.Error(err)
 				return
 			}
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Authorization", "Bearer "+credentials.SMSToken)
+			r.Header.Set("Idempotency-Key", fmt.Sprint(n.Add(1)))
+			r.Header.Set("Authorization", fmt.Sprint("Bearer ", s.Senders()[3].Settings["secret"]))
 			response, err := client.Do(r)
 			if err != nil {
 				b.Error(err)

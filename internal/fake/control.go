@@ -1,51 +1,17 @@
 package fake
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
+	"strconv"
 )
 
-// handler routes every path.
-func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /webhook/{any...}", s.play(s.webhook()))
-	mux.HandleFunc("POST /sms", s.play(s.sms()))
-	mux.HandleFunc("POST /token", s.fcmToken)
-	mux.HandleFunc("POST /v1/projects/{project}/messages:send", s.play(s.fcm()))
-	mux.HandleFunc("POST /3/device/{token}", s.play(s.apns()))
-	mux.HandleFunc("POST /webpush/subscriptions", s.subscribe)
-	mux.HandleFunc("POST /webpush/{id}", s.play(s.webpush()))
-	mux.HandleFunc("POST /alimtalk/v2/services/{service}/messages", s.play(s.alimTalk()))
-	mux.HandleFunc("GET /alimtalk/v2/services/{service}/messages/{message}", s.alimTalkReceipt)
-
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, map[string]string{"status": "ok"}) })
-	mux.HandleFunc("GET /summary", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, s.Summary()) })
-	mux.HandleFunc("GET /faults", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, s.Faults()) })
-	mux.HandleFunc("PUT /faults", s.putFaults)
-	mux.HandleFunc("GET /calls", s.getCalls)
-	//sqlfile:allow a method and a path
-	mux.HandleFunc("DELETE /calls", func(w http.ResponseWriter, _ *http.Request) {
-		s.Reset()
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("GET /credentials", func(w http.ResponseWriter, _ *http.Request) {
-		c, err := s.Credentials()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		answerJSON(w, c)
-	})
-	return s.gated(mux)
-}
-
-// answerJSON answers with one document.
-func answerJSON(w http.ResponseWriter, body any) {
-	text, err := json.MarshalIndent(body, "", "  ")
+func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
+	text, err := json.MarshalIndent(s.Summary(), "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -54,20 +20,11 @@ func answerJSON(w http.ResponseWriter, body any) {
 	_, _ = w.Write(append(text, '\n')) // a client that has left needs no answer
 }
 
-// problem refuses a request of the control API.
-func problem(w http.ResponseWriter, text string) { http.Error(w, text, http.StatusBadRequest) }
-
 // getCalls answers with the last calls, a JSON object a line.
 func (s *Server) getCalls(w http.ResponseWriter, r *http.Request) {
-	for name := range r.URL.Query() {
-		if name != "provider" {
-			problem(w, fmt.Sprintf("query %q is not allowed; allowed is provider", brief(name)))
-			return
-		}
-	}
-	p := Provider(r.URL.Query().Get("provider"))
+	p := Provider(r.FormValue("provider"))
 	if p != "" && !slices.Contains(Providers(), p) {
-		problem(w, fmt.Sprintf("provider %q is not allowed; allowed are %s", brief(string(p)), strings.Join(targets()[:len(Providers())], ", ")))
+		problem(w, fmt.Sprintf("provider %q is not allowed; allowed are %s", brief(string(p)), joined(Providers())))
 		return
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -77,6 +34,11 @@ func (s *Server) getCalls(w http.ResponseWriter, r *http.Request) {
 			return // the client has left
 		}
 	}
+}
+
+func (s *Server) deleteCalls(w http.ResponseWriter, _ *http.Request) {
+	s.Reset()
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // putFaults replaces the faults by a list of others, in YAML or JSON.
@@ -92,5 +54,31 @@ func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.plan.replace(faults)
-	answerJSON(w, s.Faults())
+	w.WriteHeader(http.StatusNoContent)
 }
+
+// maxSubscriptions bounds one request for subscriptions.
+const maxSubscriptions = 100_000
+
+// subscribe hands out subscriptions, one a line.
+func (s *Server) subscribe(w http.ResponseWriter, r *http.Request) {
+	count := 1
+	if text := r.FormValue("count"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxSubscriptions {
+			problem(w, fmt.Sprintf("count %q is not allowed; allowed are 1 to %d", brief(text), maxSubscriptions))
+			return
+		}
+		count = n
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	for range count {
+		if _, err := fmt.Fprintln(w, s.Subscription(rand.Text())); err != nil {
+			return
+		}
+	}
+}
+
+// problem refuses a request of the control API.
+func problem(w http.ResponseWriter, text string) { http.Error(w, text, http.StatusBadRequest) }

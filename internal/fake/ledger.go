@@ -1,11 +1,12 @@
 package fake
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // Outcome is what a call came to, on the provider's side.
@@ -40,63 +41,41 @@ type message struct {
 	// Of AlimTalk: what tells messages without a key apart, and the country.
 	unkeyed, country string
 
-	hash  [32]byte // of provider and key, or of unkeyed where there is no key
-	id    string   // the provider's name for it
-	fault kind     // of this message of a batch
+	fault  kind  // of this message alone
+	number int64 // of its acceptance
 }
 
-func (m *message) subject() subject { return subject{m.address, m.key} }
-
-// seal computes the hash.
-func (m *message) seal(p Provider) {
-	text := m.key
-	if text == "" {
-		text = "\x00" + m.unkeyed
-	}
-	m.hash = sha256.Sum256([]byte(string(p) + "\x00" + text))
+// identity is the same for two calls of one message.
+func (m *message) identity(p Provider) string {
+	return string(p) + "\x00" + cmp.Or(m.key, "\x00"+m.unkeyed)
 }
 
-// name is what the provider calls the n-th acceptance of a message.
-func (m *message) name(n int64) string {
-	h := m.hash
-	if n > 1 {
-		h = sha256.Sum256(fmt.Appendf(h[:], "%d", n))
-	}
-	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
+// id is what the provider calls an accepted message.
+func (m *message) id(p Provider) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", m.number, m.identity(p)))
+	return fmt.Sprintf("%x", sum[:16])
 }
 
-// maxKept bounds the texts that a Call keeps.
-const maxKept = 500
-
-func kept(text string) string {
-	if len(text) <= maxKept {
-		return text
-	}
-	cut := maxKept
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut]
-}
+// kept bounds the texts that a Call keeps.
+func kept(text string) string { return strings.ToValidUTF8(text[:min(len(text), 500)], "") }
 
 // ledger is what the providers know of the calls they had. It is safe for
 // concurrent use.
 type ledger struct {
 	now    func() time.Time
 	honour bool
-	most   int // keys that are kept
+	size   int // of recent
 
-	mu     sync.Mutex
-	tally  map[Provider]*Tally
-	keys   map[[32]byte]uint32    // accepted calls by key, repeats aside
-	due    map[[32]byte]time.Time // when a key may come again, after a Retry-After
-	recent []Call                 // a ring of the last calls
-	next   int                    // where the ring goes on
-	size   int
+	mu       sync.Mutex
+	tally    map[Provider]*Tally
+	accepted map[string]int64     // calls by identity, repeats aside
+	due      map[string]time.Time // when a message may come again, after a Retry-After
+	recent   []Call               // a ring of the last calls
+	next     int                  // where the ring goes on
 }
 
 func newLedger(c Config) *ledger {
-	l := &ledger{now: c.Now, honour: c.HonourKeys, most: c.MaxKeys, size: c.RecentCalls}
+	l := &ledger{now: c.Now, honour: c.HonourKeys, size: c.RecentCalls}
 	l.reset()
 	return l
 }
@@ -109,7 +88,7 @@ func (l *ledger) reset() {
 	for _, p := range Providers() {
 		l.tally[p] = newTally(p)
 	}
-	l.keys, l.due = make(map[[32]byte]uint32), make(map[[32]byte]time.Time)
+	l.accepted, l.due = make(map[string]int64), make(map[string]time.Time)
 	l.recent, l.next = nil, 0
 }
 
@@ -117,32 +96,8 @@ func (l *ledger) reset() {
 type verdict struct {
 	accepted   bool
 	code       string // of what is refused; "": dropped
-	lost       bool   // accepted, and the answer does not say so
+	lost       bool   // if accepted, the answer does not say so
 	retryAfter time.Duration
-}
-
-// request counts a call, of one message or of many, and what was drawn for it.
-func (l *ledger) request(p Provider, d drawn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.tally[p]
-	t.Requests++
-	if d.late > 0 {
-		t.Faults[string(kindLatency)]++
-	}
-	if k := d.fault.kind(); k != kindNone {
-		t.Faults[string(k)]++
-	}
-}
-
-// fault counts a fault that was drawn for one message of a call.
-func (l *ledger) fault(p Provider, k kind) {
-	if k == kindNone {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tally[p].Faults[string(k)]++
 }
 
 // record enters one message and what became of it, and returns the number of its
@@ -153,19 +108,18 @@ func (l *ledger) record(p Provider, m *message, arrived time.Time, k kind, v ver
 		At: arrived, Provider: p, Key: m.key, Address: m.address, Title: kept(m.title), Body: kept(m.body),
 		Fault: string(k), Code: v.code,
 	}
+	identity := m.identity(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.tally[p]
 	t.Calls++
-	if due, ok := l.due[m.hash]; ok {
-		delete(l.due, m.hash)
-		if call.Early = arrived.Before(due); call.Early {
-			t.Early++
-		}
+	if call.Early = arrived.Before(l.due[identity]); call.Early {
+		t.Early++
 	}
+	delete(l.due, identity)
 	switch {
 	case v.accepted:
-		call.Outcome, call.Number = l.accept(t, m)
+		call.Outcome, call.Number = l.accept(t, m, identity)
 		if v.lost {
 			t.Unanswered++
 		}
@@ -176,42 +130,30 @@ func (l *ledger) record(p Provider, m *message, arrived time.Time, k kind, v ver
 		call.Outcome = Refused
 		t.Refused[v.code]++
 	}
-	if v.retryAfter > 0 && len(l.due) < l.most {
-		l.due[m.hash] = l.now().Add(v.retryAfter)
+	if v.retryAfter > 0 {
+		l.due[identity] = l.now().Add(v.retryAfter)
 	}
 	l.remember(call)
 	return call.Number
 }
 
 // accept counts an accepted call by its key.
-func (l *ledger) accept(t *Tally, m *message) (Outcome, int64) {
+func (l *ledger) accept(t *Tally, m *message, identity string) (Outcome, int64) {
 	t.Accepted++
-	if m.key == "" && t.Provider != AlimTalk {
+	switch before := l.accepted[identity]; {
+	case m.key == "" && m.unkeyed == "":
 		t.Keyless++
 		return Accepted, 1
-	}
-	before, known := l.keys[m.hash]
-	switch {
-	case known && l.honour:
+	case before > 0 && l.honour:
 		t.Repeats++
 		return Repeated, 1
-	case known:
+	case before > 0:
 		t.Duplicates++
-	case len(l.keys) >= l.most:
-		t.Untracked++
-		return Accepted, 1
 	default:
 		t.DistinctKeys++
 	}
-	l.keys[m.hash] = before + 1
-	return Accepted, int64(before) + 1
-}
-
-// unanswered counts an accepted call whose answer turned out not to arrive.
-func (l *ledger) unanswered(p Provider, n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tally[p].Unanswered += int64(n)
+	l.accepted[identity]++
+	return Accepted, l.accepted[identity]
 }
 
 func (l *ledger) remember(c Call) {
@@ -232,6 +174,17 @@ func (l *ledger) calls(p Provider) []Call {
 		if c := l.recent[(l.next+i)%len(l.recent)]; p == "" || c.Provider == p {
 			list = append(list, c)
 		}
+	}
+	return list
+}
+
+// summary copies the tallies.
+func (l *ledger) summary() []Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Tally, 0, len(l.tally))
+	for _, p := range Providers() {
+		list = append(list, l.tally[p].copied())
 	}
 	return list
 }

@@ -2,35 +2,67 @@ package fake
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log" //nolint:depguard // http.Server takes no other logger, and this one is silenced
 	"net"
 	"net/http"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/emersion/go-smtp"
 )
+
+// Config sets what is played. DefaultConfig has every default.
+type Config struct {
+	// Listen is HOST:PORT of HTTP; SMTP is at the next port. Port 0: any two that are free.
+	Listen string
+	// Faults are in force from the start; SetFaults replaces them.
+	Faults []Fault
+	// HonourKeys has the providers answer a second accepted call of an idempotency key
+	// as they did the first, and do nothing.
+	HonourKeys bool
+	// Seed decides the shares of faults; the order in which calls arrive does as well.
+	Seed uint64
+	// ReceiptDelay is how long after a call AlimTalk knows its result; 0: at once.
+	ReceiptDelay time.Duration
+	// RecentCalls is how many calls are kept whole.
+	RecentCalls int
+	// Now is the process's clock.
+	Now func() time.Time
+}
+
+// DefaultConfig listens on free ports of the loopback interface, without faults.
+func DefaultConfig() Config {
+	return Config{Listen: "127.0.0.1:0", Seed: 1, RecentCalls: 10_000, Now: time.Now}
+}
+
+// CheckAddress wants HOST:PORT; its error says so.
+func CheckAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if n, parseErr := strconv.Atoi(port); err != nil || parseErr != nil || n < 0 || n >= 65535 {
+		return errors.New("allowed are HOST:PORT, as 127.0.0.1:8925, and port 0 for any that is free")
+	}
+	return nil
+}
 
 // Server is the providers, listening. It is safe for concurrent use.
 type Server struct {
-	config Config
-	plan   *plan
-	ledger *ledger
-	vault  *vault
-	vapid  string // the public key in base64url
-	bearer string // FCM's access token
-	token  string // of SMS
-
+	config   Config
+	keys     keys
+	plan     *plan
+	ledger   *ledger
 	receipts receipts
 
-	address, tlsAddress, smtpAddress string
+	url, smtpAddress string
 
-	http   []*http.Server
-	mail   net.Listener
+	http   http.Server
+	mail   *smtp.Server
+	inbox  net.Listener       // of mail, which knows it only when it serves
 	cancel context.CancelFunc // ends calls that hang
+	ending <-chan struct{}    // closed by cancel
 	served sync.WaitGroup
 	gate   sync.RWMutex // held for reading by every call
 	closed bool         // under gate
@@ -38,157 +70,86 @@ type Server struct {
 
 // Start begins to listen. ctx bounds starting alone; Close ends it.
 func Start(ctx context.Context, c Config) (*Server, error) {
-	if err := c.Validate(); err != nil {
+	if err := CheckAddress(c.Listen); err != nil {
+		return nil, fmt.Errorf("listen: %q is not allowed; %w", brief(c.Listen), err)
+	}
+	if err := validateAll(c.Faults); err != nil {
 		return nil, err
 	}
-	v, err := openVault(c.Keys)
+	web, mail, err := listen(ctx, c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("credentials: %w", err)
+		return nil, fmt.Errorf("listen: %w", err)
 	}
-	s := &Server{config: c, plan: newPlan(c.Seed, c.Faults), ledger: newLedger(c), vault: v}
-	s.bearer, s.token = v.text("fcm token", 48), v.text("sms", 24)
-	s.receipts.most = c.MaxKeys
-	if s.vapid, err = v.vapidPublic(); err != nil {
-		return nil, err
-	}
-	listeners, err := s.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if c.Keys != "" {
-		credentials, err := s.Credentials()
-		if err == nil {
-			err = writeCopies(c.Keys, s.FCMServiceAccountFile(), credentials)
-		}
-		if err != nil {
-			for _, l := range listeners {
-				err = errors.Join(err, closeListener(l))
-			}
-			return nil, fmt.Errorf("credentials: %w", err)
-		}
+	s := &Server{
+		config: c, keys: openKeys(), plan: newPlan(c.Seed, c.Faults), ledger: newLedger(c),
+		url: "http://" + web.Addr().String(), smtpAddress: mail.Addr().String(),
 	}
 	living, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
-	s.serve(living, listeners)
+	s.cancel, s.ending = cancel, living.Done()
+	s.serveHTTP(living, web)
+	s.serveMail(mail)
 	return s, nil
 }
 
-func closeListener(l net.Listener) error {
-	if l == nil {
-		return nil
-	}
-	return l.Close()
-}
-
-// listen opens the listeners: plain, with TLS, SMTP; nil for what is not wanted.
-func (s *Server) listen(ctx context.Context) (all [3]net.Listener, err error) {
+// listen opens the listeners of HTTP and of SMTP, which is at the next port.
+func listen(ctx context.Context, address string) (web, mail net.Listener, err error) {
 	var config net.ListenConfig
-	for i, at := range []struct {
-		name, want string
-		got        *string
-	}{{"listen", s.config.Listen, &s.address}, {"tls_listen", s.config.TLSListen, &s.tlsAddress}, {"smtp_listen", s.config.SMTPListen, &s.smtpAddress}} {
-		if at.want == "" {
-			continue
-		}
-		if all[i], err = config.Listen(ctx, "tcp", at.want); err != nil {
-			for _, l := range all[:i] {
-				err = errors.Join(err, closeListener(l))
-			}
-			return all, fmt.Errorf("%s: %w", at.name, err)
-		}
-		*at.got = all[i].Addr().String()
+	if web, err = config.Listen(ctx, "tcp", address); err != nil {
+		return nil, nil, err
 	}
-	return all, nil
+	host, port, _ := net.SplitHostPort(address) // which was checked
+	if n, _ := strconv.Atoi(port); n > 0 {
+		port = strconv.Itoa(n + 1)
+	}
+	if mail, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, port)); err != nil {
+		return nil, nil, errors.Join(err, web.Close())
+	}
+	return web, mail, nil
 }
 
-// serve answers on the listeners until Close.
-func (s *Server) serve(ctx context.Context, listeners [3]net.Listener) {
-	handler := s.handler()
-	silent := log.New(io.Discard, "", 0)
-	config := &tls.Config{Certificates: []tls.Certificate{s.vault.tls}, MinVersion: tls.VersionTLS12}
-	for i, l := range listeners[:2] {
-		if l == nil {
-			continue
-		}
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(true)
-		protocols.SetHTTP2(i == 1)
-		protocols.SetUnencryptedHTTP2(i == 0)
-		server := &http.Server{
-			Handler: handler, Protocols: protocols, ErrorLog: silent, TLSConfig: config.Clone(),
-			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
-			HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1000},
-			BaseContext: func(net.Listener) context.Context { return ctx },
-		}
-		s.http = append(s.http, server)
-		s.served.Go(func() {
-			if i == 1 {
-				_ = server.ServeTLS(l, "", "") // ends with Close
-			} else {
-				_ = server.Serve(l)
-			}
-		})
+// serveHTTP answers on a listener until Close.
+func (s *Server) serveHTTP(ctx context.Context, l net.Listener) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s.http = http.Server{
+		Handler: s.handler(), Protocols: protocols, ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	if l := listeners[2]; l != nil {
-		s.mail = l
-		s.served.Go(func() { s.serveMail(ctx, l, config) })
-	}
+	s.served.Go(func() { _ = s.http.Serve(l) }) // ends with Close
 }
+
+// enter reports whether a call may begin. It has to leave.
+func (s *Server) enter() bool {
+	s.gate.RLock()
+	if s.closed {
+		s.gate.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (s *Server) leave() { s.gate.RUnlock() }
 
 // Close stops listening, resets what hangs and returns when every call has ended.
 func (s *Server) Close() error {
 	s.cancel()
-	var problems []error
-	for _, server := range s.http {
-		problems = append(problems, server.Close())
-	}
-	problems = append(problems, closeListener(s.mail))
+	err := s.http.Close()
+	_, _ = s.inbox.Close(), s.mail.Close() // one of the two closes the listener, and the other says so
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
 	s.served.Wait()
-	if err := errors.Join(problems...); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	return err
 }
 
-// URL is the base of every HTTP provider without TLS, or "".
-func (s *Server) URL() string { return base("http://", s.address) }
+// URL is the base of every provider by HTTP.
+func (s *Server) URL() string { return s.url }
 
-// TLSURL is the base of every HTTP provider with TLS, or "". A client has to trust
-// Credentials.CertificatePEM.
-func (s *Server) TLSURL() string { return base("https://", s.tlsAddress) }
-
-func base(scheme, address string) string {
-	if address == "" {
-		return ""
-	}
-	return scheme + address
-}
-
-// SMTPAddr is HOST:PORT of the mail server, or "".
+// SMTPAddr is HOST:PORT of the mail server.
 func (s *Server) SMTPAddr() string { return s.smtpAddress }
-
-// Credentials returns what callers have to prove themselves with.
-func (s *Server) Credentials() (Credentials, error) {
-	return s.vault.credentials(s.plainest() + "/token")
-}
-
-// FCMServiceAccountFile names the file of Config.Keys with FCM's service account. It has
-// the port in its name, as the account has: fakes may share a directory.
-func (s *Server) FCMServiceAccountFile() string {
-	base := s.plainest()
-	return "fcm-service-account-" + base[strings.LastIndexByte(base, ':')+1:] + ".json"
-}
-
-// plainest is the base that needs least of a client.
-func (s *Server) plainest() string {
-	if s.address != "" {
-		return s.URL()
-	}
-	return s.TLSURL()
-}
 
 // SetFaults replaces the faults in force, unless one of them is not valid. Their counts
 // begin anew.
@@ -200,9 +161,6 @@ func (s *Server) SetFaults(faults []Fault) error {
 	return nil
 }
 
-// Faults returns the faults in force and how often each has hit.
-func (s *Server) Faults() []Order { return s.plan.inForce() }
-
 // Summary returns what was counted since the start or the last Reset.
 func (s *Server) Summary() Summary {
 	return Summary{Seed: s.config.Seed, Providers: s.ledger.summary()}
@@ -212,6 +170,5 @@ func (s *Server) Summary() Summary {
 // providers together, the last Config.RecentCalls are kept.
 func (s *Server) Calls(p Provider) []Call { return s.ledger.calls(p) }
 
-// Reset forgets every call and key. Faults stay in force, with their counts. A call
-// that is being answered meanwhile may still be counted as unanswered.
+// Reset forgets every call and key. Faults stay in force, with their counts.
 func (s *Server) Reset() { s.ledger.reset() }

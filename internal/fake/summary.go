@@ -5,11 +5,10 @@ import "maps"
 // Tally counts what one provider saw. Of its numbers these hold at any time:
 //
 //	Calls    = Accepted + the sum of Refused + Dropped
-//	Accepted = DistinctKeys + Duplicates + Repeats + Keyless + Untracked
+//	Accepted = DistinctKeys + Duplicates + Repeats + Keyless
 type Tally struct {
 	Provider Provider `json:"provider"`
-	Requests int64    `json:"requests"` // one per call, however many messages it has
-	Calls    int64    `json:"calls"`    // one per message of a call
+	Calls    int64    `json:"calls"` // one per message of a call
 	Accepted int64    `json:"accepted"`
 	// DistinctKeys are the idempotency keys that were accepted at least once.
 	DistinctKeys int64 `json:"distinct_keys"`
@@ -21,8 +20,6 @@ type Tally struct {
 	Repeats int64 `json:"repeats"`
 	// Keyless are accepted calls without an idempotency key.
 	Keyless int64 `json:"keyless"`
-	// Untracked are accepted calls with new keys after Config.MaxKeys were known.
-	Untracked int64 `json:"untracked"`
 	// Refused counts by the provider's code.
 	Refused map[string]int64 `json:"refused"`
 	// Dropped calls were neither accepted nor answered.
@@ -32,12 +29,10 @@ type Tally struct {
 	Unanswered int64 `json:"unanswered"`
 	// Early calls came before the Retry-After of their key's last call was over.
 	Early int64 `json:"early"`
-	// Faults counts by kind what was ordered and hit.
-	Faults map[string]int64 `json:"faults"`
 }
 
 func newTally(p Provider) *Tally {
-	return &Tally{Provider: p, Refused: make(map[string]int64), Faults: make(map[string]int64)}
+	return &Tally{Provider: p, Refused: make(map[string]int64)}
 }
 
 // Refusals is the sum of Refused.
@@ -50,7 +45,7 @@ func (t Tally) Refusals() (n int64) {
 
 // copied returns a tally that shares nothing with t.
 func (t Tally) copied() Tally {
-	t.Refused, t.Faults = maps.Clone(t.Refused), maps.Clone(t.Faults)
+	t.Refused = maps.Clone(t.Refused)
 	return t
 }
 
@@ -74,34 +69,18 @@ func (s Summary) Of(p Provider) Tally {
 func (s Summary) Total() Tally {
 	sum := *newTally("")
 	for _, t := range s.Providers {
-		sum.Requests += t.Requests
 		sum.Calls += t.Calls
 		sum.Accepted += t.Accepted
 		sum.DistinctKeys += t.DistinctKeys
 		sum.Duplicates += t.Duplicates
 		sum.Repeats += t.Repeats
 		sum.Keyless += t.Keyless
-		sum.Untracked += t.Untracked
 		sum.Dropped += t.Dropped
 		sum.Unanswered += t.Unanswered
 		sum.Early += t.Early
 		for code, n := range t.Refused {
 			sum.Refused[code] += n
 		}
-		for name, n := range t.Faults {
-			sum.Faults[name] += n
-		}
 	}
 	return sum
-}
-
-// summary copies the tallies.
-func (l *ledger) summary() []Tally {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := make([]Tally, 0, len(l.tally))
-	for _, p := range Providers() {
-		list = append(list, l.tally[p].copied())
-	}
-	return list
 }

@@ -15,6 +15,15 @@ import (
 // tolerance is how far a signed instant may be from now.
 const tolerance = 5 * time.Minute
 
+func webhookSecret() string { return "whsec_" + base64.StdEncoding.EncodeToString(secret("webhook")) }
+
+// signature is what a caller signs with, in base64.
+func signature(key []byte, text string) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text))
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
 // webhook is a receiver that verifies the signatures of Standard Webhooks
 // (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md).
 func (s *Server) webhook() dialect {
@@ -22,40 +31,32 @@ func (s *Server) webhook() dialect {
 		return jsonReply(status, strconv.Itoa(status), map[string]string{"error": http.StatusText(status)})
 	}
 	return dialect{
-		provider: Webhook, refuse: refuse,
+		provider: Webhook, refuse: refuse, invalid: refuse(http.StatusGone),
 		read: func(r *http.Request, body []byte) ([]message, reply) {
-			m := message{address: r.PathValue("any"), key: cmp.Or(r.Header.Get("Idempotency-Key"), r.Header.Get("webhook-id"))}
 			var content struct{ Title, Body string }
-			if !s.signedWebhook(r, body) {
-				return ofOne(m, refuse(http.StatusUnauthorized))
+			err := json.Unmarshal(body, &content)
+			m := message{
+				address: r.PathValue("any"), key: cmp.Or(r.Header.Get("Idempotency-Key"), r.Header.Get("webhook-id")),
+				title: content.Title, body: content.Body,
 			}
-			if json.Unmarshal(body, &content) != nil {
+			switch {
+			case !s.signedWebhook(r, body):
+				return ofOne(m, refuse(http.StatusUnauthorized))
+			case err != nil:
 				return ofOne(m, refuse(http.StatusBadRequest))
 			}
-			m.title, m.body = content.Title, content.Body
 			return ofOne(m, reply{})
 		},
 		accept: func(_ *http.Request, taken []message) reply {
-			return jsonReply(http.StatusOK, "", map[string]string{"id": taken[0].id})
+			return jsonReply(http.StatusOK, "", map[string]string{"id": taken[0].id(Webhook)})
 		},
-		invalid: func() reply { return refuse(http.StatusGone) },
 	}
 }
 
 func (s *Server) signedWebhook(r *http.Request, body []byte) bool {
 	id, timestamp := r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
-	if err != nil || id == "" || !within(s.config.Now(), seconds, tolerance) {
-		return false
-	}
-	mac := hmac.New(sha256.New, s.vault.secret("webhook", 32))
-	mac.Write([]byte(id + "." + timestamp + "."))
-	mac.Write(body)
-	want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	for _, signature := range strings.Fields(r.Header.Get("webhook-signature")) {
-		if hmac.Equal([]byte(signature), []byte(want)) {
-			return true
-		}
-	}
-	return false
+	want := "v1," + signature(secret("webhook"), id+"."+timestamp+"."+string(body))
+	return err == nil && within(s.config.Now(), seconds, tolerance) &&
+		strings.Contains(" "+r.Header.Get("webhook-signature")+" ", " "+want+" ")
 }

@@ -1,89 +1,40 @@
 package fake
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/ecdh"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// receiver is the browser's side of a subscription (RFC 8291). It is derived from
-// the fake's master secret and the id in the endpoint, so that any number of them
-// takes no memory.
+// receiver is the browser's side of a subscription (RFC 8291). It is made from the id in
+// the endpoint, so that any number of them takes no memory.
 type receiver struct {
 	private *ecdh.PrivateKey
 	auth    []byte
 }
 
-func (v *vault) receiver(id string) receiver {
-	key, err := v.key("subscription " + id).ECDH()
-	if err != nil {
-		panic(err) // the curve is P-256
-	}
-	return receiver{private: key, auth: v.secret("subscription auth "+id, 16)}
-}
-
-// subscription is what a browser hands out.
-type subscription struct {
-	Endpoint string `json:"endpoint"`
-	Keys     struct {
-		P256DH string `json:"p256dh"`
-		Auth   string `json:"auth"`
-	} `json:"keys"`
+func receiverOf(id string) receiver {
+	return receiver{private: must(curveKey("subscription " + id).ECDH()), auth: secret("subscription auth " + id)[:16]}
 }
 
 // Subscription returns the Web Push subscription of a browser that id names: the
-// same at every call, and at every start with the same Config.Keys and address. Its
-// endpoint is by TLS where the server listens so.
+// same at every call, and at every start with the same address.
 func (s *Server) Subscription(id string) string {
-	base := s.TLSURL()
-	if base == "" {
-		base = s.URL()
-	}
-	name := base64.RawURLEncoding.EncodeToString([]byte(id))
-	r := s.vault.receiver(name)
-	sub := subscription{Endpoint: base + "/webpush/" + name}
-	sub.Keys.P256DH = base64.RawURLEncoding.EncodeToString(r.private.PublicKey().Bytes())
-	sub.Keys.Auth = base64.RawURLEncoding.EncodeToString(r.auth)
-	text, err := json.Marshal(sub)
-	if err != nil {
-		panic(err) // three texts
-	}
-	return string(text)
-}
-
-// maxSubscriptions bounds one request for subscriptions.
-const maxSubscriptions = 100_000
-
-// subscribe hands out subscriptions, one a line.
-func (s *Server) subscribe(w http.ResponseWriter, r *http.Request) {
-	count := 1
-	if text := r.URL.Query().Get("count"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxSubscriptions {
-			problem(w, fmt.Sprintf("count %q is not allowed; allowed are 1 to %d", brief(text), maxSubscriptions))
-			return
-		}
-		count = n
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusCreated)
-	for range count {
-		if _, err := fmt.Fprintln(w, s.Subscription(rand.Text())); err != nil {
-			return
-		}
-	}
+	name := base64url([]byte(id))
+	r := receiverOf(name)
+	return string(must(json.Marshal(map[string]any{
+		"endpoint": s.url + "/webpush/" + name,
+		"keys":     map[string]string{"p256dh": base64url(r.private.PublicKey().Bytes()), "auth": base64url(r.auth)},
+	})))
 }
 
 // webpush is a push service and the browser behind it.
@@ -92,94 +43,53 @@ func (s *Server) webpush() dialect {
 		return jsonReply(status, strconv.Itoa(status), map[string]any{"code": status, "error": http.StatusText(status)})
 	}
 	return dialect{
-		provider: WebPush, refuse: refuse,
+		provider: WebPush, refuse: refuse, invalid: refuse(http.StatusGone),
 		read: func(r *http.Request, body []byte) ([]message, reply) {
-			m := message{address: r.PathValue("id")}
-			if status := s.readPush(r, body, &m); status != 0 {
-				return ofOne(m, refuse(status))
+			id := r.PathValue("id")
+			plain, err := receiverOf(id).open(body)
+			var content struct{ Title, Body, Key string }
+			if err == nil {
+				err = json.Unmarshal(plain, &content)
+			}
+			m := message{address: id, key: content.Key, title: content.Title, body: content.Body}
+			switch ttl, ttlErr := strconv.Atoi(r.Header.Get("TTL")); {
+			case len(body) > 4096:
+				return ofOne(m, refuse(http.StatusRequestEntityTooLarge))
+			case !s.provenPush(r):
+				return ofOne(m, refuse(http.StatusForbidden))
+			case ttlErr != nil, ttl < 0, err != nil, r.Header.Get("Content-Encoding") != "aes128gcm":
+				return ofOne(m, refuse(http.StatusBadRequest))
 			}
 			return ofOne(m, reply{})
 		},
 		accept: func(r *http.Request, taken []message) reply {
-			return reply{status: http.StatusCreated, header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + taken[0].id}}}
+			return reply{status: http.StatusCreated, header: http.Header{"Location": {"http://" + r.Host + "/webpush/message/" + taken[0].id(WebPush)}}}
 		},
-		invalid: func() reply { return refuse(http.StatusGone) },
 	}
-}
-
-// maxPush is the size of a push message's body.
-const maxPush = 4096
-
-// readPush verifies and decrypts a push message. It returns the status of a
-// refusal, or 0.
-func (s *Server) readPush(r *http.Request, body []byte, m *message) int {
-	plain, err := s.vault.receiver(m.address).open(body)
-	var content struct{ Title, Body, Key string }
-	if err == nil && json.Unmarshal(plain, &content) == nil {
-		m.key, m.title, m.body = content.Key, content.Title, content.Body
-	}
-	ttl, ttlErr := strconv.Atoi(r.Header.Get("TTL"))
-	switch {
-	case len(body) > maxPush:
-		return http.StatusRequestEntityTooLarge
-	case r.Header.Get("Authorization") == "":
-		return http.StatusUnauthorized
-	case !s.provenPush(r):
-		return http.StatusForbidden
-	case ttlErr != nil, ttl < 0, err != nil, r.Header.Get("Content-Encoding") != "aes128gcm":
-		return http.StatusBadRequest
-	}
-	return 0
 }
 
 // provenPush verifies a VAPID header (RFC 8292) by the key that subscriptions of
 // this fake are bound to.
 func (s *Server) provenPush(r *http.Request) bool {
-	parameters, ok := strings.CutPrefix(r.Header.Get("Authorization"), "vapid ")
-	if !ok {
-		return false
-	}
-	var token, key string
-	for parameter := range strings.SplitSeq(parameters, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-		switch name {
-		case "t":
-			token = value
-		case "k":
-			key = strings.TrimRight(value, "=")
-		}
-	}
-	if key != s.vapid {
-		return false
-	}
-	c, err := openToken(token, "ES256", byEC(&s.vault.vapid.PublicKey))
-	if err != nil {
-		return false
-	}
-	var audience string
-	scheme := "http://"
-	if r.TLS != nil {
-		scheme = "https://"
-	}
+	parameters, ok := strings.CutPrefix(r.Header.Get("Authorization"), "vapid t=")
+	token, key, named := strings.Cut(parameters, ", k=")
+	c, signed := openToken(token, &s.keys.vapid.PublicKey)
 	now := s.config.Now()
-	return json.Unmarshal(c.Audience, &audience) == nil && audience == scheme+r.Host &&
+	return ok && named && key == s.keys.vapidPublic && signed && c.Audience == "http://"+r.Host &&
 		c.Expires > now.Unix() && c.Expires <= now.Add(24*time.Hour+time.Minute).Unix()
 }
 
 // errPush is any body that the browser cannot open.
 var errPush = errors.New("the body is not encrypted for this subscription")
 
-// open decrypts a body of one record (RFC 8188, RFC 8291).
+// open decrypts a body of one record (RFC 8188, RFC 8291): salt, size of a record, length
+// of the sender's key, that key, and what is encrypted.
 func (r receiver) open(body []byte) ([]byte, error) {
-	const salt, size, key = 16, 4, 65
-	const header = salt + size + 1 + key
-	if len(body) < header || body[salt+size] != key {
+	const keyAt, header = 21, 86
+	if len(body) < header {
 		return nil, errPush
 	}
-	if record := binary.BigEndian.Uint32(body[salt:]); int64(len(body)-header) > int64(record) {
-		return nil, errPush
-	}
-	sender, err := ecdh.P256().NewPublicKey(body[salt+size+1 : header])
+	sender, err := ecdh.P256().NewPublicKey(body[keyAt:header])
 	if err != nil {
 		return nil, errPush
 	}
@@ -187,32 +97,20 @@ func (r receiver) open(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, errPush
 	}
-	info := "WebPush: info\x00" + string(r.private.PublicKey().Bytes()) + string(sender.Bytes())
-	input, err1 := hkdf.Key(sha256.New, shared, r.auth, info, 32)
-	secret, err2 := hkdf.Key(sha256.New, input, body[:salt], "Content-Encoding: aes128gcm\x00", 16)
-	nonce, err3 := hkdf.Key(sha256.New, input, body[:salt], "Content-Encoding: nonce\x00", 12)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
+	expand := func(key, salt []byte, info string, size int) []byte {
+		return must(hkdf.Key(sha256.New, key, salt, info, size))
 	}
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return nil, err
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	plain, err := gcm.Open(nil, nonce, body[header:], nil)
+	salt := body[:16]
+	input := expand(shared, r.auth, "WebPush: info\x00"+string(r.private.PublicKey().Bytes())+string(sender.Bytes()), 32)
+	block := must(aes.NewCipher(expand(input, salt, "Content-Encoding: aes128gcm\x00", 16)))
+	plain, err := must(cipher.NewGCM(block)).Open(nil, expand(input, salt, "Content-Encoding: nonce\x00", 12), body[header:], nil)
 	if err != nil {
 		return nil, errPush
 	}
 	// The last record ends with 2 and padding of zeros.
-	end := len(plain)
-	for end > 0 && plain[end-1] == 0 {
-		end--
-	}
-	if end == 0 || plain[end-1] != 2 {
+	content, ended := bytes.CutSuffix(bytes.TrimRight(plain, "\x00"), []byte{2})
+	if !ended {
 		return nil, errPush
 	}
-	return plain[:end-1], nil
+	return content, nil
 }
