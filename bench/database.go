@@ -127,9 +127,7 @@ func (e *env) startServer(ctx context.Context, stock bool) error {
 		return err
 	}
 	e.onClose(func(context.Context) error { return os.RemoveAll(data) })
-	settings := pgserver.DefaultConfig()
-	settings.DataDir, settings.Stock = data, stock
-	server, err := pgserver.Open(ctx, settings)
+	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: data, Durable: true, Stock: stock})
 	if err != nil {
 		return err
 	}

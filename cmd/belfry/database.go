@@ -116,9 +116,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 }
 
 func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.Logger) error {
-	cfg := pgserver.DefaultConfig()
-	cfg.DataDir, cfg.Logger = s.Server.DataDir, logger
-	server, err := pgserver.Open(ctx, cfg)
+	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: s.Server.DataDir, Durable: true, Logger: logger})
 	if err != nil {
 		return fmt.Errorf("private PostgreSQL (database.url is not set): %w", &exitError{codeUnavailable, err})
 	}

@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// account is the unprivileged account that runs the server for root; nil
-// everywhere else, where the server runs as the user itself.
+// account is the unprivileged account that runs watchdog and server for root; nil
+// everywhere else, where they run as the user itself.
 type account struct {
-	name     string
-	uid, gid int
+	Name     string
+	UID, GID int
 }
 
 // serverAccount returns nil unless this process is root; then postgres if there
@@ -24,15 +24,11 @@ func serverAccount() (*account, error) {
 		return nil, nil //nolint:nilnil // nil is the account of everybody but root, by the type's definition
 	}
 	for _, name := range []string{"postgres", "nobody"} {
-		uid, gid, err := lookupAccount(name)
+		a, err := lookupAccount(name)
 		var unknown user.UnknownUserError
-		if errors.As(err, &unknown) {
-			continue
+		if !errors.As(err, &unknown) {
+			return a, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		return &account{name: name, uid: uid, gid: gid}, nil
 	}
 	return nil, errors.New("PostgreSQL refuses to run as root, and there is no account postgres or nobody to run it as: " +
 		"add one, run belfry as another user, or set BELFRY_DATABASE_URL")
@@ -41,51 +37,58 @@ func serverAccount() (*account, error) {
 // Credential is as whom a server runs that is started here: nil, as the caller itself,
 // unless that is root.
 func Credential() (*syscall.Credential, error) {
-	acct, err := serverAccount()
-	return acct.credential(), err
+	a, err := serverAccount()
+	if a == nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}, nil
 }
 
-func lookupAccount(name string) (uid, gid int, err error) {
+func lookupAccount(name string) (*account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("look up account %s: %w", name, err)
+		return nil, fmt.Errorf("look up account %s: %w", name, err)
 	}
-	uid64, errU := strconv.ParseUint(u.Uid, 10, 32)
-	gid64, errG := strconv.ParseUint(u.Gid, 10, 32)
+	uid, errU := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errG := strconv.ParseUint(u.Gid, 10, 32)
 	if err := errors.Join(errU, errG); err != nil {
-		return 0, 0, fmt.Errorf("look up account %s: %w", name, err)
+		return nil, fmt.Errorf("look up account %s: %w", name, err)
 	}
-	return int(uid64), int(gid64), nil
+	return &account{Name: name, UID: int(uid), GID: int(gid)}, nil
 }
 
-// accountOf returns the account that owns an existing cluster: PostgreSQL
-// insists that this one runs it.
-func accountOf(dir string) (*account, error) {
-	uid, gid, err := owner(dir)
+// ownerOf returns the account that owns path, without following a symbolic link.
+func ownerOf(path string) (*account, error) {
+	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
-	name := strconv.Itoa(uid)
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil, fmt.Errorf("owner of %s: not known on this system", path)
+	}
+	name := strconv.Itoa(int(stat.Uid))
 	if u, err := user.LookupId(name); err == nil {
 		name = u.Username
 	}
-	return &account{name: name, uid: uid, gid: gid}, nil
+	return &account{Name: name, UID: int(stat.Uid), GID: int(stat.Gid)}, nil
 }
 
-// credential is what a child process is to run as; nil for no change.
-func (a *account) credential() *syscall.Credential {
+// become gives up the rights of root for those of the account.
+func (a *account) become() error {
 	if a == nil {
 		return nil
 	}
-	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
-}
-
-// give makes the account the owner of path.
-func (a *account) give(path string) error {
-	if a == nil {
-		return nil
+	for _, step := range []func() error{
+		func() error { return syscall.Setgroups([]int{}) },
+		func() error { return syscall.Setgid(a.GID) },
+		func() error { return syscall.Setuid(a.UID) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("become %s: %w", a.Name, err)
+		}
 	}
-	return os.Lchown(path, a.uid, a.gid)
+	return nil
 }
 
 // effectiveUID is the user id the server runs with.
@@ -93,26 +96,22 @@ func (a *account) effectiveUID() int {
 	if a == nil {
 		return os.Geteuid()
 	}
-	return a.uid
+	return a.UID
 }
 
 // canEnter reports whether the account may pass through every directory down to
 // dir. Parts that do not exist yet do not count: this package will create them.
 // It judges by mode bits and so knows nothing of access control lists.
 func (a *account) canEnter(dir string) bool {
-	if a == nil || a.uid == 0 {
+	if a == nil || a.UID == 0 {
 		return true
 	}
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
 	for {
-		info, err := os.Stat(dir)
-		if err == nil {
-			stat, ok := info.Sys().(*syscall.Stat_t)
-			if !ok || !a.mayPass(info.Mode(), stat) {
-				return false
-			}
+		if info, err := os.Stat(dir); err == nil && !a.mayPass(info) {
+			return false
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
@@ -123,26 +122,16 @@ func (a *account) canEnter(dir string) bool {
 }
 
 // mayPass applies the one class of mode bits that counts for the account.
-func (a *account) mayPass(mode os.FileMode, stat *syscall.Stat_t) bool {
-	switch {
-	case int(stat.Uid) == a.uid:
-		return mode&0o100 != 0
-	case int(stat.Gid) == a.gid:
-		return mode&0o010 != 0
-	default:
-		return mode&0o001 != 0
-	}
-}
-
-// owner returns who owns path, without following a symbolic link.
-func owner(path string) (uid, gid int, err error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return 0, 0, err
-	}
+func (a *account) mayPass(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, 0, fmt.Errorf("owner of %s: not known on this system", path)
+	switch {
+	case !ok:
+		return false
+	case int(stat.Uid) == a.UID:
+		return info.Mode()&0o100 != 0
+	case int(stat.Gid) == a.GID:
+		return info.Mode()&0o010 != 0
+	default:
+		return info.Mode()&0o001 != 0
 	}
-	return int(stat.Uid), int(stat.Gid), nil
 }

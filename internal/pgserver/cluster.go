@@ -1,31 +1,43 @@
 package pgserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/belfryhq/belfry/internal/child"
+	"syscall"
 )
 
-// cluster is one PostgreSQL cluster and the directory around it: paths, and who
-// runs it with which programs.
+// cluster is one PostgreSQL cluster and the directory around it: who runs it, with which
+// programs and settings. A user decides these, and a watchdog is told them.
 type cluster struct {
-	cfg     Config
-	install Install
-	account *account
-	home    string // DataDir/pg15
-	data    string // DataDir/pg15/data
+	Install  Install
+	Account  *account
+	Home     string // DataDir/pg15
+	Durable  bool
+	Settings map[string]string
+}
+
+func (c *cluster) data() string    { return filepath.Join(c.Home, "data") }
+func (c *cluster) logFile() string { return filepath.Join(c.Home, "postgresql.log") }
+
+// volatileMark is in the names of clusters that run without fsync. The rest of such a name
+// is that of the boot during which it was made: after a restart of the machine nobody
+// knows which of its pages had reached the disk.
+const volatileMark = "-volatile-"
+
+// home names the directory of a cluster.
+func home(cfg Config, major int) string {
+	dir := filepath.Join(cfg.DataDir, "pg"+strconv.Itoa(major))
+	if !cfg.Durable {
+		dir += volatileMark + shortHash(bootID())
+	}
+	return dir
 }
 
 // MismatchError reports a durable cluster that no installed PostgreSQL can open:
@@ -50,71 +62,58 @@ func (e *MismatchError) Error() string {
 		e.DataDir, strings.Join(need, ", "), strings.Join(have, ", "))
 }
 
-// locate decides which installation and which cluster to use. A cluster that
-// exists goes before a newer PostgreSQL: data that people keep must not seem to
-// vanish when they upgrade.
+// locate decides which installation and which cluster to use, and as whom.
 func locate(ctx context.Context, cfg Config, places search) (*cluster, error) {
 	acct, err := serverAccount()
 	if err != nil {
 		return nil, err
 	}
-	installs := []Install{}
-	if cfg.Install != nil {
-		installs = append(installs, *cfg.Install)
-	} else if installs, err = places.all(ctx, acct); err != nil {
-		return nil, err
-	}
-	majors, err := clusterMajors(cfg.DataDir)
+	chosen, err := choose(ctx, cfg, places, acct)
 	if err != nil {
 		return nil, err
 	}
-	chosen := installs[0]
-	if cfg.Install == nil && len(majors) > 0 {
-		match := firstMatch(installs, majors)
-		if match == nil && cfg.Durable {
-			return nil, &MismatchError{DataDir: cfg.DataDir, Clusters: majors, Installed: installs}
-		}
-		if match != nil {
-			chosen = *match
-		}
-	}
-	c := &cluster{cfg: cfg, install: chosen, account: acct}
-	c.home = filepath.Join(cfg.DataDir, "pg"+strconv.Itoa(chosen.Major))
-	c.data = filepath.Join(c.home, "data")
-	if slices.Contains(majors, chosen.Major) {
-		err = c.adoptOwner()
-	}
-	if err == nil && !c.account.canEnter(cfg.DataDir) {
-		err = fmt.Errorf("account %s, which runs the server for root, cannot enter %s: "+
-			"choose a data directory that it can reach, such as %s", c.account.name, cfg.DataDir, systemDataDir)
-	}
-	if err != nil {
+	c := &cluster{Install: chosen, Account: acct, Home: home(cfg, chosen.Major), Durable: cfg.Durable, Settings: cfg.settings()}
+	if err := c.adoptOwner(); err != nil {
 		return nil, err
+	}
+	if !c.Account.canEnter(cfg.DataDir) {
+		return nil, fmt.Errorf("account %s, which runs the server for root, cannot enter %s: "+
+			"choose a data directory that it can reach, such as %s", c.Account.Name, cfg.DataDir, systemDataDir)
 	}
 	return c, nil
 }
 
-func firstMatch(installs []Install, majors []int) *Install {
+// choose decides which installation to use. A cluster that exists goes before a newer
+// PostgreSQL: data that people keep must not seem to vanish when they upgrade.
+func choose(ctx context.Context, cfg Config, places search, acct *account) (Install, error) {
+	if cfg.Install != nil {
+		return *cfg.Install, nil
+	}
+	installs, err := places.all(ctx, acct)
+	if err != nil {
+		return Install{}, err
+	}
+	majors, err := clusterMajors(cfg.DataDir)
+	if err != nil {
+		return Install{}, err
+	}
+	if !cfg.Durable || len(majors) == 0 {
+		return installs[0], nil
+	}
 	for _, in := range installs {
-		for _, major := range majors {
-			if in.Major == major {
-				return &in
-			}
+		if slices.Contains(majors, in.Major) {
+			return in, nil
 		}
 	}
-	return nil
+	return Install{}, &MismatchError{DataDir: cfg.DataDir, Clusters: majors, Installed: installs}
 }
 
-// clusterMajors lists the major versions of the clusters in dataDir.
-func clusterMajors(dataDir string) ([]int, error) {
+// clusterMajors lists the major versions of the durable clusters in dataDir.
+func clusterMajors(dataDir string) (majors []int, err error) {
 	entries, err := os.ReadDir(dataDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read data directory: %w", err)
 	}
-	var majors []int
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), "pg")
 		major, err := strconv.Atoi(number)
@@ -128,14 +127,43 @@ func clusterMajors(dataDir string) ([]int, error) {
 	return majors, nil
 }
 
-// prepareHome creates the directory around the cluster. Root leaves it open for
-// the server's account to pass through; everybody else keeps it private.
+// adoptOwner makes the account that owns an existing cluster run it: PostgreSQL insists.
+func (c *cluster) adoptOwner() error {
+	owner, err := ownerOf(c.data())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("open cluster: %w", err)
+	case c.Account != nil && owner.UID == 0:
+		return fmt.Errorf("the cluster in %s belongs to root, as whom PostgreSQL refuses to run: "+
+			"give it to an account with chown -R", c.data())
+	case c.Account != nil:
+		c.Account = owner
+	case owner.UID != os.Geteuid():
+		return fmt.Errorf("the cluster in %s belongs to %s: only that user and root can run it", c.data(), owner.Name)
+	}
+	return nil
+}
+
+// prepareHome makes the directory around the cluster. Root gives it to the account, and
+// leaves those above open for the account to pass through; everybody else keeps all private.
 func (c *cluster) prepareHome() error {
 	mode := os.FileMode(0o700)
-	if c.account != nil {
+	if c.Account != nil {
 		mode = 0o755
 	}
-	if err := makeDirs(c.home, mode); err != nil {
+	if err := makeDirs(c.Home, mode); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if c.Account == nil {
+		return nil
+	}
+	dir, err := os.OpenFile(c.Home, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if err := errors.Join(dir.Chown(c.Account.UID, c.Account.GID), dir.Close()); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	return nil
@@ -163,150 +191,23 @@ func makeDirs(dir string, mode os.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
-// ensureCreated creates the cluster if it is absent (P4) and settles which
-// account runs it. The caller holds the start lock.
-func (c *cluster) ensureCreated(ctx context.Context) error {
-	if err := c.sweep(ctx); err != nil {
-		return err
+// sweepVolatile removes the clusters of tests that earlier boots of the machine left.
+func (c *cluster) sweepVolatile() error {
+	if c.Durable {
+		return nil
 	}
-	exists, err := c.exists()
-	if err == nil && exists {
-		exists, err = c.checkVolatile()
-	}
-	switch {
-	case err != nil:
-		return err
-	case !exists:
-		return c.create(ctx)
-	default:
-		return c.adoptOwner()
-	}
-}
-
-// exists reports whether there is a cluster; it appears complete or not at all.
-func (c *cluster) exists() (bool, error) {
-	_, err := os.Stat(filepath.Join(c.data, "PG_VERSION"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	dataDir := filepath.Dir(c.Home)
+	entries, err := os.ReadDir(dataDir)
 	if err != nil {
-		return false, fmt.Errorf("open cluster: %w", err)
+		return fmt.Errorf("sweep test clusters: %w", err)
 	}
-	return true, nil
-}
-
-// adoptOwner makes the account that owns the cluster run it.
-func (c *cluster) adoptOwner() error {
-	owned, err := accountOf(c.data)
-	if err != nil {
-		return fmt.Errorf("open cluster: %w", err)
-	}
-	switch {
-	case c.account != nil && owned.uid == 0:
-		return fmt.Errorf("the cluster in %s belongs to root, as whom PostgreSQL refuses to run: "+
-			"give it to an account with chown -R", c.data)
-	case c.account != nil:
-		c.account = owned
-	case owned.uid != os.Geteuid():
-		return fmt.Errorf("the cluster in %s belongs to %s: only that user and root can run it", c.data, owned.name)
-	}
-	return nil
-}
-
-// sweepTimeout bounds the removal of an unfinished cluster.
-const sweepTimeout = 5 * time.Second
-
-// sweep removes what an interrupted initdb left behind. That initdb may still be
-// about to end, and put files where others were just removed.
-func (c *cluster) sweep(ctx context.Context) error {
-	left, err := filepath.Glob(filepath.Join(globEscape(c.home), "init-*"))
-	if err != nil {
-		return fmt.Errorf("sweep %s: %w", c.home, err)
-	}
-	deadline := time.Now().Add(sweepTimeout)
-	for _, dir := range left {
-		for err = os.RemoveAll(dir); err != nil && time.Now().Before(deadline); err = os.RemoveAll(dir) {
-			if err := pause(ctx); err != nil {
-				return err
+	_, current, _ := strings.Cut(filepath.Base(c.Home), volatileMark)
+	for _, entry := range entries {
+		if _, boot, ok := strings.Cut(entry.Name(), volatileMark); ok && boot != current {
+			if err := os.RemoveAll(filepath.Join(dataDir, entry.Name())); err != nil {
+				return fmt.Errorf("sweep test clusters: %w", err)
 			}
 		}
-		if err != nil { // it does no harm; the next start tries again
-			c.cfg.Logger.Warn().Err(err).Msg("unfinished database cluster not removed")
-		}
 	}
 	return nil
-}
-
-func globEscape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-// create runs initdb beside the cluster's place and moves the result there.
-func (c *cluster) create(ctx context.Context) error {
-	started := time.Now()
-	temp, err := os.MkdirTemp(c.home, "init-")
-	if err != nil {
-		return fmt.Errorf("create cluster: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(temp) }() // what stays is swept by the next start
-	if err := c.account.give(temp); err != nil {
-		return fmt.Errorf("create cluster: %w", err)
-	}
-	// C.UTF-8 gives upper() and lower() their meaning; not every system has it.
-	out, err := c.initdb(ctx, temp, "C.UTF-8")
-	if err != nil && ctx.Err() == nil && strings.Contains(out, "locale") {
-		out, err = c.initdb(ctx, temp, "C")
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return fmt.Errorf("create cluster in %s: initdb: %w\n%s", c.data, err, indent(lastLines(out, tailLines)))
-	}
-	if err := c.markVolatile(); err != nil {
-		return fmt.Errorf("create cluster: %w", err)
-	}
-	if err := os.Rename(temp, c.data); err != nil {
-		return fmt.Errorf("create cluster: %w", err)
-	}
-	if c.cfg.Durable {
-		if err := syncDir(c.home); err != nil {
-			return fmt.Errorf("create cluster: %w", err)
-		}
-	}
-	c.cfg.Logger.Info().Str("data_dir", c.data).Str("postgresql", c.install.Version).
-		Int64("elapsed_ms", time.Since(started).Milliseconds()).Msg("database cluster created")
-	return nil
-}
-
-// initdb creates a cluster in dir and returns what the program printed.
-func (c *cluster) initdb(ctx context.Context, dir, ctype string) (string, error) {
-	// Text compares by its bytes: the fastest order, the same everywhere, and
-	// the one that keysets over text need.
-	args := []string{"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-		"--locale=C", "--lc-ctype=" + ctype, "--no-instructions"}
-	if !c.cfg.Durable {
-		args = append(args, "--no-sync")
-	}
-	cmd := exec.CommandContext(ctx, c.install.initdb(), args...)
-	cmd.Dir = "/" // a directory the account can enter
-	cmd.Env = child.Env(os.Environ())
-	cmd.SysProcAttr = serverProcAttr(c.account.credential())
-	cmd.WaitDelay = time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	// The death signal in serverProcAttr is sent when the starting thread ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := cmd.Run()
-	return out.String(), err
-}
-
-// syncDir makes a rename in dir survive a power cut.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -26,7 +26,7 @@ func made(t *testing.T, dataDir, major string) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "PG_VERSION"), []byte(major+"\n"), 0o600))
 	if os.Geteuid() == 0 {
-		require.NoError(t, nobody(t).give(dir))
+		person{account: nobody(t)}.give(t, dir)
 	}
 }
 
@@ -37,19 +37,19 @@ func TestLocate_ClusterGoesBeforeNewerPostgreSQL(t *testing.T) {
 
 	c, err := locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(dir, "pg17", "data"), c.data)
+	require.Equal(t, filepath.Join(dir, "pg17", "data"), c.data())
 
 	made(t, dir, "15")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pg17"), 0o755)) // no cluster in it
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "pgsomething", "data"), 0o755))
 	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
 	require.NoError(t, err)
-	require.Equal(t, 15, c.install.Major)
+	require.Equal(t, 15, c.Install.Major)
 
 	made(t, dir, "17")
 	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true}, places)
 	require.NoError(t, err)
-	require.Equal(t, 17, c.install.Major)
+	require.Equal(t, 17, c.Install.Major)
 }
 
 func TestLocate_ClusterWithoutItsPostgreSQL(t *testing.T) {
@@ -66,10 +66,10 @@ func TestLocate_ClusterWithoutItsPostgreSQL(t *testing.T) {
 	// Tests need no data of old, and whoever names a version gets it.
 	c, err := locate(testContext(t), Config{DataDir: dir}, places)
 	require.NoError(t, err)
-	require.Equal(t, 17, c.install.Major)
+	require.Equal(t, 17, c.Install.Major)
 	c, err = locate(testContext(t), Config{DataDir: dir, Durable: true, Install: &Install{Major: 18}}, places)
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(dir, "pg18", "data"), c.data)
+	require.Equal(t, filepath.Join(dir, "pg18", "data"), c.data())
 }
 
 func TestLocate_UnreachableDirectory(t *testing.T) {
@@ -81,13 +81,16 @@ func TestLocate_UnreachableDirectory(t *testing.T) {
 	require.ErrorContains(t, err, "cannot enter "+filepath.Join(dir, "below"))
 }
 
-// A new one is marked as its Config says: see TestOpen_ColdThenWarmKeepsData as well.
+// Tests never get at what somebody keeps, in whatever directory, and the other way round.
 func TestVolatile_IsNeverMistakenForKeptData(t *testing.T) {
 	t.Parallel()
-	_, err := Open(testContext(t), Config{DataDir: keptDir(t)})
-	require.ErrorContains(t, err, "keeps data, and was asked to run without fsync")
-	_, err = Open(testContext(t), Config{DataDir: madeDir(t, person{}), Durable: true})
-	require.ErrorContains(t, err, "was made for tests")
+	dir := newDir(t, person{})
+	kept, err := locate(testContext(t), Config{DataDir: dir, Durable: true}, localSearch())
+	require.NoError(t, err)
+	volatile, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
+	require.NoError(t, err)
+	require.NotEqual(t, kept.Home, volatile.Home)
+	require.Equal(t, kept.Install, volatile.Install)
 }
 
 func TestFault_VolatileClusterIsMadeAnewAfterARestartOfTheMachine(t *testing.T) {
@@ -105,14 +108,16 @@ func TestFault_VolatileClusterIsMadeAnewAfterARestartOfTheMachine(t *testing.T) 
 	require.True(t, hasDatabase(t, s, "before"), "the same boot")
 	require.NoError(t, s.Close(ctx))
 
-	marker := filepath.Join(s.cluster.home, volatileMarker)
-	require.NoError(t, os.WriteFile(marker, []byte("another boot\n"), 0o600))
+	old := strings.ReplaceAll(s.cluster.Home, shortHash(bootID()), "another")
+	require.NotEqual(t, s.cluster.Home, old)
+	require.NoError(t, os.Rename(s.cluster.Home, old))
+	kept := filepath.Join(cfg.DataDir, "pg15")
+	require.NoError(t, os.MkdirAll(kept, 0o755))
 	s = openServer(t, cfg)
 	require.False(t, hasDatabase(t, s, "before"))
+	require.NoDirExists(t, old)
+	require.DirExists(t, kept)
 	require.NoError(t, s.Close(ctx))
-	text, err := os.ReadFile(marker)
-	require.NoError(t, err)
-	require.Equal(t, bootID()+"\n", string(text))
 }
 
 func hasDatabase(t *testing.T, s *Server, name string) bool {
@@ -125,26 +130,15 @@ func hasDatabase(t *testing.T, s *Server, name string) bool {
 
 func TestLog_LargeOneIsMovedAside(t *testing.T) {
 	t.Parallel()
-	c := &cluster{home: newDir(t, person{})}
-	require.NoError(t, os.Mkdir(c.home, 0o755))
-	require.NoError(t, os.WriteFile(c.logPath(), []byte("old\n"), 0o600))
-	require.NoError(t, os.Truncate(c.logPath(), maxLogSize+1))
-	f, at, err := c.openLog()
+	cfg := Config{DataDir: madeDir(t, person{})}
+	c, err := locate(testContext(t), cfg, localSearch())
 	require.NoError(t, err)
-	require.Zero(t, at)
-	require.NoError(t, f.Close())
-	info, err := os.Stat(c.logPath() + ".1")
+	require.NoError(t, os.Truncate(c.logFile(), maxLogSize+1))
+	s := openServer(t, cfg)
+	info, err := os.Stat(s.LogFile() + ".1")
 	require.NoError(t, err)
 	require.EqualValues(t, maxLogSize+1, info.Size())
-}
-
-func TestLog_TailIsOfThisStart(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "log")
-	require.NoError(t, os.WriteFile(path, []byte("before\nduring\nafter\n"), 0o600))
-	require.Equal(t, "during\nafter", logTail(path, 7))
-	long := strings.Repeat("line\n", 10_000)
-	require.NoError(t, os.WriteFile(path, []byte(long), 0o600))
-	require.Equal(t, tailLines, strings.Count(logTail(path, 0), "line"))
-	require.Contains(t, logTail(path+"-none", 0), "no such file")
+	info, err = os.Stat(s.LogFile())
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(maxLogSize))
 }

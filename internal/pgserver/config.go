@@ -3,15 +3,11 @@ package pgserver
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"slices"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -41,94 +37,23 @@ type Config struct {
 	Stock bool
 
 	// Settings are added to the server's command line, over the ones that
-	// Durable and Stock imply. Those that decide where the server is reached are
-	// refused: see Validate.
+	// Durable and Stock imply. Those that decide where the server is reached have no
+	// effect.
 	Settings map[string]string
-
-	// StartTimeout bounds the time to the first sign of life of a starting
-	// server, and the wait for others who start or stop it. A server that says
-	// it is recovering is waited for without limit other than the context. Zero
-	// means DefaultStartTimeout.
-	StartTimeout time.Duration
-
-	// StopTimeout is how long the watchdog lets a fast shutdown take before it
-	// turns to an immediate one, which loses nothing but makes the next start
-	// recover. Zero means DefaultStopTimeout.
-	StopTimeout time.Duration
 
 	// Logger reports starts, stops and long waits. The zero value is silent.
 	Logger zerolog.Logger
-}
-
-// Defaults of Config.
-const (
-	DefaultStartTimeout = time.Minute
-	DefaultStopTimeout  = 30 * time.Second
-)
-
-// DefaultConfig returns a durable, tuned server in DefaultDataDir.
-func DefaultConfig() Config {
-	return Config{Durable: true, StartTimeout: DefaultStartTimeout, StopTimeout: DefaultStopTimeout}
-}
-
-var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
-
-// reservedSettings decide where the server and its files are found; the package
-// would not find them again if a caller changed them.
-var reservedSettings = []string{
-	"cluster_name", "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file",
-	"listen_addresses", "logging_collector", "port", "unix_socket_directories", "unix_socket_group",
-	"unix_socket_permissions",
-}
-
-// Validate reports every setting that cannot be used, and negative times.
-func (c Config) Validate() error {
-	var problems []error
-	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
-		switch {
-		case !settingName.MatchString(name):
-			problems = append(problems, fmt.Errorf("settings: %q is not the name of a PostgreSQL setting", name))
-		case slices.Contains(reservedSettings, name):
-			problems = append(problems, fmt.Errorf("settings: %s is decided by belfry for its private server", name))
-		}
-	}
-	if c.StartTimeout < 0 {
-		problems = append(problems, fmt.Errorf("start_timeout: %s is negative", c.StartTimeout))
-	}
-	if c.StopTimeout < 0 {
-		problems = append(problems, fmt.Errorf("stop_timeout: %s is negative", c.StopTimeout))
-	}
-	return errors.Join(problems...)
-}
-
-// withDefaults replaces zero values and makes DataDir absolute.
-func (c Config) withDefaults() (Config, error) {
-	if c.StartTimeout == 0 {
-		c.StartTimeout = DefaultStartTimeout
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = DefaultStopTimeout
-	}
-	var err error
-	if c.DataDir == "" {
-		c.DataDir, err = DefaultDataDir()
-	} else {
-		c.DataDir, err = filepath.Abs(c.DataDir)
-	}
-	return c, err
 }
 
 // settings returns what goes to the server's command line.
 func (c Config) settings() map[string]string {
 	s := map[string]string{
 		// Text sorts and messages read the same on every machine.
-		"timezone":         "UTC",
-		"log_timezone":     "UTC",
-		"lc_messages":      "C",
-		"log_destination":  "stderr",
-		"log_line_prefix":  "%m [%p] %a ",
-		"listen_addresses": "",
-		"cluster_name":     clusterName,
+		"timezone":        "UTC",
+		"log_timezone":    "UTC",
+		"lc_messages":     "C",
+		"log_destination": "stderr",
+		"log_line_prefix": "%m [%p] %a ",
 		// A client that connects to a server that is stopping, and says nothing, keeps it
 		// from its end for this time; PostgreSQL's default is a minute.
 		"authentication_timeout": "10s",
@@ -198,6 +123,16 @@ func volatileSettings() map[string]string {
 		"autovacuum":      "off",
 		"max_connections": "200",
 	}
+}
+
+// withDataDir makes DataDir absolute.
+func (c Config) withDataDir() (_ Config, err error) {
+	if c.DataDir == "" {
+		c.DataDir, err = DefaultDataDir()
+	} else {
+		c.DataDir, err = filepath.Abs(c.DataDir)
+	}
+	return c, err
 }
 
 // DefaultDataDir is where the user's data is kept:

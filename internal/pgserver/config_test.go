@@ -5,24 +5,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestConfig_ValidateNamesEveryProblem(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, DefaultConfig().Validate())
-	require.NoError(t, Config{}.Validate())
-	err := Config{
-		Settings:     map[string]string{"port": "1", "work_mem": "4MB", "bad name": "x", "unix_socket_directories": "/tmp"},
-		StartTimeout: -time.Second, StopTimeout: -1,
-	}.Validate()
-	require.Error(t, err)
-	golden(t, "validate.txt", err.Error())
-	_, err = Open(t.Context(), Config{Settings: map[string]string{"port": "1"}})
-	require.ErrorContains(t, err, "port is decided by belfry")
-}
 
 // Whatever the caller adds, the server is where the package looks for it.
 func TestConfig_SettingsOverrideDefaults(t *testing.T) {
@@ -95,7 +80,7 @@ func TestAccount_CanEnter(t *testing.T) {
 	require.NoError(t, os.Chmod(base, 0o755))
 	dir := filepath.Join(base, "d")
 	require.NoError(t, os.Mkdir(dir, 0o755))
-	uid, gid, err := owner(dir)
+	owner, err := ownerOf(dir)
 	require.NoError(t, err)
 	deep := filepath.Join(dir, "not", "there", "yet")
 	for _, c := range []struct {
@@ -105,11 +90,11 @@ func TestAccount_CanEnter(t *testing.T) {
 		want bool
 	}{
 		{"nil is the user itself", nil, 0o000, true},
-		{"others may pass", &account{uid: 4242, gid: 4242}, 0o701, true},
-		{"others may not", &account{uid: 4242, gid: 4242}, 0o770, false},
-		{"group may pass", &account{uid: 4242, gid: gid}, 0o710, true},
-		{"group may not, others may", &account{uid: 4242, gid: gid}, 0o701, false},
-		{"owner", &account{uid: uid, gid: 4242}, 0o700, true},
+		{"others may pass", &account{UID: 4242, GID: 4242}, 0o701, true},
+		{"others may not", &account{UID: 4242, GID: 4242}, 0o770, false},
+		{"group may pass", &account{UID: 4242, GID: owner.GID}, 0o710, true},
+		{"group may not, others may", &account{UID: 4242, GID: owner.GID}, 0o701, false},
+		{"owner", &account{UID: owner.UID, GID: 4242}, 0o700, true},
 	} {
 		require.NoError(t, os.Chmod(dir, c.mode))
 		require.Equal(t, c.want, c.acct.canEnter(dir), c.name)
@@ -120,20 +105,15 @@ func TestAccount_CanEnter(t *testing.T) {
 	link := filepath.Join(base, "link")
 	require.NoError(t, os.Symlink(dir, link))
 	require.NoError(t, os.Chmod(dir, 0o700))
-	require.False(t, (&account{uid: 4242, gid: 4242}).canEnter(link))
+	require.False(t, (&account{UID: 4242, GID: 4242}).canEnter(link))
 }
 
 func TestPostmaster_Parse(t *testing.T) {
 	t.Parallel()
 	full := "123\n/data\n1763640000\n5432\n/sock dir\n\n  5432001         3\nready   \n"
-	pm, ok := parsePostmaster(full)
-	require.True(t, ok)
-	require.Equal(t, postmaster{pid: 123, port: 5432, socketDir: "/sock dir"}, pm)
+	require.Equal(t, postmaster{123, endpoint{"/sock dir", 5432}}, parsePostmaster(full))
 	for _, partial := range []string{"", "\n", "x\n", "-5\n", "0\n"} {
-		_, ok := parsePostmaster(partial)
-		require.False(t, ok, "%q", partial)
+		require.Zero(t, parsePostmaster(partial), "%q", partial)
 	}
-	pm, ok = parsePostmaster("77")
-	require.True(t, ok)
-	require.Equal(t, postmaster{pid: 77}, pm)
+	require.Equal(t, postmaster{pid: 77}, parsePostmaster("77"))
 }

@@ -8,37 +8,34 @@
 //
 // # Processes
 //
-//	user process ──Open──▶ watchdog ──starts, reaps──▶ postgres
-//	      │                    │
-//	      └── shared flock ────┴── waits for the exclusive flock ──▶ stops postgres, exits
-//	            on users.lock            on users.lock
+//	user process ──starts, connects──▶ watchdog ──initdb, starts, reaps──▶ postgres
+//	      ▲                               │
+//	      └── ready, or why it is not ────┘
 //
-// A user is one open Server; it holds a shared lock on users.lock. The watchdog
-// is this same executable started again with a marker in its environment (see
-// Watchdog); there is one for each running server. It is the parent of the
-// postmaster and waits for the exclusive lock on users.lock. The kernel grants
-// that only when no user is left, however they ended, and then the watchdog
-// stops the server and exits. The watchdog is in a session of its own and holds
-// neither the terminal nor the standard streams of the process that started it.
+// A user is one open Server: a connection to the watchdog through a Unix socket. The
+// kernel closes it when the user's process ends, however that one ends. The watchdog is
+// this same executable started again with a marker in its environment (see Watchdog);
+// there is one for each cluster in use. It does all that is done to the cluster: it makes
+// it, starts the server when a user comes and none runs, and when the last user is gone
+// it stops the server and exits. The watchdog is in a session of its own and holds
+// neither the terminal nor the standard streams of the process that started it. For root
+// it becomes the account that PostgreSQL is to run as before it touches a file.
 //
 // # States of a cluster
 //
-//	absent ──initdb, rename──▶ stopped ──watchdog──▶ starting ──▶ running
-//	                              ▲                      │           │
-//	                              └── watchdog exits ────┴───────────┘
+//	absent ──initdb, rename──▶ stopped ──a user comes──▶ starting ──▶ running
+//	                              ▲                         │           │
+//	                              └── last user gone, Stop, crash ──────┘
 //
 // # Files
 //
-//	DataDir/pg15/data          the cluster (PGDATA)
-//	DataDir/pg15/init-*        an initdb that has not finished; swept by the next start
-//	DataDir/pg15/sock          the socket, when its path is short enough
-//	DataDir/pg15/server.log    log of server and watchdog; server.log.1 is the previous one
-//	DataDir/pg15/start.lock    exclusive while a user starts, joins, leaves or stops the server
-//	DataDir/pg15/users.lock    shared by users, exclusive by the watchdog while it stops the server
-//	DataDir/pg15/watchdog.lock exclusive for as long as a watchdog lives
-//
-// Locks are taken in the order start, users, watchdog. Lock files are never
-// deleted.
+//	DataDir/pg15                  a durable cluster; pg15-volatile-BOOT is one of tests
+//	DataDir/pg15/data             its files (PGDATA)
+//	DataDir/pg15/init-*           an initdb that has not finished; swept by the next start
+//	DataDir/pg15/sock             the sockets of server and watchdog, when their paths are
+//	                              short enough, else a directory in /tmp
+//	DataDir/pg15/postgresql.log   log of server and watchdog; postgresql.log.1 is the one before
+//	DataDir/pg15/watchdog.lock    exclusive for as long as a watchdog lives; never deleted
 //
 // # Invariants
 //
@@ -62,7 +59,8 @@
 // the directory is joined and is never stopped from here.
 //
 // A cluster opened with Durable false runs without fsync. If the machine went
-// down while such a server ran, its files cannot be trusted and it is made anew.
+// down while such a server ran, its files cannot be trusted: its directory is named after
+// the boot of the machine, and those of other boots are removed.
 //
 // # Access
 //
@@ -74,6 +72,6 @@
 //
 // # Not promised
 //
-// No restart of a server that died while in use (call Server.Start), no upgrade
+// No restart of a server that died while in use (call Server.Start, or Open it once more), no upgrade
 // from one major version to the next, no replication, no backup, no Windows.
 package pgserver

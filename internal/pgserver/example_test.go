@@ -24,9 +24,7 @@ func ExampleOpen() {
 	}
 
 	ctx := context.Background()
-	config := pgserver.DefaultConfig()
-	config.DataDir = filepath.Join(dir, "data")
-	server, err := pgserver.Open(ctx, config)
+	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: filepath.Join(dir, "data"), Durable: true})
 	if err != nil {
 		panic(err)
 	}

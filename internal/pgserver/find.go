@@ -160,7 +160,7 @@ func (s search) all(ctx context.Context, acct *account) ([]Install, error) {
 			missing.TooOld = append(missing.TooOld, in)
 		case !acct.canEnter(in.BinDir):
 			missing.Unreachable = append(missing.Unreachable, in)
-			missing.Account = acct.name
+			missing.Account = acct.Name
 		default:
 			usable = append(usable, in)
 		}
@@ -168,7 +168,7 @@ func (s search) all(ctx context.Context, acct *account) ([]Install, error) {
 	if len(usable) == 0 {
 		return nil, missing
 	}
-	slices.SortStableFunc(usable, newestFirst)
+	slices.SortStableFunc(usable, func(a, b Install) int { return cmp.Compare(b.rank(), a.rank()) })
 	return usable, nil
 }
 
@@ -214,64 +214,37 @@ func resolve(dir string) (string, error) {
 	return filepath.Dir(initdb), nil
 }
 
-// inspect asks the programs in a directory for their version.
+var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
+
+// inspect asks the programs in a directory for their version, which they tell as
+// "postgres (PostgreSQL) 15.4 (Debian 15.4-1)".
 func inspect(ctx context.Context, binDir string) (Install, error) {
 	in := Install{BinDir: binDir}
 	out, err := output(ctx, in.postgres(), "-V")
-	if err != nil {
-		return Install{}, fmt.Errorf("ask %s for its version: %w", in.postgres(), err)
+	m := versionPattern.FindStringSubmatch(out)
+	switch {
+	case err != nil:
+	case m == nil:
+		err = fmt.Errorf("unexpected answer %q", strings.TrimSpace(out))
+	default:
+		in.Version = m[1]
+		in.Major, err = strconv.Atoi(m[2])
 	}
-	in.Version, in.Major, err = parseVersion(out)
 	if err != nil {
 		return Install{}, fmt.Errorf("ask %s for its version: %w", in.postgres(), err)
 	}
 	return in, nil
 }
 
-var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
-
-// parseVersion reads "postgres (PostgreSQL) 15.4 (Debian 15.4-1)".
-func parseVersion(out string) (version string, major int, err error) {
-	m := versionPattern.FindStringSubmatch(out)
-	if m == nil {
-		return "", 0, fmt.Errorf("unexpected answer %q", strings.TrimSpace(out))
+// rank orders versions, and every "18beta1", "18rc1" and "19devel" before all releases.
+func (in Install) rank() int {
+	var major, minor int
+	_, _ = fmt.Sscanf(in.Version, "%d.%d", &major, &minor) // there may be no minor version
+	rank := 1000*major + minor
+	if strings.Trim(in.Version, "0123456789.") != "" {
+		rank -= 1_000_000
 	}
-	major, err = strconv.Atoi(m[2])
-	if err != nil {
-		return "", 0, fmt.Errorf("unexpected answer %q", strings.TrimSpace(out))
-	}
-	return m[1], major, nil
-}
-
-// newestFirst orders releases before betas, then by version.
-func newestFirst(a, b Install) int {
-	return cmp.Or(
-		cmp.Compare(boolInt(b.released()), boolInt(a.released())),
-		cmp.Compare(b.Major, a.Major),
-		cmp.Compare(b.minor(), a.minor()),
-	)
-}
-
-// released tells "18.1" from "18beta1", "18rc1" and "19devel".
-func (in Install) released() bool {
-	return strings.Trim(in.Version, "0123456789.") == ""
-}
-
-// minor is 4 for 15.4, and 0 for anything without a plain minor version.
-func (in Install) minor() int {
-	_, minor, _ := strings.Cut(in.Version, ".")
-	n, err := strconv.Atoi(minor)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return rank
 }
 
 // output runs a program that only reports about itself.

@@ -116,7 +116,7 @@ func TestFind_NamesWhatCannotBeUsed(t *testing.T) {
 	fakeInstall(t, closed, "postgres (PostgreSQL) 17.6", "")
 	require.NoError(t, os.Chmod(filepath.Dir(closed), 0o700))
 
-	_, err := search{path: old + ":" + closed}.all(testContext(t), &account{name: "somebody", uid: 4242, gid: 4242})
+	_, err := search{path: old + ":" + closed}.all(testContext(t), &account{Name: "somebody", UID: 4242, GID: 4242})
 	var missing *NotInstalledError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, "14.19", missing.TooOld[0].Version)

@@ -21,8 +21,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience bounds every wait of these tests; they expect to wait far less.
-const patience = 60 * time.Second
+// patience bounds every wait of these tests; they expect to wait far less. They look every
+// poll.
+const (
+	patience = 60 * time.Second
+	poll     = 5 * time.Millisecond
+)
 
 const (
 	// userEnv makes the test executable a user process (see runUser); its value
@@ -91,10 +95,11 @@ func madeDir(t *testing.T, p person) string {
 func keptDir(t *testing.T) string {
 	t.Helper()
 	dir := madeDir(t, person{})
-	markers, err := filepath.Glob(filepath.Join(dir, "*", volatileMarker))
+	made, err := filepath.Glob(filepath.Join(dir, "*"+volatileMark+"*"))
 	require.NoError(t, err)
-	require.Len(t, markers, 1)
-	require.NoError(t, os.Remove(markers[0]))
+	require.Len(t, made, 1)
+	kept, _, _ := strings.Cut(made[0], volatileMark)
+	require.NoError(t, os.Rename(made[0], kept))
 	return dir
 }
 
@@ -132,6 +137,22 @@ type person struct {
 	account *account // nil: the tests' own user
 }
 
+// give makes the person the owner of path.
+func (p person) give(t *testing.T, path string) {
+	t.Helper()
+	if p.account != nil {
+		require.NoError(t, os.Lchown(path, p.account.UID, p.account.GID))
+	}
+}
+
+// credential is as whom the person's processes run.
+func (p person) credential() *syscall.Credential {
+	if p.account == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(p.account.UID), Gid: uint32(p.account.GID)}
+}
+
 // forEachPerson runs a test as the current user and, when that is root, as an
 // unprivileged user too, since the two take different ways through the package.
 func forEachPerson(t *testing.T, test func(t *testing.T, p person)) {
@@ -150,9 +171,9 @@ func forEachPerson(t *testing.T, test func(t *testing.T, p person)) {
 
 func nobody(t *testing.T) *account {
 	t.Helper()
-	uid, gid, err := lookupAccount("nobody")
+	a, err := lookupAccount("nobody")
 	require.NoError(t, err)
-	return &account{name: "nobody", uid: uid, gid: gid}
+	return a
 }
 
 func needRoot(t *testing.T) {
@@ -188,7 +209,7 @@ func makeTempDir(t *testing.T, p person) string {
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
-	require.NoError(t, p.account.give(dir))
+	p.give(t, dir)
 	return dir
 }
 
@@ -212,7 +233,7 @@ func spawnUser(t *testing.T, p person, dir string, env ...string) *process {
 	cmd.Args = []string{"pgserver-test-user"}
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), append(env, userEnv+"="+dir, "GORACE=atexit_sleep_ms=0")...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.account.credential(), Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.credential(), Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -295,7 +316,7 @@ func gone(pid int) bool {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return gone(pid) }, patience, pollInterval, "process %d still runs", pid)
+	require.Eventually(t, func() bool { return gone(pid) }, patience, poll, "process %d still runs", pid)
 }
 
 // parent returns the watchdog of a postmaster.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/db"
@@ -97,14 +98,12 @@ func TestOpen_ColdThenWarmKeepsData(t *testing.T) {
 	require.NoError(t, conn.QueryRow(ctx, "SELECT lower(v) FROM kept").Scan(&lower))
 	require.Equal(t, "ä", lower)
 	require.NoError(t, s.Close(ctx))
-	_, err = Open(ctx, Config{DataDir: cfg.DataDir})
-	require.ErrorContains(t, err, "keeps data, and was asked to run without fsync")
 }
 
 // requirePrivate proves that only the server's account and root can connect.
 func requirePrivate(t *testing.T, s *Server) {
 	t.Helper()
-	for _, path := range []string{s.at.socketDir, filepath.Join(s.at.socketDir, socketFile)} {
+	for _, path := range []string{s.at.SocketDir, filepath.Join(s.at.SocketDir, serverSocket)} {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), path)
@@ -129,20 +128,18 @@ func TestOpen_LongPathUsesTheTemporaryDirectory(t *testing.T) {
 		dir := filepath.Join(newDir(t, p), strings.Repeat("long/", 30))
 		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 		copyCluster(t, p, dir)
-		temp := newDir(t, p)
-		require.NoError(t, os.Mkdir(temp, 0o755))
-		require.NoError(t, p.account.give(temp))
-		a := startUser(t, p, dir, "TMPDIR="+temp)
-		require.Contains(t, a.dsn, temp)
+		a := startUser(t, p, dir)
+		require.Contains(t, a.dsn, "host=/tmp/belfry-")
 		query(t, a.dsn)
 		// Another process may have another idea of the temporary directory.
-		b := startUser(t, p, dir, "TMPDIR=/tmp")
+		b := startUser(t, p, dir, "TMPDIR="+newDir(t, p))
 		require.Equal(t, a.dsn, b.dsn)
+		config, err := pgx.ParseConfig(a.dsn)
+		require.NoError(t, err)
+		require.DirExists(t, config.Host)
 		a.close()
 		b.close()
-		left, err := os.ReadDir(temp)
-		require.NoError(t, err)
-		require.Empty(t, left)
+		require.NoDirExists(t, config.Host)
 	})
 }
 
@@ -150,26 +147,27 @@ func TestOpen_LongPathUsesTheTemporaryDirectory(t *testing.T) {
 func TestSocketDir_OfSomebodyElseIsRefused(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
-	c := &cluster{account: nobody(t)}
-	dir := newDir(t, person{})
+	c := &cluster{Account: nobody(t), Home: filepath.Join(newDir(t, person{}), strings.Repeat("long/", 30))}
+	dir := c.socketDir()
+	require.Equal(t, "/tmp", filepath.Dir(dir))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Mkdir(dir, 0o777))
 	require.NoError(t, os.Chown(dir, 4242, 4242))
-	require.ErrorContains(t, c.makeSocketDir(dir), "belongs to user id 4242")
+	require.ErrorContains(t, c.makeSocketDir(), "belongs to user id 4242")
+	_, err := c.dial()
+	require.ErrorContains(t, err, "belongs to user id 4242")
 
-	link := dir + "-link"
-	require.NoError(t, os.Symlink(dir, link))
-	require.ErrorContains(t, c.makeSocketDir(link), "is not a directory")
-
-	// What this process made itself, as root, and had no time to give away.
-	own := dir + "-own"
-	require.NoError(t, os.Mkdir(own, 0o755))
-	require.NoError(t, c.makeSocketDir(own))
-	uid, _, err := owner(own)
-	require.NoError(t, err)
-	require.Equal(t, c.account.uid, uid)
-	info, err := os.Stat(own)
+	require.NoError(t, os.Chown(dir, c.Account.UID, c.Account.GID))
+	require.NoError(t, c.makeSocketDir())
+	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	target := newDir(t, person{})
+	require.NoError(t, os.Mkdir(target, 0o700))
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Symlink(target, dir))
+	require.ErrorContains(t, c.makeSocketDir(), "is not a directory")
 }
 
 func TestOpen_FailureShowsTheEndOfTheLog(t *testing.T) {
@@ -177,7 +175,7 @@ func TestOpen_FailureShowsTheEndOfTheLog(t *testing.T) {
 	dir := madeDir(t, person{})
 	_, err := Open(testContext(t), Config{DataDir: dir, Settings: map[string]string{"shared_buffers": "a lot"}})
 	require.ErrorContains(t, err, `invalid value for parameter "shared_buffers": "a lot"`)
-	require.ErrorContains(t, err, "server.log")
+	require.ErrorContains(t, err, "postgresql.log")
 	// Nothing stays behind, and the next one is not impressed.
 	s := openServer(t, Config{DataDir: dir})
 	query(t, s.DSN("postgres"))
@@ -249,47 +247,36 @@ func TestClose_GivesUpWaitingButTheServerStops(t *testing.T) {
 	t.Parallel()
 	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
 	require.NoError(t, err)
-	pid := s.PID()
+	pid, watchdog := s.PID(), s.use.watchdog
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("in a hurry")
 	cancel(reason)
 	require.ErrorIs(t, s.Close(ctx), reason)
 	awaitGone(t, pid)
-	awaitGone(t, s.watchdog.Process.Pid)
-	s.reap(true)
+	awaitGone(t, watchdog.Process.Pid)
+	_ = watchdog.Wait()
 }
 
-func TestClose_GivesUpWaitingForOthersButLeaves(t *testing.T) {
-	t.Parallel()
-	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
-	require.NoError(t, err)
-	pid := s.PID()
-	busy, err := s.cluster.exclude(testContext(t))
-	require.NoError(t, err)
-	defer busy.release()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	reason := errors.New("in a hurry")
-	cancel(reason)
-	require.ErrorIs(t, s.Close(ctx), reason)
-	awaitGone(t, pid)
-	awaitGone(t, s.watchdog.Process.Pid)
-	s.reap(true)
-}
-
+// The one before may still be stopping its server.
 func TestOpen_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t, person{})
-	s := openServer(t, Config{DataDir: dir})
-	busy, err := s.cluster.exclude(testContext(t))
+	c, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
 	require.NoError(t, err)
-	defer busy.release()
+	busy, err := os.OpenFile(filepath.Join(c.Home, "watchdog.lock"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(busy.Fd()), syscall.LOCK_EX))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("operator left")
 	cancel(reason)
-	second := &Server{cluster: s.cluster}
-	err = second.join(ctx)
+	_, err = c.join(ctx, zerolog.Nop())
 	require.ErrorIs(t, err, reason)
-	require.ErrorContains(t, err, "start.lock")
+	require.ErrorContains(t, err, "wait for the server in "+c.Home)
+
+	next := spawnUser(t, person{}, dir)
+	require.NoError(t, busy.Close())
+	next.awaitOpen()
+	next.close()
 }
 
 func TestFault_PostmasterKilled(t *testing.T) {
@@ -312,7 +299,7 @@ func TestFault_PostmasterKilled(t *testing.T) {
 		var active bool
 		err := watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'DO%' AND state = 'active')").Scan(&active)
 		return err == nil && active
-	}, patience, pollInterval)
+	}, patience, poll)
 
 	require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL))
 	require.NoError(t, s.Start(ctx))
@@ -342,7 +329,7 @@ func TestFault_SilentClientDoesNotKeepTheServer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		log, err := os.ReadFile(s.LogFile())
 		return err == nil && strings.Contains(string(log), "received immediate shutdown request")
-	}, patience, pollInterval)
+	}, patience, poll)
 	var d net.Dialer
 	silent, err := d.DialContext(testContext(t), "unix", filepath.Join(conn.Config().Host, ".s.PGSQL."+strconv.Itoa(int(conn.Config().Port))))
 	require.NoError(t, err)
@@ -360,26 +347,26 @@ func TestFault_StalePostmasterPid(t *testing.T) {
 		cfg := Config{DataDir: dir}
 		c, err := locate(testContext(t), cfg, localSearch())
 		require.NoError(t, err)
-		pidFile := filepath.Join(c.data, "postmaster.pid")
+		pidFile := filepath.Join(c.data(), "postmaster.pid")
 		text, err := os.ReadFile(pidFile)
 		require.NoError(t, err)
-		socketLock := filepath.Join(c.home, "sock", socketFile+".lock")
+		socketLock := filepath.Join(c.Home, "sock", serverSocket+".lock")
 		u.close()
 
 		// A stranger with the id, of the same account: that is the hard case,
 		// PostgreSQL disregards processes it cannot signal.
-		uid, gid, err := owner(c.data)
+		as, err := ownerOf(c.data())
 		require.NoError(t, err)
 		stranger := exec.Command("sleep", "600")
 		if os.Geteuid() == 0 {
-			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: (&account{uid: uid, gid: gid}).credential()}
+			stranger.SysProcAttr = &syscall.SysProcAttr{Credential: person{account: as}.credential()}
 		}
 		require.NoError(t, stranger.Start())
 		t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
 		_, rest, _ := strings.Cut(string(text), "\n")
 		stale := itoa(stranger.Process.Pid) + "\n" + rest
-		writeOwned(t, pidFile, stale, uid, gid)
-		writeOwned(t, socketLock, stale, uid, gid)
+		writeOwned(t, pidFile, stale, as)
+		writeOwned(t, socketLock, stale, as)
 
 		again := startUser(t, p, dir)
 		require.NotEqual(t, stranger.Process.Pid, again.pid)
@@ -389,18 +376,18 @@ func TestFault_StalePostmasterPid(t *testing.T) {
 
 		// Written in part, or not at all.
 		for _, text := range []string{"", itoa(stranger.Process.Pid) + "\n", "rubbish\n"} {
-			writeOwned(t, pidFile, text, uid, gid)
+			writeOwned(t, pidFile, text, as)
 			again := startUser(t, p, dir)
 			again.close()
 		}
 	})
 }
 
-func writeOwned(t *testing.T, path, text string, uid, gid int) {
+func writeOwned(t *testing.T, path, text string, as *account) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	if os.Geteuid() == 0 {
-		require.NoError(t, os.Chown(path, uid, gid))
+		person{account: as}.give(t, path)
 	}
 }
 
@@ -413,10 +400,10 @@ func TestOpen_JoinsAServerStartedByHand(t *testing.T) {
 	c := first.cluster
 	require.NoError(t, first.Close(ctx))
 
-	byHand := exec.Command(c.install.postgres(), "-D", c.data, "-c", "listen_addresses=",
-		"-c", "unix_socket_directories="+filepath.Join(c.home, "sock"), "-p", "5999")
+	byHand := exec.Command(c.Install.postgres(), "-D", c.data(), "-c", "listen_addresses=",
+		"-c", "unix_socket_directories="+filepath.Join(c.Home, "sock"), "-p", "5999")
 	byHand.Dir = "/"
-	byHand.SysProcAttr = &syscall.SysProcAttr{Credential: c.account.credential()}
+	byHand.SysProcAttr = &syscall.SysProcAttr{Credential: person{account: c.Account}.credential()}
 	require.NoError(t, byHand.Start())
 	t.Cleanup(func() {
 		_ = byHand.Process.Signal(syscall.SIGINT)
@@ -425,7 +412,7 @@ func TestOpen_JoinsAServerStartedByHand(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := c.connect(ctx)
 		return err == nil
-	}, patience, pollInterval)
+	}, patience, poll)
 
 	s := openServer(t, cfg)
 	require.Equal(t, byHand.Process.Pid, s.PID())
@@ -446,9 +433,9 @@ func TestOpen_RootUsesTheClusterOfAUser(t *testing.T) {
 	require.Len(t, logs, 1)
 	require.NoError(t, os.Remove(logs[0])) // root is to create it
 	s := openServer(t, Config{DataDir: dir})
-	uid, _, err := owner(filepath.Join("/proc", itoa(s.PID())))
+	as, err := ownerOf(filepath.Join("/proc", itoa(s.PID())))
 	require.NoError(t, err)
-	require.Equal(t, p.account.uid, uid)
+	require.Equal(t, p.account, as)
 	u := startUser(t, p, dir)
 	require.Equal(t, s.PID(), u.pid)
 	require.NoError(t, s.Close(testContext(t)))

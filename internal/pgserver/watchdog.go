@@ -1,43 +1,47 @@
 package pgserver
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
-	"os/exec"
 	"os/signal"
-	"runtime"
-	"strings"
+	"path/filepath"
+	"sync"
 	"syscall"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/belfryhq/belfry/internal/child"
 )
 
-// watchdogEnv marks a process as a watchdog; its value is a watchdogSpec.
+// watchdogEnv marks a process as a watchdog; its value is a cluster.
 const watchdogEnv = "BELFRY_PGSERVER_WATCHDOG"
 
-// watchdogFD is where a watchdog finds the file that holds its lock.
-const watchdogFD = 3
+// firstUser is where a watchdog finds the connection of the user that started it.
+const firstUser = 3
 
-// killGrace is how long a postmaster that was told to stop at once may take: it
-// kills its own children after five seconds.
-const killGrace = 15 * time.Second
+// maxLogSize is from where on a start moves the log aside.
+const maxLogSize = 8 << 20
 
-// watchdogSpec tells a watchdog what to start and what to watch.
-type watchdogSpec struct {
-	Postgres     string        `json:"postgres"`
-	Args         []string      `json:"args"`
-	DataDir      string        `json:"data_dir"`
-	UsersLock    string        `json:"users_lock"`
-	Log          string        `json:"log"`
-	SocketDir    string        `json:"socket_dir"` // to remove at the end; empty if it is to stay
-	StartTimeout time.Duration `json:"start_timeout"`
-	StopTimeout  time.Duration `json:"stop_timeout"`
-	Account      bool          `json:"account"` // run the server as UID and GID
-	UID          int           `json:"uid"`
-	GID          int           `json:"gid"`
+// watchdog runs the server of a cluster as long as it has users.
+type watchdog struct {
+	*cluster
+
+	lock *os.File // flock: one watchdog at a time
+	log  *os.File
+	used context.Context //nolint:containedctx // as long as there is a user: the watchdog's life
+	end  context.CancelFunc
+
+	mu    sync.Mutex
+	users int
+	last  net.Conn // of the last user, who waits until it ends with this process
+
+	starting sync.Mutex     // whoever starts or stops the server
+	server   *child.Process // nil: not started yet, or by somebody else
 }
 
 // Watchdog must be the first call of main, and of TestMain in tests that open a
@@ -48,132 +52,148 @@ func Watchdog() {
 	if text == "" {
 		return
 	}
-	// The server dies with the thread that starts it (see serverProcAttr).
-	runtime.LockOSThread()
-	var spec watchdogSpec
-	err := json.Unmarshal([]byte(text), &spec)
-	if err == nil {
-		err = spec.run()
-	}
-	if err != nil {
+	if err := watch(text); err != nil {
 		fmt.Fprintf(os.Stderr, "watchdog: %v\n", err)
 		os.Exit(1) //nolint:revive // a watchdog is a process of its own, see the comment above
 	}
 	os.Exit(0) //nolint:revive // as above
 }
 
-// run starts the server, waits for it to end or for its last user to leave, and
-// in the second case stops it. The locks end with the process.
-func (spec *watchdogSpec) run() error {
-	syscall.CloseOnExec(watchdogFD)
+// watch runs a watchdog. What it holds ends with the process.
+func watch(text string) error {
+	syscall.CloseOnExec(firstUser)
 	// A watchdog ends with its users, not when a terminal or a service manager
 	// signals every process it can find. Caught rather than ignored, because
 	// ignored signals are inherited by the server.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-
-	users, err := openLock(spec.UsersLock)
+	w := &watchdog{cluster: &cluster{}, users: 1}
+	if err := json.Unmarshal([]byte(text), w.cluster); err != nil {
+		return err
+	}
+	if err := w.Account.become(); err != nil {
+		return err
+	}
+	first, err := unixConn(os.NewFile(firstUser, "first user"))
 	if err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(users) // closed with the process, not when it becomes garbage
-	alone := make(chan error, 1)
-	go func() { alone <- flock(users.file, syscall.LOCK_EX) }()
-
-	deadline := time.Now().Add(spec.StartTimeout)
-	for {
-		server, logStart, err := spec.start()
-		if err != nil {
-			return err
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- server.Wait() }()
-		select {
-		case err := <-ended:
-			if retry := spec.orphans(logStart) && time.Now().Before(deadline); !retry {
-				spec.removeSocketDir()
-				if err != nil {
-					return fmt.Errorf("server ended: %w", err)
-				}
-				return nil
-			}
-		case err := <-alone:
-			err = errors.Join(err, spec.stop(server.Process, ended))
-			spec.removeSocketDir()
-			return err
-		}
-	}
-}
-
-// removeSocketDir leaves nothing in the temporary directory. A directory that is
-// not empty stays: the server crashed, and its successor sweeps it.
-func (spec *watchdogSpec) removeSocketDir() {
-	if spec.SocketDir != "" {
-		_ = os.Remove(spec.SocketDir)
-	}
-}
-
-// start starts postgres with the log as its output.
-func (spec *watchdogSpec) start() (*exec.Cmd, int64, error) {
-	if err := disownPidFile(spec.DataDir); err != nil {
-		return nil, 0, err
-	}
-	info, err := os.Stderr.Stat()
-	if err != nil {
-		return nil, 0, fmt.Errorf("server log: %w", err)
-	}
-	cmd := exec.Command(spec.Postgres, spec.Args...) //nolint:noctx // ended by stop, in PostgreSQL's own order
-	cmd.Dir = "/"
-	cmd.Env = child.Env(os.Environ())
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	var credential *syscall.Credential
-	if spec.Account {
-		credential = (&account{uid: spec.UID, gid: spec.GID}).credential()
-	}
-	cmd.SysProcAttr = serverProcAttr(credential)
-	if err := cmd.Start(); err != nil {
-		return nil, 0, fmt.Errorf("start %s: %w", spec.Postgres, err)
-	}
-	return cmd, info.Size(), nil
-}
-
-// orphans reports whether the server refused to start because backends of a
-// crashed one are still ending. They do so by themselves, within moments unless
-// one of them is in the middle of a statement.
-func (spec *watchdogSpec) orphans(logStart int64) bool {
-	if !strings.Contains(logTail(spec.Log, logStart), "pre-existing shared memory block") {
-		return false
-	}
-	<-time.After(10 * pollInterval)
-	return true
-}
-
-// stop ends the server: fast, at once if that takes too long, and at last
-// without asking it.
-func (spec *watchdogSpec) stop(server *os.Process, ended <-chan error) error {
-	fmt.Fprintln(os.Stderr, "watchdog: the last user is gone; stopping the server")
-	steps := []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{
-		{syscall.SIGINT, spec.StopTimeout},
-		{syscall.SIGQUIT, killGrace},
-		{syscall.SIGKILL, killGrace},
-	}
-	for _, step := range steps {
-		if err := server.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("send %s to the server: %w", step.signal, err)
-		}
-		timer := time.NewTimer(step.wait)
-		select {
-		case err := <-ended:
-			timer.Stop()
-			if err != nil { // an immediate shutdown does not end with status 0
-				fmt.Fprintf(os.Stderr, "watchdog: server ended: %v\n", err)
-			}
+	w.used, w.end = context.WithCancel(context.Background())
+	go w.attend(first)
+	if err := w.takeOver(); err != nil {
+		if errors.Is(err, errOver) {
+			send(first, message{What: another})
 			return nil
-		case <-timer.C:
-			fmt.Fprintf(os.Stderr, "watchdog: server still runs %s after %s\n", step.wait, step.signal)
+		}
+		return err
+	}
+	listener, err := w.listen()
+	if err != nil {
+		return err
+	}
+	go w.accept(listener)
+	go w.answer(first)
+	<-w.used.Done()
+	_ = listener.Close()
+	return w.stop()
+}
+
+// takeOver takes the cluster's lock. Whoever has it either runs a server, and takes users,
+// or is about to end.
+func (w *watchdog) takeOver() error {
+	var err error
+	w.lock, err = os.OpenFile(filepath.Join(w.Home, "watchdog.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return child.Poll(w.used, func() (bool, error) {
+		err := unix.Flock(int(w.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err == nil, err
+		}
+		if conn, err := net.Dial("unix", filepath.Join(w.socketDir(), watchdogSocket)); err == nil { //nolint:noctx // local
+			return false, errors.Join(errOver, conn.Close())
+		}
+		return false, nil
+	})
+}
+
+// listen makes what other users find, and turns to the log.
+func (w *watchdog) listen() (net.Listener, error) {
+	if info, err := os.Lstat(w.logFile()); err == nil && info.Size() > maxLogSize {
+		if err := os.Rename(w.logFile(), w.logFile()+".1"); err != nil {
+			return nil, fmt.Errorf("rotate server log: %w", err)
 		}
 	}
-	return errors.New("server does not end")
+	var err error
+	w.log, err = os.OpenFile(w.logFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open server log: %w", err)
+	}
+	if err := w.makeSocketDir(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(w.socketDir(), watchdogSocket)
+	_ = os.Remove(path)                       // of one that was killed
+	listener, err := net.Listen("unix", path) //nolint:noctx // local
+	if err != nil {
+		return nil, err
+	}
+	// Standard output and error have belonged to the first user.
+	for _, stream := range []*os.File{os.Stdout, os.Stderr} {
+		if err := unix.Dup2(int(w.log.Fd()), int(stream.Fd())); err != nil {
+			return nil, fmt.Errorf("open server log: %w", err)
+		}
+	}
+	return listener, nil
+}
+
+// accept takes further users until the last one has left.
+func (w *watchdog) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		w.mu.Lock()
+		if w.users == 0 {
+			_ = conn.Close() // the user starts another watchdog, which waits for the end of this one
+		} else {
+			w.users++
+			go w.attend(conn)
+			go w.answer(conn)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// attend waits until a user leaves or dies.
+func (w *watchdog) attend(user net.Conn) {
+	_, _ = io.Copy(io.Discard, user)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.users--
+	if w.users == 0 {
+		w.last = user
+		w.end()
+		return
+	}
+	send(user, message{What: left})
+	_ = user.Close()
+}
+
+// answer makes sure for a user that the server runs.
+func (w *watchdog) answer(user net.Conn) {
+	at, err := w.ensureRunning(func(m message) { send(user, m) })
+	if err != nil {
+		send(user, message{What: failed, Text: err.Error()})
+		return
+	}
+	send(user, message{What: ready, At: at})
+}
+
+// send tells a user something, who may be gone.
+func send(user net.Conn, m message) {
+	if text, err := json.Marshal(m); err == nil {
+		_, _ = user.Write(append(text, '\n'))
+	}
 }
