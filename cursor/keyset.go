@@ -51,7 +51,7 @@ func (t Type) kind() kind {
 type Column struct {
 	// Name is the column's name as PostgreSQL stores it, 1 to 63 bytes. It is
 	// quoted when rendered, so it is case-sensitive, must not be quoted by the
-	// caller, and is never qualified (see Keyset.Qualify).
+	// caller, and is never qualified.
 	Name string
 	// Type is the column's type.
 	Type Type
@@ -74,7 +74,7 @@ type Keyset struct {
 
 // rendered is a column's text in each clause, computed once.
 type rendered struct {
-	ident   string // "a" or "t"."a"
+	ident   string // "a"
 	collate string // ` COLLATE "C"` for text, else empty
 }
 
@@ -98,7 +98,7 @@ func NewKeyset(columns ...Column) (Keyset, error) {
 				ErrKeyset, i+1, c.Name, string(c.Type), Bigint, Int, UUID, Text, Timestamptz)
 		}
 	}
-	return newKeyset(slices.Clone(columns), ""), nil
+	return newKeyset(slices.Clone(columns)), nil
 }
 
 // MustKeyset is NewKeyset for keysets written in the program; it panics on an
@@ -111,26 +111,16 @@ func MustKeyset(columns ...Column) Keyset {
 	return k
 }
 
-// newKeyset renders validated columns; prefix is empty or `"alias".`.
-func newKeyset(columns []Column, prefix string) Keyset {
+// newKeyset renders validated columns.
+func newKeyset(columns []Column) Keyset {
 	k := Keyset{columns: columns, rendered: make([]rendered, len(columns))}
 	for i, c := range columns {
-		k.rendered[i].ident = prefix + quoteIdent(c.Name)
+		k.rendered[i].ident = quoteIdent(c.Name)
 		if c.Type == Text {
 			k.rendered[i].collate = ` COLLATE "C"`
 		}
 	}
 	return k
-}
-
-// Qualify returns the same keyset with its columns rendered as "alias"."name",
-// for statements in which the bare names would be ambiguous. Positions and
-// encodings are the same. It panics on an alias that is not a valid identifier.
-func (k Keyset) Qualify(alias string) Keyset {
-	if problem := nameProblem(alias); problem != "" {
-		panic(fmt.Errorf("%w: alias %q: the name %s", ErrKeyset, alias, problem))
-	}
-	return newKeyset(k.columns, quoteIdent(alias)+".")
 }
 
 // Columns returns a copy of the key columns, the most significant first.

@@ -79,19 +79,11 @@ func TestKeyset_ZeroValueIsRefused(t *testing.T) {
 	require.EqualError(t, err, want)
 	_, err = k.Decode("")
 	require.EqualError(t, err, want)
-	_, err = k.ScanTargets().Position()
-	require.EqualError(t, err, want)
 	_, err = k.FromRow(nil)
 	require.EqualError(t, err, want)
 	require.EqualError(t, k.Check(cursor.Position{}), want)
 	require.PanicsWithError(t, want, func() { k.Encode(cursor.Position{}) })
 	require.PanicsWithError(t, want, func() { k.Window(cursor.Position{}, cursor.Position{}) })
-}
-
-func TestKeyset_QualifyRefusesABadAlias(t *testing.T) {
-	t.Parallel()
-	k := cursor.MustKeyset(cursor.Column{Name: "id", Type: cursor.Bigint})
-	require.PanicsWithError(t, `cursor: malformed keyset: alias "": the name is empty`, func() { k.Qualify("") })
 }
 
 func TestKeyset_RendersEveryClause(t *testing.T) {
@@ -117,20 +109,20 @@ func TestKeyset_RendersEveryClause(t *testing.T) {
 			predicate:        `"code" COLLATE "C" > @after_1::text COLLATE "C" AND "code" COLLATE "C" <= @bound_1::text COLLATE "C"`,
 			fromTheStartOnly: `"code" COLLATE "C" <= @bound_1::text COLLATE "C"`,
 		},
-		"every type, qualified": {
+		"every type": {
 			keyset: cursor.MustKeyset(
 				cursor.Column{Name: "n", Type: cursor.Bigint}, cursor.Column{Name: "i", Type: cursor.Int},
 				cursor.Column{Name: "u", Type: cursor.UUID}, cursor.Column{Name: "t", Type: cursor.Text},
 				cursor.Column{Name: "at", Type: cursor.Timestamptz},
-			).Qualify("c"),
-			columns:    `"c"."n", "c"."i", "c"."u", "c"."t", "c"."at"`,
-			order:      `"c"."n", "c"."i", "c"."u", "c"."t" COLLATE "C", "c"."at"`,
-			descending: `"c"."n" DESC, "c"."i" DESC, "c"."u" DESC, "c"."t" COLLATE "C" DESC, "c"."at" DESC`,
-			predicate: `("c"."n", "c"."i", "c"."u", "c"."t" COLLATE "C", "c"."at")` +
+			),
+			columns:    `"n", "i", "u", "t", "at"`,
+			order:      `"n", "i", "u", "t" COLLATE "C", "at"`,
+			descending: `"n" DESC, "i" DESC, "u" DESC, "t" COLLATE "C" DESC, "at" DESC`,
+			predicate: `("n", "i", "u", "t" COLLATE "C", "at")` +
 				` > (@after_1::bigint, @after_2::int, @after_3::uuid, @after_4::text COLLATE "C", @after_5::timestamptz)` +
-				` AND ("c"."n", "c"."i", "c"."u", "c"."t" COLLATE "C", "c"."at")` +
+				` AND ("n", "i", "u", "t" COLLATE "C", "at")` +
 				` <= (@bound_1::bigint, @bound_2::int, @bound_3::uuid, @bound_4::text COLLATE "C", @bound_5::timestamptz)`,
-			fromTheStartOnly: `("c"."n", "c"."i", "c"."u", "c"."t" COLLATE "C", "c"."at")` +
+			fromTheStartOnly: `("n", "i", "u", "t" COLLATE "C", "at")` +
 				` <= (@bound_1::bigint, @bound_2::int, @bound_3::uuid, @bound_4::text COLLATE "C", @bound_5::timestamptz)`,
 		},
 		"a name that needs its quotes": {

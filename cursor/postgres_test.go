@@ -94,8 +94,8 @@ func TestWindow_WorksInEveryQueryExecMode(t *testing.T) {
 						want = append(want, p)
 					}
 				}
-				window, args := mixed.Qualify("m").Window(after, bound)
-				rows, err := pool.Query(ctx, "SELECT "+mixed.Qualify("m").SelectList()+" FROM mixed m WHERE "+window, mode, args)
+				window, args := mixed.Window(after, bound)
+				rows, err := pool.Query(ctx, "SELECT "+mixed.SelectList()+" FROM mixed WHERE "+window, mode, args)
 				require.NoError(t, err)
 				got, err := pgx.CollectRows(rows, mixed.FromRow)
 				require.NoError(t, err, "%s: %s to %s", mode, after, bound)
@@ -174,49 +174,6 @@ func TestFromRow_TakesNarrowerTypesAndFurtherColumns(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		})
-	}
-}
-
-func TestScanTargets_ReadTheKeyBesideOtherColumns(t *testing.T) {
-	t.Parallel()
-	ctx, pool := setup(t)
-	exec(ctx, t, pool, "CREATE TABLE mixed "+definition(mixed))
-	var want []cursor.Position
-	for i, at := range someValues[cursor.Timestamptz] {
-		p, err := mixed.Position(at, someValues[cursor.Text][i], [16]byte{15: byte(i)}, i, -i)
-		require.NoError(t, err)
-		want = append(want, p)
-		exec(ctx, t, pool, "INSERT INTO mixed VALUES ($1, $2, $3, $4, $5)", p.Values()...)
-	}
-	rows, err := pool.Query(ctx, "SELECT "+mixed.SelectList()+", 'row ' || 이름 FROM mixed ORDER BY 이름")
-	require.NoError(t, err)
-	defer rows.Close()
-	targets := mixed.ScanTargets()
-	var got []cursor.Position
-	for rows.Next() {
-		var title string
-		require.NoError(t, rows.Scan(append(targets.Pointers(), &title)...))
-		require.Equal(t, fmt.Sprintf("row %d", len(got)), title)
-		p, err := targets.Position()
-		require.NoError(t, err)
-		got = append(got, p)
-	}
-	require.NoError(t, rows.Err())
-	require.Equal(t, want, got, "positions outlive the next scan")
-}
-
-func TestScanTargets_NameTheNULLColumn(t *testing.T) {
-	t.Parallel()
-	ctx, pool := setup(t)
-	for _, typ := range everyType {
-		k := cursor.MustKeyset(cursor.Column{Name: "a", Type: cursor.Bigint}, cursor.Column{Name: "b", Type: typ})
-		targets := k.ScanTargets()
-		_, err := targets.Position()
-		require.EqualError(t, err, `cursor: value is no key of the keyset: column "a": is NULL; key columns have to be NOT NULL`, "before the first scan")
-		require.NoError(t, pool.QueryRow(ctx, "SELECT 1::bigint, NULL::"+string(typ)).Scan(targets.Pointers()...))
-		_, err = targets.Position()
-		require.ErrorIs(t, err, cursor.ErrValue)
-		require.EqualError(t, err, `cursor: value is no key of the keyset: column "b": is NULL; key columns have to be NOT NULL`)
 	}
 }
 

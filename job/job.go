@@ -96,23 +96,19 @@ type Event struct {
 	Detail json.RawMessage `json:"detail" db:"detail"`
 }
 
-// The kinds of Event.
+// The kinds of Event that Go tells apart.
 const (
-	EventEnqueued              = "enqueued"
-	EventClaimed               = "claimed"                 // a runner took the due job
-	EventResumed               = "resumed"                 // a runner took over a dead or stale run
-	EventInterrupted           = "interrupted"             // a runner stopped and handed the job back
-	EventPreempted             = "preempted"               // handed back for a more urgent job of its lane
-	EventLanePaused            = "lane_paused"             // handed back because its lane was paused
-	EventAborted               = "aborted"                 // by an operator
-	EventFinished              = "finished"                // PROCESSED
-	EventFailed                = "failed"                  // gave up; the reason is the error
-	EventExpired               = "expired"                 // did not start before expires_at
-	EventResumeRequested       = "resume_requested"        // an operator resumed an aborted job
-	EventRetryRequested        = "retry_requested"         // an operator retried a failed or expired job
-	EventRetrySkippedRequested = "retry_skipped_requested" // an operator has the skipped recipients tried again
-	EventChanged               = "changed"                 // an operator changed what the job asks for or its settings
-	EventThrottled             = "throttled"               // the walk slowed down or paused; the reason is the rule
-	EventReleased              = "released"                // the walk is at full speed again
-	EventRecalled              = "recalled"                // an operator took rows back
+	EventClaimed     = "claimed"     // a runner took the due job
+	EventResumed     = "resumed"     // a runner took over a dead or stale run
+	EventInterrupted = "interrupted" // a runner stopped and handed the job back
+	EventPreempted   = "preempted"   // handed back for a more urgent job of its lane
+	EventLanePaused  = "lane_paused" // handed back because its lane was paused
+	EventAborted     = "aborted"     // by an operator
+	EventFinished    = "finished"    // PROCESSED
+	EventFailed      = "failed"      // gave up; the reason is the error
+	EventExpired     = "expired"     // did not start before expires_at
+	EventChanged     = "changed"     // an operator changed what the job asks for or its settings
+	EventThrottled   = "throttled"   // the walk slowed down or paused; the reason is the rule
+	EventReleased    = "released"    // the walk is at full speed again
+	EventRecalled    = "recalled"    // an operator took rows back
 )

@@ -77,9 +77,8 @@ func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l
 
 // The subjects of a ControlEvent.
 const (
-	SubjectLane      = "lane"
-	SubjectSchedule  = "schedule"
-	SubjectRetention = "retention"
+	SubjectLane     = "lane"
+	SubjectSchedule = "schedule"
 )
 
 // ControlEvent is one entry of the timeline of whatever is no job.

@@ -42,9 +42,6 @@ type DeadFilter struct {
 	ChannelID *int64     `json:"channel_id,omitempty"`
 }
 
-// Empty reports whether f matches every dead letter.
-func (f DeadFilter) Empty() bool { return f == DeadFilter{} }
-
 // DeadFilterError reports a filter that names what there is not. Field is reason, since
 // or medium.
 type DeadFilterError struct{ Field, Problem string }

@@ -14,9 +14,6 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// SubjectInstallation is the subject of belfry.events that adoptions are recorded under.
-const SubjectInstallation = "installation"
-
 // ErrNotAdopted means that this database is not where its installation was made or
 // adopted: a copy, out of which no message is claimed before an operator adopts it.
 var ErrNotAdopted = errors.New("this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")

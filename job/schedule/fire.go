@@ -257,12 +257,8 @@ func (f *Firer) fireUntil(ctx context.Context, asking *sync.WaitGroup) (until ti
 	}
 }
 
-// Wait says in how long the next schedule is due, as the database has them now: 0: one is;
-// false: none ever. It is one statement.
-func (f *Firer) Wait(ctx context.Context) (wait time.Duration, ok bool, err error) {
-	return f.wait(ctx, nil)
-}
-
+// wait says in how long the next schedule that is not busy is due, as the database has them
+// now: 0: one is; false: none ever. It is one statement.
 func (f *Firer) wait(ctx context.Context, busy []string) (wait time.Duration, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -55,14 +55,6 @@ SELECT FROM belfry.pause_schedule(@name, nullif(@actor::text, ''), @reason);
 -- Resumes one schedule. One that is not paused stays as it is.
 SELECT FROM belfry.resume_schedule(@name, nullif(@actor::text, ''), @reason);
 
--- name: ScheduleEvents :many
--- A schedule's timeline after event @after_id, oldest first (events_subject_idx).
-SELECT id, at, kind, actor, reason, detail
-  FROM belfry.events
- WHERE subject = 'schedule' AND name = @name AND id > @after_id
- ORDER BY id
- LIMIT @limit;
-
 -- name: SchedulesDue :many
 -- What is due at @now (NULL: the statement's time) and not among @busy, those without a
 -- query first, then those that are not failing, then the longest due (schedules_due_idx).

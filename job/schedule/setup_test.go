@@ -125,13 +125,7 @@ func (b *bundle) get(t testing.TB, name string) schedule.Schedule {
 // kinds are the kinds of a schedule's events in order.
 func (b *bundle) kinds(t testing.TB, name string) []string {
 	t.Helper()
-	events, err := b.store.Events(context.Background(), name, 0, 0)
-	require.NoError(t, err)
-	list := []string{}
-	for _, e := range events {
-		list = append(list, e.Kind)
-	}
-	return list
+	return one[[]string](t, b, `SELECT coalesce(array_agg(kind ORDER BY id), '{}') FROM belfry.events WHERE subject = 'schedule' AND name = $1`, name)
 }
 
 // keys are the idempotency keys of all jobs, in order.

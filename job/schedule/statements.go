@@ -14,7 +14,7 @@ var queries = sqlfile.Must[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	actorSet, scheduleList, scheduleGet, schedulePut, scheduleRemove, schedulePause,
-	scheduleResume, scheduleEvents, schedulesDue, schedulesNext, scheduleLock,
+	scheduleResume, schedulesDue, schedulesNext, scheduleLock,
 	scheduleLockNow, scheduleArm, scheduleSkip, scheduleFired, scheduleRan, scheduleFailed,
 	queryWho, queryRole, queryGuard, queryBegin, queryGuarded, queryPlan, queryRows string
 }

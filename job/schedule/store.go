@@ -71,16 +71,6 @@ func (s *Schedule) tidy() {
 	}
 }
 
-// Event is one entry of a schedule's timeline.
-type Event struct {
-	ID     int64           `json:"id" db:"id"`
-	At     time.Time       `json:"at" db:"at"`
-	Kind   string          `json:"kind" db:"kind"` // created, changed, removed, paused, resumed, fired, skipped or failed
-	Actor  string          `json:"actor" db:"actor"`
-	Reason string          `json:"reason" db:"reason"`
-	Detail json.RawMessage `json:"detail" db:"detail"`
-}
-
 // Store reads schedules and carries out operators' acts, each in a transaction of its
 // own that takes 15 seconds at the most, RunNow 30 and what its query may take. When the error of an act is
 // job.ErrUnreachable it may have happened. A Store is safe for concurrent use.
@@ -162,25 +152,6 @@ func get(ctx context.Context, tx pgx.Tx, name string) (Schedule, error) {
 	}
 	one.tidy()
 	return one, nil
-}
-
-// Events returns a schedule's timeline after event afterID (0: from the start), oldest
-// first, at most limit entries (0: 1,000). A schedule that was removed has one too.
-func (s *Store) Events(ctx context.Context, name string, afterID int64, limit int) (list []Event, err error) {
-	if limit <= 0 {
-		limit = 1000
-	}
-	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.scheduleEvents, pgx.StrictNamedArgs{"name": name, "after_id": afterID, "limit": limit})
-		if err != nil {
-			return fmt.Errorf("events of schedule %s: %w", name, err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Event]); err != nil {
-			return fmt.Errorf("events of schedule %s: %w", name, err)
-		}
-		return nil
-	})
-	return list, err
 }
 
 // Change says what Put did.

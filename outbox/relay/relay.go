@@ -91,9 +91,6 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log
 // WithOutage has others speak of a database that does not answer as well, with one voice.
 func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
 
-// WithRandom sets what draws jitter: even in [0, 1), safe for concurrent use.
-func WithRandom(random func() float64) Option { return func(r *Relay) { r.random = random } }
-
 // New returns a Relay over pool, which stays the caller's to close, for messages that
 // composer composes (*compose.Composer) and one of senders takes: the first whose medium
 // and platforms fit.
@@ -145,9 +142,6 @@ func uniqueName() string {
 	_, _ = rand.Read(suffix[:]) // documented never to fail
 	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), hex.EncodeToString(suffix[:]))
 }
-
-// Name is what belfry.relays and belfry.leases call this relay.
-func (r *Relay) Name() string { return r.name }
 
 // settings are the ones in force.
 func (r *Relay) settings() Config { return *r.config.Load() }
