@@ -43,7 +43,7 @@ const (
 
 // DB is a database of one test.
 type DB struct {
-	Pool *pgxpool.Pool // up to ten connections; closed when the test ends
+	Pool *pgxpool.Pool // up to ten connections, or what NewSized was told; closed when the test ends
 	DSN  string        // connection URL, for pgx, libpq and other processes
 	Name string        // begins with belfry_test_
 	User string        // of Role: the role's name; otherwise empty
@@ -80,13 +80,21 @@ func Main(m *testing.M, options ...goleak.Option) {
 // New returns a fresh database with all migrations applied.
 func New(t testing.TB) *DB {
 	t.Helper()
+	return NewSized(t, poolSize)
+}
+
+// NewSized is New with a pool of so many connections, for code that takes as many as it
+// gets and would wait. Each costs the server tens of milliseconds of CPU at its begin, and
+// more when it reads its first tables.
+func NewSized(t testing.TB, connections int32) *DB {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
 	h, err := shared.open(ctx)
 	require.NoError(t, err)
 	name := databaseName(t)
 	require.NoError(t, h.clone(ctx, name))
-	db := h.use(ctx, t, name)
+	db := h.use(ctx, t, name, connections)
 	require.NoError(t, adopt(ctx, db.Pool))
 	return db
 }
@@ -103,7 +111,7 @@ func CopyOf(t testing.TB, db *DB) *DB {
 	name := databaseName(t)
 	_, err = h.admin.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(db.Name)+" STRATEGY file_copy")
 	require.NoError(t, err)
-	return h.use(ctx, t, name)
+	return h.use(ctx, t, name, poolSize)
 }
 
 // NewEmpty returns a fresh database without belfry's schema.
@@ -115,7 +123,7 @@ func NewEmpty(t testing.TB) *DB {
 	require.NoError(t, err)
 	name := databaseName(t)
 	require.NoError(t, h.create(ctx, name))
-	return h.use(ctx, t, name)
+	return h.use(ctx, t, name, poolSize)
 }
 
 // NewServer returns a private server that only this test uses, so that it may be
@@ -178,7 +186,7 @@ func NewOn(t testing.TB, server *pgserver.Server) *DB {
 }
 
 // use connects a test to its database and arranges for the end of both.
-func (h *host) use(ctx context.Context, t testing.TB, name string) *DB {
+func (h *host) use(ctx context.Context, t testing.TB, name string, connections int32) *DB {
 	t.Helper()
 	db := &DB{Name: name}
 	var err error
@@ -193,7 +201,7 @@ func (h *host) use(ctx context.Context, t testing.TB, name string) *DB {
 		defer cancel()
 		require.NoError(t, h.drop(ctx, name))
 	})
-	db.Pool, err = openPool(ctx, db.DSN, poolSize)
+	db.Pool, err = openPool(ctx, db.DSN, connections)
 	require.NoError(t, err)
 	t.Cleanup(func() { closePool(t, db.Pool, releaseTimeout) })
 	return db

@@ -84,7 +84,7 @@ func TestRelay_RandomFaultsAreAccountedFor(t *testing.T) {
 		defer mu.Unlock()
 		return random.IntN(n)
 	}
-	b := setup(t, n)
+	b := setupOn(t, dbtest.New(t), n)
 	id := b.job(t, "default", 1, n)
 	provider := &script{answer: func(context.Context, sender.Delivery) sender.Result {
 		switch draw(20) {

@@ -28,9 +28,11 @@ type bundle struct {
 	db *dbtest.DB
 }
 
+// setup gives relay and test four connections, where a relay alone would take nine: it waits
+// for them. What is about many at once takes setupOn with a database of dbtest.New.
 func setup(t testing.TB, n int) *bundle {
 	t.Helper()
-	return setupOn(t, dbtest.New(t), n)
+	return setupOn(t, dbtest.NewSized(t, 4), n)
 }
 
 func setupOn(t testing.TB, db *dbtest.DB, n int) *bundle {
