@@ -36,7 +36,7 @@ func TestAudience_JSONIsTheShapeOfTheJobsTable(t *testing.T) {
 	for _, tt := range tests {
 		encoded, err := json.Marshal(tt.audience)
 		require.NoError(t, err)
-		b.exec(t, `SELECT belfry.check_audience($1::jsonb)`, string(encoded))
+		b.exec(t, `SELECT belfry.check_audience('jobs', $1::jsonb)`, string(encoded))
 		parsed, err := ParseAudience(encoded)
 		require.NoError(t, err)
 		require.Equal(t, tt.audience, parsed)
@@ -76,7 +76,7 @@ func TestParseAudience_NamesTheKeyAndWhatIsAllowed(t *testing.T) {
 		_, err := ParseAudience([]byte(text))
 		require.ErrorIs(t, err, ErrAudience, text)
 		fmt.Fprintf(&out, "%s\n\t%v\n", text, err)
-		_, err = b.pool.Exec(b.ctx, `SELECT belfry.check_audience($1::text::jsonb)`, text)
+		_, err = b.pool.Exec(b.ctx, `SELECT belfry.check_audience('jobs', $1::text::jsonb)`, text)
 		require.Error(t, err, "the database accepts %s", text)
 	}
 	_, err := ParseAudience([]byte(`{"kind": "everyone", "kind": "everyone"}`)) // jsonb keeps the last

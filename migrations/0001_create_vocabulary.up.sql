@@ -4,19 +4,21 @@
 -- schedules and categories share.
 
 -- Raises the one form of error that every rule below uses: the message itself names the
--- column and what is allowed, for drivers that show no more. A CHECK calls it after OR, so
--- that the table shows the rule and its breach reads like any other. The server itself
--- says that a column is null, before any CHECK. A function calls it by assignment
--- (rejected := …): of a PERFORM psql shows the whole text in the error's CONTEXT.
+-- column and what is allowed, for drivers that show no more. A rule is written one way,
+-- in a CHECK as in a function: rule OR belfry.reject(…). The server itself says that a
+-- column is null, before any CHECK. A function assigns it, and what a SELECT says in an
+-- assignment before: of a PERFORM or a SELECT psql shows the whole text in the error's
+-- CONTEXT. tab may be a JSON column, as table.column.
 CREATE FUNCTION belfry.reject(tab text, col text, problem text, hint text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
+    path    constant text[] := string_to_array(tab || '.' || col, '.');
     message constant text := format('belfry.%s.%s: %s', tab, col, problem);
 BEGIN
     IF hint IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1), MESSAGE = message;
+        RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = path[1], COLUMN = path[2], MESSAGE = message;
     END IF;
-    RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = tab, COLUMN = split_part(col, '.', 1), MESSAGE = message, HINT = hint;
+    RAISE EXCEPTION USING ERRCODE = 'check_violation', SCHEMA = 'belfry', TABLE = path[1], COLUMN = path[2], MESSAGE = message, HINT = hint;
 END $$;
 
 -- Says who acts, and why, for the events of what follows in this transaction; the acts
@@ -97,17 +99,13 @@ BEGIN
         coalesce(CASE kind WHEN 'paused' THEN is_now ->> 'paused_by' END, belfry.actor()),
         coalesce(CASE kind WHEN 'paused' THEN nullif(is_now ->> 'pause_reason', '') END, belfry.reason()),
         jsonb_build_object('session_user', session_user, 'before', before, 'after', after));
-    IF subject = 'sender' OR subject = 'lane' AND kind = 'resumed' THEN
-        PERFORM belfry.ring('belfry_messages');
-    END IF;
-    IF subject = 'lane' AND kind = 'resumed' THEN
-        PERFORM belfry.ring('belfry_jobs');
-    END IF;
+    PERFORM belfry.ring(bell) FROM (VALUES ('sender', 'belfry_messages'), ('lane', 'belfry_messages'), ('lane', 'belfry_jobs')) v (rung_by, bell)
+     WHERE rung_by = subject AND (subject = 'sender' OR kind = 'resumed');
     RETURN NULL;
 END $$;
 
--- It runs with its owner's rights, so that a role that may only write a table can. Nobody
--- may attach it to a table of his own.
+-- It and the triggers' functions below run with their owner's rights, so that a role that
+-- may only write a table can. Nobody may attach one to a table of his own.
 REVOKE EXECUTE ON FUNCTION belfry.record() FROM PUBLIC;
 
 -- Pauses what has a name in a table, or lets it go on. What is so already stays as it is.
@@ -229,26 +227,23 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Raises through belfry.reject unless a word is one of its kind.
-CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text, OUT rejected boolean)
+CREATE FUNCTION belfry.check_word(tab text, col text, kind text, word text, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM belfry.vocabulary v WHERE v.kind = $3 AND v.name = word) THEN
-        rejected := belfry.reject(tab, col, CASE WHEN word IS NULL THEN 'is required' ELSE format('%L is not a %s', left(word, 60), $3) END || '; allowed values: ' || belfry.known($3),
+    ok := EXISTS (SELECT FROM belfry.vocabulary v WHERE v.kind = $3 AND v.name = word);
+    ok := ok OR belfry.reject(tab, col, CASE WHEN word IS NULL THEN 'is required' ELSE format('%L is not a %s', left(word, 60), $3) END || '; allowed values: ' || belfry.known($3),
             CASE $3 WHEN 'job type' THEN 'A runner built with a type of its own registers it when it starts.'
                 ELSE format('INSERT INTO belfry.%s adds one.', CASE $3 WHEN 'category' THEN 'categories' WHEN 'medium' THEN 'media' ELSE 'platforms' END) END);
-    END IF;
 END $$;
 
 -- Raises through belfry.reject unless a new row leaves alone what is belfry's: the columns
 -- that are not asked for are as they begin, or NULL.
-CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb, OUT rejected boolean)
+CREATE FUNCTION belfry.check_new(tab text, fresh jsonb, asked text[], begins jsonb, OUT ok boolean)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    col text := (SELECT min(k) FROM jsonb_each(fresh) e(k, v) WHERE k <> ALL (asked) AND v <> 'null' AND v IS DISTINCT FROM begins -> k);
+    col constant text := (SELECT min(k) FROM jsonb_each(fresh) e(k, v) WHERE k <> ALL (asked) AND v <> 'null' AND v IS DISTINCT FROM begins -> k);
 BEGIN
-    IF col IS NOT NULL THEN
-        rejected := belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));
-    END IF;
+    ok := col IS NULL OR belfry.reject(tab, col, format('belongs to belfry; allowed values for a new %s: none, leave it out', rtrim(tab, 's')));
 END $$;
 
 -- The grammar of templates, the same in outbox/template: {{value | function …}}, and
@@ -263,74 +258,53 @@ RETURN (
      WHERE position('{{' IN rest) > 0);
 
 -- Raises through belfry.reject unless route is a list of different media.
-CREATE FUNCTION belfry.check_route(tab text, route text[], OUT rejected boolean)
+CREATE FUNCTION belfry.check_route(tab text, route text[], OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF coalesce(cardinality(route), 0) NOT BETWEEN 1 AND 10 OR array_ndims(route) <> 1
-       OR EXISTS (SELECT FROM unnest(route) m WHERE m IS NULL OR NOT EXISTS (SELECT FROM belfry.media k WHERE k.name = m))
-       OR (SELECT count(DISTINCT m) FROM unnest(route) m) <> cardinality(route) THEN
-        rejected := belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+    ok := cardinality(route) BETWEEN 1 AND 10 AND array_ndims(route) = 1
+        AND cardinality(route) = (SELECT count(DISTINCT k.name) FROM unnest(route) m JOIN belfry.media k ON k.name = m);
+    ok := ok OR belfry.reject(tab, 'route', format('%s is not allowed; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
                 coalesce(left(route::text, 120), 'null'), belfry.known('medium')),
             'INSERT INTO belfry.media adds one.');
-    END IF;
 END $$;
 
 -- Checks what a job, an activity or a schedule's template says: raises through
 -- belfry.reject. Locales are the same when they differ in case or in - and _ only.
-CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb, OUT rejected boolean)
+CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    problem text;
     locale  text;
     variant jsonb;
+    twin    text;
     key     text;
+    said    text;
 BEGIN
-    IF title IS NULL OR title !~ '[^[:space:]]' OR length(title) > 200 THEN
-        rejected := belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF body IS NULL OR length(body) > 10000 THEN
-        rejected := belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
-    END IF;
-    IF data IS NULL OR jsonb_typeof(data) <> 'object' OR octet_length(data::text) > 16384 THEN
-        rejected := belfry.reject(tab, 'data', CASE WHEN data IS NULL THEN 'is null' WHEN jsonb_typeof(data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(data) ELSE format('has %s bytes', octet_length(data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
-    END IF;
-    FOR key, problem IN SELECT k, t FROM (VALUES (1, 'title', title), (2, 'body', body)) v (o, k, t) WHERE position('{{' IN t) > 0 ORDER BY o LOOP -- the parser costs a tenth of a millisecond
-        problem := belfry.template_problem(problem);
-        IF problem IS NOT NULL THEN
-            rejected := belfry.reject(tab, key, problem);
-        END IF;
-    END LOOP;
-    IF variants = '{}' THEN
-        RETURN;
-    END IF;
-    IF variants IS NULL OR jsonb_typeof(variants) <> 'object' OR octet_length(variants::text) > 131072 THEN
-        rejected := belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
+    ok := title ~ '[^[:space:]]' AND length(title) <= 200
+        OR belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
+    ok := length(body) <= 10000
+        OR belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
+    ok := jsonb_typeof(data) = 'object' AND octet_length(data::text) <= 16384
+        OR belfry.reject(tab, 'data', CASE WHEN data IS NULL THEN 'is null' WHEN jsonb_typeof(data) <> 'object' THEN 'is a JSON ' || jsonb_typeof(data) ELSE format('has %s bytes', octet_length(data::text)) END || '; allowed values: JSON objects of up to 16384 bytes');
+    -- position spares most texts the parser, which costs a tenth of a millisecond.
+    ok := position('{{' IN title) = 0 OR belfry.template_problem(title) IS NULL OR belfry.reject(tab, 'title', belfry.template_problem(title));
+    ok := position('{{' IN body) = 0 OR belfry.template_problem(body) IS NULL OR belfry.reject(tab, 'body', belfry.template_problem(body));
+    ok := variants = '{}' OR jsonb_typeof(variants) = 'object' AND octet_length(variants::text) <= 131072
+        OR belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
             || '; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}');
-    END IF;
     FOR locale, variant IN SELECT k, v FROM jsonb_each(variants) e(k, v) ORDER BY k COLLATE "C" LOOP
-        IF locale !~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$' THEN
-            rejected := belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
-        END IF;
-        SELECT k INTO key FROM jsonb_object_keys(variants) k WHERE k <> locale AND lower(replace(k, '_', '-')) = lower(replace(locale, '_', '-')) LIMIT 1;
-        IF FOUND THEN
-            rejected := belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', key));
-        END IF;
-        IF jsonb_typeof(variant) <> 'object' OR variant = '{}' THEN
-            rejected := belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
-        END IF;
-        SELECT k INTO key FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body') ORDER BY k LIMIT 1;
-        IF FOUND THEN
-            rejected := belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
-        END IF;
-        FOR key IN SELECT k FROM jsonb_object_keys(variant) k ORDER BY k LOOP
-            IF jsonb_typeof(variant -> key) <> 'string' OR (key = 'title' AND (variant ->> key !~ '[^[:space:]]' OR length(variant ->> key) > 200)) OR length(variant ->> key) > 10000 THEN
-                rejected := belfry.reject(tab, format('variants.%s.%s', locale, key),
+        ok := locale ~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$'
+            OR belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
+        twin := (SELECT k FROM jsonb_object_keys(variants) k WHERE k <> locale AND lower(replace(k, '_', '-')) = lower(replace(locale, '_', '-')) LIMIT 1);
+        ok := twin IS NULL OR belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', twin));
+        ok := jsonb_typeof(variant) = 'object' AND variant <> '{}'
+            OR belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
+        key := (SELECT min(k) FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body'));
+        ok := key IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
+        FOR key, said IN SELECT k, v FROM jsonb_each_text(variant) e(k, v) ORDER BY k LOOP
+            ok := jsonb_typeof(variant -> key) = 'string' AND CASE key WHEN 'title' THEN said ~ '[^[:space:]]' AND length(said) <= 200 ELSE length(said) <= 10000 END
+                OR belfry.reject(tab, format('variants.%s.%s', locale, key),
                     CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
-            END IF;
-            problem := belfry.template_problem(variant ->> key);
-            IF problem IS NOT NULL THEN
-                rejected := belfry.reject(tab, format('variants.%s.%s', locale, key), problem);
-            END IF;
+            ok := belfry.template_problem(said) IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, key), belfry.template_problem(said));
         END LOOP;
     END LOOP;
 END $$;
@@ -338,21 +312,19 @@ END $$;
 -- Raises through belfry.reject if nothing of a text can ever be shown or sent as it is
 -- meant: the notification centre renders no templates, and AlimTalk has a content of 1 to
 -- 1000 characters and no title. type is NULL for an activity.
-CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb, OUT rejected boolean)
+CREATE FUNCTION belfry.check_deliverable(tab text, type text, route text[], title text, body text, variants jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF type = 'inbox' AND position('{{' IN title || body) > 0 THEN
-        rejected := belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
+    ok := type IS DISTINCT FROM 'inbox' OR position('{{' IN title || body) = 0
+        OR belfry.reject(tab, CASE WHEN position('{{' IN title) > 0 THEN 'title' ELSE 'body' END,
             'has {{, which a notification shows as it stands; allowed values for type inbox: texts without {{',
             'Enqueue the inbox job by itself, with a text of its own.');
-    END IF;
-    IF coalesce(type, 'push') = 'push' AND 'alimtalk' = ANY (route) AND NOT EXISTS (
-        SELECT FROM (SELECT body UNION ALL SELECT v ->> 'body' FROM jsonb_each(variants) e(k, v)) texts(text)
-         WHERE length(texts.text) BETWEEN 1 AND 1000 OR position('{{' IN texts.text) > 0) THEN
-        rejected := belfry.reject(tab, 'body', CASE body WHEN '' THEN 'is empty' ELSE format('has %s characters', length(body)) END
+    ok := type <> 'push' OR 'alimtalk' <> ALL (route) OR EXISTS (
+            SELECT FROM (SELECT body UNION ALL SELECT v ->> 'body' FROM jsonb_each(variants) e(k, v)) texts(text)
+             WHERE length(texts.text) BETWEEN 1 AND 1000 OR position('{{' IN texts.text) > 0);
+    ok := ok OR belfry.reject(tab, 'body', CASE body WHEN '' THEN 'is empty' ELSE format('has %s characters', length(body)) END
                 || ', and AlimTalk sends a body alone; allowed values with alimtalk in the route: texts of 1 to 1000 characters',
             'Give a body, or a route without alimtalk.');
-    END IF;
 END $$;
 
 -- Checks a category's route; 24:00 is midnight, and a time of its own to PostgreSQL.
@@ -368,5 +340,4 @@ END $$;
 CREATE TRIGGER categories_validate BEFORE INSERT OR UPDATE OF route, quiet_start, quiet_end ON belfry.categories
     FOR EACH ROW EXECUTE FUNCTION belfry.categories_validate();
 
--- It runs with its owner's rights, as above.
 REVOKE EXECUTE ON FUNCTION belfry.categories_validate() FROM PUBLIC;

@@ -31,28 +31,21 @@ CREATE TABLE belfry.channels (
 -- finding them never touches the heap.
 CREATE INDEX channels_location_idx ON belfry.channels USING gist (location) INCLUDE (id);
 
--- The keyset is only sound while keys never change.
-CREATE FUNCTION belfry.channels_keep_key() RETURNS trigger
-LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM belfry.reject('channels', 'id', format('channel %s keeps its id for life', OLD.id), 'Jobs walk channels by id. Insert a new channel instead.');
-    RETURN NULL;
-END $$;
-
-CREATE TRIGGER channels_keep_key BEFORE UPDATE OF id ON belfry.channels
-    FOR EACH ROW WHEN (NEW.id IS DISTINCT FROM OLD.id) EXECUTE FUNCTION belfry.channels_keep_key();
-
--- When a channel of belfry's own table last changed in what an audience looks at,
--- whoever writes: an audit tells by it who joined an audience later.
+-- The keyset is only sound while keys never change. updated_at is when a channel last
+-- changed in what an audience looks at, whoever writes: an audit tells by it who joined an
+-- audience later.
 CREATE FUNCTION belfry.channels_touch() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    ok constant boolean := NEW.id = OLD.id
+        OR belfry.reject('channels', 'id', format('channel %s keeps its id for life', OLD.id), 'Jobs walk channels by id. Insert a new channel instead.');
 BEGIN
     NEW.updated_at := clock_timestamp();
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER channels_touch BEFORE UPDATE OF external_id, platform, active, location ON belfry.channels
-    FOR EACH ROW WHEN (NEW.updated_at = OLD.updated_at
+CREATE TRIGGER channels_touch BEFORE UPDATE OF id, external_id, platform, active, location ON belfry.channels
+    FOR EACH ROW WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.updated_at = OLD.updated_at
         AND (OLD.external_id, OLD.platform, OLD.active, OLD.location::text) IS DISTINCT FROM (NEW.external_id, NEW.platform, NEW.active, NEW.location::text))
     EXECUTE FUNCTION belfry.channels_touch();
 
@@ -140,41 +133,30 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     columns constant jsonb := TG_ARGV[0];
     came record;
-    kept text; -- its external id
-    went text;
+    went text; -- its external id
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.active;
         RETURN NULL;
     END IF;
-    IF TG_OP <> 'DELETE' THEN
-        SELECT * INTO came FROM belfry.attached_channel(to_jsonb(NEW), columns);
-        kept := came.external_id;
-        IF kept IS NOT NULL THEN
-            IF TG_OP = 'UPDATE' THEN -- spares the sequence an id
-                UPDATE belfry.channels c
-                SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
-                    time_zone = came.time_zone, attributes = came.attributes, addresses = came.addresses
-                WHERE c.external_id = kept;
-            END IF;
-            IF TG_OP = 'INSERT' OR NOT FOUND THEN
-                INSERT INTO belfry.channels AS c (external_id, platform, active, location, locale, time_zone, attributes, addresses)
-                VALUES (came.external_id, came.platform, came.active, came.location, came.locale, came.time_zone, came.attributes, came.addresses)
-                ON CONFLICT (external_id) DO UPDATE
-                SET platform = excluded.platform, active = excluded.active, location = excluded.location, locale = excluded.locale,
-                    time_zone = excluded.time_zone, attributes = excluded.attributes, addresses = excluded.addresses;
-            END IF;
-        END IF;
+    SELECT * INTO came FROM belfry.attached_channel(to_jsonb(NEW), columns) WHERE TG_OP <> 'DELETE';
+    IF TG_OP = 'UPDATE' THEN -- spares the sequence an id
+        UPDATE belfry.channels c
+        SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
+            time_zone = came.time_zone, attributes = came.attributes, addresses = came.addresses
+        WHERE c.external_id = came.external_id;
     END IF;
-    IF TG_OP <> 'INSERT' THEN
-        SELECT a.external_id INTO went FROM belfry.attached_channel(to_jsonb(OLD), columns) a;
-        IF went IS DISTINCT FROM kept AND went IS NOT NULL THEN
-            UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.external_id = went;
-            IF NOT FOUND THEN
-                INSERT INTO belfry.channels (external_id, platform, active) VALUES (went, 'unknown', false)
-                ON CONFLICT (external_id) DO UPDATE SET active = false, location = NULL, attributes = '{}', addresses = '{}';
-            END IF;
-        END IF;
+    IF came.external_id IS NOT NULL AND (TG_OP = 'INSERT' OR NOT FOUND) THEN
+        INSERT INTO belfry.channels AS c (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+        VALUES (came.external_id, came.platform, came.active, came.location, came.locale, came.time_zone, came.attributes, came.addresses)
+        ON CONFLICT (external_id) DO UPDATE
+        SET platform = excluded.platform, active = excluded.active, location = excluded.location, locale = excluded.locale,
+            time_zone = excluded.time_zone, attributes = excluded.attributes, addresses = excluded.addresses;
+    END IF;
+    SELECT a.external_id INTO went FROM belfry.attached_channel(to_jsonb(OLD), columns) a WHERE TG_OP <> 'INSERT';
+    IF went <> coalesce(came.external_id, '') THEN
+        INSERT INTO belfry.channels (external_id, platform, active) VALUES (went, 'unknown', false)
+        ON CONFLICT (external_id) DO UPDATE SET active = false, location = NULL, attributes = '{}', addresses = '{}';
     END IF;
     RETURN NULL;
 END $$;
@@ -351,108 +333,67 @@ RETURN jsonb_build_object('kind', 'segment', 'segment', segment);
 --   {"kind": "radius", "latitude": 37.57, "longitude": 126.98, "radius_m": 30000 [, "platforms": […]]}
 --   {"kind": "channels", "ids": [1, …]} or {"kind": "channels", "external_ids": ["u-1", …]}, up to 10,000
 --   {"kind": "segment", "segment": "name" [, "platforms": […]]}
-CREATE FUNCTION belfry.check_audience(a jsonb, OUT rejected boolean)
+CREATE FUNCTION belfry.check_audience(tab text, a jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     kinds   constant text := 'everyone, platforms, radius, channels, segment';
     kind    text;
     allowed text[];
     needed  text[];
-    bad     text;
-    known   text;
-    list    jsonb;
-    n       integer;
+    col     text;
+    problem text;
 BEGIN
-    IF a IS NULL OR jsonb_typeof(a) <> 'object' THEN
-        rejected := belfry.reject('jobs', 'audience', 'must be a JSON object with "kind"; allowed kinds: ' || kinds);
-    END IF;
-    IF NOT a ? 'kind' THEN
-        rejected := belfry.reject('jobs', 'audience.kind', 'is required; allowed values: ' || kinds);
-    END IF;
-    kind := CASE WHEN jsonb_typeof(a -> 'kind') = 'string' THEN a ->> 'kind' END;
-    CASE kind
-        WHEN 'everyone' THEN needed := '{}'; allowed := '{kind}';
-        WHEN 'platforms' THEN needed := '{platforms}'; allowed := '{kind,platforms}';
-        WHEN 'radius' THEN needed := '{latitude,longitude,radius_m}'; allowed := '{kind,latitude,longitude,radius_m,platforms}';
-        WHEN 'channels' THEN needed := '{}'; allowed := '{kind,ids,external_ids}';
-        WHEN 'segment' THEN needed := '{segment}'; allowed := '{kind,segment,platforms}';
-        ELSE rejected := belfry.reject('jobs', 'audience.kind', format('%s is not allowed; allowed values: %s', left((a -> 'kind')::text, 60), kinds));
-    END CASE;
-    SELECT k INTO bad FROM jsonb_object_keys(a) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
-    IF FOUND THEN
-        rejected := belfry.reject('jobs', 'audience.' || bad, format('is not allowed with kind %s; allowed keys: %s', kind, array_to_string(allowed, ', ')));
-    END IF;
-    SELECT k INTO bad FROM unnest(needed) WITH ORDINALITY u(k, o) WHERE NOT a ? k ORDER BY o LIMIT 1;
-    IF FOUND THEN
-        rejected := belfry.reject('jobs', 'audience.' || bad, format('is required with kind %s; allowed values: %s', kind,
-            CASE bad WHEN 'platforms' THEN 'a list of ' || belfry.known('platform')
+    ok := jsonb_typeof(a) = 'object'
+        OR belfry.reject(tab, 'audience', 'must be a JSON object with "kind"; allowed kinds: ' || kinds);
+    ok := a ? 'kind' OR belfry.reject(tab, 'audience.kind', 'is required; allowed values: ' || kinds);
+    SELECT v.* INTO kind, allowed, needed
+      FROM (VALUES ('everyone', '{kind}'::text[], '{}'::text[]),
+                   ('platforms', '{kind,platforms}', '{platforms}'),
+                   ('radius', '{kind,latitude,longitude,radius_m,platforms}', '{latitude,longitude,radius_m}'),
+                   ('channels', '{kind,ids,external_ids}', '{}'),
+                   ('segment', '{kind,segment,platforms}', '{segment}')) v (kind, allowed, needed)
+     WHERE to_jsonb(v.kind) = a -> 'kind';
+    ok := FOUND OR belfry.reject(tab, 'audience.kind', format('%s is not allowed; allowed values: %s', left((a -> 'kind')::text, 60), kinds));
+    col := (SELECT min(k) FROM jsonb_object_keys(a) k WHERE k <> ALL (allowed));
+    ok := col IS NULL OR belfry.reject(tab, 'audience.' || col, format('is not allowed with kind %s; allowed keys: %s', kind, array_to_string(allowed, ', ')));
+    col := (SELECT min(k) FROM unnest(needed) k WHERE NOT a ? k);
+    ok := col IS NULL OR belfry.reject(tab, 'audience.' || col, format('is required with kind %s; allowed values: %s', kind,
+            CASE col WHEN 'platforms' THEN 'a list of ' || belfry.known('platform')
                      WHEN 'segment' THEN 'the name of a segment'
                      WHEN 'latitude' THEN '-90 to 90 degrees'
                      WHEN 'longitude' THEN '-180 to 180 degrees'
                      ELSE '1 to 20037509 metres' END));
-    END IF;
-
     IF a ? 'platforms' THEN
-        list := a -> 'platforms';
-        IF jsonb_typeof(list) <> 'array' OR jsonb_array_length(list) = 0 THEN
-            rejected := belfry.reject('jobs', 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
-        END IF;
-        PERFORM belfry.check_word('jobs', 'audience.platforms', 'platform', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(list) e;
+        ok := a @? 'strict $.platforms[0]'
+            OR belfry.reject(tab, 'audience.platforms', 'must be a list of at least one platform; allowed values: ' || belfry.known('platform'));
+        PERFORM belfry.check_word(tab, 'audience.platforms', 'platform', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(a -> 'platforms') e;
     END IF;
 
     IF kind = 'radius' THEN
-        PERFORM belfry.check_number(a, 'latitude', -90, 90, 'degrees');
-        PERFORM belfry.check_number(a, 'longitude', -180, 180, 'degrees');
-        PERFORM belfry.check_number(a, 'radius_m', 1, 20037509, 'metres');
-        SELECT format('%I.%I', r.relation_schema, r.relation_name) INTO known FROM belfry.recipients r WHERE NOT 'location' = ANY (r.columns);
-        IF FOUND THEN
-            rejected := belfry.reject('jobs', 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', known),
+        SELECT v.key, format('%s is not allowed; allowed values: numbers from %s to %s, in %s', left((a -> v.key)::text, 40), v.low, v.high, v.unit) INTO col, problem
+          FROM (VALUES ('latitude', '-90'::jsonb, '90'::jsonb, 'degrees'), ('longitude', '-180', '180', 'degrees'), ('radius_m', '1', '20037509', 'metres')) v (key, low, high, unit)
+         WHERE a -> v.key NOT BETWEEN v.low AND v.high LIMIT 1; -- as jsonb, no text is
+        ok := col IS NULL OR belfry.reject(tab, 'audience.' || col, problem);
+        col := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r WHERE 'location' <> ALL (r.columns));
+        ok := col IS NULL OR belfry.reject(tab, 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', col),
                 'Add location point(longitude, latitude) with a GiST index; then `belfry channels check` looks again.');
-        END IF;
     ELSIF kind = 'segment' THEN
-        IF jsonb_typeof(a -> 'segment') <> 'string' OR NOT EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment') THEN
-            SELECT string_agg(s.name, ', ' ORDER BY s.name) INTO known
-              FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s;
-            rejected := belfry.reject('jobs', 'audience.segment', format('%s does not exist; existing segments: %s',
-                left((a -> 'segment')::text, 70), coalesce(known, 'none')));
-        END IF;
+        ok := jsonb_typeof(a -> 'segment') = 'string' AND EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment');
+        problem := CASE WHEN NOT ok THEN (SELECT string_agg(s.name, ', ' ORDER BY s.name) FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s) END;
+        ok := ok OR belfry.reject(tab, 'audience.segment', format('%s does not exist; existing segments: %s', left((a -> 'segment')::text, 70), coalesce(problem, 'none')));
     ELSIF kind = 'channels' THEN
-        IF (a ? 'ids') = (a ? 'external_ids') THEN
-            rejected := belfry.reject('jobs', 'audience', 'kind channels takes exactly one of: ids, external_ids');
-        END IF;
-        bad := CASE WHEN a ? 'ids' THEN 'ids' ELSE 'external_ids' END;
-        list := a -> bad;
-        n := CASE WHEN jsonb_typeof(list) = 'array' THEN jsonb_array_length(list) ELSE 0 END;
-        IF n NOT BETWEEN 1 AND 10000 THEN
-            rejected := belfry.reject('jobs', 'audience.' || bad, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
-        END IF;
-        IF bad = 'ids' THEN
-            SELECT e #>> '{}' INTO known FROM jsonb_array_elements(list) e
-             WHERE jsonb_typeof(e) <> 'number' OR e #>> '{}' !~ '^-?[0-9]{1,18}$' LIMIT 1;
-            IF FOUND THEN
-                rejected := belfry.reject('jobs', 'audience.ids', format('%L is not a channel id; allowed values: whole numbers of up to 18 digits', coalesce(known, 'null')));
-            END IF;
-        ELSE
-            SELECT e #>> '{}' INTO known FROM jsonb_array_elements(list) e
-             WHERE jsonb_typeof(e) <> 'string' OR length(e #>> '{}') NOT BETWEEN 1 AND 200 LIMIT 1;
-            IF FOUND THEN
-                rejected := belfry.reject('jobs', 'audience.external_ids', format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(known, 'null'), 60)));
-            END IF;
-        END IF;
-    END IF;
-END $$;
-
-CREATE FUNCTION belfry.check_number(a jsonb, key text, low numeric, high numeric, unit text, OUT rejected boolean)
-LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    fits boolean := false;
-BEGIN
-    IF jsonb_typeof(a -> key) = 'number' THEN
-        fits := (a ->> key)::numeric BETWEEN low AND high;
-    END IF;
-    IF NOT fits THEN
-        rejected := belfry.reject('jobs', 'audience.' || key,
-            format('%s is not allowed; allowed values: numbers from %s to %s, in %s', left((a -> key)::text, 40), low, high, unit));
+        ok := (a ? 'ids') <> (a ? 'external_ids')
+            OR belfry.reject(tab, 'audience', 'kind channels takes exactly one of: ids, external_ids');
+        col := CASE WHEN a ? 'ids' THEN 'ids' ELSE 'external_ids' END;
+        ok := CASE jsonb_typeof(a -> col) WHEN 'array' THEN jsonb_array_length(a -> col) BETWEEN 1 AND 10000 END
+            OR belfry.reject(tab, 'audience.' || col, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
+        SELECT CASE col WHEN 'ids' THEN format('%L is not a channel id; allowed values: whole numbers of up to 18 digits', coalesce(e #>> '{}', 'null'))
+                    ELSE format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(e #>> '{}', 'null'), 60)) END
+          INTO problem
+          FROM jsonb_array_elements(a -> col) e
+         WHERE CASE col WHEN 'ids' THEN jsonb_typeof(e) <> 'number' OR e #>> '{}' !~ '^-?[0-9]{1,18}$'
+                    ELSE jsonb_typeof(e) <> 'string' OR length(e #>> '{}') NOT BETWEEN 1 AND 200 END LIMIT 1;
+        ok := problem IS NULL OR belfry.reject(tab, 'audience.' || col, problem);
     END IF;
 END $$;
 
@@ -488,13 +429,13 @@ CREATE TABLE belfry.invalid_addresses (
 -- Nobody is to opt out of a category or a medium that a slip of the pen made up.
 CREATE FUNCTION belfry.opt_outs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok boolean;
 BEGIN
-    IF NEW.category IS DISTINCT FROM '*' AND NOT EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category) THEN
-        PERFORM belfry.reject('opt_outs', 'category', format('%L is not a category; allowed values: * (every category), %s', left(coalesce(NEW.category, 'null'), 60), belfry.known('category')));
-    END IF;
-    IF NEW.medium IS DISTINCT FROM '*' AND NOT EXISTS (SELECT FROM belfry.media m WHERE m.name = NEW.medium) THEN
-        PERFORM belfry.reject('opt_outs', 'medium', format('%L is not a medium; allowed values: * (every medium), %s', left(coalesce(NEW.medium, 'null'), 60), belfry.known('medium')));
-    END IF;
+    ok := NEW.category = '*' OR EXISTS (SELECT FROM belfry.categories c WHERE c.name = NEW.category);
+    ok := ok OR belfry.reject('opt_outs', 'category', format('%L is not a category; allowed values: * (every category), %s', left(coalesce(NEW.category, 'null'), 60), belfry.known('category')));
+    ok := NEW.medium = '*' OR EXISTS (SELECT FROM belfry.media m WHERE m.name = NEW.medium);
+    ok := ok OR belfry.reject('opt_outs', 'medium', format('%L is not a medium; allowed values: * (every medium), %s', left(coalesce(NEW.medium, 'null'), 60), belfry.known('medium')));
     RETURN NEW;
 END $$;
 
@@ -506,18 +447,12 @@ REVOKE EXECUTE ON FUNCTION belfry.opt_outs_validate() FROM PUBLIC;
 -- Records that a channel wants no messages of a category by a medium, and returns the
 -- row. The first one stays when it is repeated.
 CREATE FUNCTION belfry.opt_out(channel_id bigint, category text DEFAULT '*', medium text DEFAULT '*', reason text DEFAULT '') RETURNS SETOF belfry.opt_outs
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-BEGIN
+LANGUAGE sql AS $$
     INSERT INTO belfry.opt_outs (channel_id, category, medium, reason) VALUES ($1, $2, $3, coalesce($4, ''))
         ON CONFLICT ON CONSTRAINT opt_outs_pkey DO NOTHING;
-    RETURN QUERY SELECT * FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.category = $2 AND o.medium = $3;
-END $$;
+    SELECT * FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.category = $2 AND o.medium = $3
+$$;
 
 -- Takes exactly that opt-out back, and returns the row that was there; none: no row.
 CREATE FUNCTION belfry.opt_in(channel_id bigint, category text DEFAULT '*', medium text DEFAULT '*') RETURNS SETOF belfry.opt_outs
-LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY DELETE FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.category = $2 AND o.medium = $3 RETURNING o.*;
-END $$;
+LANGUAGE sql AS $$ DELETE FROM belfry.opt_outs o WHERE o.channel_id = $1 AND o.category = $2 AND o.medium = $3 RETURNING o.* $$;

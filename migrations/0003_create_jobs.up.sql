@@ -253,36 +253,28 @@ GRANT SELECT ON belfry.limits TO PUBLIC;
 CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
     FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
 
--- Refuses what is beyond a ceiling. It runs with the rights of the role that executes the
--- INSERT, a SECURITY DEFINER function's owner for instance: what that role may UPDATE
--- afterwards is not refused before.
+-- Refuses what is beyond a ceiling, or boundless where there is one. It runs with the rights
+-- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
+-- what that role may UPDATE afterwards is not refused before.
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    asked   constant jsonb := to_jsonb(NEW);
+    usual   constant text := 'null (the runner''s setting), ';
     col     text;
-    given   text;
-    ceiling text;
     allowed text;
+    ok      boolean;
 BEGIN
-    FOR col, given, ceiling, allowed IN
-        SELECT v.col, v.given, v.ceiling, v.allowed
+    FOR col, allowed IN
+        SELECT v.col, v.lowest || (to_jsonb(l) ->> v.col)
           FROM belfry.limits l
-         CROSS JOIN LATERAL (VALUES
-            ('priority', NEW.priority > l.priority, NEW.priority::text, l.priority::text, '-1000 to ' || l.priority),
-            ('max_rows_per_second', NEW.max_rows_per_second = 0 OR NEW.max_rows_per_second > l.max_rows_per_second, NEW.max_rows_per_second::text, l.max_rows_per_second::text,
-                'null (the runner''s setting), 1 to ' || l.max_rows_per_second),
-            ('duty_cycle', NEW.duty_cycle > l.duty_cycle, NEW.duty_cycle::text, l.duty_cycle::text, 'null (the runner''s setting), 0.01 to ' || l.duty_cycle),
-            ('chunk_target_ms', NEW.chunk_target_ms > l.chunk_target_ms, NEW.chunk_target_ms::text, l.chunk_target_ms::text, 'null (the runner''s setting), 1 to ' || l.chunk_target_ms),
-            ('max_chunk_rows', NEW.max_chunk_rows > l.max_chunk_rows, NEW.max_chunk_rows::text, l.max_chunk_rows::text, 'null (the runner''s setting), 1 to ' || l.max_chunk_rows),
-            ('max_skips', NEW.max_skips > l.max_skips, NEW.max_skips::text, l.max_skips::text, 'null (the runner''s setting), 0 to ' || l.max_skips),
-            ('health_checks', l.health_checks AND NOT NEW.health_checks, 'false', 'true', 'null (the runner''s setting), true'))
-            v (col, beyond, given, ceiling, allowed)
-         WHERE v.beyond AND v.ceiling IS NOT NULL
+         CROSS JOIN (VALUES ('priority', NULL::jsonb, '-1000 to '), ('max_rows_per_second', '0', usual || '1 to '), ('duty_cycle', NULL, usual || '0.01 to '),
+            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual)) v (col, boundless, lowest)
+         WHERE to_jsonb(l) -> v.col NOT IN ('null', 'false') AND (asked -> v.col > to_jsonb(l) -> v.col OR asked -> v.col = v.boundless)
     LOOP
-        IF NOT has_column_privilege('belfry.jobs', col, 'UPDATE') THEN
-            PERFORM belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', given, current_user, allowed),
+        ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
+            OR belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', asked ->> col, current_user, allowed),
                 format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %s=…', col, col));
-        END IF;
     END LOOP;
     RETURN NEW;
 END $$;
@@ -297,46 +289,38 @@ CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
--- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job its id, whoever inserts it and however; and says what may still
--- change. What a job asks for stands still while it runs, and once it has begun only its
+-- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job
+-- its id, whoever inserts it and however; and says what may still change. What a job asks for stands still while it runs, and once it has begun only its
 -- content and its audience may change, for what is still to come. A job without a route of
 -- its own takes its category's.
 CREATE FUNCTION belfry.jobs_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     edit    constant text := 'Abort it, correct it, resume it: belfry.resume_edited(id, changes).';
-    was     jsonb;
-    is_now  jsonb;
     latest  constant timestamptz := '9999-12-30 00:00:00+00';
     changed text[] := belfry.jobs_asked();
     col     text;
     problem text;
+    ok      boolean;
 BEGIN
     NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
     IF TG_OP = 'INSERT' THEN
-        PERFORM belfry.check_new('jobs', to_jsonb(NEW), changed, jsonb_build_object('status', 'PENDING', 'abort_requested', false, 'created_at', now())
+        ok := belfry.check_new('jobs', to_jsonb(NEW), changed, jsonb_build_object('status', 'PENDING', 'abort_requested', false, 'created_at', now())
             || '{"fence": 0, "attempts": 0, "takeovers": 0, "chunks": 0, "channels_read": 0, "channels_matched": 0, "rows_written": 0, "declined": 0, "skipped": 0, "recalled": 0, "throttled_ms": 0, "revision": 0}');
         NEW.id := nextval('belfry.jobs_id_seq');
     ELSE
-        IF NEW.id IS DISTINCT FROM OLD.id THEN
-            PERFORM belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
-        END IF;
-        was := to_jsonb(OLD);
-        is_now := to_jsonb(NEW);
-        changed := ARRAY(SELECT k FROM unnest(changed) k WHERE is_now -> k <> was -> k);
+        ok := NEW.id = OLD.id OR belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
+        changed := ARRAY(SELECT k FROM unnest(changed) k, to_jsonb(OLD) was, to_jsonb(NEW) is_now WHERE is_now -> k <> was -> k);
         col := (SELECT min(k) FROM unnest(changed) k WHERE k IN ('type', 'group_id', 'deliver_at', 'route'));
-        IF col IS NOT NULL AND (OLD.bound IS NOT NULL OR OLD.status = 'RUNNING') THEN
-            PERFORM belfry.reject('jobs', col, format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
-        END IF;
+        ok := col IS NULL OR OLD.bound IS NULL AND OLD.status <> 'RUNNING'
+            OR belfry.reject('jobs', col, format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
         col := (SELECT min(k) FROM unnest(changed) k WHERE k IN ('title', 'body', 'data', 'variants', 'audience') OR k IN ('category', 'lane') AND OLD.status = 'RUNNING');
-        IF col IS NOT NULL AND OLD.status IN ('RUNNING', 'PROCESSED') THEN
-            PERFORM belfry.reject('jobs', col, format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
+        ok := col IS NULL OR OLD.status NOT IN ('RUNNING', 'PROCESSED')
+            OR belfry.reject('jobs', col, format('job %s is %s; allowed changes: none', OLD.id, OLD.status),
                 CASE OLD.status WHEN 'RUNNING' THEN edit ELSE 'While messages are left: a' || substr(edit, 2) || ' Otherwise enqueue another.' END);
-        END IF;
         IF 'audience' = ANY (changed) THEN
-            IF OLD.walked_at IS NOT NULL THEN
-                PERFORM belfry.reject('jobs', 'audience', format('job %s has been walked to the end; allowed changes: none', OLD.id), 'Enqueue another for those who are to be added.');
-            END IF;
+            ok := OLD.walked_at IS NULL
+                OR belfry.reject('jobs', 'audience', format('job %s has been walked to the end; allowed changes: none', OLD.id), 'Enqueue another for those who are to be added.');
             NEW.channels_total := NULL; -- the next run estimates again
         END IF;
         IF OLD."cursor" IS NOT NULL AND changed && '{title,body,data,variants,audience}' THEN
@@ -373,25 +357,12 @@ BEGIN
             'is null, blank or too long; allowed values: texts of 1 to 200 characters')
         ) v (col, fits, problem)
      WHERE v.fits IS NOT TRUE LIMIT 1;
-    IF FOUND THEN
-        PERFORM belfry.reject('jobs', col, problem);
-    END IF;
-    IF changed && '{type,category}' THEN
-        PERFORM belfry.check_word('jobs', 'type', 'job type', NEW.type);
-        PERFORM belfry.check_word('jobs', 'category', 'category', NEW.category);
-    END IF;
-    IF changed && '{title,body,data,variants}' THEN
-        PERFORM belfry.check_content('jobs', NEW.title, NEW.body, NEW.data, NEW.variants);
-    END IF;
-    IF 'audience' = ANY (changed) THEN
-        PERFORM belfry.check_audience(NEW.audience);
-    END IF;
-    IF 'route' = ANY (changed) THEN
-        PERFORM belfry.check_route('jobs', NEW.route);
-    END IF;
-    IF changed && '{title,body,variants,route}' THEN
-        PERFORM belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);
-    END IF;
+    ok := NOT FOUND OR belfry.reject('jobs', col, problem);
+    ok := NOT changed && '{type,category}' OR belfry.check_word('jobs', 'type', 'job type', NEW.type) AND belfry.check_word('jobs', 'category', 'category', NEW.category);
+    ok := NOT changed && '{title,body,data,variants}' OR belfry.check_content('jobs', NEW.title, NEW.body, NEW.data, NEW.variants);
+    ok := 'audience' <> ALL (changed) OR belfry.check_audience('jobs', NEW.audience);
+    ok := 'route' <> ALL (changed) OR belfry.check_route('jobs', NEW.route);
+    ok := NOT changed && '{title,body,variants,route}' OR belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);
     RETURN NEW;
 END $$;
 
@@ -417,16 +388,17 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    left_over boolean;
+    ok        boolean := TG_OP = 'UPDATE' OR OLD.status <> 'RUNNING'
+        OR belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
+    allowed   constant text := CASE OLD.status WHEN 'PENDING' THEN 'RUNNING, ABORTED, EXPIRED' WHEN 'RUNNING' THEN 'PENDING, PROCESSED, ABORTED, FAILED'
+        WHEN 'EXPIRED' THEN 'PENDING' WHEN 'ABORTED' THEN 'PENDING, PROCESSED' ELSE 'PENDING, ABORTED' END;
+    left_over boolean := false;
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        IF OLD.status = 'RUNNING' THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is RUNNING and cannot be deleted', OLD.id), 'Abort it first.');
-        END IF;
         RETURN OLD;
     END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
-        left_over := (SELECT p.waiting > 0 FROM belfry.job_progress p WHERE p.job_id = OLD.id);
+        left_over := EXISTS (SELECT FROM belfry.job_progress p WHERE p.job_id = OLD.id AND p.waiting > 0);
     END IF;
     IF NEW.abort_requested AND NOT OLD.abort_requested THEN
         IF OLD.status IN ('PENDING', 'RUNNING') OR left_over THEN
@@ -440,40 +412,24 @@ BEGIN
     END IF;
 
     IF NEW.status <> OLD.status THEN
-        IF (OLD.status, NEW.status) NOT IN (
-            ('PENDING', 'RUNNING'), ('PENDING', 'ABORTED'), ('PENDING', 'EXPIRED'),
-            ('RUNNING', 'PENDING'), ('RUNNING', 'PROCESSED'), ('RUNNING', 'ABORTED'), ('RUNNING', 'FAILED'),
-            ('ABORTED', 'PENDING'), ('ABORTED', 'PROCESSED'), ('FAILED', 'PENDING'), ('FAILED', 'ABORTED'),
-            ('EXPIRED', 'PENDING'), ('PROCESSED', 'PENDING'), ('PROCESSED', 'ABORTED')) THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s',
-                    OLD.id, OLD.status, NEW.status, CASE OLD.status
-                        WHEN 'PENDING' THEN 'RUNNING, ABORTED, EXPIRED'
-                        WHEN 'RUNNING' THEN 'PENDING, PROCESSED, ABORTED, FAILED'
-                        WHEN 'EXPIRED' THEN 'PENDING'
-                        WHEN 'ABORTED' THEN 'PENDING, PROCESSED'
-                        ELSE 'PENDING, ABORTED' END),
+        ok := NEW.status = ANY (string_to_array(allowed, ', '))
+            OR belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s', OLD.id, OLD.status, NEW.status, allowed),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
-        END IF;
-        IF OLD.status = 'PROCESSED' AND NEW.status = 'PENDING' AND NOT EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry) THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
+        ok := OLD.status <> 'PROCESSED' OR NEW.status <> 'PENDING' OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry);
+        ok := ok OR belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
                 'belfry.retry_skipped(id) runs the skipped recipients again.');
-        END IF;
-        IF NEW.status = 'ABORTED' AND OLD.status IN ('PROCESSED', 'FAILED') AND NOT coalesce(left_over, false) THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is %s and has no message left to send; allowed values now: PENDING', OLD.id, OLD.status));
-        END IF;
-        IF NEW.status = 'PROCESSED' AND OLD.status = 'ABORTED' AND OLD.walked_at IS NULL THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is ABORTED and has not been walked to the end; allowed values now: PENDING', OLD.id),
+        ok := NEW.status <> 'ABORTED' OR OLD.status NOT IN ('PROCESSED', 'FAILED') OR left_over
+            OR belfry.reject('jobs', 'status', format('job %s is %s and has no message left to send; allowed values now: PENDING', OLD.id, OLD.status));
+        ok := NEW.status <> 'PROCESSED' OR OLD.status <> 'ABORTED' OR OLD.walked_at IS NOT NULL
+            OR belfry.reject('jobs', 'status', format('job %s is ABORTED and has not been walked to the end; allowed values now: PENDING', OLD.id),
                 'Resume it with belfry.resume(id).');
-        END IF;
-        IF OLD.status = 'EXPIRED' AND NEW.expires_at <= clock_timestamp() THEN
-            PERFORM belfry.reject('jobs', 'expires_at', format('job %s expired at %s; allowed values now: null, or a time to come', OLD.id, NEW.expires_at),
+        ok := OLD.status <> 'EXPIRED' OR NEW.expires_at IS NULL OR NEW.expires_at > clock_timestamp()
+            OR belfry.reject('jobs', 'expires_at', format('job %s expired at %s; allowed values now: null, or a time to come', OLD.id, NEW.expires_at),
                 'belfry.set(id, ''{"expires_at": null}'') lifts it.');
-        END IF;
-        IF OLD.retention_at IS NOT NULL AND (OLD.pruned_at IS NOT NULL
-            OR NEW.status <> 'ABORTED' AND NOT (OLD.status = 'ABORTED' AND NEW.status = 'PROCESSED' AND OLD.retention_at < OLD.finished_at)) THEN
-            PERFORM belfry.reject('jobs', 'status', format('job %s is %s and retention deletes its rows since %s; allowed changes: none',
+        ok := OLD.retention_at IS NULL
+            OR OLD.pruned_at IS NULL AND (NEW.status = 'ABORTED' OR OLD.status = 'ABORTED' AND NEW.status = 'PROCESSED' AND OLD.retention_at < OLD.finished_at)
+            OR belfry.reject('jobs', 'status', format('job %s is %s and retention deletes its rows since %s; allowed changes: none',
                 OLD.id, OLD.status, OLD.retention_at), 'Enqueue another.');
-        END IF;
         NEW.abort_requested := NEW.status = 'ABORTED';
         NEW.walked_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED') THEN CASE OLD.status WHEN 'RUNNING' THEN CASE NEW.status WHEN 'PROCESSED' THEN clock_timestamp() END ELSE OLD.walked_at END END;
         NEW.finished_at := CASE WHEN NEW.status IN ('PROCESSED', 'ABORTED', 'FAILED', 'EXPIRED') THEN clock_timestamp() END;
@@ -493,9 +449,8 @@ BEGIN
             NEW.delivered_at := NULL; -- it has messages to deliver again
         END IF;
     END IF;
-    IF NEW.fence < OLD.fence OR (NEW.status = 'RUNNING' AND OLD.status <> 'RUNNING' AND NEW.fence <= OLD.fence) THEN
-        PERFORM belfry.reject('jobs', 'fence', format('job %s: the fencing token must rise with each claim (%s to %s)', OLD.id, OLD.fence, NEW.fence));
-    END IF;
+    ok := NEW.fence > OLD.fence OR NEW.fence = OLD.fence AND (NEW.status IS DISTINCT FROM 'RUNNING' OR OLD.status = 'RUNNING')
+        OR belfry.reject('jobs', 'fence', format('job %s: the fencing token must rise with each claim (%s to %s)', OLD.id, OLD.fence, NEW.fence));
     RETURN NEW;
 END $$;
 
@@ -565,10 +520,8 @@ BEGIN
         reason := belfry.reason();
     END IF;
 
-    was := to_jsonb(OLD);
-    is_now := to_jsonb(NEW);
-    SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO was, is_now
-      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k;
+    SELECT jsonb_object_agg(k, o -> k), jsonb_object_agg(k, n -> k) INTO was, is_now
+      FROM unnest(belfry.jobs_asked()) k, to_jsonb(OLD) o, to_jsonb(NEW) n WHERE o -> k <> n -> k;
     IF was IS NOT NULL THEN
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
         VALUES (NEW.id, 'changed', actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));
@@ -612,6 +565,4 @@ CREATE TRIGGER jobs_record_throttle AFTER UPDATE OF throttle ON belfry.jobs
     FOR EACH ROW WHEN (OLD.throttle IS DISTINCT FROM NEW.throttle AND NEW.status = 'RUNNING')
     EXECUTE FUNCTION belfry.jobs_record_throttle();
 
--- These run with their owner's rights, so that a role that may only INSERT can enqueue.
--- Nobody may attach them to a table of his own.
 REVOKE EXECUTE ON FUNCTION belfry.jobs_validate(), belfry.jobs_transition(), belfry.jobs_record(), belfry.jobs_record_throttle() FROM PUBLIC;

@@ -87,18 +87,13 @@ CREATE FUNCTION belfry.enqueue_group(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    one uuid;
+    one constant uuid := coalesce((SELECT j.group_id FROM belfry.jobs j
+        WHERE j.idempotency_key = enqueue_group.idempotency_key AND j.type = ANY (types) AND j.group_id IS NOT NULL ORDER BY j.id LIMIT 1), gen_random_uuid());
+    ok  boolean := cardinality(types) > 0 AND (SELECT count(DISTINCT u) = count(*) FROM unnest(types) u);
     t   text;
     ids bigint[] := '{}';
 BEGIN
-    IF coalesce(cardinality(types), 0) = 0 OR (SELECT count(DISTINCT u) <> count(*) FROM unnest(types) u) THEN
-        PERFORM belfry.reject('jobs', 'type', format('a group takes different job types; allowed values: %s',
-            (SELECT coalesce(string_agg(name, ', ' ORDER BY name), 'none') FROM belfry.job_types)));
-    END IF;
-    SELECT j.group_id INTO one FROM belfry.jobs j
-     WHERE j.idempotency_key = enqueue_group.idempotency_key AND j.type = ANY (types) AND j.group_id IS NOT NULL
-     ORDER BY j.id LIMIT 1;
-    one := coalesce(one, gen_random_uuid());
+    ok := ok OR belfry.reject('jobs', 'type', 'a group takes different job types; allowed values: ' || belfry.known('job type'));
     -- In the order of their names: two callers with one key never deadlock.
     FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
         ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
@@ -113,73 +108,6 @@ END $$;
 -- or what was changed.
 CREATE TYPE belfry.job_act AS (id bigint, type text, was text, status text, note text);
 
--- The row of an act on a job that was so before. No row: there is no such job.
-CREATE FUNCTION belfry.job_acted(id bigint, was text, otherwise text) RETURNS SETOF belfry.job_act
-LANGUAGE sql STABLE AS $$
-    SELECT j.id, j.type, $2, j.status, CASE WHEN j.status = $2 THEN $3 ELSE '' END FROM belfry.jobs j WHERE j.id = $1
-$$;
-
--- The operator's acts, with actor and reason. Each returns what it did; no row means there
--- is no such job. On a job in another status nothing changes, and note says why.
--- abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as long
--- as messages are left: they are held. resume goes on: with them, if the walk is complete,
--- otherwise from the cursor.
-CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-DECLARE
-    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = $1 AND j.status IN ('PENDING', 'RUNNING', 'PROCESSED', 'FAILED');
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
-        CASE was WHEN 'ABORTED' THEN 'it was ABORTED already' WHEN 'EXPIRED' THEN 'an EXPIRED job sends nothing' ELSE 'no message of it is left to hold' END);
-END $$;
-
--- Aborts every job of a group that can be, in id order.
-CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.abort(g.id, $2, $3) a;
-END $$;
-
-CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-DECLARE
-    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j SET abort_requested = false WHERE j.id = $1 AND j.status = 'ABORTED';
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
-        CASE WHEN was IN ('FAILED', 'EXPIRED') THEN 'belfry.retry is for FAILED and EXPIRED jobs' ELSE 'only an ABORTED job is resumed' END);
-END $$;
-
-CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.resume(g.id, $2, $3) a;
-END $$;
-
--- An EXPIRED job is retried too, when its expires_at is lifted or lies ahead again.
-CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-DECLARE
-    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
-BEGIN
-    PERFORM belfry.act(actor, reason);
-    UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1 AND j.status IN ('FAILED', 'EXPIRED');
-    PERFORM belfry.act(NULL, NULL);
-    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
-        CASE WHEN was = 'ABORTED' THEN 'belfry.resume is for ABORTED jobs' ELSE 'only a FAILED or EXPIRED job is retried' END);
-END $$;
-
-CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY SELECT a.* FROM (SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id) g, belfry.retry(g.id, $2, $3) a;
-END $$;
-
 -- Changes what may change of one job: its place in the queue at any time, its load
 -- while it runs, its content while it does not. NULL takes a setting back to the
 -- runner's. Returns the job and what was changed; no row means there is no such job. A route
@@ -188,40 +116,29 @@ CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, re
 LANGUAGE plpgsql AS $$
 DECLARE
     allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
-    bad     text;
+    ok      boolean := jsonb_typeof(changes) = 'object'
+        OR belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+    col     text := (SELECT min(k) FROM jsonb_object_keys(changes) k WHERE k <> ALL (allowed));
     before  jsonb;
 BEGIN
-    IF changes IS NULL OR jsonb_typeof(changes) <> 'object' THEN
-        PERFORM belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    SELECT k INTO bad FROM jsonb_object_keys(changes) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
-    IF FOUND THEN
-        PERFORM belfry.reject('jobs', left(bad, 60), 'cannot be set; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    FOR bad IN SELECT k FROM jsonb_object_keys(changes) k ORDER BY k LOOP
-        IF bad IN ('category', 'title', 'body', 'lane') AND jsonb_typeof(changes -> bad) NOT IN ('string', 'null') THEN
-            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: texts', left((changes -> bad)::text, 60)));
-        END IF;
+    ok := col IS NULL OR belfry.reject('jobs', left(col, 60), 'cannot be set; allowed keys: ' || array_to_string(allowed, ', '));
+    FOR col IN SELECT k FROM jsonb_object_keys(changes) k ORDER BY k LOOP
+        ok := col NOT IN ('category', 'title', 'body', 'lane') OR jsonb_typeof(changes -> col) IN ('string', 'null')
+            OR belfry.reject('jobs', col, format('%s is not allowed; allowed values: texts', left((changes -> col)::text, 60)));
         BEGIN
-            PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(bad, changes -> bad));
+            PERFORM jsonb_populate_record(NULL::belfry.jobs, jsonb_build_object(col, changes -> col));
         EXCEPTION WHEN data_exception THEN
-            PERFORM belfry.reject('jobs', bad, format('%s is not allowed; allowed values: %s', left((changes -> bad)::text, 60),
-                CASE WHEN bad ~ '_at$' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
-                     WHEN bad = 'health_checks' THEN 'null, true, false'
-                     WHEN bad = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
-                     WHEN bad = 'route' THEN 'null, or lists of media such as ["push", "sms"]'
+            ok := belfry.reject('jobs', col, format('%s is not allowed; allowed values: %s', left((changes -> col)::text, 60),
+                CASE WHEN col ~ '_at$' THEN 'null, or timestamps such as "2026-01-02T15:04:05Z"'
+                     WHEN col = 'health_checks' THEN 'null, true, false'
+                     WHEN col = 'duty_cycle' THEN 'null, or numbers from 0.01 to 1'
+                     WHEN col = 'route' THEN 'null, or lists of media such as ["push", "sms"]'
                      ELSE 'null, or whole numbers' END));
         END;
     END LOOP;
     PERFORM belfry.act(actor, reason);
     before := (SELECT to_jsonb(j) FROM belfry.jobs j WHERE j.id = $1);
-    UPDATE belfry.jobs j
-       SET (category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at,
-            max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips) =
-           (SELECT n.category, n.title, n.body, n.data, n.variants, n.route, n.audience, n.lane, n.priority, n.schedule_at, n.deliver_at, n.expires_at,
-                   n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.health_checks, n.max_skips
-              FROM jsonb_populate_record(j, changes) n)
-     WHERE j.id = $1;
+    EXECUTE format('UPDATE belfry.jobs j SET (%1$s) = (SELECT %1$s FROM jsonb_populate_record(j, $2)) WHERE j.id = $1', array_to_string(allowed, ', ')) USING id, changes;
     PERFORM belfry.act(NULL, NULL);
     RETURN QUERY SELECT j.id, j.type, before ->> 'status', j.status,
             coalesce('changed: ' || (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(changes) k WHERE before -> k IS DISTINCT FROM to_jsonb(j) -> k),
@@ -229,40 +146,81 @@ BEGIN
       FROM belfry.jobs j WHERE j.id = $1;
 END $$;
 
+-- What each act below does, to one job after the other, in the order of the ids. Who may
+-- only UPDATE abort_requested may abort and resume.
+CREATE FUNCTION belfry.act_on(act text, ids bigint[], actor text, reason text, changes jsonb DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE plpgsql AS $$
+DECLARE
+    one  bigint;
+    was  text;
+BEGIN
+    FOREACH one IN ARRAY ids LOOP
+        was := (SELECT j.status FROM belfry.jobs j WHERE j.id = one);
+        PERFORM belfry.act(actor, reason);
+        CASE act
+            WHEN 'abort' THEN
+                UPDATE belfry.jobs j SET abort_requested = true WHERE j.id = one AND j.status IN ('PENDING', 'RUNNING', 'PROCESSED', 'FAILED');
+            WHEN 'resume' THEN
+                UPDATE belfry.jobs j SET abort_requested = false WHERE j.id = one AND j.status = 'ABORTED';
+            WHEN 'retry' THEN
+                UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = one AND j.status IN ('FAILED', 'EXPIRED');
+            WHEN 'resume_edited' THEN
+                PERFORM FROM belfry.jobs j WHERE j.id = one AND j.status IN ('ABORTED', 'FAILED') FOR UPDATE;
+                IF FOUND THEN
+                    PERFORM FROM belfry.set(one, changes, actor, reason);
+                    PERFORM belfry.act(actor, reason); -- which set took back
+                    UPDATE belfry.jobs j SET abort_requested = false, status = CASE j.status WHEN 'FAILED' THEN 'PENDING' ELSE j.status END WHERE j.id = one;
+                END IF;
+            WHEN 'retry_skipped' THEN
+                PERFORM FROM belfry.jobs j WHERE j.id = one AND j.status IN ('PROCESSED', 'FAILED') FOR UPDATE;
+                IF FOUND THEN
+                    UPDATE belfry.job_skips s SET retry = true WHERE s.job_id = one;
+                    UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = one AND FOUND;
+                END IF;
+        END CASE;
+        PERFORM belfry.act(NULL, NULL);
+        RETURN QUERY SELECT j.id, j.type, was, j.status, CASE WHEN j.status <> was THEN '' ELSE CASE act
+                WHEN 'abort' THEN CASE was WHEN 'ABORTED' THEN 'it was ABORTED already' WHEN 'EXPIRED' THEN 'an EXPIRED job sends nothing' ELSE 'no message of it is left to hold' END
+                WHEN 'resume' THEN CASE WHEN was IN ('FAILED', 'EXPIRED') THEN 'belfry.retry is for FAILED and EXPIRED jobs' ELSE 'only an ABORTED job is resumed' END
+                WHEN 'retry' THEN CASE was WHEN 'ABORTED' THEN 'belfry.resume is for ABORTED jobs' ELSE 'only a FAILED or EXPIRED job is retried' END
+                WHEN 'resume_edited' THEN 'only an ABORTED or FAILED job is corrected and goes on'
+                WHEN 'retry_skipped' THEN CASE WHEN was IN ('PROCESSED', 'FAILED') THEN 'no recipient of it was skipped' ELSE 'only a PROCESSED or FAILED job tries skipped recipients again' END
+            END END FROM belfry.jobs j WHERE j.id = one;
+    END LOOP;
+END $$;
+
+-- The operator's acts, with actor and reason, on one job or on all of a group. Each returns
+-- what it did; no row means there is no such job. On a job in another status nothing
+-- changes, and note says why.
+-- abort stops a job that is PENDING or RUNNING, and one that is PROCESSED or FAILED as long
+-- as messages are left: they are held. resume goes on: with them, if the walk is complete,
+-- otherwise from the cursor. retry runs a FAILED job again, and an EXPIRED one when its
+-- expires_at is lifted or lies ahead again.
+CREATE FUNCTION belfry.abort(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('abort', ARRAY[$1], $2, $3) $$;
+
+CREATE FUNCTION belfry.resume(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume', ARRAY[$1], $2, $3) $$;
+
+CREATE FUNCTION belfry.retry(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry', ARRAY[$1], $2, $3) $$;
+
+CREATE FUNCTION belfry.abort_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('abort', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+
+CREATE FUNCTION belfry.resume_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+
+CREATE FUNCTION belfry.retry_group(group_id uuid, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry', ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.group_id = $1 ORDER BY j.id), $2, $3) $$;
+
 -- Corrects what an ABORTED or FAILED job still has to say, and to whom, and lets
 -- it go on as resume or retry do: one act. changes as for belfry.set. Messages that are
 -- not sent yet get the new content, also those that were composed with the old one.
 CREATE FUNCTION belfry.resume_edited(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-DECLARE
-    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
-BEGIN
-    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('ABORTED', 'FAILED') FOR UPDATE;
-    IF FOUND THEN
-        PERFORM FROM belfry.set($1, $2, $3, $4);
-        PERFORM belfry.act(actor, reason);
-        UPDATE belfry.jobs j SET abort_requested = false, status = CASE j.status WHEN 'FAILED' THEN 'PENDING' ELSE j.status END WHERE j.id = $1;
-        PERFORM belfry.act(NULL, NULL);
-    END IF;
-    RETURN QUERY SELECT * FROM belfry.job_acted($1, was, 'only an ABORTED or FAILED job is corrected and goes on');
-END $$;
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $4, $2) $$;
 
 -- Marks every skipped recipient of a PROCESSED or FAILED job to be tried again and
 -- makes the job PENDING. A job without any stays as it is.
 CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
-LANGUAGE plpgsql AS $$
-DECLARE
-    was text := (SELECT j.status FROM belfry.jobs j WHERE j.id = $1);
-BEGIN
-    PERFORM FROM belfry.jobs j WHERE j.id = $1 AND j.status IN ('PROCESSED', 'FAILED') FOR UPDATE;
-    IF FOUND THEN
-        UPDATE belfry.job_skips s SET retry = true WHERE s.job_id = $1;
-        IF FOUND THEN
-            PERFORM belfry.act(actor, reason);
-            UPDATE belfry.jobs j SET status = 'PENDING' WHERE j.id = $1;
-            PERFORM belfry.act(NULL, NULL);
-        END IF;
-    END IF;
-    RETURN QUERY SELECT * FROM belfry.job_acted($1, was,
-        CASE WHEN was IN ('PROCESSED', 'FAILED') THEN 'no recipient of it was skipped' ELSE 'only a PROCESSED or FAILED job tries skipped recipients again' END);
-END $$;
+LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry_skipped', ARRAY[$1], $2, $3) $$;

@@ -109,6 +109,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     usual text[];
     drawn bigint;
+    ok    boolean;
 BEGIN
     -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
     -- every transaction: what follows costs three times as much, and says what is wrong.
@@ -126,38 +127,24 @@ BEGIN
         NEW.route := usual; -- it was checked when it was set
         RETURN NEW;
     END IF;
-    IF TG_OP = 'UPDATE' THEN
-        PERFORM belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
-    END IF;
-    IF NEW.id IS NOT NULL THEN
-        PERFORM belfry.reject('activities', 'id', 'belongs to belfry; allowed values for a new activity: none, leave it out');
-    END IF;
+    ok := TG_OP = 'INSERT'
+        OR belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
+    ok := NEW.id IS NULL AND NEW.created_at = now()
+        OR belfry.reject('activities', CASE WHEN NEW.id IS NULL THEN 'created_at' ELSE 'id' END, 'belongs to belfry; allowed values for a new activity: none, leave it out');
     NEW.id := nextval('belfry.activities_id_seq');
-    IF NEW.created_at IS DISTINCT FROM now() THEN
-        PERFORM belfry.reject('activities', 'created_at', 'belongs to belfry; allowed values for a new activity: none, leave it out');
-    END IF;
-    IF NEW.channel_id IS NULL THEN
-        PERFORM belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
-    END IF;
-    PERFORM belfry.check_word('activities', 'category', 'category', NEW.category);
-    PERFORM belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
-    IF NEW.deliver_at < '0001-01-02 00:00:00+00' OR NEW.deliver_at > '9999-12-30 00:00:00+00' THEN
-        PERFORM belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1 to 9999', NEW.deliver_at));
-    END IF;
-    IF length(NEW.idempotency_key) NOT BETWEEN 1 AND 200 THEN
-        PERFORM belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
-    END IF;
-    IF NEW.requested_by IS NULL OR NEW.requested_by !~ '[^[:space:]]' OR length(NEW.requested_by) > 200 THEN
-        PERFORM belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF NEW.route IS NULL THEN
-        NEW.route := (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category);
-    ELSE
-        PERFORM belfry.check_route('activities', NEW.route);
-    END IF;
-    IF 'alimtalk' = ANY (NEW.route) THEN -- a call costs
-        PERFORM belfry.check_deliverable('activities', NULL, NEW.route, NEW.title, NEW.body, NEW.variants);
-    END IF;
+    ok := NEW.channel_id IS NOT NULL OR belfry.reject('activities', 'channel_id', 'is required; allowed values: the id of a channel');
+    ok := belfry.check_word('activities', 'category', 'category', NEW.category)
+        AND belfry.check_content('activities', NEW.title, NEW.body, NEW.data, NEW.variants);
+    ok := NEW.deliver_at IS NULL OR NEW.deliver_at BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00'
+        OR belfry.reject('activities', 'deliver_at', format('%s is not allowed; allowed values: null (at once), or timestamps of the years 1 to 9999', NEW.deliver_at));
+    ok := NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200
+        OR belfry.reject('activities', 'idempotency_key', format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key)));
+    ok := NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200
+        OR belfry.reject('activities', 'requested_by', 'is null, blank or too long; allowed values: texts of 1 to 200 characters');
+    ok := NEW.route IS NULL OR belfry.check_route('activities', NEW.route);
+    NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
+    ok := 'alimtalk' <> ALL (NEW.route) -- a call costs
+        OR belfry.check_deliverable('activities', NULL, NEW.route, NEW.title, NEW.body, NEW.variants);
     RETURN NEW;
 END $$;
 
@@ -193,8 +180,6 @@ END $$;
 CREATE CONSTRAINT TRIGGER activities_wake AFTER INSERT ON belfry.activities DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_wake();
 
--- These run with their owner's rights, so that a role that may only INSERT can enqueue.
--- Nobody may attach them to a table of his own.
 REVOKE EXECUTE ON FUNCTION belfry.activities_validate(), belfry.activities_enqueue(), belfry.activities_wake() FROM PUBLIC;
 
 -- send inserts one activity in the caller's transaction and returns its id, which is
@@ -235,18 +220,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     relation text := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r);
     found_id bigint;
+    ok       boolean;
 BEGIN
     EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id = $1 LIMIT 1' INTO found_id USING $1;
-    IF found_id IS NULL THEN
-        PERFORM belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of %s', left(coalesce($1, 'null'), 60), relation));
-    END IF;
+    ok := found_id IS NOT NULL
+        OR belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of %s', left(coalesce($1, 'null'), 60), relation));
     RETURN belfry.send(found_id, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;
 
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, and
--- its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at again right before it
--- calls a provider, is of these (MessageClaim and MessageLook in outbox/ledger.sql repeat
--- the rule; a test compares). Locking its rows locks messages only.
+-- its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at
+-- again right before it calls a provider, is of these (MessageClaim and MessageLook in
+-- outbox/ledger.sql repeat the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
   FROM belfry.messages m
@@ -358,7 +343,7 @@ CREATE TABLE belfry.relays (
     heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     senders      text[]      NOT NULL DEFAULT '{}',
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
-    in_flight      integer     NOT NULL DEFAULT 0,
+    in_flight    integer     NOT NULL DEFAULT 0,
     limits       jsonb       NOT NULL DEFAULT '[]' -- in force: name, rate_per_second (0: none), concurrency of each sender
 ) WITH (fillfactor = 70);
 

@@ -71,87 +71,53 @@ CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at,
 -- Texts may refer to the channel as those of jobs do; what is wrong with one as a template,
 -- with the route (a list of media; none: the category's) or with the variants is said when
 -- the schedule is written and not first when it fires.
-CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT rejected boolean)
+CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    tab     constant text := 'schedules.template';
     allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after}';
-    span    constant text := '^([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$';
-    bad     text;
-    types   jsonb;
-    message text;
-    hint    text;
-    tab     text := 'schedules';
+    types   constant jsonb := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
+    route   text[];
+    col     text;
 BEGIN
-    IF t IS NULL OR jsonb_typeof(t) <> 'object' THEN
-        rejected := belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    SELECT k INTO bad FROM jsonb_object_keys(t) k WHERE k <> ALL (allowed) ORDER BY k LIMIT 1;
-    IF FOUND THEN
-        rejected := belfry.reject('schedules', 'template.' || left(bad, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
-    END IF;
-    IF (t ? 'type') = (t ? 'types') THEN
-        rejected := belfry.reject('schedules', 'template.types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
+    ok := jsonb_typeof(t) = 'object'
+        OR belfry.reject('schedules', 'template', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
+    col := (SELECT min(k) FROM jsonb_object_keys(t) k WHERE k <> ALL (allowed));
+    ok := col IS NULL OR belfry.reject(tab, left(col, 60), 'is not allowed; allowed keys: ' || array_to_string(allowed, ', '));
+    ok := (t ? 'type') <> (t ? 'types')
+        OR belfry.reject(tab, 'types', CASE WHEN t ? 'type' THEN 'and type are both given' ELSE 'is required' END
             || '; allowed values: a list of different job types, or type with one: ' || belfry.known('job type'));
-    END IF;
-    types := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
-    IF jsonb_typeof(types) <> 'array' OR jsonb_array_length(types) = 0
-        OR (SELECT count(DISTINCT e) <> count(*) FROM jsonb_array_elements(types) e) THEN
-        rejected := belfry.reject('schedules', 'template.types', 'must be a list of different job types; allowed values: ' || belfry.known('job type'));
-    END IF;
-    PERFORM belfry.check_word('schedules', 'template.types', 'job type', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(types) e;
-    SELECT k INTO bad FROM unnest('{category,title,body,lane}'::text[]) WITH ORDINALITY u(k, o)
-     WHERE t ? k AND jsonb_typeof(t -> k) <> 'string' ORDER BY o LIMIT 1;
-    IF FOUND THEN
-        rejected := belfry.reject('schedules', 'template.' || bad, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> bad)));
-    END IF;
-    IF t ? 'category' THEN
-        PERFORM belfry.check_word('schedules', 'template.category', 'category', t ->> 'category');
-    ELSIF NOT has_query THEN
-        rejected := belfry.reject('schedules', 'template.category', 'is required without a query; allowed values: ' || belfry.known('category'));
-    END IF;
-    IF NOT t ? 'title' AND NOT has_query THEN
-        rejected := belfry.reject('schedules', 'template.title', 'is required without a query; allowed values: texts of 1 to 200 characters');
-    END IF;
-    IF t ->> 'lane' !~ '^[a-z0-9][a-z0-9_-]{0,62}$' THEN
-        rejected := belfry.reject('schedules', 'template.lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
-    END IF;
-    IF t ? 'priority' AND (jsonb_typeof(t -> 'priority') <> 'number' OR t ->> 'priority' !~ '^-?[0-9]{1,4}$' OR (t ->> 'priority')::integer NOT BETWEEN -1000 AND 1000) THEN
-        rejected := belfry.reject('schedules', 'template.priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
-    END IF;
-    SELECT k INTO bad FROM unnest('{deliver_after,expires_after}'::text[]) WITH ORDINALITY u(k, o)
-     WHERE t ? k AND (jsonb_typeof(t -> k) <> 'string' OR t ->> k = '' OR t ->> k !~ span) ORDER BY o LIMIT 1;
-    IF FOUND THEN
-        rejected := belfry.reject('schedules', 'template.' || bad, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> bad)::text, 40)));
-    END IF;
-    IF t ->> 'expires_after' ~ '^[0hms]*$' THEN
-        rejected := belfry.reject('schedules', 'template.expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
-    END IF;
-    IF t ? 'route' AND (jsonb_typeof(t -> 'route') <> 'array' OR jsonb_path_exists(t -> 'route', 'strict $[*] ? (@.type() != "string")')) THEN
-        rejected := belfry.reject('schedules', 'template.route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
+    ok := jsonb_typeof(types) = 'array' AND (SELECT count(*) > 0 AND count(DISTINCT e) = count(*) FROM jsonb_array_elements(types) e);
+    ok := ok OR belfry.reject(tab, 'types', 'must be a list of different job types; allowed values: ' || belfry.known('job type'));
+    PERFORM belfry.check_word(tab, 'types', 'job type', CASE jsonb_typeof(e) WHEN 'string' THEN e #>> '{}' ELSE 'JSON ' || jsonb_typeof(e) END) FROM jsonb_array_elements(types) e;
+    col := (SELECT min(k) FROM unnest('{category,title,body,lane}'::text[]) k WHERE jsonb_typeof(t -> k) <> 'string');
+    ok := col IS NULL OR belfry.reject(tab, col, format('is a JSON %s; allowed values: texts', jsonb_typeof(t -> col)));
+    ok := t ? 'category' OR has_query
+        OR belfry.reject(tab, 'category', 'is required without a query; allowed values: ' || belfry.known('category'));
+    ok := NOT t ? 'category' OR belfry.check_word(tab, 'category', 'category', t ->> 'category');
+    ok := t ? 'title' OR has_query
+        OR belfry.reject(tab, 'title', 'is required without a query; allowed values: texts of 1 to 200 characters');
+    ok := NOT t ? 'lane' OR t ->> 'lane' ~ '^[a-z0-9][a-z0-9_-]{0,62}$'
+        OR belfry.reject(tab, 'lane', format('%L is not a lane name', left(t ->> 'lane', 70)) || '; allowed values: 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit');
+    ok := NOT t ? 'priority' OR t -> 'priority' BETWEEN '-1000' AND '1000' AND t ->> 'priority' ~ '^-?[0-9]+$'
+        OR belfry.reject(tab, 'priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
+    col := (SELECT min(k) FROM unnest('{deliver_after,expires_after}'::text[]) k
+             WHERE jsonb_typeof(t -> k) <> 'string' OR t ->> k !~ '^(?=.)([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$');
+    ok := col IS NULL OR belfry.reject(tab, col, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> col)::text, 40)));
+    ok := NOT t ? 'expires_after' OR t ->> 'expires_after' ~ '[1-9]'
+        OR belfry.reject(tab, 'expires_after', 'is 0; allowed values: texts such as 45s, 15m, 1h30m, above 0');
+    ok := NOT t ? 'route' OR jsonb_typeof(t -> 'route') = 'array' AND NOT t -> 'route' @? 'strict $[*] ? (@.type() != "string")'
+        OR belfry.reject(tab, 'route', format('%s is not a list of texts; allowed values: 1 to 10 different media of %s, in the order in which they are tried',
             left((t -> 'route')::text, 120), belfry.known('medium')));
+    -- For a title that is left to the query's rows stands one that is none.
+    ok := belfry.check_content(tab, coalesce(t ->> 'title', '-'), coalesce(t ->> 'body', ''), coalesce(t -> 'data', '{}'), coalesce(t -> 'variants', '{}'));
+    route := CASE WHEN t ? 'route' THEN ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o)
+        ELSE (SELECT c.route FROM belfry.categories c WHERE c.name = t ->> 'category') END;
+    ok := NOT t ? 'route' OR belfry.check_route(tab, route);
+    IF NOT has_query THEN -- whose columns may take the place of the texts
+        PERFORM belfry.check_deliverable(tab, k, route, t ->> 'title', coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}')) FROM jsonb_array_elements_text(types) k;
     END IF;
-    BEGIN
-        -- For a title that is left to the query's rows stands one that is none.
-        PERFORM belfry.check_content(tab, coalesce(t ->> 'title', '-'), coalesce(t ->> 'body', ''), coalesce(t -> 'data', '{}'), coalesce(t -> 'variants', '{}'));
-        IF t ? 'route' THEN
-            PERFORM belfry.check_route(tab, ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') WITH ORDINALITY u(m, o) ORDER BY o));
-        END IF;
-        IF NOT has_query THEN -- whose columns may take the place of the texts
-            PERFORM belfry.check_deliverable(tab, k, CASE WHEN t ? 'route' THEN ARRAY(SELECT m FROM jsonb_array_elements_text(t -> 'route') u(m))
-                        ELSE (SELECT c.route FROM belfry.categories c WHERE c.name = t ->> 'category') END,
-                    t ->> 'title', coalesce(t ->> 'body', ''), coalesce(t -> 'variants', '{}'))
-               FROM jsonb_array_elements_text(types) u(k);
-        END IF;
-        IF t ? 'audience' THEN
-            tab := 'jobs'; -- what check_audience says
-            PERFORM belfry.check_audience(t -> 'audience');
-        END IF;
-    EXCEPTION WHEN check_violation THEN
-        GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-        message := substr(message, length('belfry.' || tab || '.') + 1); -- key[.key]: problem
-        rejected := belfry.reject('schedules', 'template.' || split_part(message, ': ', 1),
-            substr(message, length(split_part(message, ': ', 1)) + 3), nullif(hint, ''));
-    END;
+    ok := NOT t ? 'audience' OR belfry.check_audience(tab, t -> 'audience');
 END $$;
 
 -- The grammar of cron expressions, the same in job/schedule: five fields of values, ranges
@@ -169,7 +135,6 @@ DECLARE
     ends   int[];
     days   int   := 99;    -- the first day of the month that is asked for
     longest int  := 0;     -- the days of the longest month that is asked for
-    weekly boolean := false; -- days of the week are asked for
 BEGIN
     IF cron ~ '^@(hourly|daily|weekly|monthly|yearly)$' THEN
         RETURN NULL;
@@ -177,7 +142,6 @@ BEGIN
     IF cardinality(fields) <> 5 OR length(cron) > 200 THEN
         RETURN 'is not a cron expression';
     END IF;
-    weekly := fields[5] !~ '(^|,)[*](/0*1)?(,|$)';
     FOR i IN 1..5 LOOP
         words := CASE i WHEN 4 THEN '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}'::text[] WHEN 5 THEN '{sun,mon,tue,wed,thu,fri,sat}'::text[] ELSE '{}'::text[] END;
         FOREACH part IN ARRAY regexp_split_to_array(fields[i], ',') LOOP
@@ -197,10 +161,7 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
-    IF days > longest AND NOT weekly THEN
-        RETURN 'never comes: no such day of the month';
-    END IF;
-    RETURN NULL;
+    RETURN CASE WHEN days > longest AND fields[5] ~ '(^|,)[*](/0*1)?(,|$)' THEN 'never comes: no such day of the month' END;
 END $$;
 
 -- Validates what an operator sets, as far as no CHECK can, and derives what follows from a
@@ -210,27 +171,23 @@ CREATE FUNCTION belfry.schedules_validate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fields constant text := 'five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly';
+    ok     boolean;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        PERFORM belfry.check_new('schedules', to_jsonb(NEW), '{name,source,cron,every,time_zone,template,query,query_timeout,query_role,missed,missed_after,paused_at,paused_by,pause_reason}',
+        ok := belfry.check_new('schedules', to_jsonb(NEW), '{name,source,cron,every,time_zone,template,query,query_timeout,query_role,missed,missed_after,paused_at,paused_by,pause_reason}',
             jsonb_build_object('armed_at', now(), 'created_at', now(), 'updated_at', now()) || '{"last_jobs": [], "failures": 0, "fired": 0, "skipped": 0}');
-    ELSIF NEW.name IS DISTINCT FROM OLD.name THEN
-        PERFORM belfry.reject('schedules', 'name', format('%L cannot be renamed; allowed changes: none', OLD.name), 'Insert another and delete this one.');
+    ELSE
+        ok := NEW.name = OLD.name OR belfry.reject('schedules', 'name', format('%L cannot be renamed; allowed changes: none', OLD.name), 'Insert another and delete this one.');
     END IF;
-    IF (NEW.cron IS NULL) = (NEW.every IS NULL) THEN
-        PERFORM belfry.reject('schedules', 'cron', CASE WHEN NEW.cron IS NULL THEN 'or every is required' ELSE 'and every are both given' END || '; allowed values: exactly one of cron (' || fields || ') and every (an interval)');
-    END IF;
-    IF belfry.cron_problem(NEW.cron) IS NOT NULL THEN
-        PERFORM belfry.reject('schedules', 'cron', format('%L %s; allowed values: %s', left(NEW.cron, 60), belfry.cron_problem(NEW.cron), fields));
-    END IF;
-    IF (TG_OP = 'INSERT' OR NEW.time_zone IS DISTINCT FROM OLD.time_zone) AND NEW.time_zone IS DISTINCT FROM 'UTC'
-        AND NOT EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = NEW.time_zone) THEN
-        PERFORM belfry.reject('schedules', 'time_zone', format('%L is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin', left(coalesce(NEW.time_zone, 'null'), 60)),
+    ok := (NEW.cron IS NULL) <> (NEW.every IS NULL)
+        OR belfry.reject('schedules', 'cron', CASE WHEN NEW.cron IS NULL THEN 'or every is required' ELSE 'and every are both given' END || '; allowed values: exactly one of cron (' || fields || ') and every (an interval)');
+    ok := belfry.cron_problem(NEW.cron) IS NULL
+        OR belfry.reject('schedules', 'cron', format('%L %s; allowed values: %s', left(NEW.cron, 60), belfry.cron_problem(NEW.cron), fields));
+    ok := TG_OP = 'UPDATE' AND NEW.time_zone IS NOT DISTINCT FROM OLD.time_zone OR NEW.time_zone = 'UTC' OR EXISTS (SELECT FROM pg_timezone_names z WHERE z.name = NEW.time_zone);
+    ok := ok OR belfry.reject('schedules', 'time_zone', format('%L is not a time zone; allowed values: names of the IANA database such as UTC, Asia/Seoul, Europe/Berlin', left(coalesce(NEW.time_zone, 'null'), 60)),
             'SELECT name FROM pg_timezone_names lists them.');
-    END IF;
-    IF TG_OP = 'INSERT' OR (NEW.template, NEW.query) IS DISTINCT FROM (OLD.template, OLD.query) THEN
-        PERFORM belfry.check_schedule_template(NEW.template, NEW.query IS NOT NULL);
-    END IF;
+    ok := TG_OP = 'UPDATE' AND (NEW.template, NEW.query) IS NOT DISTINCT FROM (OLD.template, OLD.query)
+        OR belfry.check_schedule_template(NEW.template, NEW.query IS NOT NULL);
 
     IF NEW.paused_at IS NULL THEN
         NEW.paused_by := NULL;
@@ -268,20 +225,18 @@ CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
 -- With the rights of who writes: they are the question.
 CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ok boolean;
 BEGIN
     IF NEW.query_role IS NULL OR TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) THEN
         RETURN NEW;
     END IF;
-    IF NEW.query IS NULL THEN
-        PERFORM belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = NEW.query_role) THEN
-        PERFORM belfry.reject('schedules', 'query_role', format('%L is not a role; allowed values: null, or a role that %I may become by SET ROLE', left(NEW.query_role, 63), current_user));
-    END IF;
-    IF NOT pg_has_role(NEW.query_role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
-        PERFORM belfry.reject('schedules', 'query_role', format('%I may not become %L; allowed values: null, or a role that %1$I may become by SET ROLE', current_user, NEW.query_role),
+    ok := NEW.query IS NOT NULL OR belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
+    ok := EXISTS (SELECT FROM pg_roles r WHERE r.rolname = NEW.query_role);
+    ok := ok OR belfry.reject('schedules', 'query_role', format('%L is not a role; allowed values: null, or a role that %I may become by SET ROLE', left(NEW.query_role, 63), current_user));
+    ok := pg_has_role(NEW.query_role, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+        OR belfry.reject('schedules', 'query_role', format('%I may not become %L; allowed values: null, or a role that %1$I may become by SET ROLE', current_user, NEW.query_role),
             format('GRANT %I TO %I allows it.', NEW.query_role, current_user));
-    END IF;
     RETURN NEW;
 END $$;
 
@@ -317,8 +272,6 @@ END $$;
 CREATE TRIGGER schedules_record_firing AFTER UPDATE OF skipped, fired, failures ON belfry.schedules
     FOR EACH ROW EXECUTE FUNCTION belfry.schedules_record_firing();
 
--- These run with their owner's rights, so that a role that may only INSERT can enqueue.
--- Nobody may attach them to a table of his own.
 REVOKE EXECUTE ON FUNCTION belfry.schedules_validate(), belfry.schedules_record_firing() FROM PUBLIC;
 
 -- Holds a schedule: none of its occurrences fires until it is resumed. Pausing a
