@@ -228,21 +228,14 @@ SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.s
 -- How far who may only INSERT may go in what a job asks of the database, in one row; NULL:
 -- as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
 CREATE TABLE belfry.limits (
-    only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY,
-    priority            integer          DEFAULT 0,
-    max_rows_per_second integer,
-    duty_cycle          double precision,
-    chunk_target_ms     integer          DEFAULT 1000,
-    max_chunk_rows      integer          DEFAULT 50000,
-    max_skips           integer          DEFAULT 10000,
-    health_checks       boolean NOT NULL DEFAULT true, -- they may not be switched off
-    CONSTRAINT limits_only_row_check CHECK (only_row),
-    CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
-    CONSTRAINT limits_max_rows_per_second_check CHECK (max_rows_per_second BETWEEN 1 AND 10000000),
-    CONSTRAINT limits_duty_cycle_check CHECK (duty_cycle >= 0.01 AND duty_cycle <= 1),
-    CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
-    CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
-    CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000)
+    only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
+    priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
+    max_rows_per_second integer               CONSTRAINT limits_max_rows_per_second_check CHECK (max_rows_per_second BETWEEN 1 AND 10000000),
+    duty_cycle          double precision      CONSTRAINT limits_duty_cycle_check CHECK (duty_cycle >= 0.01 AND duty_cycle <= 1),
+    chunk_target_ms     integer DEFAULT 1000  CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
+    max_chunk_rows      integer DEFAULT 50000 CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
+    max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
+    health_checks       boolean NOT NULL DEFAULT true -- they may not be switched off
 );
 
 INSERT INTO belfry.limits DEFAULT VALUES;

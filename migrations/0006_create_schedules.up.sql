@@ -65,12 +65,9 @@ CREATE TABLE belfry.schedules (
 -- Serves the look at each tick for what is due.
 CREATE INDEX schedules_due_idx ON belfry.schedules ((coalesce(retry_at, next_at, '-infinity'::timestamptz))) WHERE paused_at IS NULL;
 
--- Checks one template. With a query, category and title may come from its rows.
--- Keys: type or types, category, title, body, data, audience, lane, priority,
--- deliver_after and expires_after (durations such as 15m, from the occurrence on).
--- Texts may refer to the channel as those of jobs do; what is wrong with one as a template,
--- with the route (a list of media; none: the category's) or with the variants is said when
--- the schedule is written and not first when it fires.
+-- Checks one template: what its jobs would be refused for is said when the schedule is
+-- written and not first when it fires. With a query, category and title may come from its
+-- rows. deliver_after and expires_after are durations from the occurrence on.
 CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT ok boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
