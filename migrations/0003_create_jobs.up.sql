@@ -408,9 +408,11 @@ BEGIN
         ok := NEW.status = ANY (string_to_array(allowed, ', '))
             OR belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s', OLD.id, OLD.status, NEW.status, allowed),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
-        ok := OLD.status <> 'PROCESSED' OR NEW.status <> 'PENDING' OR EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry);
-        ok := ok OR belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
+        IF OLD.status = 'PROCESSED' AND NEW.status = 'PENDING' THEN
+            ok := EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry);
+            ok := ok OR belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
                 'belfry.retry_skipped(id) runs the skipped recipients again.');
+        END IF;
         ok := NEW.status <> 'ABORTED' OR OLD.status NOT IN ('PROCESSED', 'FAILED') OR left_over
             OR belfry.reject('jobs', 'status', format('job %s is %s and has no message left to send; allowed values now: PENDING', OLD.id, OLD.status));
         ok := NEW.status <> 'PROCESSED' OR OLD.status <> 'ABORTED' OR OLD.walked_at IS NOT NULL
@@ -513,8 +515,10 @@ BEGIN
         reason := belfry.reason();
     END IF;
 
-    SELECT jsonb_object_agg(k, o -> k), jsonb_object_agg(k, n -> k) INTO was, is_now
-      FROM unnest(belfry.jobs_asked()) k, to_jsonb(OLD) o, to_jsonb(NEW) n WHERE o -> k <> n -> k;
+    was := to_jsonb(OLD);
+    is_now := to_jsonb(NEW);
+    SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO was, is_now
+      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k;
     IF was IS NOT NULL THEN
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
         VALUES (NEW.id, 'changed', actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));
