@@ -108,7 +108,7 @@ bench-relay: postgres ## measure delivery against River, and what a message cost
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...
 
-demo: build postgres ## watch jobs run, crash, resume and stop on generated channels (N= JSON=1)
+demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1)
 	@bin/belfry demo --channels $(N) $(if $(JSON),--json)
 
 run: build postgres ## run the daemon until interrupted

@@ -14,13 +14,13 @@ import (
 func newDemoCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch jobs run, crash, resume, stop and be delivered, and check the result",
-		Long: fmt.Sprintf(`Generate channels, run jobs for them with runners that are processes of their
-own, kill one with SIGKILL in mid-job, abort another job by SQL, deliver the messages of
-push jobs through fake providers that fail a tenth of the calls, kill a relay
-meanwhile, and prove by independent SQL that nobody was left out and nobody was told
-twice, and by the providers' own count that duplicates came only where an outcome
-could not be known.
+		Short: "Watch a job run, crash, resume, stop and be delivered, and check the result",
+		Long: fmt.Sprintf(`Generate channels, enqueue a job for all of them, run it with runners that are
+processes of their own, kill one with SIGKILL in mid-job, abort the job by SQL and
+resume it, deliver its messages through fake providers that fail a tenth of the calls,
+kill a relay meanwhile, and prove by independent SQL that nobody was left out and nobody
+was told twice, and by the providers' own count that duplicates came only where an
+outcome could not be known.
 
 It works in a database of its own, %s, on the configured server: made if
 need be, emptied before each demo, kept afterwards to be looked at. A schema that
@@ -28,8 +28,8 @@ no demo made, or that holds anybody else's jobs, is not touched. Without
 database.url the server is belfry's private PostgreSQL. Settings of runners and
 channels do not apply.
 
-Exit codes: 0 if every job was PROCESSED, nothing is missing or there twice, the
-kill and the abort both hit a job in its middle, nothing came after the abort, and
+Exit codes: 0 if the job was PROCESSED, nothing is missing or there twice, the
+kill and the abort both hit it in its middle, nothing came after the abort, and
 every message was sent or is a dead letter, with no more duplicates than unknown
 outcomes; otherwise 1.`, demo.DefaultDatabase),
 		Example: `  belfry demo

@@ -24,7 +24,7 @@ const faults = `
 - {for: sms, status: 400, share: 0.05}
 `
 
-// deliverMessages is the fifth act: relays deliver what the push jobs wrote, through
+// deliverMessages is the fourth act: relays deliver what the job wrote, through
 // providers that fail a tenth of the calls, and one relay is killed meanwhile.
 func (s *stage) deliverMessages(ctx context.Context) error {
 	s.screen.act("Delivery: kill -9 again, and providers that fail a tenth of the calls")

@@ -40,39 +40,23 @@ COMMENT ON SCHEMA belfry IS 'made by belfry demo; the next demo drops it';
 -- The server's version, as 15.8. Always one row.
 SELECT split_part(current_setting('server_version'), ' ', 1);
 
--- name: EnqueuePopular :many
--- Popular content to everyone, as a group: inbox and push. The first job is the
--- inbox's. The limit has both take long enough to be hit in their middle.
-INSERT INTO belfry.jobs (group_id, type, category, title,
+-- name: Enqueue :one
+-- Popular content to everyone, by push. The limit has the job take long enough to be hit
+-- in its middle.
+INSERT INTO belfry.jobs (type, category, title,
                          max_rows_per_second, requested_by)
-SELECT g, t, 'popular_content', 'Most read today', {{rate}}, 'belfry demo'
-  FROM gen_random_uuid() AS g, unnest(ARRAY['inbox', 'push']) AS t
- ORDER BY t
+VALUES ('push', 'popular_content', 'Most read today',
+        {{rate}}, 'belfry demo')
 RETURNING id;
 
 -- name: Unlimit :exec
--- Lifts the limit of a job, which counts from its next chunk on.
-UPDATE belfry.jobs SET max_rows_per_second = NULL WHERE id = @id;
-
--- name: EnqueueOthers :many
--- Question content near a city, an operator notice to two platforms, and a job that is
--- due in three seconds.
-INSERT INTO belfry.jobs (type, category, title, audience, schedule_at,
-                         requested_by)
-VALUES ('push', 'question_content', {{question}},
-        belfry.audience_radius({{latitude}}, {{longitude}}, {{radius}}),
-        now(), 'belfry demo'),
-       ('inbox', 'operator_notice', 'Maintenance at 2',
-        belfry.audience_platforms('ios', 'android'), now(), 'belfry demo'),
-       ('inbox', 'popular_content', 'Evening digest',
-        belfry.audience_everyone(), now() + interval '3 seconds',
-        'belfry demo')
-RETURNING id;
+-- Lifts the limit of the job, which counts from its next chunk on.
+UPDATE belfry.jobs SET max_rows_per_second = NULL;
 
 -- name: Abort :one
 -- The abort. The row is as it is for everybody once this has returned.
 UPDATE belfry.jobs SET abort_requested = true WHERE id = {{id}}
-RETURNING status, "cursor", chunks, rows_written;
+RETURNING status, "cursor", rows_written;
 
 -- name: Resume :one
 -- The resume, with who and why for the timeline.
@@ -82,8 +66,7 @@ SELECT status FROM belfry.resume({{id}}, actor => 'belfry demo',
 -- name: JobLook :one
 -- How far a job is (jobs_pkey). No row: there is none.
 SELECT status, coalesce("cursor", '') AS "cursor", coalesce(bound, '') AS bound, fence,
-       chunks, channels_read, rows_written, coalesce(runner, '') AS runner,
-       schedule_at, started_at
+       chunks, channels_read, rows_written
   FROM belfry.jobs
  WHERE id = @id;
 
@@ -96,7 +79,7 @@ SELECT count(*)
 
 -- name: Routes :exec
 -- Has messages go by sms where push fails permanently.
-UPDATE belfry.categories SET route = '{push,sms}' WHERE name IN ('popular_content', 'question_content');
+UPDATE belfry.categories SET route = '{push,sms}' WHERE name = 'popular_content';
 
 -- name: MessagesCount :one
 -- How many messages there are to deliver. Always one row.
@@ -121,40 +104,22 @@ SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
   FROM belfry.messages;
 
 -- name: Verify :one
--- The proof for one job, from the channels and the rows alone, in one snapshot. Of
--- the active channels up to the job's bound, or with @at_cursor up to its cursor,
--- that match its audience: how many there are, how many have no row (missing). Of
--- the job's rows: how many there are, how many are for another channel or one
--- further on (unexpected), how many for a channel that has one already
--- (duplicates). A radius is measured along a straight line through the globe: a
--- channel is inside iff its chord is no longer than that of the radius. No row:
--- there is no such job.
+-- The proof, from the channels and the rows alone, in one snapshot. Of the active channels
+-- up to the job's bound, or with @at_cursor up to its cursor: how many there are, how many
+-- have no row (missing). Of the job's rows: how many there are, how many are for another
+-- channel or one further on (unexpected), how many for a channel that has one already
+-- (duplicates). No row: there is no such job.
 WITH job AS MATERIALIZED (
-    SELECT id, type, category, title, status, coalesce("cursor", '') AS "cursor", chunks, audience,
-           CASE WHEN @at_cursor THEN "cursor" ELSE bound END::bigint AS up_to,
-           (audience ->> 'latitude')::float8 AS lat,
-           (audience ->> 'longitude')::float8 AS lon,
-           2 * sin(least((audience ->> 'radius_m')::float8 / 6371008.8, pi()) / 2) AS chord
+    SELECT id, type, category, title, status, coalesce("cursor", '') AS "cursor", chunks,
+           CASE WHEN @at_cursor THEN "cursor" ELSE bound END::bigint AS up_to
       FROM belfry.jobs
      WHERE id = @id
 ), matching AS (
-    SELECT c.id
-      FROM belfry.channels c CROSS JOIN job
-     WHERE c.active AND c.id <= job.up_to
-       AND CASE job.audience ->> 'kind'
-               WHEN 'everyone' THEN true
-               WHEN 'platforms' THEN job.audience -> 'platforms' ? c.platform
-               WHEN 'radius' THEN
-                   (cosd(c.location[1]) * cosd(c.location[0]) - cosd(lat) * cosd(lon)) ^ 2
-                 + (cosd(c.location[1]) * sind(c.location[0]) - cosd(lat) * sind(lon)) ^ 2
-                 + (sind(c.location[1]) - sind(lat)) ^ 2 <= chord ^ 2
-           END
+    SELECT c.id FROM belfry.channels c CROSS JOIN job WHERE c.active AND c.id <= job.up_to
 ), written AS (
-    SELECT channel_id, count(*) AS copies
-      FROM (SELECT n.channel_id FROM belfry.notifications n JOIN job ON n.job_id = job.id AND job.type = 'inbox'
-            UNION ALL
-            SELECT m.channel_id FROM belfry.messages m JOIN job ON m.job_id = job.id AND job.type = 'push') AS rows
-     GROUP BY channel_id
+    SELECT m.channel_id, count(*) AS copies
+      FROM belfry.messages m JOIN job ON m.job_id = job.id
+     GROUP BY m.channel_id
 ), compared AS (
     SELECT count(matching.id)                                         AS matched,
            coalesce(sum(copies), 0)::bigint                           AS rows,

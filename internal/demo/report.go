@@ -19,7 +19,6 @@ type Report struct {
 	Jobs       []JobReport     `json:"jobs"`
 	Kill       *KillReport     `json:"kill"`     // nil: it did not come to that
 	Abort      *AbortReport    `json:"abort"`    // likewise
-	Schedule   *ScheduleReport `json:"schedule"` // likewise
 	Delivery   *DeliveryReport `json:"delivery"` // likewise
 	ElapsedMS  float64         `json:"elapsed_ms"`
 }
@@ -49,11 +48,6 @@ type JobReport struct {
 	Chunks     int64 `json:"chunks"` // the job row's count
 	// Cursor is the job's, in the snapshot that was verified.
 	Cursor string `json:"-"`
-	// AbortLatencyMS is from sending the UPDATE to its return, TakeOverMS from the
-	// start of the next runner to the first chunk that it committed; nil where neither
-	// happened.
-	AbortLatencyMS *float64 `json:"abort_latency_ms" db:"-"`
-	TakeOverMS     *float64 `json:"take_over_ms" db:"-"`
 }
 
 // exact reports whether every matching channel has exactly one row and no other channel has
@@ -67,56 +61,36 @@ func (j JobReport) String() string {
 
 // KillReport is the second act.
 type KillReport struct {
-	Job int64 `json:"job_id"`
 	// InMiddle: the job was after its first and before its last chunk.
-	InMiddle     bool   `json:"in_middle"`
-	Killed       string `json:"killed"`
-	TookOver     string `json:"took_over"`
-	ChannelsRead int64  `json:"channels_read"` // when it was killed
-	Chunks       int64  `json:"chunks"`        // likewise
+	InMiddle     bool  `json:"in_middle"`
+	ChannelsRead int64 `json:"channels_read"` // when the runner was killed
+	Chunks       int64 `json:"chunks"`        // likewise
 	// Exact: every matching channel up to the cursor had its row, no other had any.
-	Exact         bool    `json:"exact_up_to_cursor"`
-	RowsAbove     int64   `json:"rows_above_cursor"`
-	StaleAfterMS  float64 `json:"stale_after_ms"`
-	TakeOverMS    float64 `json:"take_over_ms"`
-	Newcomers     int64   `json:"newcomers"` // channels made after the job began
-	FinishedExact bool    `json:"finished_exact"`
+	Exact bool `json:"exact_up_to_cursor"`
+	// TakeOverMS is from the start of the next runner to the first chunk that it committed.
+	TakeOverMS float64 `json:"take_over_ms"`
 }
 
 // AbortReport is the third act.
 type AbortReport struct {
-	Job      int64 `json:"job_id"`
-	InMiddle bool  `json:"in_middle"`
+	InMiddle bool `json:"in_middle"`
 	// LatencyMS is from sending the UPDATE to its return, RunnerStoppedMS to the end
 	// of the runner's process.
 	LatencyMS       float64 `json:"latency_ms"`
 	RunnerStoppedMS float64 `json:"runner_stopped_ms"`
-	RunnerExit      int     `json:"runner_exit"`
-	// The cursor and the rows as the UPDATE returned them, as another session saw them
-	// at once, and when the runner was gone.
-	CursorReturned string `json:"cursor_returned"`
-	CursorAfter    string `json:"cursor_after"`
-	RowsReturned   int64  `json:"rows_returned"`
-	RowsSeen       int64  `json:"rows_seen"`
-	RowsAfter      int64  `json:"rows_after"`
-	Exact          bool   `json:"exact_up_to_cursor"`
+	// The rows as the UPDATE returned them, and when the runner was gone.
+	Rows      int64 `json:"rows_returned"`
+	RowsAfter int64 `json:"rows_after"`
+	Exact     bool  `json:"exact_up_to_cursor"`
 	// Still: neither a row nor the cursor moved after the UPDATE had returned.
-	Still        bool  `json:"still"`
-	ChunksBefore int64 `json:"chunks_before"`
+	Still bool `json:"still"`
 	// ReadAgain is how many channels were read a second time after belfry.resume.
 	ReadAgain int64 `json:"read_again"`
 }
 
-// ScheduleReport is of the fourth act.
-type ScheduleReport struct {
-	Job int64 `json:"job_id"`
-	// LateMS is from schedule_at to the claim, both in the database's clock.
-	LateMS float64 `json:"late_ms"`
-}
-
-// DeliveryReport is the fifth act.
+// DeliveryReport is the fourth act.
 type DeliveryReport struct {
-	Messages   int64 `json:"messages"` // of all push jobs
+	Messages   int64 `json:"messages"` // of the job
 	Sent       int64 `json:"sent"`
 	Dead       int64 `json:"dead"`
 	Unfinished int64 `json:"unfinished"`
@@ -163,20 +137,15 @@ func (r *Report) judge() {
 	bad(r.Kill == nil, "no runner was killed")
 	if k := r.Kill; k != nil {
 		bad(!k.InMiddle, "kill -9 hit no job in its middle")
-		bad(k.InMiddle && !k.Exact, "after kill -9 the rows of job %d were not those up to its cursor", k.Job)
-		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took job %d over", k.Job)
-		bad(k.InMiddle && !k.FinishedExact, "job %d was not finished exactly by the next runner", k.Job)
+		bad(k.InMiddle && !k.Exact, "after kill -9 the rows were not those up to the cursor")
+		bad(k.InMiddle && k.TakeOverMS <= 0, "nobody took the job over")
 	}
 	bad(r.Abort == nil, "no job was aborted")
 	if a := r.Abort; a != nil {
 		bad(!a.InMiddle, "the abort hit no job in its middle")
-		bad(a.InMiddle && !a.Still, "job %d went on after its abort had returned", a.Job)
-		bad(a.InMiddle && !a.Exact, "after the abort the rows of job %d were not those up to its cursor", a.Job)
-		bad(a.InMiddle && a.ReadAgain != 0, "job %d read %s channels again when it was resumed", a.Job, grouped(a.ReadAgain))
-	}
-	bad(r.Schedule == nil, "no scheduled job ran")
-	if r.Schedule != nil {
-		bad(r.Schedule.LateMS < 0, "job %d started %.0f ms before its time", r.Schedule.Job, -r.Schedule.LateMS)
+		bad(a.InMiddle && !a.Still, "the job went on after its abort had returned")
+		bad(a.InMiddle && !a.Exact, "after the abort the rows were not those up to the cursor")
+		bad(a.InMiddle && a.ReadAgain != 0, "%s channels were read again when the job was resumed", grouped(a.ReadAgain))
 	}
 	bad(r.Delivery == nil, "nothing was delivered")
 	if d := r.Delivery; d != nil {
@@ -194,11 +163,7 @@ func (r *Report) Table() string {
 	const row = "%3s  %-17s  %-5s  %-9s  %10s  %10s  %7s  %5s\n"
 	text := fmt.Sprintf(row, "job", "title", "type", "status", "matched", "rows", "missing", "dupl.")
 	for _, j := range r.Jobs {
-		title := []rune(j.Title)
-		if len(title) > 17 {
-			title = append(title[:16], '…')
-		}
-		text += fmt.Sprintf(row, grouped(j.ID), string(title), j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
+		text += fmt.Sprintf(row, grouped(j.ID), j.Title, j.Type, j.Status, grouped(j.Matched), grouped(j.Rows), grouped(j.Missing), grouped(j.Duplicates))
 	}
 	return text
 }

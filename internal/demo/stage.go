@@ -43,9 +43,10 @@ type stage struct {
 	dsn     string
 	pool    *pgxpool.Pool
 	unlock  func(context.Context)
-	hitAt   int64 // channels read when a job is killed or aborted
+	hitAt   int64 // channels read when the runner is killed; at twice as many the job is aborted
 	runners []*runner
-	jobs    []int64 // in the order they were enqueued
+	heir    *runner // that took over from the one that was killed
+	job     int64
 	fakes   *fake.Server
 	extra   []string // variables of the processes that are started
 	report  *Report
@@ -174,9 +175,6 @@ type look struct {
 	Chunks       int64
 	ChannelsRead int64
 	RowsWritten  int64
-	Runner       string
-	ScheduleAt   time.Time
-	StartedAt    *time.Time
 }
 
 // inMiddle reports whether a job is after its first and before its last chunk.
@@ -191,8 +189,8 @@ const (
 	aborted   = "ABORTED"
 )
 
-func (s *stage) look(ctx context.Context, id int64) (l look, err error) {
-	err = row(ctx, s.pool, queries.jobLook, pgx.StrictNamedArgs{"id": id}, &l)
+func (s *stage) look(ctx context.Context) (l look, err error) {
+	err = row(ctx, s.pool, queries.jobLook, pgx.StrictNamedArgs{"id": s.job}, &l)
 	return l, err
 }
 
@@ -229,45 +227,36 @@ func (s *stage) await(ctx context.Context, r *runner, what string, done func(con
 	}
 }
 
-// until looks at a job until done says so, as long as the runner lives.
-func (s *stage) until(ctx context.Context, r *runner, id int64, what string, done func(look) bool) (l look, err error) {
-	err = s.await(ctx, r, fmt.Sprintf("job %d %s", id, what), func(ctx context.Context) (_ bool, err error) {
-		l, err = s.look(ctx, id)
+// until looks at the job until done says so, as long as the runner lives.
+func (s *stage) until(ctx context.Context, r *runner, what string, done func(look) bool) (l look, err error) {
+	err = s.await(ctx, r, "the job "+what, func(ctx context.Context) (_ bool, err error) {
+		l, err = s.look(ctx)
 		return err == nil && done(l), err
 	})
 	if err != nil {
-		err = fmt.Errorf("job %d is %s: %w", id, l.Status, err)
+		err = fmt.Errorf("the job is %s: %w", l.Status, err)
 	}
 	return l, err
 }
 
-// untilFinished is until for the end of a job.
-func (s *stage) untilFinished(ctx context.Context, r *runner, id int64) (look, error) {
-	return s.until(ctx, r, id, "is finished", func(l look) bool { return l.Status == processed })
-}
-
-// untilSettled waits until the server has no session of a run of the job left.
-func (s *stage) untilSettled(ctx context.Context, id int64) error {
-	return s.await(ctx, nil, fmt.Sprintf("the sessions of job %d end", id), func(ctx context.Context) (bool, error) {
-		var n int
-		err := scan(ctx, s.pool, queries.runSessions, pgx.StrictNamedArgs{"id": id}, &n)
-		return n == 0, err
+// untilRead waits until the job has read so many channels, or is done already.
+func (s *stage) untilRead(ctx context.Context, r *runner, n int64) (look, error) {
+	return s.until(ctx, r, fmt.Sprintf("has read %s channels", grouped(n)), func(l look) bool {
+		return l.Chunks > 0 && l.ChannelsRead >= n || l.Status == processed
 	})
 }
 
-// enqueue shows a statement, runs it, and returns the new jobs.
-func (s *stage) enqueue(ctx context.Context, statement string) ([]int64, error) {
-	s.screen.sql(statement)
-	rows, err := s.pool.Query(ctx, statement)
+// settled waits until the server has no session of a run of the job left, and looks at it.
+func (s *stage) settled(ctx context.Context) (look, error) {
+	err := s.await(ctx, nil, "the sessions of the job end", func(ctx context.Context) (bool, error) {
+		var n int
+		err := scan(ctx, s.pool, queries.runSessions, pgx.StrictNamedArgs{"id": s.job}, &n)
+		return n == 0, err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
+		return look{}, err
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	s.jobs = append(s.jobs, ids...)
-	return ids, nil
+	return s.look(ctx)
 }
 
 // querier is a pool, a connection or a transaction.

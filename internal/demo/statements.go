@@ -14,6 +14,6 @@ var queries = sqlfile.Must[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	databaseExists, databaseCreate, stageLock, stageLook, stageForeignJobs, stageClear,
-	serverVersion, enqueuePopular, unlimit, enqueueOthers, abort, resume, jobLook,
+	serverVersion, enqueue, unlimit, abort, resume, jobLook,
 	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify string
 }
