@@ -83,7 +83,7 @@ func (a *app) watchSignals(ctx context.Context) (context.Context, func()) {
 
 // settings loads the configuration for cmd.
 func (a *app) settings(cmd *cobra.Command) (settings, error) {
-	return loadConfig(a.configInput(cmd), false)
+	return loadConfig(a.configInput(cmd), nil)
 }
 
 // configInput is where the configuration of cmd comes from.

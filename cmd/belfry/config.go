@@ -114,10 +114,14 @@ func (c configuration) Validate() error {
 			c.Database.MaxConnections, relay.Connections, minConnections, minConnections+relay.Connections))
 	}
 	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(),
-		c.Delivery.Relay.Validate("delivery"), c.Delivery.Compose.Validate("delivery"))
-	errs = append(errs, c.Senders.validate()...)
+		c.Delivery.Compose.Validate("delivery"))
+	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
+	errs = append(append(errs, delivery...), c.Senders.validate(delivery)...)
 	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)
 }
+
+// always has the files of senders tried.
+func always(configuration) bool { return true }
 
 // delivers reports whether a daemon delivers.
 func (c configuration) delivers() bool { return c.Delivery.Enabled && len(c.Senders) > 0 }
@@ -128,10 +132,10 @@ type settings struct {
 	*config.Loaded
 }
 
-// loadConfig merges defaults, files, environment and flags, in rising order, and with
-// secrets tries the files that senders name as well. The error is a *config.Error that
-// holds every problem found.
-func loadConfig(in config.Input, secrets bool) (settings, error) {
+// loadConfig merges defaults, files, environment and flags, in rising order, and tries the
+// files that senders name as well if secrets says so of what came out; nil: never. The
+// error is a *config.Error that holds every problem found.
+func loadConfig(in config.Input, secrets func(configuration) bool) (settings, error) {
 	c := defaultConfig()
 	loaded := config.Read(in, &c, map[string]config.List{
 		"senders": {
@@ -144,7 +148,7 @@ func loadConfig(in config.Input, secrets bool) (settings, error) {
 		"schedules": {Form: `[{"name": …, "cron": …, "template": {…}}]`, Of: "schedules, each with name, cron or every, and template"},
 	})
 	loaded.Check(c.Validate())
-	if secrets {
+	if secrets != nil && secrets(c) {
 		loaded.Check(c.Senders.checkSecrets(loaded.Wrong))
 	}
 	if err := loaded.Err(); err != nil {

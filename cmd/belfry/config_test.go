@@ -40,7 +40,7 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 	var document map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &document))
 	leaves := flattened("", document)
-	s, err := loadConfig(config.Input{Files: []string{filepath.Join("..", "..", config.DefaultFile)}}, false)
+	s, err := loadConfig(config.Input{Files: []string{filepath.Join("..", "..", config.DefaultFile)}}, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Validate())
 	values := valuesOf(s.configuration)
@@ -140,7 +140,7 @@ func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 			want := decoded(t, k, text)
 			require.False(t, reflect.DeepEqual(k.Value, want), "the sample is the default")
 
-			s, err := loadConfig(config.Input{Environ: []string{k.Variable + "=" + text}}, false)
+			s, err := loadConfig(config.Input{Environ: []string{k.Variable + "=" + text}}, nil)
 			require.NoError(t, err)
 			require.Equal(t, want, valuesOf(s.configuration)[k.Name])
 			require.Equal(t, want, field(s.configuration, k.Name), "the struct has another value")
@@ -148,7 +148,7 @@ func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 
 			path := filepath.Join(t.TempDir(), "belfry.yaml")
 			require.NoError(t, os.WriteFile(path, []byte(nested(k.Name, text)), 0o600))
-			s, err = loadConfig(config.Input{Environ: []string{config.FileVariable + "=" + path}}, false)
+			s, err = loadConfig(config.Input{Environ: []string{config.FileVariable + "=" + path}}, nil)
 			require.NoError(t, err)
 			require.Equal(t, want, field(s.configuration, k.Name))
 			require.Equal(t, config.FromFile, s.Source(k.Name).Kind)
@@ -206,7 +206,7 @@ func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))
 	in := config.Input{Files: []string{path}, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
-	s, err := loadConfig(in, false)
+	s, err := loadConfig(in, nil)
 	require.NoError(t, err)
 	require.Equal(t, "warn", s.Log.Level)
 	require.Equal(t, "json", s.Log.Format, "an empty variable is not set")
@@ -214,7 +214,7 @@ func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 	require.Equal(t, path+":1", s.Source("log.format").String())
 
 	in.Flags = map[string]config.Flag{"log.level": {Name: "log-level", Value: "debug"}}
-	s, err = loadConfig(in, false)
+	s, err = loadConfig(in, nil)
 	require.NoError(t, err)
 	require.Equal(t, "debug", s.Log.Level)
 	require.Equal(t, "--log-level", s.Source("log.level").String())
@@ -225,7 +225,7 @@ func TestConfig_LeavesForeignVariablesAlone(t *testing.T) {
 	t.Parallel()
 	_, err := loadConfig(config.Input{Environ: []string{
 		"BELFRY_TEST_DATABASE_URL=x", "BELFRY_PGSERVER_WATCHDOG=1", "BELFRYX=1", "PATH=/bin",
-	}}, false)
+	}}, nil)
 	require.NoError(t, err)
 }
 
@@ -332,7 +332,7 @@ schedules:
       types: [inbox, push]
       category: popular_content
 `), 0o600))
-	s, err := loadConfig(config.Input{Files: []string{path}}, false)
+	s, err := loadConfig(config.Input{Files: []string{path}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
 	text, err := json.Marshal(s.Schedules[0].Template.Data)
@@ -341,7 +341,7 @@ schedules:
 	require.Equal(t, path+":2", s.Source("schedules").String())
 	require.Equal(t, path+":6", s.Source("schedules[1]").String())
 
-	s, err = loadConfig(config.Input{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}}, false)
+	s, err = loadConfig(config.Input{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}}, nil)
 	require.NoError(t, err)
 	text, err = json.Marshal(s.Schedules[0].Template.Data)
 	require.NoError(t, err)

@@ -116,7 +116,7 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := loadConfig(a.configInput(cmd), true)
+		s, err := loadConfig(a.configInput(cmd), always)
 		if *asJSON {
 			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}}
 			if err != nil {

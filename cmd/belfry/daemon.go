@@ -49,7 +49,7 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 
 // daemon is `belfry daemon`.
 func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err error) {
-	s, err := a.settings(cmd)
+	s, err := loadConfig(a.configInput(cmd), func(c configuration) bool { return deliver && c.delivers() })
 	if err != nil {
 		return err
 	}

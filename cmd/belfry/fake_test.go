@@ -47,7 +47,7 @@ func printedSenders(t *testing.T, server *fake.Server) []relay.Sender {
 	require.NoError(t, yaml.Unmarshal([]byte(text), &file))
 	list, err := decodeSenders(file.Senders, relay.DefaultConfig().Retry)
 	require.NoError(t, err)
-	require.NoError(t, errors.Join(list.validate()...))
+	require.NoError(t, errors.Join(list.validate(nil)...))
 	senders, done, err := list.open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })

@@ -96,7 +96,7 @@ func TestConfig_SendersTakeTheRetryOfDelivery(t *testing.T) {
 	s, err := loadConfig(config.Input{Environ: []string{
 		`BELFRY_SENDERS=[{"name": "a", "kind": "webhook", "retry": {"attempts": 7}, "webhook": {"url": "https://example.com", "secret_file": "/etc/hook"}}, {"name": "b", "kind": "webhook", "medium": "push", "webhook": {"url": "https://example.com", "secret_file": "/etc/hook"}}]`,
 		"BELFRY_DELIVERY_RETRY_ATTEMPTS=5", "BELFRY_DELIVERY_RETRY_MAX=1h",
-	}}, false)
+	}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, 7, s.Senders[0].Retry.Attempts)
 	require.Equal(t, 5, s.Senders[1].Retry.Attempts)

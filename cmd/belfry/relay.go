@@ -55,7 +55,7 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 
 // relay is `belfry relay`.
 func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
-	s, err := a.settings(cmd)
+	s, err := loadConfig(a.configInput(cmd), always)
 	if err != nil {
 		return err
 	}

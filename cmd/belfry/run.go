@@ -85,7 +85,7 @@ type runOptions struct {
 
 // run is `belfry run`.
 func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error) {
-	s, err := a.settings(cmd)
+	s, err := loadConfig(a.configInput(cmd), func(configuration) bool { return o.deliver })
 	if err == nil && o.deliver {
 		err = s.canDeliver()
 	}

@@ -85,15 +85,23 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 	return entry, errors.Join(append(problems, config.Decode(path, common, &entry.SenderConfig))...)
 }
 
-// validate reports every problem of every sender.
-func (l senderList) validate() []error {
+// validate reports every problem of every sender, but for those of a retry policy that it
+// has from delivery and that are among the problems there.
+func (l senderList) validate(delivery []error) []error {
 	var problems []error
 	for i, entry := range l {
 		if entry.Settings != nil { // its kind is known
 			problems = append(problems, entry.Settings.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind)))
 		}
 	}
-	return append(problems, relay.ValidateSenders("senders", l.configs()))
+	for _, err := range config.Flatten(relay.ValidateSenders("senders", l.configs())) {
+		_, key, _ := strings.Cut(err.Error(), "].retry.")
+		inherited := func(e error) bool { return e.Error() == "delivery.retry."+key }
+		if !slices.ContainsFunc(delivery, inherited) {
+			problems = append(problems, err)
+		}
+	}
+	return problems
 }
 
 // configs are what the relay is told about the senders.
