@@ -35,7 +35,7 @@
 //	DataDir/pg15/sock             the sockets of server and watchdog, when their paths are
 //	                              short enough, else a directory in /tmp
 //	DataDir/pg15/postgresql.log   log of server and watchdog; postgresql.log.1 is the one before
-//	DataDir/pg15/watchdog.lock    exclusive for as long as a watchdog lives; never deleted
+//	DataDir/pg15/cluster.lock     exclusive for as long as a watchdog lives; never deleted
 //
 // # Invariants
 //

@@ -263,7 +263,7 @@ func TestOpen_EndsWithItsContext(t *testing.T) {
 	dir := madeDir(t, person{})
 	c, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
 	require.NoError(t, err)
-	busy, err := os.OpenFile(filepath.Join(c.Home, "watchdog.lock"), os.O_RDWR, 0)
+	busy, err := os.OpenFile(filepath.Join(c.Home, "cluster.lock"), os.O_RDWR, 0)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Flock(int(busy.Fd()), syscall.LOCK_EX))
 	ctx, cancel := context.WithCancelCause(t.Context())

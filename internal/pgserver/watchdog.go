@@ -101,7 +101,7 @@ func watch(text string) error {
 // or is about to end.
 func (w *watchdog) takeOver() error {
 	var err error
-	w.lock, err = os.OpenFile(filepath.Join(w.Home, "watchdog.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	w.lock, err = os.OpenFile(filepath.Join(w.Home, "cluster.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
