@@ -98,7 +98,7 @@ func (m *mailSession) Data(r io.Reader) error {
 	msg, formErr := readMail(m.to, text)
 	late, f := s.plan.ofCall(SMTP, m.to)
 	k := f.kind()
-	settle := func(v verdict) int64 { return s.ledger.record(SMTP, &msg, arrived, k, v) }
+	settle := func(v verdict) { s.ledger.record(SMTP, &msg, arrived, k, v) }
 	switch taken := f.taken() && err == nil && formErr == nil; {
 	case !pause(s.ending, late):
 		settle(verdict{})
