@@ -169,7 +169,7 @@ func lastLine(text string) string {
 	return text
 }
 
-// Without senders, or with too few connections, nothing begins.
+// Without senders, with too few connections or without a sender's file, nothing begins.
 func TestRelay_SaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"relay"}, {"run", "--deliver"}} {
@@ -182,7 +182,8 @@ func TestRelay_SaysWhatIsMissing(t *testing.T) {
 		"BELFRY_DATABASE_URL=postgres://127.0.0.1:1/x",
 		`BELFRY_SENDERS=[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com", "secret_file": "/no/such/file"}}]`,
 	}, "relay")
-	require.Equal(t, codeUnavailable, r.code, "files are read when the database is there")
+	require.Equal(t, codeConfiguration, r.code, "files are tried before anything connects")
+	require.Contains(t, r.stderr, "/no/such/file")
 }
 
 // I8: SIGTERM lets the calls in flight end and records what came of them; nothing is
