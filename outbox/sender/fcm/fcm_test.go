@@ -151,7 +151,10 @@ func TestSend_Accidents(t *testing.T) {
 			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
 		{"somebody else's 200", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `<html>log in</html>`) }, long,
 			sender.Result{Class: sender.Unknown, Code: "answer", Detail: "an answer that is not FCM's"}},
-		{"hangs", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, short,
+		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // a 200 in the moment in which the caller hangs up would be an answer
+		}, short,
 			sender.Result{Class: sender.Unknown, Code: "timeout", Detail: "no answer in time"}},
 		{"slow body", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"name":`)

@@ -116,6 +116,7 @@ func TestToken_Failures(t *testing.T) {
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // a 200 in the moment in which the caller hangs up would be an answer
 		}, short, "oauth_timeout"},
 		{"garbage", answer(200, `{"access_tok`), long, "oauth_answer"},
 		{"no token", answer(200, `{"expires_in":3600}`), long, "oauth_answer"},
@@ -142,6 +143,7 @@ func TestToken_ACallerWithoutTimeSpeaksForItself(t *testing.T) {
 	g.set(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
+		panic(http.ErrAbortHandler) // a 200 in the moment in which the caller hangs up would be an answer
 	}, nil)
 	s := g.sender(t, g.config(t))
 	require.Equal(t, "oauth_timeout", send(t, s, delivery(), short).Code)

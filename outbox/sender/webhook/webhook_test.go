@@ -139,6 +139,7 @@ func TestSend_Classes(t *testing.T) {
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // a 200 in the moment in which the caller hangs up would be an answer
 		}, short,
 			sender.Result{Class: sender.Unknown, Code: "timeout", Detail: "no answer in time"}},
 		{"reset after accepting", reset, 0, sender.Result{Class: sender.Unknown, Code: "connection", Detail: "connection reset by peer"}},
