@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // childEnv marks a process as a runner of the bench; its value is a childSpec.
@@ -28,13 +28,6 @@ type childSpec struct {
 	DSN      string     `json:"dsn"`
 	Relation string     `json:"relation"`
 	Runner   job.Config `json:"runner"`
-}
-
-// childReport is a line on a runner process's standard output.
-type childReport struct {
-	Chunks    int64 `json:"chunks,omitempty"`     // committed so far
-	Ended     bool  `json:"ended,omitempty"`      // the last line
-	PeakBytes int64 `json:"peak_bytes,omitempty"` // resident memory, in the last line
 }
 
 // runAsChild runs what is due and exits, if this process was started as a runner; main and
@@ -54,37 +47,30 @@ func runAsChild() {
 	os.Exit(0) //revive:disable-line:deep-exit // this call is the whole of such a process
 }
 
+// runChild writes a line for each committed chunk, with how many they are and 0, and a last
+// one with the process's peak of resident memory instead of the 0.
 func runChild(text string, out io.Writer) error {
-	var spec childSpec
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return fmt.Errorf("%s: %w", childEnv, err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	store, err := channels.New(channels.Config{Relation: spec.Relation})
-	if err != nil {
-		return err
-	}
-	pool, err := pgxpool.New(ctx, spec.DSN)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	lines := json.NewEncoder(out)
-	var broken error
-	runner, err := job.NewRunner(pool, spec.Runner, outbox.Types(store), job.WithObserver(func(p job.Progress) {
-		if p.Event == "chunk" {
-			broken = errors.Join(broken, lines.Encode(childReport{Chunks: p.Job.Chunks}))
-		}
-	}))
-	if err != nil {
-		return err
-	}
-	if _, err := runner.RunDue(ctx); err != nil {
-		return err
-	}
-	peak, err := peakResident()
-	return errors.Join(broken, err, lines.Encode(childReport{Ended: true, PeakBytes: peak}))
+	e := &env{failure: &failure{}}
+	return e.attempt(func() {
+		var spec childSpec
+		err := json.Unmarshal([]byte(text), &spec)
+		e.demand(err == nil, "%s: %w", childEnv, err)
+		e.store, err = channels.New(channels.Config{Relation: spec.Relation})
+		e.check(err)
+		e.pool, err = pgxpool.New(ctx, spec.DSN)
+		e.check(err)
+		defer e.pool.Close()
+		e.runDue(ctx, spec.Runner, job.WithObserver(func(p job.Progress) {
+			if p.Event == "chunk" {
+				fmt.Fprintln(out, p.Job.Chunks, 0) // when nobody reads, SIGPIPE ends the process
+			}
+		}))
+		peak, err := peakResident()
+		e.check(err)
+		fmt.Fprintln(out, 0, peak)
+	})
 }
 
 // peakResident is the most memory this process ever had resident, in bytes. Linux hands
@@ -104,60 +90,36 @@ func peakResident() (kept int64, err error) {
 	return usage.Maxrss, err
 }
 
-// child is a runner process.
-type child struct {
-	cmd    *exec.Cmd
-	lines  *json.Decoder
-	stderr strings.Builder
-}
-
-// startChild starts a runner process. It is killed when ctx ends; the caller waits for it in
-// any case.
-func (e *env) startChild(ctx context.Context, relation string, config job.Config) (*child, error) {
+// runApart runs what is due in a process of its own and returns its peak of resident memory
+// in bytes, 0 when it did not come to its end. seen, unless nil, is called with each chunk that
+// the process has committed, and may kill it.
+func (e *env) runApart(ctx context.Context, relation string, config job.Config, seen func(chunks int64, p *os.Process)) (peak int64, err error) {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+	e.check(err)
 	spec, err := json.Marshal(childSpec{DSN: e.dsn, Relation: relation, Runner: config})
-	if err != nil {
-		return nil, err
-	}
-	c := &child{cmd: exec.CommandContext(ctx, self)}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
-	c.cmd.Stderr = &c.stderr
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.lines = json.NewDecoder(out)
-	return c, c.cmd.Start()
-}
-
-var errMissedKill = errors.New("the job was done before its runner was killed")
-
-// awaitChunks reads the process's lines until it has committed n chunks.
-func (c *child) awaitChunks(n int64) error {
-	for {
-		var line childReport
-		if err := c.lines.Decode(&line); err != nil {
-			return fmt.Errorf("runner process before chunk %d: %w", n, err)
-		}
-		if line.Ended {
-			return errMissedKill
-		}
-		if line.Chunks >= n {
-			return nil
+	e.check(err)
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(spec))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	e.check(err)
+	e.check(cmd.Start())
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it ends here only when seen has failed
+	}()
+	for lines := bufio.NewScanner(out); peak == 0 && lines.Scan(); {
+		var chunks int64
+		_, err := fmt.Sscan(lines.Text(), &chunks, &peak)
+		e.check(err)
+		if peak == 0 && seen != nil {
+			seen(chunks, cmd.Process)
 		}
 	}
-}
-
-// end reads to the end and waits for the process; the last line it wrote counts.
-func (c *child) end() (last childReport, err error) {
-	for line := last; c.lines.Decode(&line) == nil; line = (childReport{}) {
-		last = line
+	if err := cmd.Wait(); err != nil {
+		return peak, fmt.Errorf("runner process: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
-	if err := c.cmd.Wait(); err != nil {
-		return last, fmt.Errorf("runner process: %w: %s", err, strings.TrimSpace(c.stderr.String()))
-	}
-	return last, nil
+	return peak, nil
 }

@@ -5,9 +5,9 @@
 // # What a benchmark is
 //
 // One function each: it gets an env (a database with belfry's schema, generated channels, a
-// place for progress) and adds figures to a result. A figure has a unit and, where goals.go
-// has one, a goal. Missing a goal is a result, not an error: it is said plainly, in the
-// table and as data. docs/benchmarks.md and docs/load.md say what each measures.
+// place for progress) and adds figures to a result. A figure has a unit and may have a goal.
+// Missing a goal is a result, not an error: it is said plainly, in the table and as data.
+// docs/benchmarks.md and docs/load.md say what each measures.
 //
 // # Method
 //
@@ -25,11 +25,12 @@
 //
 // # Failure
 //
-// Errors end the run at once. Every benchmark has a deadline. Processes started here
-// (runners that are killed or weighed, pgbench) end with the run. A bench that is itself
-// killed leaves its temporary directory behind, or its database where a URL was given. Exit
-// codes: 0 the benchmarks ran, whether or not they meet their goals; 1 an error; 2 wrong
-// usage.
+// The first error ends the run, as FailNow ends a test: what measures passes no errors on,
+// and what it has deferred undoes what it has started. Every benchmark has a deadline.
+// Processes started here (runners that are killed or weighed, pgbench) end with the run. A
+// bench that is itself killed leaves its temporary directory behind, or its database where a
+// URL was given. Exit codes: 0 the benchmarks ran, whether or not they meet their goals; 1 an
+// error; 2 wrong usage.
 //
 // # Not promised
 //

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,61 +54,52 @@ func ungoverned() job.Config {
 	return c
 }
 
-// enqueue writes a job on an empty outbox.
-func (e *env) enqueue(ctx context.Context, spec job.Spec) (id int64, err error) {
-	if err := e.clear(ctx); err != nil {
-		return 0, err
-	}
-	return job.NewStore(e.pool).Enqueue(ctx, spec)
+// enqueue writes a job.
+func (e *env) enqueue(ctx context.Context, spec job.Spec) int64 {
+	id, err := job.NewStore(e.pool).Enqueue(ctx, spec)
+	e.check(err)
+	return id
 }
 
-// runJob enqueues a job and runs it in this process, as `belfry run` does.
-func (e *env) runJob(ctx context.Context, spec job.Spec, config job.Config) (t jobRun, err error) {
-	id, err := e.enqueue(ctx, spec)
-	if err != nil {
-		return t, err
-	}
+// runDue runs what is due in this process, as `belfry run` does, and returns how long it took.
+func (e *env) runDue(ctx context.Context, config job.Config, options ...job.Option) (job.Outcome, time.Duration) {
+	runner, err := job.NewRunner(e.pool, config, outbox.Types(e.store), options...)
+	e.check(err)
+	began := time.Now()
+	outcome, err := runner.RunDue(ctx)
+	e.check(err)
+	return outcome, time.Since(began)
+}
+
+// runJob runs one job on an empty outbox.
+func (e *env) runJob(ctx context.Context, spec job.Spec, config job.Config) (t jobRun) {
+	e.clear(ctx)
+	id := e.enqueue(ctx, spec)
 	var read int64
-	runner, err := job.NewRunner(e.pool, config, outbox.Types(e.store), job.WithObserver(func(p job.Progress) {
+	outcome, took := e.runDue(ctx, config, job.WithObserver(func(p job.Progress) {
 		if p.Event == "chunk" {
 			t.chunks = append(t.chunks, chunk{keys: p.Job.ChannelsRead - read, ms: milliseconds(p.Elapsed)})
 			read = p.Job.ChannelsRead
 		}
 	}))
-	if err != nil {
-		return t, err
-	}
-	began := time.Now()
-	outcome, err := runner.RunDue(ctx)
-	t.took = time.Since(began)
-	if err != nil {
-		return t, fmt.Errorf("job %d: %w", id, err)
-	}
-	if len(outcome.Jobs) != 1 || outcome.Jobs[0].ID != id || outcome.Jobs[0].Status != job.Processed {
-		return t, fmt.Errorf("job %d did not run to its end: %+v", id, outcome)
-	}
-	t.job = outcome.Jobs[0]
-	return t, e.checkRows(ctx, id, t.job.RowsWritten)
+	e.demand(len(outcome.Jobs) == 1 && outcome.Jobs[0].ID == id && outcome.Jobs[0].Status == job.Processed,
+		"job %d did not run to its end: %+v", id, outcome)
+	t.job, t.took = outcome.Jobs[0], took
+	e.checkRows(ctx, id, t.job.RowsWritten)
+	return t
 }
 
 // runEveryone is runJob for a job to all channels, with the count of its rows checked
 // against the channels.
-func (e *env) runEveryone(ctx context.Context, kind string, config job.Config) (jobRun, error) {
-	t, err := e.runJob(ctx, everyone(kind), config)
-	if err != nil {
-		return t, err
-	}
-	return t, e.checkRows(ctx, t.job.ID, e.active)
+func (e *env) runEveryone(ctx context.Context, kind string, config job.Config) jobRun {
+	t := e.runJob(ctx, everyone(kind), config)
+	e.checkRows(ctx, t.job.ID, e.active)
+	return t
 }
 
 // checkRows compares a job's rows in the outbox with what should be there.
-func (e *env) checkRows(ctx context.Context, id, want int64) error {
+func (e *env) checkRows(ctx context.Context, id, want int64) {
 	var have int64
-	if err := look(ctx, e.pool, queries.rowCount, pgx.StrictNamedArgs{"job_id": id}, &have); err != nil {
-		return err
-	}
-	if have != want {
-		return fmt.Errorf("job %d has %d rows, not %d", id, have, want)
-	}
-	return nil
+	e.look(ctx, e.pool, queries.rowCount, pgx.StrictNamedArgs{"job_id": id}, &have)
+	e.demand(have == want, "job %d has %d rows, not %d", id, have, want)
 }

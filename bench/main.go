@@ -6,14 +6,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
@@ -58,10 +62,10 @@ func (c *config) sizes() []size {
 	}
 }
 
-// benchmark is one measurement.
+// benchmark is one measurement, which adds figures to a result.
 type benchmark struct {
 	name, what string
-	run        func(ctx context.Context, e *env, r *result) error
+	run        func(ctx context.Context, e *env, r *result)
 	named      bool // runs only when --only names it
 	delivery   bool // has as many channels as there are messages, and a relay's garbage collector
 }
@@ -125,7 +129,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // parse reads the flags and returns every problem at once. --quick changes the sizes that
 // no flag gives.
 func parse(args []string, stderr io.Writer) (config, error) {
-	c := config{progress: stderr}
+	c := config{progress: zerolog.SyncWriter(stderr)} // runners warn from goroutines of their own
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by the caller
 	only := flags.String("only", "", "run only the `NAMES`, separated by commas: "+strings.Join(names(), ", "))
@@ -151,11 +155,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	var problems []error
-	for name := range strings.SplitSeq(*only, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			continue
-		}
-		c.only = append(c.only, name)
+	c.only = strings.FieldsFunc(*only, func(r rune) bool { return r == ',' || r == ' ' })
+	for _, name := range c.only {
 		if !slices.Contains(names(), name) {
 			problems = append(problems, fmt.Errorf("only: there is no benchmark %q; allowed values: %s", name, strings.Join(names(), ", ")))
 		}
@@ -198,19 +199,22 @@ func toFile(name string, write func(io.Writer) error) error {
 
 // measure runs the benchmarks that are wanted: those that walk in one database, those that
 // deliver in another.
-func measure(ctx context.Context, c config) (r report, err error) {
-	r = report{StartedAt: time.Now().UTC(), Machine: thisMachine(), Rounds: c.rounds, Quick: c.quick}
+func measure(ctx context.Context, c config) (report, error) {
+	on := machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
+	r := report{StartedAt: time.Now().UTC(), Machine: on, Rounds: c.rounds, Quick: c.quick}
 	for _, delivery := range []bool{false, true} {
-		var wanted []benchmark
-		for _, b := range benchmarks() {
-			if b.delivery == delivery && (slices.Contains(c.only, b.name) || len(c.only) == 0 && !b.named) {
-				wanted = append(wanted, b)
-			}
+		wanted := slices.DeleteFunc(benchmarks(), func(b benchmark) bool {
+			return b.delivery != delivery || !slices.Contains(c.only, b.name) && (len(c.only) > 0 || b.named)
+		})
+		if len(wanted) == 0 {
+			continue
 		}
-		if len(wanted) > 0 {
-			if err := measureAll(ctx, c, wanted, &r); err != nil {
-				return r, err
-			}
+		e := &env{config: c, failure: &failure{}, size: c.channels}
+		if delivery {
+			e.size = c.messages
+		}
+		if err := e.attempt(func() { e.measureAll(ctx, wanted, &r) }); err != nil {
+			return r, err
 		}
 	}
 	r.Seconds = time.Since(r.StartedAt).Seconds()
@@ -218,49 +222,41 @@ func measure(ctx context.Context, c config) (r report, err error) {
 	return r, nil
 }
 
-// The garbage collector's target is what cmd/belfry sets for a relay where one is measured;
-// River gets the same.
-const gcRelay = 400
+const (
+	// deadline bounds one benchmark, and making what all need, however large the sizes are.
+	deadline = 30 * time.Minute
+	// The garbage collector's target is what cmd/belfry sets for a relay where one is measured;
+	// River gets the same.
+	gcRelay = 400
+)
 
-func measureAll(ctx context.Context, c config, wanted []benchmark, r *report) (err error) {
-	size := c.channels
-	if wanted[0].delivery {
-		size = c.messages
-		if os.Getenv("GOGC") == "" {
-			defer debug.SetGCPercent(debug.SetGCPercent(gcRelay))
-		}
+func (e *env) measureAll(ctx context.Context, wanted []benchmark, r *report) {
+	if wanted[0].delivery && os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(gcRelay))
 	}
-	r.Channels = max(r.Channels, size)
-	e, err := openEnv(ctx, c, size, true)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, e.close()) }()
-	if r.Postgres, err = e.describe(ctx); err != nil {
-		return err
-	}
+	r.Channels = max(r.Channels, e.size)
+	defer e.close()
+	e.open(ctx, true)
+	p := &r.Postgres
+	p.Private = e.databaseURL == ""
+	e.look(ctx, e.pool, queries.serverDescribe, nil, &p.Version, &p.Fsync, &p.SynchronousCommit, &p.SharedBuffers, &p.MaxWALSize, &p.JIT)
 	for _, b := range wanted {
-		one, err := e.measure(ctx, b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", b.name, err)
-		}
-		r.Results = append(r.Results, one)
+		r.Results = append(r.Results, e.measure(ctx, b))
 	}
-	return nil
 }
 
-// deadline bounds one benchmark, however large its sizes are made.
-const deadline = 30 * time.Minute
-
-func (e *env) measure(ctx context.Context, b benchmark) (result, error) {
+// measure runs one benchmark. A figure that is no number means that nothing was measured.
+func (e *env) measure(ctx context.Context, b benchmark) result {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
+	defer e.within(b.name)
 	e.say("%s: %s", b.name, b.what)
 	r := result{Name: b.name, What: b.what}
 	began := time.Now()
-	if err := b.run(ctx, e, &r); err != nil {
-		return r, err
-	}
+	b.run(ctx, e, &r)
 	r.Seconds = time.Since(began).Seconds()
-	return r, r.check()
+	for _, f := range r.Figures {
+		e.demand(!math.IsNaN(f.Value) && !math.IsInf(f.Value, 0), "figure %s is %v: nothing was measured", f.Name, f.Value)
+	}
+	return r
 }

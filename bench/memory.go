@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -18,67 +17,42 @@ import (
 // two ratios the second is the one that growth with the size of a job would show in: the
 // small job ends before the chunks have grown to their full size and before the Go runtime
 // has collected garbage for the first time, which it does at 4 MiB.
-func memory(ctx context.Context, e *env, r *result) error {
-	sizes := []struct {
-		name, relation string
-		channels       int64
-		peaks          []float64
-	}{
-		{name: "small", relation: "public.channels_small", channels: e.size / 10},
-		{name: "middle", relation: channels.DefaultRelation, channels: e.active},
-		{name: "large", relation: "public.channels_large", channels: e.size * 2},
+func memory(ctx context.Context, e *env, r *result) {
+	small, large := e.size/10, e.size*2
+	e.makeRelation(ctx, "public.channels_small", small)
+	e.makeRelation(ctx, "public.channels_large", large)
+	peaks := e.inTurns("MiB",
+		turn{"small", func() float64 { return e.weigh(ctx, "public.channels_small", small) }},
+		turn{"middle", func() float64 { return e.weigh(ctx, channels.DefaultRelation, e.active) }},
+		turn{"large", func() float64 { return e.weigh(ctx, "public.channels_large", large) }})
+	peak := func(name string, channels int64, peaks []float64) { // the worst of the rounds and not their median
+		r.figure(name+"_peak", fmt.Sprintf("peak, %s channels", grouped(channels)), percentile(peaks, 100), "MiB", atMost(64))
 	}
-	for _, s := range sizes {
-		if s.relation == channels.DefaultRelation {
-			continue
-		}
-		e.say("  making a relation of %s channels", grouped(s.channels))
-		of := func(sql string) string { return strings.ReplaceAll(sql, "{{relation}}", s.relation) }
-		if _, err := e.pool.Exec(ctx, of(queries.relationCreate)); err != nil {
-			return fmt.Errorf("make relation %s: %w", s.relation, err)
-		}
-		if _, err := e.pool.Exec(ctx, of(queries.relationFill), pgx.StrictNamedArgs{"n": s.channels}); err != nil {
-			return fmt.Errorf("fill relation %s: %w", s.relation, err)
-		}
-	}
-	var toSmall, toMiddle []float64
-	for round := range e.rounds {
-		var peak [3]float64
-		for i, s := range sizes {
-			var err error
-			if peak[i], err = e.weigh(ctx, s.relation, s.channels); err != nil {
-				return err
-			}
-			sizes[i].peaks = append(s.peaks, peak[i])
-		}
-		toSmall, toMiddle = append(toSmall, peak[2]/peak[0]), append(toMiddle, peak[2]/peak[1])
-		e.say("  %d/%d: %s, %s and %s MiB", round+1, e.rounds, number(peak[0]), number(peak[1]), number(peak[2]))
-	}
-	for _, s := range sizes { // peaks, so the worst of the rounds and not their median
-		r.figure(s.name+"_peak", fmt.Sprintf("peak, %s channels", grouped(s.channels)), percentile(s.peaks, 100), "MiB")
-	}
-	r.figure("large_to_small", "largest to smallest", median(toSmall), unitRatio)
-	r.figure("large_to_middle", "largest to middle", median(toMiddle), unitRatio)
-	return nil
+	peak("small", small, peaks[0])
+	peak("middle", e.active, peaks[1])
+	peak("large", large, peaks[2])
+	r.figure("large_to_small", "largest to smallest", ratio(peaks[2], peaks[0]), unitRatio, atMost(1.2))
+	r.figure("large_to_middle", "largest to middle", ratio(peaks[2], peaks[1]), unitRatio, atMost(1.2))
+}
+
+// makeRelation makes recipients of another number.
+func (e *env) makeRelation(ctx context.Context, relation string, size int64) {
+	e.say("  making a relation of %s channels", grouped(size))
+	of := func(sql string) string { return strings.ReplaceAll(sql, "{{relation}}", relation) }
+	_, err := e.pool.Exec(ctx, of(queries.relationCreate))
+	e.check(err)
+	_, err = e.pool.Exec(ctx, of(queries.relationFill), pgx.StrictNamedArgs{"n": size})
+	e.check(err)
 }
 
 // weigh returns the peak resident memory, in MiB, of a process that runs one job over the
 // relation.
-func (e *env) weigh(ctx context.Context, relation string, want int64) (float64, error) {
-	id, err := e.enqueue(ctx, everyone(outbox.TypeInbox))
-	if err != nil {
-		return 0, err
-	}
-	c, err := e.startChild(ctx, relation, job.DefaultConfig())
-	if err != nil {
-		return 0, err
-	}
-	last, err := c.end()
-	if err != nil {
-		return 0, err
-	}
-	if !last.Ended || last.PeakBytes <= 0 {
-		return 0, errors.New("the runner process did not report its memory")
-	}
-	return float64(last.PeakBytes) / (1 << 20), e.checkRows(ctx, id, want)
+func (e *env) weigh(ctx context.Context, relation string, want int64) float64 {
+	e.clear(ctx)
+	id := e.enqueue(ctx, everyone(outbox.TypeInbox))
+	peak, err := e.runApart(ctx, relation, job.DefaultConfig(), nil)
+	e.check(err)
+	e.demand(peak > 0, "the runner process did not report its memory")
+	e.checkRows(ctx, id, want)
+	return float64(peak) / (1 << 20)
 }

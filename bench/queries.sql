@@ -28,9 +28,9 @@ VACUUM (ANALYZE) belfry.channels;
 -- How many rows a job to everyone must write.
 SELECT count(*) FROM belfry.channels WHERE active;
 
--- name: ChannelSample :many
+-- name: ChannelSample :one
 -- The ids whose rows are inserted one by one.
-SELECT id FROM belfry.channels WHERE active ORDER BY id LIMIT @limit;
+SELECT array_agg(c.id ORDER BY c.id) FROM (SELECT id FROM belfry.channels WHERE active ORDER BY id LIMIT @limit) c;
 
 -- name: OutboxEmpty :exec
 -- Gives the tables of the outbox new, empty files.
@@ -81,9 +81,9 @@ INSERT INTO {{relation}} SELECT i, 'u-' || i, 'ios', true FROM generate_series(1
 INSERT INTO belfry.platforms (name, description) VALUES ('kiosk', 'a rare one') ON CONFLICT DO NOTHING;
 UPDATE belfry.channels SET platform = 'kiosk' WHERE id % 100000 IN (1, 2, 3) AND active;
 
--- name: BackendsOf :many
--- The server processes of this database's connections of one name.
-SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = @application ORDER BY a.pid;
+-- name: BackendsOf :one
+-- The server processes of this database's connections of one name; NULL: none.
+SELECT array_agg(a.pid) FROM pg_stat_activity a WHERE a.datname = current_database() AND a.application_name = @application;
 
 -- name: PgbenchAtWork :one
 -- Whether pgbench is connected and has begun with its transactions.

@@ -40,17 +40,13 @@ const enoughMatches = 1000
 
 // radius runs an inbox job for audiences from nobody to everyone and shows what each cost.
 // Cost in proportion to matches is judged by keys examined and by time for each match.
-func radius(ctx context.Context, e *env, r *result) error {
-	if _, err := e.pool.Exec(ctx, queries.platformRare); err != nil {
-		return fmt.Errorf("make a rare platform: %w", err)
-	}
+func radius(ctx context.Context, e *env, r *result) {
+	e.do(ctx, e.pool, queries.platformRare)
 	all := audiences()
 	r.Table = &table{Columns: []string{"audience", "matches", "keys examined", "ms", "µs/match", "chunks", "most keys", "longest ms", "outside ms"}}
 	for i := range all {
 		a := &all[i]
-		if err := e.runAudience(ctx, a); err != nil {
-			return fmt.Errorf("%s: %w", a.name, err)
-		}
+		e.runAudience(ctx, a)
 		each := any("-")
 		if a.matches > 0 {
 			each = a.each
@@ -61,24 +57,19 @@ func radius(ctx context.Context, e *env, r *result) error {
 	e.radiusFigures(r, all)
 	r.note("most keys, longest ms: of one chunk. outside ms: claim, bound, finding a circle's channels, finish.")
 	r.note("A chunk examines at most %s keys (chunk.max_rows).", grouped(int64(job.DefaultConfig().Chunk.MaxRows)))
-	return nil
 }
 
-func (e *env) runAudience(ctx context.Context, a *audience) error {
+func (e *env) runAudience(ctx context.Context, a *audience) {
+	defer e.within(a.name)
 	spec := everyone(outbox.TypeInbox)
 	spec.Audience = a.who
 	var ms, outside []float64
 	for range e.rounds {
-		t, err := e.runJob(ctx, spec, job.DefaultConfig())
-		if err != nil {
-			return err
-		}
-		if a.matches, err = e.store.Count(ctx, e.pool, a.who); err != nil {
-			return err
-		}
-		if a.matches != t.job.RowsWritten {
-			return fmt.Errorf("%d rows for %d matches", t.job.RowsWritten, a.matches)
-		}
+		t := e.runJob(ctx, spec, job.DefaultConfig())
+		var err error
+		a.matches, err = e.store.Count(ctx, e.pool, a.who)
+		e.check(err)
+		e.demand(a.matches == t.job.RowsWritten, "%d rows for %d matches", t.job.RowsWritten, a.matches)
 		a.keys, a.chunks = t.job.ChannelsRead, int64(len(t.chunks))
 		rest := milliseconds(t.took)
 		ms = append(ms, rest)
@@ -90,18 +81,17 @@ func (e *env) runAudience(ctx context.Context, a *audience) error {
 	}
 	a.ms, a.outside = median(ms), median(outside)
 	a.each = 1000 * a.ms / float64(max(a.matches, 1))
-	return nil
 }
 
 func (e *env) radiusFigures(r *result, all []audience) {
 	smallest, last := all[0], all[len(all)-1]
-	var keysPerMatch, dearest, sparseLongest, longest float64
-	var sparseKeys, mostKeys int64
+	var keysPerMatch, dearest float64
+	var sparse, most audience // the worst of those with next to no match, and of all
 	for _, a := range all {
-		mostKeys, longest = max(mostKeys, a.mostKeys), max(longest, a.longest)
+		most.mostKeys, most.longest = max(most.mostKeys, a.mostKeys), max(most.longest, a.longest)
 		switch {
 		case a.sparse:
-			sparseKeys, sparseLongest = max(sparseKeys, a.mostKeys), max(sparseLongest, a.longest)
+			sparse.mostKeys, sparse.longest = max(sparse.mostKeys, a.mostKeys), max(sparse.longest, a.longest)
 		case a.keys >= e.size: // more than a walk looks ahead: dense, walked by id
 		default:
 			keysPerMatch = max(keysPerMatch, float64(a.keys)/float64(max(a.matches, 1)))
@@ -117,8 +107,8 @@ func (e *env) radiusFigures(r *result, all []audience) {
 	if dearest > 0 {
 		r.figure("match_to_everyone", fmt.Sprintf("a match of a circle (from %s on) to one of everyone, dearest", grouped(enoughMatches)), dearest/last.each, unitTimes)
 	}
-	r.figure("sparse_most_keys", "most keys in a chunk, audiences with next to no match", float64(sparseKeys), unitCount)
-	r.figure("sparse_longest_chunk", "longest chunk of those", sparseLongest, unitMS)
-	r.figure("most_keys", "most keys in a chunk, all audiences", float64(mostKeys), unitCount)
-	r.figure("longest_chunk", "longest chunk, all audiences", longest, unitMS)
+	r.figure("sparse_most_keys", "most keys in a chunk, audiences with next to no match", float64(sparse.mostKeys), unitCount, atMost(50_000))
+	r.figure("sparse_longest_chunk", "longest chunk of those", sparse.longest, unitMS, atMost(250))
+	r.figure("most_keys", "most keys in a chunk, all audiences", float64(most.mostKeys), unitCount, atMost(50_000))
+	r.figure("longest_chunk", "longest chunk, all audiences", most.longest, unitMS)
 }

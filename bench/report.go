@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -36,19 +34,15 @@ type machine struct {
 	Go   string `json:"go"`
 }
 
-func thisMachine() machine {
-	return machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
-}
-
 // postgres is the server measured and the settings that matter most.
 type postgres struct {
-	Version           string `json:"version" db:"version"`
-	Fsync             string `json:"fsync" db:"fsync"`
-	SynchronousCommit string `json:"synchronous_commit" db:"synchronous_commit"`
-	SharedBuffers     string `json:"shared_buffers" db:"shared_buffers"`
-	MaxWALSize        string `json:"max_wal_size" db:"max_wal_size"`
-	JIT               string `json:"jit" db:"jit"`
-	Private           bool   `json:"private" db:"-"`
+	Version           string `json:"version"`
+	Fsync             string `json:"fsync"`
+	SynchronousCommit string `json:"synchronous_commit"`
+	SharedBuffers     string `json:"shared_buffers"`
+	MaxWALSize        string `json:"max_wal_size"`
+	JIT               string `json:"jit"`
+	Private           bool   `json:"private"`
 }
 
 // result is what one benchmark found.
@@ -87,10 +81,27 @@ const (
 	unitSpeed = "rows/s"
 )
 
+// goal is a bound, which itself meets it: what the project promised itself.
+type goal struct {
+	Compare string  `json:"compare"` // "<=" or ">="
+	Value   float64 `json:"value"`
+}
+
+func atLeast(value float64) goal { return goal{">=", value} }
+
+func atMost(value float64) goal { return goal{"<=", value} }
+
+func (g goal) met(v float64) bool {
+	if g.Compare == ">=" {
+		return v >= g.Value
+	}
+	return v <= g.Value
+}
+
 // figure adds one number to the result, with its goal if there is one.
-func (r *result) figure(name, label string, value float64, unit string) {
+func (r *result) figure(name, label string, value float64, unit string, goals ...goal) {
 	f := figure{Name: name, Label: label, Value: value, Unit: unit}
-	if g, ok := goals()[r.Name+"/"+name]; ok {
+	for _, g := range goals {
 		met := g.met(value)
 		f.Goal, f.Met = &g, &met
 	}
@@ -99,16 +110,6 @@ func (r *result) figure(name, label string, value float64, unit string) {
 
 func (r *result) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-// check refuses figures that are not numbers: then nothing was measured.
-func (r *result) check() error {
-	for _, f := range r.Figures {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			return fmt.Errorf("figure %s is %v: nothing was measured", f.Name, f.Value)
-		}
-	}
-	return nil
 }
 
 // missed returns the figures that miss their goal, each as benchmark/figure.
@@ -155,7 +156,7 @@ func (r result) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s: %s (%.0f s)\n", r.Name, r.What, r.Seconds)
 	out := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, f := range r.Figures {
-		fmt.Fprintf(out, "  %s\t%s\t%s\n", f.Label, f.quantity(), f.verdict())
+		fmt.Fprintf(out, "  %s\t%s\t%s\n", f.Label, quantity(f.Value, f.Unit), f.verdict())
 	}
 	_ = out.Flush()
 	if r.Table != nil {
@@ -182,42 +183,35 @@ func (f figure) verdict() string {
 	if !*f.Met {
 		word = "MISSED"
 	}
-	return fmt.Sprintf("goal %s %s: %s", sign, strconv.FormatFloat(f.Goal.Value, 'f', -1, 64), word)
+	return fmt.Sprintf("goal %s %v: %s", sign, f.Goal.Value, word)
 }
 
 // quantity writes a value as its unit is read.
-func (f figure) quantity() string {
-	switch f.Unit {
+func quantity(value float64, unit string) string {
+	switch unit {
 	case unitRatio:
-		return fmt.Sprintf("%.3f", f.Value)
+		return fmt.Sprintf("%.3f", value)
 	case unitTimes:
-		return number(f.Value) + "×"
+		return number(value) + "×"
 	case unitCount:
-		return grouped(int64(f.Value))
+		return grouped(int64(value))
 	}
-	return number(f.Value) + " " + f.Unit
+	return number(value) + " " + unit
 }
 
+// cellText writes a text, or a number as number and grouped do.
 func cellText(cell any) string {
-	switch v := cell.(type) {
-	case int64:
-		return grouped(v)
-	case float64:
+	if v, ok := cell.(float64); ok {
 		return number(v)
 	}
-	return fmt.Sprint(cell)
+	return message.NewPrinter(language.English).Sprint(cell)
 }
 
 // number writes about three digits, and thousands grouped.
 func number(v float64) string {
-	switch magnitude := math.Abs(v); {
-	case magnitude >= 100:
-		return grouped(int64(math.Round(v)))
-	case magnitude >= 10:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
+	digits := 2 - min(int(math.Log10(max(math.Abs(v), 1))), 2)
+	return message.NewPrinter(language.English).Sprintf("%.*f", digits, v)
 }
 
 // grouped writes 1234567 as 1,234,567.
-func grouped(n int64) string { return message.NewPrinter(language.English).Sprint(n) }
+func grouped(n int64) string { return cellText(n) }

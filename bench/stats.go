@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,6 +24,15 @@ func percentile(values []float64, p float64) float64 {
 	return slices.Sorted(slices.Values(values))[min(max(rank, 1), len(values))-1]
 }
 
+// ratio is the median of the ratios of two series, each taken within its round.
+func ratio(a, b []float64) float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, a[i]/b[i])
+	}
+	return median(ratios)
+}
+
 // tenths returns the first and the last tenth of the values, at least one each.
 func tenths(values []float64) (first, last []float64) {
 	n := min(max(len(values)/10, 1), len(values))
@@ -33,21 +43,28 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 func perSecond(n int64, d time.Duration) float64 { return float64(n) / d.Seconds() }
 
-// pair is what two alternatives came to, round by round, and the ratio of each round.
-type pair struct{ a, b, ratio []float64 }
+// turn is one of what is compared: its name, and what measures it once.
+type turn struct {
+	name    string
+	measure func() float64
+}
 
-// inTurns runs two measurements of a speed as often as there are rounds, each first in turn.
-func (e *env) inTurns(nameA string, a func() (float64, error), nameB string, b func() (float64, error)) (p pair, err error) {
+// inTurns measures everything once a round and returns what the rounds came to, in the order
+// of the turns. Of two, each is first in turn.
+func (e *env) inTurns(unit string, turns ...turn) [][]float64 {
+	values := make([][]float64, len(turns))
 	for round := range e.rounds {
-		var speed [2]float64
-		for i := range int64(2) {
-			which := (round + i) % 2
-			if speed[which], err = [2]func() (float64, error){a, b}[which](); err != nil {
-				return p, err
+		said := make([]string, len(turns))
+		for i := range turns {
+			if len(turns) == 2 {
+				i = (i + int(round)) % 2
 			}
+			value := turns[i].measure()
+			values[i] = append(values[i], value)
+			said[i] = turns[i].name + " " + quantity(value, unit)
 		}
-		p.a, p.b, p.ratio = append(p.a, speed[0]), append(p.b, speed[1]), append(p.ratio, speed[0]/speed[1])
-		e.say("  %d/%d: %s %s/s, %s %s/s, ratio %.3f", round+1, e.rounds, nameA, number(speed[0]), nameB, number(speed[1]), speed[0]/speed[1])
+		first, last := values[0][round], values[len(turns)-1][round]
+		e.say("  %d/%d: %s; first to last %.3f", round+1, e.rounds, strings.Join(said, ", "), first/last)
 	}
-	return p, nil
+	return values
 }

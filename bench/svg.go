@@ -13,12 +13,13 @@ import (
 type panel struct {
 	Title string
 	Bars  []bar
+	Top   int // where it is drawn
 }
 
 // bar is one scenario.
 type bar struct {
-	Label string
-	measured
+	Label                    string
+	TPS, P50, P95, P99, Rows float64
 }
 
 //go:embed load.svg.tmpl
@@ -32,57 +33,44 @@ const (
 	panelsTop                       = 74
 )
 
-// axis is logarithmic, from one power of ten of ms to another.
-type axis struct{ low, high float64 }
-
-// X is where a latency in ms lies.
-func (a axis) X(ms float64) float64 {
-	share := (math.Log10(max(ms, 1e-3)) - a.low) / (a.high - a.low)
-	return math.Round(10*(axisLeft+share*(axisRight-axisLeft))) / 10
-}
-
-// Decades are its marks, in ms.
-func (a axis) Decades() (marks []float64) {
-	for decade := a.low; decade <= a.high; decade++ {
-		marks = append(marks, math.Pow(10, decade))
-	}
-	return marks
-}
-
-// writeSVG draws the foreground's latencies per scenario with the speed of what runs beside
-// it. It is an error when no benchmark that is drawn has run.
+// writeSVG draws the foreground's latencies per scenario, on a logarithmic axis, with the
+// speed of what runs beside it. It is an error when no benchmark that is drawn has run.
 func (r report) writeSVG(w io.Writer) error {
+	height, low, high := panelsTop, math.Inf(1), math.Inf(-1) // of the axis: powers of ten of ms
+	power := func(ms float64) float64 { return math.Log10(max(ms, 1e-3)) }
 	var panels []panel
 	for _, one := range r.Results {
-		panels = append(panels, one.Panels...)
+		for _, p := range one.Panels {
+			p.Top = height
+			height += panelHead + len(p.Bars)*rowHeight + panelFoot
+			panels = append(panels, p)
+			for _, b := range p.Bars {
+				low = min(low, math.Floor(power(b.P50)))
+				high = max(high, math.Ceil(power(b.P99)), low+1)
+			}
+		}
 	}
 	if len(panels) == 0 {
 		return errors.New("svg: no benchmark that is drawn has run; name one with --only: load")
 	}
-	scale, height := axis{low: math.Inf(1), high: math.Inf(-1)}, panelsTop
-	var tops []int
-	for _, p := range panels {
-		tops = append(tops, height)
-		height += panelHead + len(p.Bars)*rowHeight + panelFoot
-		for _, b := range p.Bars {
-			scale.low = min(scale.low, math.Floor(math.Log10(max(b.p50, 1e-3))))
-			scale.high = max(scale.high, math.Ceil(math.Log10(max(b.p99, 1e-3))), scale.low+1)
-		}
+	var decades []float64
+	for decade := low; decade <= high; decade++ {
+		decades = append(decades, math.Pow(10, decade))
 	}
 	t, err := template.New("load").Funcs(template.FuncMap{
 		"number": number,
 		"row":    func(top, i int) int { return top + panelHead + i*rowHeight },
 		"plus":   func(a, b float64) float64 { return a + b },
 		"round":  func(v, to float64) string { return grouped(int64(math.Round(v/to) * to)) },
-		"values": func(b bar) map[string]float64 {
-			return map[string]float64{"p50": b.p50, "p95": b.p95, "p99": b.p99, "tps": b.tps, "rows": b.rows}
+		"x": func(ms float64) float64 {
+			return math.Round(10*(axisLeft+(power(ms)-low)/(high-low)*(axisRight-axisLeft))) / 10
 		},
 	}).Parse(drawing)
 	if err != nil {
 		return err
 	}
 	return t.Execute(w, map[string]any{
-		"Height": height, "Panels": panels, "Tops": tops, "Axis": scale,
+		"Height": height, "Panels": panels, "Decades": decades,
 		"Subtitle": fmt.Sprintf("%d CPUs, PostgreSQL %s, fsync %s, %s channels, medians of up to %d rounds",
 			r.Machine.CPUs, r.Postgres.Version, r.Postgres.Fsync, grouped(r.Channels), r.Rounds),
 	})
