@@ -8,18 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // cached starts a Redis and returns it with an abort cache in it.
-func cached(t *testing.T) (*services.Redis, *abortcache.Cache) {
+func cached(t *testing.T) (*dbtest.Redis, *abortcache.Cache) {
 	t.Helper()
-	redis := services.StartRedis(t)
+	redis := dbtest.StartRedis(t)
 	c := abortcache.DefaultConfig()
 	c.URL = redis.URL
+	c.Timeout = 10 * time.Second // it is there, however busy the machine is
 	cache, err := abortcache.Open(c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cache.Close()) })

@@ -110,11 +110,11 @@ func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job
 }
 
 // RetrySkipped has every skipped recipient of a PROCESSED or FAILED job tried again,
-// whatever else the job has left to do. errNoSkips when it has none.
+// whatever else the job has left to do. ErrNoSkips when it has none.
 func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act) (Job, error) {
 	j, err := s.actOne(ctx, retrySkippedOperation(), id, act)
 	if err == nil && j.Status != Pending {
-		return j, fmt.Errorf("job %d: %w", id, errNoSkips)
+		return j, fmt.Errorf("job %d: %w", id, ErrNoSkips)
 	}
 	return j, err
 }

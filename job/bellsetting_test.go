@@ -14,7 +14,7 @@ import (
 
 // Once a transaction that enqueued could not be prepared: it had notified. With the bell
 // off it can, and what it enqueued is there when it is committed, and not before.
-func TestBell_OffAllowsTwoPhaseCommit(t *testing.T) {
+func TestFault_BellOffAllowsTwoPhaseCommit(t *testing.T) {
 	t.Parallel()
 	server := dbtest.NewServer(t, false)
 	db := dbtest.NewOn(t, server)

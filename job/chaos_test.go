@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -47,7 +46,7 @@ func chaos(t *testing.T, pooled bool) {
 	w.b.keepLedger(t)
 	w.b.exec(t, chaosSQL)
 	if pooled {
-		w.dsn = services.StartPgBouncer(t, db.DSN, services.Churn()).DSN(db.Name) + "&default_query_exec_mode=exec"
+		w.dsn = dbtest.StartPgBouncer(t, db.DSN, dbtest.Churn()).DSN(db.Name) + "&default_query_exec_mode=exec"
 	}
 	few := 2
 	if pooled { // it takes ten times as long: each transaction waits for a new backend

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -82,8 +82,11 @@ func childMain(text string) int {
 		return 1
 	}
 	out, err := r.RunDue(ctx)
-	if err != nil {
+	for err != nil && len(out.Jobs) == 0 && ctx.Err() == nil { // a claim that took too long
 		fmt.Fprintln(os.Stderr, err)
+		out, err = r.RunDue(ctx)
+	}
+	if err != nil && len(out.Jobs) == 0 {
 		return 1
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
@@ -116,7 +119,7 @@ type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines chan string // of standard output; closed at its end
-	errs  syncbuf.Buffer
+	errs  dbtest.Buffer
 	done  bool
 }
 

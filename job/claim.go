@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/belfryhq/belfry/internal/db"
 )
 
 // expireLimit bounds the jobs that one transaction makes EXPIRED.
@@ -28,40 +26,91 @@ type grant struct {
 	link    *link
 }
 
-// claim takes over a job whose run is dead or, when there is none, takes the most
-// urgent due one. It returns the zero grant when there is nothing to do. A claim
-// whose COMMIT was lost leaves the job RUNNING under this runner's name; the next
-// claim resumes it (JobResumeDead). The caller drops the grant's link.
-// What was cleared away on the occasion is added to out.
-func (r *Runner) claim(ctx context.Context, out *Outcome) (grant, error) {
-	held := &link{pool: r.pool}
-	t, err := r.claimOn(ctx, held, out)
-	if err != nil || t.id == 0 {
-		held.drop()
-		return grant{}, err
-	}
-	t.link = held
-	return t, nil
+// look is what there was to do at one moment for a runner of these types and lanes.
+type look struct {
+	registered bool    // its types are in the vocabulary
+	running    bool    // jobs are RUNNING in its lanes
+	gone       []int64 // of these, those of its types whose server connection is gone
+	dead       bool    // one is to be taken over, given up or handed back, gone ones apart
+	overdue    bool    // a job is too late to start
+	due        bool    // a job is due in a free, open lane
+	// seconds is when the first PENDING job is due, or too late to start; nil: none ever.
+	seconds *float64
 }
 
-func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (grant, error) {
-	gone, err := r.orphans(ctx, held)
+// look reads what there is to do.
+func (r *Runner) look(ctx context.Context, on interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (seen look, err error) {
+	err = on.QueryRow(ctx, queries.jobsLook, pgx.StrictNamedArgs{
+		"types": r.names, "lanes": r.lanes(), "runner": r.config.Name, "stale_after": r.config.StaleAfter,
+	}).Scan(&seen.registered, &seen.running, &seen.gone, &seen.dead, &seen.overdue, &seen.due, &seen.seconds)
+	return seen, err
+}
+
+// lookOn is look in a transaction of its own, with its deadlines on the server.
+func (r *Runner) lookOn(ctx context.Context, held *link) (seen look, err error) {
+	err = held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		seen, err = r.look(ctx, tx)
+		return err
+	})
 	if err != nil {
-		return grant{}, err
+		return look{}, fmt.Errorf("look for due jobs and dead runs: %w", mapError(err))
 	}
-	if len(gone) > 0 {
+	return seen, nil
+}
+
+// orphaned reports whether a job of this runner's has lost its server connection.
+func (r *Runner) orphaned(ctx context.Context) (bool, error) {
+	held := &link{pool: r.pool}
+	defer held.drop()
+	seen, err := r.lookOn(ctx, held)
+	return len(seen.gone) > 0, err
+}
+
+// claim takes over a job whose run is dead or, when there is none, takes the most
+// urgent due one. It returns the zero grant when there is nothing to do, and what it
+// saw of that. A claim whose COMMIT was lost leaves the job RUNNING under this runner's
+// name; the next claim resumes it (JobResumeDead). The caller drops the grant's link.
+// What was cleared away on the occasion is added to out.
+func (r *Runner) claim(ctx context.Context, out *Outcome) (grant, look, error) {
+	held := &link{pool: r.pool}
+	seen, err := r.lookOn(ctx, held)
+	var t grant
+	if err == nil {
+		t, err = r.claimOn(ctx, held, seen, out)
+	}
+	if err != nil || t.id == 0 {
+		held.drop()
+		return grant{}, seen, err
+	}
+	t.link = held
+	return t, seen, nil
+}
+
+func (r *Runner) claimOn(ctx context.Context, held *link, seen look, out *Outcome) (grant, error) {
+	if !seen.registered {
+		if err := r.register(ctx, held); err != nil {
+			return grant{}, err
+		}
+	}
+	if len(seen.gone) > 0 {
 		r.rest(ctx, orphanGrace) // a run that lives has another connection by then
 	}
-	if err := r.sweep(ctx, held, gone, out); err != nil {
-		return grant{}, err
-	}
-	t, err := r.take(ctx, held, queries.jobResumeDead, pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": gone})
-	if err != nil || t.id != 0 {
-		t.resumed = true
-		return t, err
+	if len(seen.gone) > 0 || seen.dead || seen.overdue {
+		if err := r.sweep(ctx, held, seen.gone, out); err != nil {
+			return grant{}, err
+		}
+		t, err := r.take(ctx, held, queries.jobResumeDead, pgx.StrictNamedArgs{"stale_after": r.config.StaleAfter, "gone": seen.gone})
+		if err != nil || t.id != 0 {
+			t.resumed = true
+			return t, err
+		}
+	} else if !seen.due {
+		return grant{}, nil
 	}
 	for range claimTries {
-		t, err = r.take(ctx, held, queries.jobClaim, pgx.StrictNamedArgs{})
+		t, err := r.take(ctx, held, queries.jobClaim, pgx.StrictNamedArgs{})
 		if errors.Is(err, ErrLocked) {
 			return grant{}, nil // another runner is in the middle of claiming a job of this lane
 		}
@@ -72,6 +121,22 @@ func (r *Runner) claimOn(ctx context.Context, held *link, out *Outcome) (grant, 
 	return grant{}, nil
 }
 
+// register adds the runner's types to the vocabulary that enqueuing checks.
+func (r *Runner) register(ctx context.Context, held *link) error {
+	descriptions := make([]string, len(r.names))
+	for i, name := range r.names {
+		descriptions[i] = r.types[name].description
+	}
+	err := held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, queries.typesRegister, pgx.StrictNamedArgs{"names": r.names, "descriptions": descriptions})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("register job types: %w", mapError(err))
+	}
+	return nil
+}
+
 // sweep clears away what stands in the way: jobs that did not start in time, all of
 // them, so that a claim has none to step over; those that lose every run they get;
 // and dead runs of types that are not known here.
@@ -79,7 +144,7 @@ func (r *Runner) sweep(ctx context.Context, held *link, gone []int64, out *Outco
 	var hopeless, released []int64
 	for more := true; more; {
 		var expired []int64
-		err := held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
+		err := held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) (err error) {
 			if expired, err = r.expire(ctx, tx); err != nil || len(expired) == expireLimit {
 				return err
 			}
@@ -140,7 +205,7 @@ func sweeping(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictN
 // take runs one claiming statement; no row is the zero grant.
 func (r *Runner) take(ctx context.Context, held *link, statement string, args pgx.StrictNamedArgs) (t grant, err error) {
 	args["runner"], args["types"], args["lanes"] = r.config.Name, r.names, r.lanes()
-	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = held.often(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
 		args["pid"] = held.pid()
 		err := tx.QueryRow(ctx, statement, args).Scan(&t.id, &t.fence)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -160,37 +225,6 @@ func (r *Runner) take(ctx context.Context, held *link, statement string, args pg
 // another one before it is taken over: a connection that broke under a run that lives
 // is replaced in a few milliseconds, on a machine with nine busy processes in a few hundred.
 const orphanGrace = 500 * time.Millisecond
-
-// orphans returns the RUNNING jobs of this runner's types and lanes whose server
-// connection is gone.
-func (r *Runner) orphans(ctx context.Context, held *link) (ids []int64, err error) {
-	err = held.act(ctx, r.config.StatementTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobsOrphaned, pgx.StrictNamedArgs{"types": r.names, "lanes": r.lanes()})
-		if err != nil {
-			return err
-		}
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for dead runs: %w", mapError(err))
-	}
-	return ids, nil
-}
-
-// orphaned reports whether orphans finds any.
-func (r *Runner) orphaned(ctx context.Context) (bool, error) {
-	held := &link{pool: r.pool}
-	defer held.drop()
-	ids, err := r.orphans(ctx, held)
-	return len(ids) > 0, err
-}
-
-// act runs do in a short transaction of the runner's, outside its runs, that is
-// over within StatementTimeout.
-func (r *Runner) act(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return db.InTx(ctx, r.pool, db.Options{Limit: r.config.StatementTimeout}, do)
-}
 
 // application names the transactions of a run in pg_stat_activity; RunEvict reads
 // it back.

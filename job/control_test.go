@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -164,15 +165,15 @@ func TestExpiry_OnlyOfWhatNeverStarted(t *testing.T) {
 func TestExpiry_LeavesNoneInTheWayOfAClaimOrARun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
-	overdue := `INSERT INTO belfry.jobs (type, category, title, priority, schedule_at, expires_at)
-		SELECT 'inbox', 'operator_notice', 'late', 9, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, $1)`
-	b.exec(t, overdue, 2100)
+	overdue := `INSERT INTO belfry.jobs (id, type, category, title, route, priority, schedule_at, expires_at)
+		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', 'late', '{}', 9, now() - interval '2 hours', now() - interval '1 hour' FROM generate_series(1, $1)`
+	dbtest.Past(t, b.db.Pool, overdue, 2100)
 	id := b.enqueue(t, job.Spec{})
 	first, second := b.gate(job.PointBegun, 1), b.gate(job.PointWritten, 3)
 	s := b.start(t, b.runner(t, "r", job.WithFailpoint(both(first.at, second.at))))
 	first.await(t)
 	require.Equal(t, 2100, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))
-	b.exec(t, overdue, 1100)
+	dbtest.Past(t, b.db.Pool, overdue, 1100)
 	first.release(nil)
 	second.await(t)
 	require.Equal(t, 3200, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'EXPIRED'`))

@@ -19,7 +19,7 @@ import (
 type Spec struct {
 	Type           string // a registered job type: inbox, push, or the user's own
 	Category       string // popular_content, question_content, operator_notice, or the user's own
-	Title          string // 1 to 200 characters; a template, as the body: see package outbox/template
+	Title          string // 1 to 200 characters; a template, as the body: see package outbox/compose
 	Body           string // up to 10,000 characters
 	Data           json.RawMessage
 	Variants       json.RawMessage // titles and bodies by locale: {"ko": {"title": "…", "body": "…"}}
@@ -108,7 +108,7 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 // Enqueue is EnqueueTx in a transaction of its own. When the error is
 // ErrUnreachable the job may have been enqueued: repeat with an IdempotencyKey.
 func (s *Store) Enqueue(ctx context.Context, spec Spec) (id int64, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.often(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		id, err = EnqueueTx(ctx, tx, spec)
 		return err
 	})
@@ -117,7 +117,7 @@ func (s *Store) Enqueue(ctx context.Context, spec Spec) (id int64, err error) {
 
 // EnqueueGroup is EnqueueGroupTx in a transaction of its own.
 func (s *Store) EnqueueGroup(ctx context.Context, types []string, spec Spec) (ids []int64, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.often(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		ids, err = EnqueueGroupTx(ctx, tx, types, spec)
 		return err
 	})

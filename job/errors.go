@@ -15,8 +15,8 @@ import (
 var (
 	// ErrNotFound reports that there is no job, or no group, with the given id.
 	ErrNotFound = errors.New("no such job")
-	// errNoSkips reports that a job has no skipped recipient to try again.
-	errNoSkips = errors.New("no recipient was skipped")
+	// ErrNoSkips reports that a job has no skipped recipient to try again.
+	ErrNoSkips = errors.New("no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.

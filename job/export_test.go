@@ -25,6 +25,3 @@ func Transitions() map[[2]Status]string {
 	}
 	return list
 }
-
-// ErrNoSkips reports that no recipient was skipped.
-var ErrNoSkips = errNoSkips

@@ -170,11 +170,13 @@ func TestRunner_PausedBeforeItsCommitIsEndedByTheServer(t *testing.T) {
 	})))
 	g.await(t)
 	out := b.runDue(t, b.runner(t, "early"))
-	require.Empty(t, out.Jobs, "the row is locked")
-	require.Len(t, out.Held, 1)
-	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1')`, id)
-	out = b.runDue(t, b.runner(t, "heir"))
-	require.Len(t, out.Jobs, 1)
+	const lasts = `EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1' AND datname = current_database())`
+	if one[bool](t, b, `SELECT `+lasts, id) { // else this machine took longer than the server waits
+		require.Empty(t, out.Jobs, "the row is locked")
+		require.Len(t, out.Held, 1)
+	}
+	b.eventually(t, `SELECT NOT `+lasts, id)
+	require.Len(t, append(out.Jobs, b.runDue(t, b.runner(t, "heir")).Jobs...), 1)
 	b.requireDone(t, id, everyone(500))
 	before := b.state(t, id)
 	g.release(nil)

@@ -203,7 +203,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 // up to the cursor, and the cursor only grows.
 func TestRunner_EveryObserverSeesRowsAndCursorTogether(t *testing.T) {
 	t.Parallel()
-	const n = 2_000
+	const n = 1_000
 	b := setup(t, n)
 	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id % 70 = 0`)
 	matching := one[[]int64](t, b, `SELECT array_agg(id ORDER BY id) FROM belfry.channels WHERE active AND platform = 'ios'`)

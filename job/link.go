@@ -58,11 +58,20 @@ func (l *link) moved() bool { return l.pid() != l.recorded }
 
 // act runs do in one short transaction on the connection (see db.InTx).
 func (l *link) act(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	return l.inTx(ctx, db.Options{Limit: limit}, do)
+}
+
+// often is act for a claim. A run does not have its plans forgotten every second.
+func (l *link) often(ctx context.Context, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
+	return l.inTx(ctx, db.Options{Limit: limit, Often: true}, do)
+}
+
+func (l *link) inTx(ctx context.Context, o db.Options, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	conn, err := l.get(ctx)
 	if err != nil {
 		return err
 	}
-	return db.InTx(ctx, conn, db.Options{Limit: limit}, do)
+	return db.InTx(ctx, conn, o, do)
 }

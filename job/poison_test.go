@@ -86,13 +86,13 @@ func TestPoison_OneRowCostsOneRecipientAndFewChunks(t *testing.T) {
 // when they are fixed they alone are run again.
 func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 	t.Parallel()
-	const n = 4_000
+	const n = 1_000
 	b := setup(t, n)
 	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
 		inOrder(t, kind, func(t *testing.T) {
 			b.poisoned(t, `NEW.channel_id % 1000 = 330`)
 			c := config("r")
-			c.Chunk = job.ChunkConfig{InitialRows: 4000, MinRows: 4000, MaxRows: 4000, Target: c.Chunk.Target}
+			c.Chunk = job.ChunkConfig{InitialRows: n, MinRows: n, MaxRows: n, Target: c.Chunk.Target}
 			id := b.enqueue(t, job.Spec{Type: kind})
 			b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
 			bad := func(id int64) bool { return id%1000 == 330 }

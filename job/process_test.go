@@ -28,7 +28,7 @@ func (b *bundle) takeOver(t *testing.T, c job.Config) job.Outcome {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < patience; <-tick.C {
-		if out := b.runDue(t, r); len(out.Jobs) > 0 {
+		if out := b.insist(t, r); len(out.Jobs) > 0 {
 			return out
 		}
 	}

@@ -145,12 +145,76 @@ SELECT id, at, subject, name, kind, actor, reason, detail
  ORDER BY id DESC
  LIMIT @limit;
 
--- name: TypeRegister :exec
--- Adds a runner's job type to the vocabulary unless it is there.
+-- name: TypesRegister :exec
+-- Adds a runner's job types to the vocabulary unless they are there.
 INSERT INTO belfry.job_types (name, description)
-SELECT @name, @description
- WHERE NOT EXISTS (SELECT FROM belfry.job_types WHERE name = @name)
+SELECT t.name, t.description
+  FROM unnest(@names::text[], @descriptions::text[]) AS t (name, description)
+ WHERE NOT EXISTS (SELECT FROM belfry.job_types k WHERE k.name = t.name)
     ON CONFLICT DO NOTHING;
+
+-- name: JobsLook :one
+-- What there is to do for a runner of these types and lanes; always one row. Whether its
+-- types are registered, whether jobs are RUNNING in its lanes, which of them have lost
+-- their server connection, whether another one is to be taken over, given up or handed
+-- back for its heartbeat or its name (see JobResumeDead, JobGiveUp, JobRelease), whether
+-- any job is too late to start (jobs_expiry_idx), whether one is due in a free, open lane,
+-- and in how many seconds the first PENDING one is due, in whatever lane, or too late;
+-- NULL: none ever. It reads what JobClaim reads of jobs_waiting_idx, and all of
+-- jobs_one_running_per_lane, however many jobs wait or have ended. Types and lanes stand
+-- in a SELECT, the types below too, so that it is estimated alike with and without values:
+-- the plan can be kept (see db.Options), and none is thought worth a compilation.
+WITH RECURSIVE running AS MATERIALIZED (
+    SELECT j.id, j.lane, j.type, j.runner, j.heartbeat_at, j.backend_pid, j.backend_start
+      FROM belfry.jobs j
+     WHERE j.status = 'RUNNING' AND ((SELECT @lanes::text[]) IS NULL OR j.lane = ANY ((SELECT @lanes::text[])::text[]))
+), waiting (lane) AS (
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+     UNION ALL
+    SELECT n.lane
+      FROM waiting w
+     CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane > w.lane
+                          ORDER BY j.lane LIMIT 1) n
+), heads (lane, type, priority, schedule_at) AS (
+    SELECT w.lane, t.type, h.priority, h.schedule_at
+      FROM waiting w
+     CROSS JOIN unnest((SELECT @types::text[])) AS t (type)
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = w.lane AND j.type = t.type
+                          ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
+     WHERE (SELECT @lanes::text[]) IS NULL OR w.lane = ANY ((SELECT @lanes::text[])::text[])
+     UNION ALL
+    SELECT p.lane, p.type, h.priority, h.schedule_at
+      FROM heads p
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
+), soonest AS MATERIALIZED (
+    SELECT h.lane, min(h.schedule_at) AS schedule_at FROM heads h GROUP BY h.lane
+)
+SELECT (SELECT bool_and((SELECT k.name FROM belfry.job_types k WHERE k.name = t.type) IS NOT NULL)
+          FROM unnest((SELECT @types::text[])) AS t (type)) AS registered,
+       EXISTS (SELECT FROM running) AS running,
+       ARRAY(SELECT r.id FROM running r
+              WHERE r.backend_pid IS NOT NULL AND r.type = ANY (@types)
+                AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                                 WHERE a.pid = r.backend_pid AND coalesce(a.backend_start = r.backend_start, true))) AS gone,
+       EXISTS (SELECT FROM running r
+                WHERE CASE WHEN r.type = ANY (@types)
+                           THEN r.heartbeat_at < clock_timestamp() - @stale_after::interval OR r.runner = @runner
+                           ELSE r.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
+                      END) AS dead,
+       coalesce(e.expires_at <= statement_timestamp(), false) AS overdue,
+       EXISTS (SELECT FROM soonest s
+                WHERE s.schedule_at <= statement_timestamp()
+                  AND NOT EXISTS (SELECT FROM running r WHERE r.lane = s.lane)
+                  AND (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = s.lane) IS NULL) AS due,
+       (extract(epoch FROM least((SELECT min(s.schedule_at) FROM soonest s), e.expires_at))
+           - extract(epoch FROM statement_timestamp()))::double precision AS seconds -- by halves, for infinity
+  FROM (SELECT (SELECT j.expires_at FROM belfry.jobs j
+                 WHERE j.expires_at IS NOT NULL AND j.started_at IS NULL AND j.finished_at IS NULL AND j.runner IS NULL
+                 ORDER BY j.expires_at LIMIT 1) AS expires_at) e;
 
 -- name: JobClaim :one
 -- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1
@@ -177,7 +241,7 @@ WITH RECURSIVE waiting (lane) AS (
 ), heads (lane, type, priority, schedule_at, id) AS (
     SELECT w.lane, t.type, h.priority, h.schedule_at, h.id
       FROM waiting w
-     CROSS JOIN unnest(@types::text[]) AS t (type)
+     CROSS JOIN unnest((SELECT @types::text[])) AS t (type)
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at, j.id FROM belfry.jobs j
                           WHERE j.status = 'PENDING' AND j.lane = w.lane AND j.type = t.type
                           ORDER BY j.priority DESC, j.schedule_at, j.id LIMIT 1) h
@@ -282,17 +346,6 @@ UPDATE belfry.jobs
    AND status = 'RUNNING'
 RETURNING id;
 
--- name: JobsOrphaned :many
--- RUNNING jobs whose server connection is gone (jobs_one_running_per_lane): an idle
--- runner's quick look between its polls, and a claim's before it takes over.
-SELECT j.id
-  FROM belfry.jobs j
- WHERE j.status = 'RUNNING' AND j.backend_pid IS NOT NULL
-   AND NOT EXISTS (SELECT FROM pg_stat_activity a
-                    WHERE a.pid = j.backend_pid AND coalesce(a.backend_start = j.backend_start, true))
-   AND j.type = ANY (@types)
-   AND (@lanes::text[] IS NULL OR j.lane = ANY (@lanes));
-
 -- name: JobExpire :many
 -- The late-start guard: PENDING jobs that were never started before expires_at
 -- become EXPIRED (jobs_expiry_idx, whose condition says PENDING without the word),
@@ -356,7 +409,7 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
                   AND e.started_at IS NULL AND e.finished_at IS NULL AND e.runner IS NULL) AS overdue,
        (WITH RECURSIVE heads (type, priority, schedule_at) AS (
             SELECT t.type, h.priority, h.schedule_at
-              FROM unnest(@types::text[]) AS t (type)
+              FROM unnest((SELECT @types::text[])) AS t (type)
              CROSS JOIN LATERAL (SELECT w.priority, w.schedule_at FROM belfry.jobs w
                                   WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = t.type AND w.priority > j.priority
                                   ORDER BY w.priority DESC, w.schedule_at LIMIT 1) h
@@ -493,17 +546,6 @@ SELECT {{columns}} FROM {{relation}} ORDER BY {{order}} LIMIT 1;
 -- name: TablePage :many
 -- One page of a relation of the user's in key order (its key index).
 SELECT {{columns}} FROM {{relation}} WHERE {{window}} ORDER BY {{order}} LIMIT @limit;
-
--- name: JobsLook :one
--- What an idle daemon looks at: whether any job is RUNNING (jobs_one_running_per_lane),
--- and in how many seconds the first PENDING one is due or too late to start
--- (jobs_schedule_idx, jobs_expiry_idx), NULL: none ever. Costs the same however many wait.
-SELECT EXISTS (SELECT FROM belfry.jobs j WHERE j.status = 'RUNNING'),
-       extract(epoch FROM least(
-           (SELECT j.schedule_at FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.schedule_at LIMIT 1),
-           (SELECT j.expires_at FROM belfry.jobs j
-             WHERE j.status = 'PENDING' AND j.expires_at IS NOT NULL AND j.started_at IS NULL
-             ORDER BY j.expires_at LIMIT 1)) - statement_timestamp())::double precision;
 
 -- name: HealthProbe :one
 -- What the enabled health checks need, from the server's statistics; the marks name

@@ -120,62 +120,54 @@ type Outcome struct {
 // that is no error. An error means the database did not answer or the schema is
 // missing; a job that was in progress then stays RUNNING and becomes stale.
 func (r *Runner) RunDue(ctx context.Context) (Outcome, error) {
-	hard, release := r.stop.After(ctx, func() time.Duration { return r.config.GracePeriod })
-	defer release()
-	out, err := r.runDue(ctx, hard)
-	if hard.Err() != nil || err == nil && ctx.Err() != nil {
-		out.Interrupted = true
-		return out, nil // what a hard stop cuts short fails because of it
-	}
+	out, _, err := r.runDue(ctx)
 	return out, err
 }
 
-func (r *Runner) runDue(ctx, hard context.Context) (out Outcome, err error) {
-	if err := r.register(hard); err != nil {
-		return out, err
+// runDue is RunDue, and says what it saw last.
+func (r *Runner) runDue(ctx context.Context) (out Outcome, seen look, err error) {
+	hard, release := r.stop.After(ctx, func() time.Duration { return r.config.GracePeriod })
+	defer release()
+	seen, err = r.drain(ctx, hard, &out)
+	if hard.Err() != nil || err == nil && ctx.Err() != nil {
+		out.Interrupted = true
+		return out, seen, nil // what a hard stop cuts short fails because of it
 	}
+	return out, seen, err
+}
+
+func (r *Runner) drain(ctx, hard context.Context, out *Outcome) (seen look, err error) {
 	sure := false
 	for ctx.Err() == nil && hard.Err() == nil {
-		t, err := r.claim(hard, &out)
+		var t grant
+		t, seen, err = r.claim(hard, out)
 		if err != nil {
-			return out, err
+			return seen, err
 		}
 		if t.id == 0 {
-			out.Held, err = r.held(hard)
-			if err != nil || len(out.Held) > 0 || sure {
-				return out, err
+			if out.Held = nil; seen.running || seen.due {
+				out.Held, err = r.held(hard)
+			}
+			if err != nil || len(out.Held) > 0 || sure || !seen.running && !seen.due {
+				return seen, err
 			}
 			sure = true // who held a lane a moment ago may just have left it
 			continue
 		}
 		sure = false
-		ended, err := r.run(ctx, hard, t, &out)
+		ended, err := r.run(ctx, hard, t, out)
 		if err != nil {
-			return out, err
+			return seen, err
 		}
 		out.Jobs = append(out.Jobs, ended)
 	}
-	return out, nil
+	return seen, nil
 }
 
 // StopNow is the hard stop: it cancels the chunk in progress, which rolls back;
 // its job is handed back PENDING. The Runner runs nothing after it. It may be
 // called from any goroutine; only the first call's cause counts.
 func (r *Runner) StopNow(cause error) { r.stop.Now(cause) }
-
-// register adds the runner's types to the vocabulary that enqueuing checks.
-func (r *Runner) register(ctx context.Context) error {
-	for _, name := range r.names {
-		err := r.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, queries.typeRegister, pgx.StrictNamedArgs{"name": name, "description": r.types[name].description})
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("register job type %s: %w", name, mapError(err))
-		}
-	}
-	return nil
-}
 
 // held reads the jobs that other runners hold in this runner's lanes.
 func (r *Runner) held(ctx context.Context) (list []Job, err error) {

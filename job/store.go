@@ -33,6 +33,11 @@ func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout}, do))
 }
 
+// often is inTx for what many callers may do many times a second.
+func (s *Store) often(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Often: true}, do))
+}
+
 // read runs do in one short transaction that only reads, as on a standby.
 func (s *Store) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Reads: true}, do))

@@ -61,44 +61,49 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 			if resting && time.Now().Before(until) && r.Listening() {
 				continue
 			}
+			if resting {
+				if until, resting = r.idle(ctx); resting {
+					continue
+				}
+			}
 		case <-hint:
 		}
-		if resting {
-			if until, resting = r.idle(ctx); resting {
-				continue
-			}
-		}
 		began := time.Now()
-		if _, err := r.RunDue(ctx); ctx.Err() == nil && !r.away.Tried(began, err) {
+		_, seen, err := r.runDue(ctx)
+		if ctx.Err() == nil && !r.away.Tried(began, err) {
 			r.log.Warn().Err(err).Msg("run of due jobs failed; will try again")
 		}
-		until, resting = r.idle(ctx)
+		until, resting = seen.rest(time.Now())
+		resting = resting && err == nil
 	}
 }
 
 // Listening reports whether Run hears the database's hints.
 func (r *Runner) Listening() bool { return r.ears.Load().Listening() }
 
-// idle looks whether nothing runs or is due, and until when a daemon that hears hints may
-// believe it. A database that does not answer is not idle.
+// idle looks whether nothing runs or is due, with one statement and no transaction: a
+// daemon does little else all night. A database that does not answer is not idle.
 func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.StatementTimeout)
 	defer cancel()
-	until = time.Now().Add(restAtMost)
-	var running bool
-	var seconds *float64
-	if err := r.pool.QueryRow(ctx, queries.jobsLook).Scan(&running, &seconds); err != nil || running {
+	seen, err := r.look(ctx, r.pool)
+	if err != nil {
 		return time.Time{}, false
 	}
-	if seconds != nil {
-		if *seconds <= 0 {
-			return time.Time{}, false
-		}
-		if due := time.Now().Add(time.Duration(min(*seconds, restAtMost.Seconds()) * float64(time.Second))); due.Before(until) {
-			until = due
-		}
+	return seen.rest(time.Now())
+}
+
+// rest is whether nothing runs or is due, and until when a daemon that hears hints may
+// believe it.
+func (l look) rest(now time.Time) (until time.Time, idle bool) {
+	if l.running || l.due || l.seconds != nil && *l.seconds <= 0 {
+		return time.Time{}, false
 	}
-	return until, true
+	rest := restAtMost.Seconds()
+	if l.seconds != nil {
+		rest = min(rest, *l.seconds)
+	}
+	return now.Add(time.Duration(rest * float64(time.Second))), true
 }
 
 // ask asks for a look; asking twice before the look is asking once.

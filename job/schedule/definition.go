@@ -47,7 +47,7 @@ const (
 // Template is the job that an occurrence enqueues, or with several Types the group of
 // jobs. Zero values take a job's defaults. With a query, columns of the same names
 // replace what the template says; Types alone cannot be replaced. Title, Body and the
-// texts of Variants may refer to the channel: see package outbox/template.
+// texts of Variants may refer to the channel: see package outbox/compose.
 type Template struct {
 	Types        []string       `json:"types" mapstructure:"types"`
 	Type         string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types

@@ -14,20 +14,20 @@ import (
 var (
 	// ErrNotFound reports that there is no schedule of the given name.
 	ErrNotFound = errors.New("no such schedule")
-	// errLocked reports that another session, a firing perhaps, kept the schedule's row
+	// ErrLocked reports that another session, a firing perhaps, kept the schedule's row
 	// locked for so long that the act was given up. Nothing changed.
-	errLocked = errors.New("the schedule is locked by another session")
+	ErrLocked = errors.New("the schedule is locked by another session")
 )
 
-// sourceError reports that a definition was refused because the schedule of that name
+// SourceError reports that a definition was refused because the schedule of that name
 // comes from elsewhere. Nothing changed.
-type sourceError struct {
+type SourceError struct {
 	Name string
 	Is   Source // where the schedule that exists comes from
 }
 
 // Error names the schedule and what to do.
-func (e *sourceError) Error() string {
+func (e *SourceError) Error() string {
 	if e.Is == FromConfig {
 		return fmt.Sprintf("schedule %s is defined in the configuration file; change it there, or take it out there and remove it first", e.Name)
 	}
@@ -49,7 +49,7 @@ func mapError(err error) error {
 			return &job.InvalidError{Message: "belfry.schedules: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
 		}
 	}
-	return job.Unanswered(err, errLocked)
+	return job.Unanswered(err, ErrLocked)
 }
 
 // transient reports an answer of the server that may be another one at the next tick,

@@ -3,11 +3,11 @@ package schedule
 import (
 	"context"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Statement is a statement of queries.sql, for tests that EXPLAIN it.
-func Statement(name string) string { return sqlfile.ByName(queries)[name] }
+func Statement(name string) string { return db.QueriesByName(queries)[name] }
 
 // WithFailpoint has f called at the points of a firing: due, locked, enqueued, commit (the
 // last before it) and committed. What it returns is what the firing meets there.
@@ -17,6 +17,3 @@ func WithFailpoint(f func(ctx context.Context, point string) error) Option {
 
 // MapError is the package's view of an error of the database.
 func MapError(err error) error { return mapError(err) }
-
-// SourceError reports a definition from elsewhere.
-type SourceError = sourceError

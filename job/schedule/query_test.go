@@ -111,7 +111,7 @@ func TestQuery_HasADeadlineOfItsOwn(t *testing.T) {
 	require.Equal(t, "query: took longer than 1s", b.get(t, "brief").LastError)
 	require.Equal(t, []string{"10s", "5min"}, one[[]string](t, b, `SELECT array_agg(title ORDER BY title) FROM belfry.jobs`))
 	require.Equal(t, "10s", b.get(t, "usual").QueryTimeout)
-	b.exec(t, `UPDATE belfry.schedules SET query = 'SELECT pg_sleep(0)::text || ''on demand'' AS title' WHERE name = 'brief'`)
+	b.exec(t, `UPDATE belfry.schedules SET query = 'SELECT pg_sleep(0)::text || ''on demand'' AS title', query_timeout = '5m' WHERE name = 'brief'`)
 	jobs, err := b.store.RunNow(context.Background(), "brief", operator)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)

@@ -122,9 +122,22 @@ var errCrash = errors.New("crash")
 // "committed" it is a reply that got lost.
 func TestFire_ADeathAtAnyPoint(t *testing.T) {
 	t.Parallel()
+	deaths(t, map[string][]string{"locked": {"error"}, "enqueued": {"terminate"}, "commit": {"cancel"}, "committed": {"terminate"}})
+}
+
+// Each death, at each point.
+func TestFault_FireEachDeathAtAnyPoint(t *testing.T) {
+	t.Parallel()
+	each := []string{"error", "cancel", "terminate"}
+	deaths(t, map[string][]string{"locked": each, "enqueued": each, "commit": each, "committed": each})
+}
+
+// deaths has a node die while it fires, and another go on, by the points where it dies.
+func deaths(t *testing.T, points map[string][]string) {
+	t.Helper()
 	b := setup(t)
-	for _, point := range []string{"locked", "enqueued", "commit", "committed"} {
-		for _, death := range []string{"error", "cancel", "terminate"} {
+	for point, ways := range points {
+		for _, death := range ways {
 			b.inOrder(t, point+" "+death, func(t *testing.T) {
 				d := popular()
 				d.Query = `SELECT 'Row ' || g AS title FROM generate_series(1, 3) g`

@@ -48,7 +48,7 @@ func at(t testing.TB, text string) time.Time {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 10)
 	return &bundle{db: db, store: schedule.NewStore(db.Pool), jobs: job.NewStore(db.Pool)}
 }
 

@@ -166,7 +166,7 @@ const (
 
 // Put makes the schedule of d's name be d. A pause, and what was recorded of firings,
 // stay; a new timetable counts from now on. A schedule from another source stays as it
-// is and is a *sourceError; bad input is what Validate says, or a *job.InvalidError.
+// is and is a *SourceError; bad input is what Validate says, or a *job.InvalidError.
 func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Act) (change Change, err error) {
 	if err := d.Validate(""); err != nil {
 		return "", fmt.Errorf("schedule %s: %w", d.Name, err)
@@ -191,7 +191,7 @@ func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Ac
 			change = Unchanged
 			is, err := get(ctx, tx, d.Name)
 			if err == nil && is.Source != source {
-				err = &sourceError{Name: d.Name, Is: is.Source}
+				err = &SourceError{Name: d.Name, Is: is.Source}
 			}
 			return err
 		case err != nil:
