@@ -1,0 +1,119 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// alimtalkClient sends AlimTalk. It is safe for concurrent use.
+type alimtalkClient struct {
+	cfg    AlimtalkConfig
+	client *httpClient
+	secret []byte
+	now    func() time.Time
+}
+
+func (c *AlimtalkConfig) kind() string { return "alimtalk" }
+
+// open implements Config.
+func (c *AlimtalkConfig) open(now func() time.Time) (Client, error) {
+	secret, err := readSecret("alimtalk.secret_key", c.SecretKey, c.SecretKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	client := &alimtalkClient{cfg: *c, secret: []byte(secret), now: now}
+	if client.client, err = newHTTPClient(c.HTTP, httpOptions{now: now}); err != nil {
+		return nil, fmt.Errorf("alimtalk.%w", err)
+	}
+	return client, nil
+}
+
+// Close ends idle connections.
+func (s *alimtalkClient) Close() error { return s.client.Close() }
+
+// MaxBatch implements sender.Sender.
+func (s *alimtalkClient) MaxBatch() int { return s.cfg.MaxBatch }
+
+// Send implements sender.Sender: one call for each template of the batch.
+func (s *alimtalkClient) Send(ctx context.Context, batch []sender.Delivery) []sender.Result {
+	results := make([]sender.Result, len(batch))
+	var parts []alimtalkPart
+	for i, d := range batch {
+		p, refusal := s.prepare(i, d)
+		if p.message == nil {
+			results[i] = refusal
+			continue
+		}
+		parts = append(parts, p)
+	}
+	slices.SortStableFunc(parts, func(a, b alimtalkPart) int { return strings.Compare(a.template, b.template) })
+	for len(parts) > 0 {
+		n := takeParts(parts, s.cfg.MaxBatch)
+		s.call(ctx, parts[:n], results)
+		parts = parts[n:]
+	}
+	return results
+}
+
+// call sends parts, which have one template, and fills in their results.
+func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results []sender.Result) {
+	all := func(r sender.Result) {
+		for _, p := range parts {
+			results[p.at] = r
+		}
+	}
+	messages := make([]json.RawMessage, len(parts))
+	for i, p := range parts {
+		messages[i] = p.message
+	}
+	body, err := json.Marshal(map[string]any{"plusFriendId": s.cfg.PlusFriendID, "templateCode": parts[0].template, "messages": messages})
+	if err != nil {
+		all(sender.Result{Class: sender.Permanent, Code: "content", Detail: "the request cannot be encoded"})
+		return
+	}
+	answer, err := s.do(ctx, http.MethodPost, "", body)
+	switch {
+	case err != nil:
+		all(failureOf(err))
+	case answer.status == http.StatusBadRequest && len(parts) > 1:
+		half := len(parts) / 2
+		s.call(ctx, parts[:half], results)
+		s.call(ctx, parts[half:], results)
+	case answer.status >= 300:
+		all(alimtalkRefusal(answer))
+	default:
+		s.accepted(answer, parts, results)
+	}
+}
+
+// do makes one signed call to the messages of the service.
+func (s *alimtalkClient) do(ctx context.Context, method, path string, body []byte) (httpAnswer, error) {
+	text := strings.TrimRight(s.cfg.Endpoint, "/") + "/alimtalk/v2/services/" + s.cfg.ServiceID + "/messages" + path
+	request, err := http.NewRequestWithContext(ctx, method, text, bytes.NewReader(body))
+	if err != nil {
+		return httpAnswer{}, fmt.Errorf("make the request: %w", err)
+	}
+	timestamp := strconv.FormatInt(s.now().UnixMilli(), 10)
+	mac := hmac.New(sha256.New, s.secret)
+	_, _ = fmt.Fprintf(mac, "%s %s\n%s\n%s", method, request.URL.RequestURI(), timestamp, s.cfg.AccessKey) // never fails
+	h := request.Header
+	h.Set("X-Ncp-Apigw-Timestamp", timestamp)
+	h.Set("X-Ncp-Iam-Access-Key", s.cfg.AccessKey)
+	h.Set("X-Ncp-Apigw-Signature-V2", base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	if body != nil {
+		h.Set("Content-Type", "application/json; charset=utf-8")
+	}
+	return s.client.do(request)
+}

@@ -1,0 +1,120 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// accepted reads the answer to a call that the provider took, message by message.
+func (s *alimtalkClient) accepted(answer httpAnswer, parts []alimtalkPart, results []sender.Result) {
+	said := alimtalkReplies(answer.body)
+	used := make([]bool, len(said))
+	for i, p := range parts {
+		at := matchReply(said, used, i, p.to.to)
+		if at < 0 {
+			results[p.at] = answer.as(sender.Unknown, strconv.Itoa(answer.status), "the provider's answer does not tell what became of the message")
+			continue
+		}
+		used[at] = true
+		m := said[at]
+		switch {
+		case m.Code != "A000":
+			results[p.at] = s.failed(m.Code, "the provider refused the message")
+		case m.ID == "":
+			results[p.at] = sender.Result{Class: sender.Accepted, Code: m.Code}
+		default:
+			results[p.at] = sender.Result{Class: sender.Pending, Code: m.Code, Receipt: m.ID}
+		}
+	}
+}
+
+// alimtalkReply is what the provider says of one message of a call.
+type alimtalkReply struct {
+	ID   string `json:"messageId"`
+	To   string `json:"to"`
+	Code string `json:"requestStatusCode"`
+}
+
+// alimtalkReplies reads the messages of an answer, and of one that was cut those before
+// the cut.
+func alimtalkReplies(body []byte) []alimtalkReply {
+	var said []alimtalkReply
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return said
+		}
+		if name != "messages" {
+			var other json.RawMessage
+			if dec.Decode(&other) != nil {
+				return said
+			}
+			continue
+		}
+		if start, err := dec.Token(); err != nil || start != json.Delim('[') {
+			return said
+		}
+		for dec.More() {
+			var m alimtalkReply
+			if dec.Decode(&m) != nil {
+				return said
+			}
+			said = append(said, m)
+		}
+		return said
+	}
+	return said
+}
+
+// numberTail is the part of a number that every way to write it has.
+func numberTail(to string) string { return to[max(0, len(to)-8):] }
+
+// matchReply finds what was said of the part at i, which went to a number: the answer
+// in its place if it speaks of that number, else the first other one that does; -1:
+// none. The provider may write a number with or without its country.
+func matchReply(said []alimtalkReply, used []bool, i int, to string) int {
+	fits := func(at int) bool {
+		return at < len(said) && !used[at] && said[at].Code != "" && (numberTail(said[at].To) == numberTail(to) || said[at].To == "" && at == i)
+	}
+	if fits(i) {
+		return i
+	}
+	for at := range said {
+		if fits(at) {
+			return at
+		}
+	}
+	return -1
+}
+
+// failed is what a code other than success comes to.
+func (s *alimtalkClient) failed(code, detail string) sender.Result {
+	class := sender.Permanent
+	if slices.Contains(s.cfg.InvalidAddressCodes, code) {
+		class = sender.InvalidAddress
+	}
+	return sender.Result{Class: class, Code: keptCode(code), Detail: detail}
+}
+
+// alimtalkRefusal reads the answer to a call that the provider did not take.
+func alimtalkRefusal(answer httpAnswer) sender.Result {
+	var said struct {
+		Error struct {
+			Code string `json:"errorCode"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(answer.body, &said) // the status speaks as well
+	r := answer.result()
+	if code := keptCode(said.Error.Code); code != "" {
+		r.Code += " " + code
+	}
+	return r
+}

@@ -1,0 +1,58 @@
+package provider
+
+import (
+	"slices"
+	"strings"
+)
+
+// phoneNumber is a telephone number as the provider wants it.
+type phoneNumber struct{ country, to string }
+
+// parsePhone reads an address: digits with the usual separators, after a + with their
+// country's code.
+func parsePhone(address, country string) (phoneNumber, bool) {
+	text, international := strings.CutPrefix(strings.TrimSpace(address), "+")
+	digits := make([]byte, 0, len(text))
+	for _, r := range text {
+		switch {
+		case r >= '0' && r <= '9':
+			digits = append(digits, byte(r))
+		case strings.ContainsRune(" -.()", r):
+		default:
+			return phoneNumber{}, false
+		}
+	}
+	to := string(digits)
+	if international {
+		country = countryCode(to)
+		to = strings.TrimPrefix(to, country)
+		if country == "82" && !strings.HasPrefix(to, "0") {
+			to = "0" + to // as Koreans write it, and the provider's examples
+		}
+	}
+	if len(to) < 5 || len(to) > 15 {
+		return phoneNumber{}, false
+	}
+	return phoneNumber{country: country, to: to}, true
+}
+
+// twoDigits are the country codes of two digits (ITU-T E.164); 1 and 7 have one, all
+// others three.
+var twoDigits = []string{
+	"20", "27", "30", "31", "32", "33", "34", "36", "39", "40", "41", "43", "44", "45", "46", "47", "48", "49",
+	"51", "52", "53", "54", "55", "56", "57", "58", "60", "61", "62", "63", "64", "65", "66",
+	"81", "82", "84", "86", "90", "91", "92", "93", "94", "95", "98",
+}
+
+// countryCode is the country's part of an international number.
+func countryCode(digits string) string {
+	switch {
+	case len(digits) < 3:
+		return digits
+	case digits[0] == '1' || digits[0] == '7':
+		return digits[:1]
+	case slices.Contains(twoDigits, digits[:2]):
+		return digits[:2]
+	}
+	return digits[:3]
+}

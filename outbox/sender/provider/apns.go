@@ -1,0 +1,146 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// apnsClient sends to Apple devices.
+type apnsClient struct {
+	cfg    APNsConfig
+	http   *httpClient
+	tokens *apnsTokens
+	now    func() time.Time
+}
+
+func (c *APNsConfig) kind() string { return "apns" }
+
+// open implements Config.
+func (c *APNsConfig) open(now func() time.Time) (Client, error) {
+	text, err := readSecret("apns.key", c.Key, c.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseAPNsKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("apns.key_file: %w", err)
+	}
+	client := &apnsClient{cfg: *c, now: now}
+	client.tokens = &apnsTokens{key: key, keyID: c.KeyID, teamID: c.TeamID, now: now}
+	if client.http, err = newHTTPClient(c.HTTP, httpOptions{http2: true, now: now}); err != nil {
+		return nil, fmt.Errorf("apns.%w", err)
+	}
+	return &oneByOne{Closer: client.http, deliver: client.deliver}, nil
+}
+
+// apnsDevice is what may stand in the request's path, up to apnsMaxDevice bytes of it. The
+// expression does not count: each start of belfry would compile all the repetitions.
+var apnsDevice = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+const apnsMaxDevice = 512
+
+func (c *apnsClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
+	if len(d.Address) > apnsMaxDevice || !apnsDevice.MatchString(d.Address) {
+		return sender.Result{Class: sender.InvalidAddress, Code: "token", Detail: "the address is not a device token; allowed are hexadecimal digits"}
+	}
+	body, err := apnsPayload(d, c.cfg.Sound)
+	if err != nil {
+		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: err.Error()}
+	}
+	if len(body) > apnsMaxPayload {
+		return sender.Result{Class: sender.Permanent, Code: "payload_too_large", Detail: fmt.Sprintf("the payload has %d bytes; allowed are %d", len(body), apnsMaxPayload)}
+	}
+	token, err := c.tokens.get()
+	if err != nil {
+		return sender.Result{Class: sender.Permanent, Code: "token", Detail: "the provider token cannot be signed"}
+	}
+	answer, reason, err := c.call(ctx, d, body, token)
+	var wait time.Duration
+	if err == nil && reason == apnsExpired {
+		if token, wait = c.tokens.replace(token); token != "" {
+			answer, reason, err = c.call(ctx, d, body, token)
+		}
+	}
+	if err != nil {
+		return failureOf(err)
+	}
+	result := classifyAPNs(answer, reason)
+	if reason == apnsExpired {
+		result.RetryAfter = max(result.RetryAfter, wait)
+	}
+	return result
+}
+
+// call makes one request and returns the reason in its answer, if it has one.
+func (c *apnsClient) call(ctx context.Context, d sender.Delivery, body []byte, token string) (httpAnswer, string, error) {
+	url := strings.TrimRight(c.cfg.Endpoint, "/") + "/3/device/" + d.Address
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return httpAnswer{}, "", fmt.Errorf("make the request: %w", err)
+	}
+	expiration := int64(0) // now or never
+	if c.cfg.Expiration > 0 {
+		expiration = c.now().Add(c.cfg.Expiration).Unix()
+	}
+	h := request.Header
+	h.Set("Authorization", "bearer "+token)
+	h.Set("Content-Type", "application/json")
+	h.Set("Apns-Topic", c.cfg.Topic)
+	h.Set("Apns-Push-Type", "alert")
+	h.Set("Apns-Priority", strconv.Itoa(c.cfg.Priority))
+	h.Set("Apns-Expiration", strconv.FormatInt(expiration, 10))
+	h.Set("Apns-Id", d.Key)
+	h.Set("Apns-Collapse-Id", d.Key)
+	answer, err := c.http.do(request)
+	if err != nil {
+		return answer, "", err
+	}
+	var said struct {
+		Reason string `json:"reason"`
+	}
+	_ = json.Unmarshal(answer.body, &said) // a body without a reason leaves the status to speak
+	return answer, keptCode(said.Reason), nil
+}
+
+// apnsExpired is the reason by which Apple asks for a new provider token.
+const apnsExpired = "ExpiredProviderToken"
+
+// apnsReasons are those that mean something else than their status.
+var apnsReasons = map[string]sender.Class{
+	"BadDeviceToken":         sender.InvalidAddress,
+	"DeviceTokenNotForTopic": sender.InvalidAddress,
+	"Unregistered":           sender.InvalidAddress,
+	"ExpiredToken":           sender.InvalidAddress,
+	"IdleTimeout":            sender.Retryable,
+	apnsExpired:              sender.Retryable, // a token is at hand later
+}
+
+// classifyAPNs reads an answer. A reason is Apple's own word and counts more than a
+// status.
+func classifyAPNs(answer httpAnswer, reason string) sender.Result {
+	if answer.status < 300 {
+		return answer.result()
+	}
+	class, known := apnsReasons[reason]
+	switch {
+	case known && answer.status < 500:
+	case answer.status == http.StatusGone:
+		class = sender.InvalidAddress
+	default:
+		class = classOfStatus(answer.status)
+	}
+	code, detail := strconv.Itoa(answer.status), http.StatusText(answer.status)
+	if reason != "" {
+		code, detail = code+" "+reason, "APNs says "+reason
+	}
+	return answer.as(class, code, detail)
+}

@@ -1,0 +1,144 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// fcmClient sends by FCM.
+type fcmClient struct {
+	http     *httpClient
+	tokens   *fcmTokens
+	url      string
+	priority string
+	ttl      time.Duration
+	now      func() time.Time
+}
+
+func (c *FCMConfig) kind() string { return "fcm" }
+
+// open implements Config.
+func (c *FCMConfig) open(now func() time.Time) (Client, error) {
+	text, err := readSecret("service_account", c.ServiceAccount, c.ServiceAccountFile)
+	if err != nil {
+		return nil, err
+	}
+	who, err := parseFCMAccount(text)
+	if err != nil {
+		return nil, fmt.Errorf("service_account: %w", err)
+	}
+	project := c.Project
+	if project == "" {
+		project = who.project
+	}
+	if !fcmProject().MatchString(project) {
+		return nil, errors.New("project: is missing, and the service account has none that is allowed")
+	}
+	tokenURL := c.TokenURL
+	if tokenURL == "" {
+		tokenURL = who.tokenURL
+	}
+	if _, err := parseEndpoint(tokenURL, c.AllowHTTP); err != nil {
+		return nil, fmt.Errorf("token_url: the service account's token_uri: %w", err)
+	}
+	client := &fcmClient{
+		url:      strings.TrimSuffix(c.Endpoint, "/") + "/v1/projects/" + url.PathEscape(project) + "/messages:send",
+		priority: c.Priority, ttl: c.TTL, now: now,
+	}
+	client.http, err = newHTTPClient(HTTPConfig{CAFile: c.CAFile}, httpOptions{now: now})
+	if err != nil {
+		return nil, err
+	}
+	client.tokens = &fcmTokens{client: client.http, account: who, url: tokenURL, now: now, asking: make(chan struct{}, 1)}
+	return &oneByOne{Closer: client.http, deliver: client.deliver}, nil
+}
+
+func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
+	if d.Address == "" {
+		return sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: "no registration token"}
+	}
+	body, err := c.message(d)
+	if err != nil {
+		return sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object"}
+	}
+	for again := false; ; again = true {
+		token, failure := c.tokens.get(ctx)
+		if failure != nil {
+			return *failure
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+		if err != nil {
+			return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request is not valid HTTP"}
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+token)
+		answer, err := c.http.do(req)
+		if err != nil {
+			return failureOf(err)
+		}
+		result, badToken := readFCM(answer)
+		if !badToken || again || !c.tokens.drop(token) { // invariant 1
+			return result
+		}
+	}
+}
+
+// message is the body of a call.
+func (c *fcmClient) message(d sender.Delivery) ([]byte, error) {
+	data, err := fcmData(d.Data)
+	if err != nil {
+		return nil, err
+	}
+	data["belfry_key"] = d.Key
+	android := map[string]any{"priority": c.priority, "notification": map[string]string{"tag": d.Key}}
+	apns := map[string]string{"apns-collapse-id": d.Key}
+	message := map[string]any{
+		"token":        d.Address,
+		"notification": map[string]string{"title": d.Title, "body": d.Body},
+		"data":         data,
+		"android":      android,
+		"apns":         map[string]any{"headers": apns},
+	}
+	if c.priority == "normal" {
+		apns["apns-priority"] = "5"
+	}
+	if c.ttl > 0 {
+		seconds := strconv.FormatInt(int64(c.ttl/time.Second), 10)
+		android["ttl"] = seconds + "s"
+		apns["apns-expiration"] = strconv.FormatInt(c.now().Add(c.ttl).Unix(), 10)
+		message["webpush"] = map[string]any{"headers": map[string]string{"TTL": seconds}}
+	}
+	return json.Marshal(map[string]any{"message": message})
+}
+
+// fcmData are the members of data, each as the text that FCM demands.
+func fcmData(data json.RawMessage) (map[string]string, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(members)+1)
+	for name, value := range members {
+		var text string
+		if json.Unmarshal(value, &text) == nil && value[0] == '"' {
+			out[name] = text
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, value); err != nil {
+			return nil, err
+		}
+		out[name] = compact.String()
+	}
+	return out, nil
+}

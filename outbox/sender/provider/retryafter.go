@@ -1,0 +1,49 @@
+package provider
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// longestWait is the longest Retry-After that is taken at its word, so that adding it to
+// a time cannot overflow.
+const longestWait = 365 * 24 * time.Hour
+
+// retryAfter is how long the header Retry-After asks to wait from now, in whole seconds,
+// rounded up; zero when there is none or it makes no sense. A date is read both by now
+// and by the answer's own Date, and the longer wait counts: a clock that is wrong must
+// not make a retry early (I11). At most a year.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	if text == "" {
+		return 0
+	}
+	if c := text[0]; c >= '0' && c <= '9' {
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil && !math.IsInf(seconds, 1) || strings.ContainsAny(text, "xXpP_") {
+			return 0
+		}
+		if seconds >= longestWait.Seconds() {
+			return longestWait
+		}
+		return time.Duration(math.Ceil(seconds)) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	wait := at.Sub(now)
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		wait = max(wait, at.Sub(date))
+	}
+	if wait <= 0 {
+		return 0
+	}
+	if wait >= longestWait {
+		return longestWait
+	}
+	return (wait + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,118 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// parseSMSPath reads a.b.0.c; nil for the empty path.
+func parseSMSPath(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	steps := strings.Split(text, ".")
+	if len(steps) > 16 || slices.Contains(steps, "") {
+		return nil, errors.New("is no path; allowed are up to 16 names and numbers with a dot between, as in messages.0.id")
+	}
+	return steps, nil
+}
+
+// smsValueAt is the text, number or truth value at a path, as text; "" if there is none.
+func smsValueAt(doc any, path []string) string {
+	if len(path) == 0 {
+		return ""
+	}
+	for _, step := range path {
+		switch v := doc.(type) {
+		case map[string]any:
+			doc = v[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(v) {
+				return ""
+			}
+			doc = v[i]
+		default:
+			return ""
+		}
+	}
+	switch v := doc.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return ""
+}
+
+// smsReader says what answers mean.
+type smsReader struct {
+	messageID, code []string
+	classes         []smsClass
+}
+
+func (r smsReader) read(answer httpAnswer) sender.Result {
+	var doc any
+	if answer.whole && (r.messageID != nil || r.code != nil) {
+		decoder := json.NewDecoder(bytes.NewReader(answer.body))
+		decoder.UseNumber()
+		if err := decoder.Decode(&doc); err != nil {
+			doc = nil
+		}
+	}
+	code := smsValueAt(doc, r.code)
+	byStatus := answer.result()
+	result := answer.as(r.classOf(answer.status, code), byStatus.Code, byStatus.Detail)
+	if kept := keptCode(code); kept != "" {
+		result.Code += " " + kept // after the status, which tells a 401 and a 429
+	}
+	if result.Class == sender.Accepted {
+		result.Receipt = smsReceipt(smsValueAt(doc, r.messageID))
+	}
+	return result
+}
+
+// classOf decides by the code, then by the status, then by what every gateway means.
+func (r smsReader) classOf(status int, code string) sender.Class {
+	lists := SMSMatch{}
+	for _, class := range r.classes {
+		if code != "" && slices.Contains(class.match.Codes, code) {
+			if class.is == sender.Accepted && classOfStatus(status) != sender.Accepted {
+				continue // a good code beside a bad status is no success
+			}
+			return class.is
+		}
+		if class.is == sender.Accepted {
+			lists = class.match
+		}
+	}
+	for _, class := range r.classes {
+		if class.is != sender.Accepted && slices.Contains(class.match.Statuses, status) {
+			return class.is
+		}
+	}
+	byStatus := classOfStatus(status)
+	if byStatus != sender.Accepted {
+		return byStatus
+	}
+	if len(lists.Codes) > 0 || len(lists.Statuses) > 0 && !slices.Contains(lists.Statuses, status) {
+		return sender.Unknown
+	}
+	return sender.Accepted
+}
+
+// smsReceipt is a gateway's name of a message, if it is fit to be kept.
+func smsReceipt(text string) string {
+	if len(text) > 200 || controls.MatchString(text) {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,140 @@
+package provider
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	gomail "github.com/wneessen/go-mail"
+	gosmtp "github.com/wneessen/go-mail/smtp"
+)
+
+// smtpSession is one connection, ready for a message.
+type smtpSession struct {
+	link   *smtpLink
+	mail   *gomail.Client
+	client *gosmtp.Client
+	sent   int
+	expiry *time.Timer // while it is idle
+}
+
+// close ends the connection without a word to the server.
+func (s *smtpSession) close() { _ = s.link.Close() }
+
+// quit ends a connection that is in order: it says QUIT and does not wait for the reply.
+func (s *smtpSession) quit() {
+	_ = s.link.Conn.SetDeadline(time.Now().Add(time.Second))
+	_, _ = s.client.Text.Cmd("QUIT")
+	s.close()
+}
+
+// smtpPool keeps idle sessions. Lock order: none other is taken while mu is held.
+type smtpPool struct {
+	cfg     SMTPConfig
+	tls     *tls.Config
+	options []gomail.Option
+
+	mu     sync.Mutex
+	idle   []*smtpSession // the last used is the last
+	closed bool
+}
+
+// take returns a kept session, or nil.
+func (p *smtpPool) take() *smtpSession {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.idle) > 0 {
+		last := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if last.expiry.Stop() {
+			return last
+		}
+	}
+	return nil
+}
+
+// keep takes a session back that has just carried a message.
+func (p *smtpPool) keep(s *smtpSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.idle) >= p.cfg.MaxIdle || s.sent >= p.cfg.MaxPerConnection {
+		s.quit()
+		return
+	}
+	s.expiry = time.AfterFunc(p.cfg.IdleTimeout, func() { p.drop(s) })
+	p.idle = append(p.idle, s)
+}
+
+// drop closes a session whose time is up, unless a message has it.
+func (p *smtpPool) drop(s *smtpSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range p.idle {
+		if other == s {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			break
+		}
+	}
+	s.quit()
+}
+
+// Close ends the kept sessions. A call in progress is not disturbed.
+func (p *smtpPool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, s := range p.idle {
+		if s.expiry.Stop() {
+			s.quit()
+		}
+	}
+	p.idle = nil
+	return nil
+}
+
+// open dials, and speaks until a message may begin. ctx must have a deadline.
+func (p *smtpPool) open(ctx context.Context) (*smtpSession, error) {
+	s := &smtpSession{}
+	free := func() bool { return true }
+	// The library's own context ends when it has connected; the connection is bound to ours.
+	dial := func(_ context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		s.link = &smtpLink{Conn: conn}
+		free = s.link.bind(ctx)
+		if p.cfg.TLS != "implicit" {
+			return s.link, nil
+		}
+		secured := tls.Client(s.link, p.tls)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+		return secured, nil
+	}
+	var err error
+	if s.mail, err = gomail.NewClient(p.cfg.Host, slices.Concat(p.options, []gomail.Option{gomail.WithDialContextFunc(dial)})...); err != nil {
+		return nil, fmt.Errorf("make the client: %w", err)
+	}
+	s.client, err = s.mail.DialToSMTPClientWithContext(ctx)
+	alive := free()
+	switch {
+	case err == nil && alive:
+		return s, nil
+	case err == nil:
+		err = context.Cause(ctx)
+	}
+	if s.link != nil {
+		s.close() // the library leaves a connection open that it could not make use of
+	}
+	if ctx.Err() != nil {
+		return nil, errors.Join(context.Cause(ctx), err)
+	}
+	return nil, err
+}

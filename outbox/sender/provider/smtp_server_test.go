@@ -1,0 +1,250 @@
+package provider
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// smtpServer speaks enough of SMTP to be refused by, and breaks where a test orders it
+// to.
+type smtpServer struct {
+	t    *testing.T
+	addr *net.TCPAddr
+	cert *x509.Certificate
+	tls  *tls.Config
+
+	mu         sync.Mutex
+	replies    map[string]string // by command: sent instead of the usual reply
+	faults     map[string]string // by command: drop, reset, hang, flood
+	noSTARTTLS bool
+	implicit   bool
+	closeAfter bool // ends the connection after each message, without a word
+	smtpRecord
+	open map[net.Conn]struct{}
+	done sync.WaitGroup
+}
+
+// smtpRecord is what the server saw.
+type smtpRecord struct {
+	connections int
+	auth        string
+	lines       []string // commands, as they came
+	mails       []string // contents, as they came
+}
+
+func (s *smtpServer) seen() smtpRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.smtpRecord
+	r.lines, r.mails = slices.Clone(r.lines), slices.Clone(r.mails)
+	return r
+}
+
+func smtpNewServer(t *testing.T, configure func(*smtpServer)) *smtpServer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	s := &smtpServer{
+		t: t, cert: cert, open: map[net.Conn]struct{}{}, replies: map[string]string{}, faults: map[string]string{},
+		tls: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+	}
+	if configure != nil {
+		configure(s)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.addr = listener.Addr().(*net.TCPAddr)
+	s.done.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.connections++
+			s.open[conn] = struct{}{}
+			s.mu.Unlock()
+			s.done.Go(func() { s.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		s.mu.Lock()
+		for conn := range s.open {
+			_ = conn.Close()
+		}
+		s.mu.Unlock()
+		s.done.Wait()
+	})
+	return s
+}
+
+// caFile is a file with the server's certificate.
+func (s *smtpServer) caFile() string {
+	path := filepath.Join(s.t.TempDir(), "ca.pem")
+	require.NoError(s.t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert.Raw}), 0o600))
+	return path
+}
+
+func (s *smtpServer) set(configure func(*smtpServer)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	configure(s)
+}
+
+func (s *smtpServer) serve(raw net.Conn) {
+	defer func() {
+		_ = raw.Close()
+		s.mu.Lock()
+		delete(s.open, raw)
+		s.mu.Unlock()
+	}()
+	conn := raw
+	if s.implicit {
+		conn = tls.Server(raw, s.tls)
+	}
+	in := bufio.NewReader(conn)
+	if !s.answer(raw, conn, "GREETING", "220 test ESMTP") {
+		return
+	}
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		line = strings.TrimRight(line, "\r\n")
+		verb := strings.ToUpper(strings.Fields(line + " x")[0])
+		s.set(func(s *smtpServer) { s.lines = append(s.lines, line) })
+		switch verb {
+		case "EHLO":
+			if !s.answer(raw, conn, verb, s.features(conn)) {
+				return
+			}
+		case "STARTTLS":
+			if !s.answer(raw, conn, verb, "220 go ahead") {
+				return
+			}
+			if !s.replaced(verb) {
+				conn = tls.Server(raw, s.tls)
+				in = bufio.NewReader(conn)
+			}
+		case "AUTH":
+			s.set(func(s *smtpServer) { s.auth = line })
+			if !s.answer(raw, conn, verb, "235 2.7.0 welcome") {
+				return
+			}
+		case "DATA":
+			if !s.answer(raw, conn, verb, "354 go on") || !s.content(raw, conn, in) {
+				return
+			}
+		case "QUIT":
+			_, _ = fmt.Fprint(conn, "221 bye\r\n")
+			return
+		default: // MAIL, RCPT, RSET, NOOP
+			if !s.answer(raw, conn, verb, "250 2.0.0 ok") {
+				return
+			}
+		}
+	}
+}
+
+func (s *smtpServer) replaced(command string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replies[command] != ""
+}
+
+func (s *smtpServer) features(conn net.Conn) string {
+	features := "250-test\r\n250-ENHANCEDSTATUSCODES\r\n250-8BITMIME\r\n"
+	if _, encrypted := conn.(*tls.Conn); !encrypted && !s.noSTARTTLS {
+		features += "250-STARTTLS\r\n"
+	}
+	return features + "250 AUTH PLAIN LOGIN"
+}
+
+// content reads a mail to its final dot, unless it was refused.
+func (s *smtpServer) content(raw, conn net.Conn, in *bufio.Reader) bool {
+	s.mu.Lock()
+	refusal := s.replies["DATA"]
+	cut := s.faults["CONTENT"]
+	s.mu.Unlock()
+	if refusal != "" {
+		return true
+	}
+	var mail strings.Builder
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return false
+		}
+		if cut != "" {
+			_ = raw.(*net.TCPConn).SetLinger(0)
+			return false
+		}
+		if line == ".\r\n" {
+			break
+		}
+		mail.WriteString(line)
+	}
+	s.mu.Lock()
+	s.mails = append(s.mails, mail.String())
+	end := s.closeAfter
+	s.mu.Unlock()
+	return s.answer(raw, conn, "DOT", "250 2.0.0 queued as 1") && !end
+}
+
+// answer sends the reply ordered for a command, or the usual one, or does the fault
+// ordered; false ends the connection.
+func (s *smtpServer) answer(raw, conn net.Conn, command, usual string) bool {
+	s.mu.Lock()
+	reply, fault := s.replies[command], s.faults[command]
+	s.mu.Unlock()
+	switch fault {
+	case "drop":
+		return false
+	case "reset":
+		_ = raw.(*net.TCPConn).SetLinger(0)
+		return false
+	case "hang":
+		_, _ = bufio.NewReader(conn).ReadByte() // until the client leaves
+		return false
+	case "flood":
+		for {
+			if _, err := fmt.Fprint(conn, "250-"+strings.Repeat("x", 4000)+"\r\n"); err != nil {
+				return false
+			}
+		}
+	}
+	if reply == "" {
+		reply = usual
+	}
+	_, err := fmt.Fprint(conn, reply+"\r\n")
+	return err == nil
+}

@@ -1,0 +1,116 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// webpushClient sends to browsers.
+type webpushClient struct {
+	cfg   WebPushConfig
+	http  *httpClient
+	vapid *vapid
+}
+
+func (c *WebPushConfig) kind() string { return "webpush" }
+
+// open implements Config.
+func (c *WebPushConfig) open(now func() time.Time) (Client, error) {
+	text, err := readSecret("webpush.private_key", c.PrivateKey, c.PrivateKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseVAPIDKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("webpush.private_key_file: %w", err)
+	}
+	client := &webpushClient{cfg: *c}
+	if client.vapid, err = newVAPID(key, c.Subject, now); err != nil {
+		return nil, err
+	}
+	if client.http, err = newHTTPClient(c.HTTP, httpOptions{guard: true, now: now}); err != nil {
+		return nil, fmt.Errorf("webpush.%w", err)
+	}
+	return &oneByOne{Closer: client.http, deliver: client.deliver}, nil
+}
+
+func (c *webpushClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
+	to, err := parseSubscription(d.Address, c.cfg.AllowHTTP)
+	if err != nil {
+		return sender.Result{Class: sender.InvalidAddress, Code: "subscription", Detail: err.Error()}
+	}
+	body, err := sealPush(d, to)
+	switch {
+	case errors.Is(err, errRecordTooLarge):
+		return sender.Result{Class: sender.Permanent, Code: "payload_too_large", Detail: err.Error()}
+	case err != nil:
+		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: "the payload cannot be made"}
+	}
+	request, err := c.request(ctx, d, to, body)
+	if err != nil {
+		return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request cannot be made"}
+	}
+	answer, err := c.http.do(request)
+	if err != nil {
+		return failureOf(err)
+	}
+	if answer.status == http.StatusNotFound || answer.status == http.StatusGone {
+		return answer.as(sender.InvalidAddress, strconv.Itoa(answer.status), "the push service does not know the subscription")
+	}
+	return answer.result()
+}
+
+// sealPush makes the body of a push message, with a key pair and a salt of its own.
+func sealPush(d sender.Delivery, to subscription) ([]byte, error) {
+	plain, err := webpushPayload(d)
+	if err != nil {
+		return nil, err
+	}
+	local, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key pair: %w", err)
+	}
+	salt := make([]byte, saltBytes)
+	_, _ = rand.Read(salt) // never fails
+	return encryptPush(plain, to, local, salt)
+}
+
+// webpushPayload is what the service worker gets.
+func webpushPayload(d sender.Delivery) ([]byte, error) {
+	return encodePayload(struct {
+		Title string          `json:"title"`
+		Body  string          `json:"body"`
+		Data  json.RawMessage `json:"data"`
+		Key   string          `json:"key"`
+	}{d.Title, d.Body, d.Data, d.Key})
+}
+
+func (c *webpushClient) request(ctx context.Context, d sender.Delivery, to subscription, body []byte) (*http.Request, error) {
+	authorization, err := c.vapid.authorization(to.audience())
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.endpoint.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	h := request.Header
+	h.Set("Authorization", authorization)
+	h.Set("Content-Encoding", "aes128gcm")
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("TTL", strconv.FormatInt(int64(c.cfg.TTL/time.Second), 10))
+	h.Set("Urgency", c.cfg.Urgency)
+	h.Set("Topic", strings.ReplaceAll(d.Key, "-", ""))
+	return request, nil
+}
