@@ -29,7 +29,7 @@ type pair struct {
 
 // capped refuses and defers what a cap leaves no room for: first come, first served
 // within the batch.
-func (c *Composer) capped(ctx context.Context, b *batch, list []Composed, turn int64) error {
+func (c *Composer) capped(ctx context.Context, b *batch, list []outbox.Composed, turn int64) error {
 	var pairs []pair
 	limits := make(map[pair]channels.Cap)
 	for i := range list {
@@ -63,9 +63,9 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed, turn i
 		r, counted := room[pair{out.Claimed.ChannelID, out.Category}]
 		switch {
 		case counted && r.full:
-			out.refuse(outbox.Cancelled, outbox.ReasonCapped)
+			refuse(out, outbox.Cancelled, outbox.ReasonCapped)
 		case !counted || r.left <= 0:
-			out.putOff(outbox.ReasonCapped, capWait+time.Duration(c.random()*float64(capSpread)))
+			putOff(out, outbox.ReasonCapped, capWait+time.Duration(c.random()*float64(capSpread)))
 		default:
 			r.left--
 		}
@@ -74,8 +74,8 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []Composed, turn i
 }
 
 // limit is the cap that holds for a message that is to be sent; nil: none.
-func (b *batch) limit(out *Composed) *channels.Cap {
-	if out.Action != Send {
+func (b *batch) limit(out *outbox.Composed) *channels.Cap {
+	if out.Action != outbox.ActionSend {
 		return nil
 	}
 	return b.contents[out.Claimed.JobID].cap

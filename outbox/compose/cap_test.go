@@ -24,13 +24,13 @@ func (b *bundle) sent(t require.TestingT, job, channel int64, ago string) {
 }
 
 // what is how a message was composed, in short.
-func what(c compose.Composed) string {
+func what(c outbox.Composed) string {
 	switch c.Action {
-	case compose.Send:
+	case outbox.ActionSend:
 		return "send"
-	case compose.Refuse:
+	case outbox.ActionRefuse:
 		return fmt.Sprintf("%s %s", c.Status, c.Reason)
-	case compose.Defer:
+	case outbox.ActionDefer:
 		return fmt.Sprintf("wait %s", c.Reason)
 	}
 	return string(c.Action)
@@ -81,13 +81,9 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 	b.exec(t, `UPDATE belfry.categories SET cap = 1, cap_window = '24 hours' WHERE name IN ('operator_notice', 'activity')`)
 	job, free := b.job(t, nil), b.job(t, map[string]any{"category": "popular_content"})
 	activity := b.send(t, 1, "activity", "x")
-	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED', rows_written = 3, finished_at = now() - interval '2 hours', delivered_at = now() - interval '2 hours'`)
-	b.exec(t, `UPDATE belfry.activities SET created_at = now() - interval '2 hours'`)
+	b.past(t, `UPDATE belfry.jobs SET status = 'PROCESSED', rows_written = 3, finished_at = now() - interval '2 hours', delivered_at = now() - interval '2 hours'`)
+	b.past(t, `UPDATE belfry.activities SET created_at = now() - interval '2 hours'`)
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours'`)
-	b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
-	b.exec(t, `ALTER TABLE belfry.activities ENABLE TRIGGER USER`)
 	for _, id := range []int64{job, free, activity} {
 		for channel := range int64(3) {
 			b.sent(t, id, channel+1, "2 hours")
@@ -123,7 +119,7 @@ func TestCap_WaitsForOthersInFlight(t *testing.T) {
 		list = append(list, b.claim(t, b.send(t, 1, "activity", "x"), 1))
 	}
 	list = append(list, b.claim(t, b.send(t, 2, "activity", "x"), 2))
-	all := func(list []compose.Composed) (said []string) {
+	all := func(list []outbox.Composed) (said []string) {
 		for _, c := range list {
 			said = append(said, what(c))
 		}
@@ -202,8 +198,7 @@ func TestCap_IsForThoseThatAreSent(t *testing.T) {
 	b := setup(t)
 	b.capTo(t, "operator_notice", 1)
 	bad, id := b.job(t, nil), b.job(t, map[string]any{"route": []string{"push"}})
-	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.jobs SET route = '{fax}' WHERE id = $1`, bad)
+	b.past(t, `UPDATE belfry.jobs SET route = '{fax}' WHERE id = $1`, bad)
 	list := b.composed(t, b.claim(t, bad, 1), b.claim(t, id, 1))
 	require.Equal(t, []string{"DEAD no_address", "send"}, []string{what(list[0]), what(list[1])})
 }

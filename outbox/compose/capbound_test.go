@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // manyJobs makes delivered jobs of a category, each with a SENT message to the first so
@@ -51,7 +51,7 @@ func TestCap_ManyJobsInTheWindowAreNotReadOncePerChannel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
+			b := setupOn(t, dbtest.New(t))
 			b.capTo(t, "operator_notice", 3)
 			b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_validate, ALTER id SET DEFAULT nextval('belfry.jobs_id_seq')`)
 			b.manyJobs(t, jobs, 20)
@@ -136,6 +136,6 @@ func TestCap_WhatTakesTooLongGoesOnInParts(t *testing.T) {
 		said[fmt.Sprint(what(c), " ", i < 4)]++
 	}
 	require.Equal(t, map[string]int{"send true": 4, "wait capped false": 12}, said)
-	require.Equal(t, compose.Defer, got[15].Action)
+	require.Equal(t, outbox.ActionDefer, got[15].Action)
 	require.GreaterOrEqual(t, got[15].Wait, time.Second)
 }

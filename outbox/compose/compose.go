@@ -13,40 +13,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
-	"github.com/belfryhq/belfry/outbox/template"
 )
-
-// Action is what is to be done with a message.
-type Action string
-
-// The actions.
-const (
-	Send   Action = "send"   // hand Delivery to a sender of its medium
-	Refuse Action = "refuse" // it ends as Status, for Reason
-	Defer  Action = "defer"  // it is due again after Wait, for Reason
-)
-
-// Composed is one message and what is to be done with it.
-type Composed struct {
-	Claimed outbox.Claimed
-	Action  Action
-	// Delivery is complete with Send.
-	Delivery sender.Delivery
-	// Category and Route are empty when the content is gone.
-	Category string
-	Route    []string
-	// Step and Attempts are, with Send, the step of Delivery.Medium and how many calls it
-	// has had; otherwise those of Claimed.
-	Step, Attempts int
-	// Record is the media that were bypassed. It belongs before the record of the call,
-	// and nowhere when the call is deferred: they are looked at again then.
-	Record []outbox.Attempt
-	// Status, with Refuse, is DEAD or CANCELLED.
-	Status outbox.Status
-	Reason outbox.Reason // with Refuse and Defer
-	// Wait, with Defer, is from the database's now.
-	Wait time.Duration
-}
 
 // Composer composes messages. It keeps nothing of them, only time zones, and is safe for
 // concurrent use.
@@ -83,7 +50,7 @@ func (c *Composer) Expect(claimed []outbox.Claimed) { c.turns.expect(claimed) }
 // Compose says of each message, in order, what is to be done with it now. It takes up to
 // 1,000 messages whose claims are committed, reads, and writes nothing: it may be called
 // again for the same ones. ctx needs a deadline.
-func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]Composed, error) {
+func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error) {
 	if len(claimed) == 0 {
 		return nil, nil
 	}
@@ -93,7 +60,7 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]Com
 	if err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
-	list := make([]Composed, len(claimed))
+	list := make([]outbox.Composed, len(claimed))
 	for i, m := range claimed {
 		list[i] = b.route(m, c.config.NoAddress)
 	}
@@ -122,21 +89,21 @@ type batch struct {
 
 // route decides which medium a message goes by, or that none is left. Media in targeted
 // need no address.
-func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
-	out := Composed{Claimed: m, Action: Refuse, Step: m.Step, Attempts: m.Attempts}
+func (b *batch) route(m outbox.Claimed, targeted []string) outbox.Composed {
+	out := outbox.Composed{Claimed: m, Action: outbox.ActionRefuse, Step: m.Step, Attempts: m.Attempts}
 	content, known := b.contents[m.JobID]
 	if !known {
-		out.refuse(outbox.Dead, outbox.ReasonBadContent)
+		refuse(&out, outbox.Dead, outbox.ReasonBadContent)
 		return out
 	}
 	out.Category, out.Route, out.Claimed.Revision = content.category, content.route, content.revision
 	p, known := b.people[m.ChannelID]
 	switch {
 	case !known:
-		out.refuse(outbox.Dead, outbox.ReasonNoAddress)
+		refuse(&out, outbox.Dead, outbox.ReasonNoAddress)
 		return out
 	case !p.Active:
-		out.refuse(outbox.Cancelled, outbox.ReasonOptedOut)
+		refuse(&out, outbox.Cancelled, outbox.ReasonOptedOut)
 		return out
 	}
 	chosen := choose(p, content.category, content.route, targeted, m.Step)
@@ -148,7 +115,7 @@ func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
 	if chosen.step != m.Step {
 		out.Step, out.Attempts = chosen.step, 0
 	}
-	out.Action, out.Status = Send, ""
+	out.Action, out.Status = outbox.ActionSend, ""
 	medium := content.route[chosen.step]
 	out.Delivery = sender.Delivery{
 		Key: Key(b.installation, m.JobID, m.ChannelID, medium), JobID: m.JobID, ChannelID: m.ChannelID, ExternalID: p.ExternalID,
@@ -163,8 +130,8 @@ func (b *batch) route(m outbox.Claimed, targeted []string) Composed {
 const undecided outbox.Reason = ""
 
 // quiet defers a message whose channel has quiet hours now.
-func (c *Composer) quiet(b *batch, out *Composed) {
-	if out.Action != Send {
+func (c *Composer) quiet(b *batch, out *outbox.Composed) {
+	if out.Action != outbox.ActionSend {
 		return
 	}
 	hours := b.contents[out.Claimed.JobID].quiet
@@ -173,45 +140,45 @@ func (c *Composer) quiet(b *batch, out *Composed) {
 	}
 	zone := c.zones.get(b.people[out.Claimed.ChannelID].TimeZone, c.zone)
 	if end, quiet := quietUntil(b.now, *hours, zone); quiet {
-		out.putOff(outbox.ReasonQuietHours, end.Sub(b.now)+time.Duration(c.random()*float64(c.config.Jitter)))
+		putOff(out, outbox.ReasonQuietHours, end.Sub(b.now)+time.Duration(c.random()*float64(c.config.Jitter)))
 	}
 }
 
 // write fills in the words.
-func (b *batch) write(out *Composed) {
-	if out.Action != Send {
+func (b *batch) write(out *outbox.Composed) {
+	if out.Action != outbox.ActionSend {
 		return
 	}
 	p := b.people[out.Claimed.ChannelID]
 	words := b.contents[out.Claimed.JobID].in(p.Locale)
 	if words.err != nil {
-		out.refuse(outbox.Dead, outbox.ReasonBadContent)
+		refuse(out, outbox.Dead, outbox.ReasonBadContent)
 		return
 	}
-	values := template.Values{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone}
-	if words.title.NeedsAttributes() || words.body.NeedsAttributes() {
+	values := templateValues{Locale: p.Locale, Platform: p.Platform, ExternalID: p.ExternalID, TimeZone: p.TimeZone}
+	if words.title.needsAttributes() || words.body.needsAttributes() {
 		values.Attributes = members(p.Attributes)
 	}
 	out.Delivery.Locale = words.locale
-	out.Delivery.Title, out.Delivery.Body = words.title.Title(values), words.body.Body(values)
+	out.Delivery.Title, out.Delivery.Body = words.title.title(values), words.body.body(values)
 }
 
 // refuse ends a message, as it was claimed. One that a provider may have accepted is
 // never called anything but unknown.
-func (out *Composed) refuse(status outbox.Status, reason outbox.Reason) {
+func refuse(out *outbox.Composed, status outbox.Status, reason outbox.Reason) {
 	if out.Claimed.Ambiguous {
 		status, reason = outbox.Dead, outbox.ReasonUnknown
 	}
-	*out = Composed{
-		Claimed: out.Claimed, Action: Refuse, Status: status, Reason: reason, Category: out.Category, Route: out.Route,
+	*out = outbox.Composed{
+		Claimed: out.Claimed, Action: outbox.ActionRefuse, Status: status, Reason: reason, Category: out.Category, Route: out.Route,
 		Step: out.Claimed.Step, Attempts: out.Claimed.Attempts, Record: telling(out.Record, reason),
 	}
 }
 
 // putOff makes a message due later, as it was claimed.
-func (out *Composed) putOff(reason outbox.Reason, wait time.Duration) {
-	*out = Composed{
-		Claimed: out.Claimed, Action: Defer, Reason: reason, Wait: wait, Category: out.Category, Route: out.Route,
+func putOff(out *outbox.Composed, reason outbox.Reason, wait time.Duration) {
+	*out = outbox.Composed{
+		Claimed: out.Claimed, Action: outbox.ActionDefer, Reason: reason, Wait: wait, Category: out.Category, Route: out.Route,
 		Step: out.Claimed.Step, Attempts: out.Claimed.Attempts,
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/outbox/template"
 )
 
 // content is what the messages of one job, or of one activity, say, and what holds for
@@ -35,7 +34,7 @@ type variant struct {
 // wording is what one locale reads.
 type wording struct {
 	locale      string // of the variant; "": the job's own words
-	title, body *template.Template
+	title, body *template
 	err         error
 }
 
@@ -79,8 +78,8 @@ func (c *content) word(locale string) *wording {
 	if body == nil {
 		body = &c.body
 	}
-	if w.title, w.err = template.Parse(*title); w.err == nil {
-		w.body, w.err = template.Parse(*body)
+	if w.title, w.err = parseTemplate(*title); w.err == nil {
+		w.body, w.err = parseTemplate(*body)
 	}
 	return w
 }

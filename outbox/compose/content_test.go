@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/outbox/template"
 )
 
 // The most specific variant says it, and what it does not say, the next one does.
@@ -42,7 +40,7 @@ func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
 		c := &content{title: "own", body: "own body", variants: []byte(variants)}
 		w := c.in(locale)
 		require.NoError(t, w.err)
-		require.Equal(t, want, [3]string{w.locale, w.title.Title(template.Values{}), w.body.Body(template.Values{})}, "%q", locale)
+		require.Equal(t, want, [3]string{w.locale, w.title.title(templateValues{}), w.body.body(templateValues{})}, "%q", locale)
 		require.Same(t, w, c.in(locale), "once a batch")
 	}
 }

@@ -50,7 +50,7 @@
 // corrected after the message was written (ADR 0012). Of the variants the channel's
 // locale selects one: zh-Hant-TW, zh-Hant, zh, then the job's own title and body; _ is
 // -, and case does not matter. A variant without a title, or body, takes that of the
-// next one. Title and body are templates (package outbox/template); data is sent as it
+// next one. Title and body are templates (template.go); data is sent as it
 // is.
 //
 // # Bypassed media

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
@@ -19,7 +20,7 @@ const goldenVersion = 15
 // what a batch costs: review it as code.
 func TestPlans_OfBatchStatements(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupOn(t, dbtest.New(t))
 	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
 	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
 	b.exec(t, `ANALYZE`) // empty

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // squatter is the attacker of the tests below: it may insert jobs and activities.
@@ -85,7 +85,7 @@ func TestIDs_NoIDHasTwoContents(t *testing.T) {
 	require.Equal(t, "told", b.compose(t, job, 1)[0].Delivery.Title)
 	b.exec(t, `DELETE FROM belfry.jobs WHERE id = $1`, job)
 	require.Equal(t, "PRIVATE: your test result", b.compose(t, private, 1)[0].Delivery.Title)
-	require.NotEqual(t, compose.Send, b.compose(t, job, 2)[0].Action)
+	require.NotEqual(t, outbox.ActionSend, b.compose(t, job, 2)[0].Action)
 }
 
 // A number that retention has freed is nobody's to take.

@@ -25,10 +25,3 @@ func Key(installation [16]byte, jobID, channelID int64, medium string) string {
 	id[8] = id[8]&0x3f | 0x80 // variant of RFC 9562
 	return id.String()
 }
-
-// AddressHash is how belfry.invalid_addresses knows an address: the SHA-256 of
-// Delivery.Address.
-func AddressHash(address string) []byte {
-	sum := sha256.Sum256([]byte(address))
-	return sum[:]
-}

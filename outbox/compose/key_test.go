@@ -1,8 +1,6 @@
 package compose_test
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -51,11 +49,4 @@ func TestKey_IsAUUIDOfItsOwn(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestAddressHash_IsTheSHA256OfTheText(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "936a185caaa266bb9cbe981e9e05cb78cd732b0b3280eb944412bb6f8f8f07af", fmt.Sprintf("%x", compose.AddressHash("helloworld")))
-	sum := sha256.Sum256([]byte(`{"endpoint": "x"}`))
-	require.Equal(t, sum[:], compose.AddressHash(`{"endpoint": "x"}`))
 }

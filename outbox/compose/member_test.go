@@ -12,7 +12,7 @@ import (
 // What member finds in an object is what decoding it finds, however PostgreSQL writes it.
 func TestMember_FindsWhatDecodingFinds(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	for _, text := range []string{
 		`{}`, `{"push": "t"}`, `{"push": "a\"b\\", "sms": "+82 10"}`, `{"a": {"push": "no", "b": [1, "]}", {}]}, "push": "yes"}`,
 		`{"webpush": {"endpoint": "https://e/{}", "keys": {"auth": "\\\"", "p256dh": ","}}, "push": 8210}`,

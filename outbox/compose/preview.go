@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/template"
 )
 
 // Content is what a preview composes: of a job, or of one that is not enqueued yet.
@@ -137,10 +136,10 @@ type preview struct {
 	batch    *batch
 	what     Content
 	out      *Preview
-	seen     map[string]bool // locales that have a sample
-	spare    []Sample        // of locales that had one already
-	list     []Composed      // page's, for the next slice
-	trial    []Composed      // the same
+	seen     map[string]bool   // locales that have a sample
+	spare    []Sample          // of locales that had one already
+	list     []outbox.Composed // page's, for the next slice
+	trial    []outbox.Composed // the same
 }
 
 // page composes for the channels of one slice.
@@ -159,7 +158,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 		if v.what.Messages {
 			list = append(list, b.route(m, v.composer.config.NoAddress))
 		} else {
-			list = append(list, Composed{Claimed: m})
+			list = append(list, outbox.Composed{Claimed: m})
 		}
 	}
 	v.list = list
@@ -172,7 +171,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	v.trial = append(v.trial[:0], list...)
 	for i := range v.trial {
 		v.composer.quiet(b, &v.trial[i])
-		if v.trial[i].Action == Defer {
+		if v.trial[i].Action == outbox.ActionDefer {
 			v.out.QuietHours++
 		}
 	}
@@ -192,13 +191,13 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 }
 
 // count counts a channel and what comes of its route.
-func (v *preview) count(out *Composed) {
+func (v *preview) count(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
 	v.out.LookedAt++
 	name(v.out.Platforms, p.Platform)
 	name(v.out.Locales, p.Locale)
 	switch {
-	case out.Action == Send:
+	case out.Action == outbox.ActionSend:
 		v.out.Media[out.Delivery.Medium]++
 	case out.Reason == outbox.ReasonNoAddress:
 		v.out.NoAddress++
@@ -218,11 +217,11 @@ func name(counts map[string]int64, key string) {
 }
 
 // words renders what a channel would read, and keeps samples.
-func (v *preview) words(out *Composed) {
+func (v *preview) words(out *outbox.Composed) {
 	p := v.batch.people[out.Claimed.ChannelID]
 	sample := Sample{ChannelID: p.ID, ExternalID: p.ExternalID, Platform: p.Platform, Locale: p.Locale, Title: v.what.Title, Body: v.what.Body, Data: v.what.Data}
 	if v.what.Messages {
-		if out.Action != Send {
+		if out.Action != outbox.ActionSend {
 			return
 		}
 		medium, words := out.Delivery.Medium, v.batch.contents[0].in(p.Locale)
@@ -231,8 +230,8 @@ func (v *preview) words(out *Composed) {
 			v.out.BadContent++
 			return
 		}
-		values := template.Values{Attributes: members(p.Attributes)}
-		missing := append(words.title.Missing(values), words.body.Missing(values)...)
+		values := templateValues{Attributes: members(p.Attributes)}
+		missing := append(words.title.missing(values), words.body.missing(values)...)
 		slices.Sort(missing)
 		for _, attribute := range slices.Compact(missing) {
 			name(v.out.MissingAttributes, attribute)

@@ -112,11 +112,11 @@ func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channel
 
 // endUnsent decides how those end that have no medium left: by the last call of those
 // that were called before.
-func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
+func (c *Composer) endUnsent(ctx context.Context, list []outbox.Composed) error {
 	var jobs, ids []int64
 	var asked []int
 	for i := range list {
-		if out := &list[i]; out.Action == Refuse && out.Reason == undecided && called(out.Claimed) && !out.Claimed.Ambiguous {
+		if out := &list[i]; out.Action == outbox.ActionRefuse && out.Reason == undecided && called(out.Claimed) && !out.Claimed.Ambiguous {
 			jobs, ids, asked = append(jobs, out.Claimed.JobID), append(ids, out.Claimed.ChannelID), append(asked, i)
 		}
 	}
@@ -137,8 +137,9 @@ func (c *Composer) endUnsent(ctx context.Context, list []Composed) error {
 		}
 	}
 	for i := range list {
-		if out := &list[i]; out.Action == Refuse && out.Reason == undecided {
-			out.refuse(verdict(out.Claimed, out.Record, failures[i]))
+		if out := &list[i]; out.Action == outbox.ActionRefuse && out.Reason == undecided {
+			status, reason := verdict(out.Claimed, out.Record, failures[i])
+			refuse(out, status, reason)
 		}
 	}
 	return nil

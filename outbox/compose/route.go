@@ -41,7 +41,7 @@ func (p *person) address(medium string) (string, outbox.Reason) {
 			continue
 		}
 		if hash == nil {
-			hash = AddressHash(address)
+			hash = outbox.AddressHash(address)
 		}
 		if bytes.Equal(hash, i.SHA256) {
 			return "", outbox.ReasonInvalidAddress

@@ -43,9 +43,14 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	return setupOn(t, dbtest.Reused(t, 4))
+}
+
+func setupOn(t *testing.T, db *dbtest.DB) *bundle {
+	t.Helper()
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
-	b := &bundle{db: dbtest.New(t), who: who}
+	b := &bundle{db: db, who: who}
 	b.composer = b.newComposer(t, compose.DefaultConfig(), 0)
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, locale, time_zone, attributes, addresses) VALUES
 		(1, 'u-1', 'ios', 'ko-KR', 'Asia/Seoul', '{"name": "Mina"}',
@@ -65,6 +70,11 @@ func (b *bundle) newComposer(t *testing.T, config compose.Config, random float64
 func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
 	_, err := b.db.Pool.Exec(context.Background(), sql, args...)
 	require.NoError(t, err)
+}
+
+// past executes a statement past the triggers.
+func (b *bundle) past(t require.TestingT, sql string, args ...any) {
+	dbtest.Past(t, b.db.Pool, sql, args...)
 }
 
 // one reads a single value.
@@ -98,7 +108,7 @@ func (b *bundle) claim(t require.TestingT, job, channel int64) outbox.Claimed {
 }
 
 // compose claims messages of one job and composes them.
-func (b *bundle) compose(t require.TestingT, job int64, ids ...int64) []compose.Composed {
+func (b *bundle) compose(t require.TestingT, job int64, ids ...int64) []outbox.Composed {
 	var list []outbox.Claimed
 	for _, id := range ids {
 		list = append(list, b.claim(t, job, id))
@@ -106,7 +116,7 @@ func (b *bundle) compose(t require.TestingT, job int64, ids ...int64) []compose.
 	return b.composed(t, list...)
 }
 
-func (b *bundle) composed(t require.TestingT, list ...outbox.Claimed) []compose.Composed {
+func (b *bundle) composed(t require.TestingT, list ...outbox.Claimed) []outbox.Composed {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	composed, err := b.composer.Compose(ctx, list)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // A plain INSERT sends: its message is there in the same transaction, due at once or
@@ -170,6 +170,6 @@ func TestActivities_AreComposedLikeJobs(t *testing.T) {
 	b := setup(t)
 	id := b.send(t, 1, "activity", `{{attributes.name}} likes it`)
 	got := b.compose(t, id, 1)[0]
-	require.Equal(t, compose.Send, got.Action)
+	require.Equal(t, outbox.ActionSend, got.Action)
 	require.Equal(t, []string{"Mina likes it", "activity", "{}"}, []string{got.Delivery.Title, got.Delivery.Category, string(got.Delivery.Data)})
 }

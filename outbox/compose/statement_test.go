@@ -1,6 +1,6 @@
 package compose
 
-import "github.com/belfryhq/belfry/internal/sqlfile"
+import "github.com/belfryhq/belfry/internal/db"
 
 // Statement is a statement of queries.sql, for tests that EXPLAIN it.
-func Statement(name string) string { return sqlfile.ByName(queries)[name] }
+func Statement(name string) string { return db.QueriesByName(queries)[name] }

@@ -1,4 +1,4 @@
-package template_test
+package compose
 
 import (
 	"context"
@@ -10,11 +10,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox/template"
 )
 
-// corpus are texts with what the grammar says of them.
-var corpus = map[string]bool{
+// templates are texts with what the grammar says of them.
+var templates = map[string]bool{
 	"": true, "plain": true, "{": true, "}}": true, "{}": true, "{ {locale}}": true,
 	"{{locale}}": true, "{{ locale }}": true, "{{\tlocale\t}}": true, "{{locale}}{{platform}}": true,
 	"{{external_id}} {{time_zone}}": true, "{{attributes.a}}": true, "{{attributes._1}}": true,
@@ -73,8 +72,8 @@ var corpus = map[string]bool{
 	"{\u200b{x":                                               true,
 }
 
-// problems asks the database what is wrong with each text; "": nothing.
-func problems(t require.TestingT, db *dbtest.DB, texts []string) []string {
+// templateProblems asks the database what is wrong with each text; "": nothing.
+func templateProblems(t require.TestingT, db *dbtest.DB, texts []string) []string {
 	rows, err := db.Pool.Query(context.Background(),
 		`SELECT coalesce(belfry.template_problem(u.text), '') FROM unnest($1::text[]) WITH ORDINALITY u (text, n) ORDER BY u.n`, texts)
 	require.NoError(t, err)
@@ -83,18 +82,18 @@ func problems(t require.TestingT, db *dbtest.DB, texts []string) []string {
 	return list
 }
 
-// Go and the database agree with the corpus (invariant 1).
-func TestParse_AgreesWithTheDatabaseOnTheCorpus(t *testing.T) {
+// Go and the database agree with the templates (invariant 1).
+func TestTemplate_AgreesWithTheDatabaseOnTheCorpus(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	var texts []string
-	for text := range corpus {
+	for text := range templates {
 		texts = append(texts, text)
 	}
-	for i, problem := range problems(t, db, texts) {
-		_, err := template.Parse(texts[i])
-		require.Equal(t, corpus[texts[i]], err == nil, "Parse(%q): %v", texts[i], err)
-		require.Equal(t, corpus[texts[i]], problem == "", "belfry.template_problem(%q): %s", texts[i], problem)
+	for i, problem := range templateProblems(t, db, texts) {
+		_, err := parseTemplate(texts[i])
+		require.Equal(t, templates[texts[i]], err == nil, "Parse(%q): %v", texts[i], err)
+		require.Equal(t, templates[texts[i]], problem == "", "belfry.template_problem(%q): %s", texts[i], problem)
 		if err != nil {
 			_, said, _ := strings.Cut(err.Error(), "is not allowed")
 			_, told, _ := strings.Cut(problem, "is not allowed")
@@ -105,9 +104,9 @@ func TestParse_AgreesWithTheDatabaseOnTheCorpus(t *testing.T) {
 
 // Go and the database agree on whatever is put together from the grammar's own pieces
 // (invariant 1).
-func TestParse_AgreesWithTheDatabaseOnAnything(t *testing.T) {
+func TestTemplate_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	piece := rapid.OneOf(
 		rapid.SampledFrom([]string{
 			"{", "}", "{{", "}}", "{{", "}}", "|", `"`, " ", "\t", "\n", `"{{"`, "locale", "platform", "external_id", "time_zone", "attributes.", "a", "_",
@@ -121,8 +120,8 @@ func TestParse_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 		for range 200 {
 			texts = append(texts, strings.Join(rapid.SliceOfN(piece, 0, 12).Draw(rt, "pieces"), ""))
 		}
-		for i, problem := range problems(rt, db, texts) {
-			_, err := template.Parse(texts[i])
+		for i, problem := range templateProblems(rt, db, texts) {
+			_, err := parseTemplate(texts[i])
 			require.Equal(rt, problem == "", err == nil, "%q: Go says %v, SQL says %q", texts[i], err, problem)
 		}
 	})

@@ -1,4 +1,4 @@
-package template_test
+package compose
 
 import (
 	"encoding/json"
@@ -7,13 +7,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/outbox/template"
 )
 
-func values() template.Values {
+func sampleValues() templateValues {
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
-	return template.Values{
+	return templateValues{
 		Locale: "ko-KR", Platform: "ios", ExternalID: "u-1", TimeZone: "Asia/Seoul",
 		Attributes: map[string]json.RawMessage{
 			"name": raw(`"  Mina Kim "`), "n": raw(`3`), "share": raw(`0.5`), "vip": raw(`true`), "null": raw(`null`), "list": raw(`["a"]`),
@@ -49,30 +47,30 @@ func TestTemplate_SaysItsValues(t *testing.T) {
 		"{{attributes.long | truncate 3}}":          "가가…",
 		"{{attributes.none | default \"a\nb\"}}":    "a b",
 	} {
-		parsed, err := template.Parse(text)
+		parsed, err := parseTemplate(text)
 		require.NoError(t, err, text)
-		require.Equal(t, want, parsed.Body(values()), text)
-		require.Equal(t, want, parsed.Title(values()), text)
-		require.Equal(t, strings.Contains(text, "attributes."), parsed.NeedsAttributes(), text)
+		require.Equal(t, want, parsed.body(sampleValues()), text)
+		require.Equal(t, want, parsed.title(sampleValues()), text)
+		require.Equal(t, strings.Contains(text, "attributes."), parsed.needsAttributes(), text)
 	}
 }
 
 // Outputs keep their limits, whatever the values are (invariant 3).
 func TestTemplate_KeepsItsLimits(t *testing.T) {
 	t.Parallel()
-	parse := func(text string) *template.Template {
-		parsed, err := template.Parse(text)
+	parse := func(text string) *template {
+		parsed, err := parseTemplate(text)
 		require.NoError(t, err)
 		return parsed
 	}
 	long := parse("{{attributes.long}}")
-	require.Equal(t, strings.Repeat("가", 199)+"…", long.Body(values()), "one value")
+	require.Equal(t, strings.Repeat("가", 199)+"…", long.body(sampleValues()), "one value")
 	many := parse(strings.Repeat("{{attributes.long}}", 100))
-	require.Equal(t, 200, utf8.RuneCountInString(many.Title(values())))
-	require.Equal(t, 10000, utf8.RuneCountInString(many.Body(values())))
-	require.True(t, strings.HasSuffix(many.Body(values()), "…"))
-	require.Equal(t, "one two three four", parse("one\ntwo\r\nthree\u2028four").Title(values()), "a title stands on one line")
-	require.Equal(t, "one\ntwo", parse("one\ntwo").Body(values()), "a body's own line ends stay")
+	require.Equal(t, 200, utf8.RuneCountInString(many.title(sampleValues())))
+	require.Equal(t, 10000, utf8.RuneCountInString(many.body(sampleValues())))
+	require.True(t, strings.HasSuffix(many.body(sampleValues()), "…"))
+	require.Equal(t, "one two three four", parse("one\ntwo\r\nthree\u2028four").title(sampleValues()), "a title stands on one line")
+	require.Equal(t, "one\ntwo", parse("one\ntwo").body(sampleValues()), "a body's own line ends stay")
 }
 
 // A cut falls between what a reader takes for two characters.
@@ -88,34 +86,34 @@ func TestTemplate_CutsBetweenCharacters(t *testing.T) {
 		{"🇰🇷🇯🇵🇫🇷", "🇰🇷…"},                                      // flags
 		{"e\u0301\u0302\u0303\u0304\u0305f", "e\u0301\u0302…"}, // one character, longer than the limit
 	} {
-		parsed, err := template.Parse("{{external_id | truncate 4}}")
+		parsed, err := parseTemplate("{{external_id | truncate 4}}")
 		require.NoError(t, err)
-		require.Equal(t, c.want, parsed.Body(template.Values{ExternalID: c.value}), "%q", c.value)
+		require.Equal(t, c.want, parsed.body(templateValues{ExternalID: c.value}), "%q", c.value)
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	for text := range corpus {
+func FuzzTemplate(f *testing.F) {
+	for text := range templates {
 		f.Add(text, "값\n")
 	}
 	f.Fuzz(func(t *testing.T, text, value string) {
-		parsed, err := template.Parse(text)
+		parsed, err := parseTemplate(text)
 		if err != nil {
 			require.Contains(t, err.Error(), "allowed values")
 			return
 		}
 		quoted, err := json.Marshal(value)
 		require.NoError(t, err)
-		v := template.Values{Locale: value, Platform: value, ExternalID: value, TimeZone: value, Attributes: map[string]json.RawMessage{"a": quoted}}
-		title, body := parsed.Title(v), parsed.Body(v)
-		require.LessOrEqual(t, utf8.RuneCountInString(title), template.MaxTitle)
-		require.LessOrEqual(t, utf8.RuneCountInString(body), template.MaxBody)
+		v := templateValues{Locale: value, Platform: value, ExternalID: value, TimeZone: value, Attributes: map[string]json.RawMessage{"a": quoted}}
+		title, body := parsed.title(v), parsed.body(v)
+		require.LessOrEqual(t, utf8.RuneCountInString(title), maxTitle)
+		require.LessOrEqual(t, utf8.RuneCountInString(body), maxBody)
 		require.NotContains(t, title, "\n")
 		if utf8.ValidString(text) && utf8.ValidString(value) {
 			require.True(t, utf8.ValidString(title) && utf8.ValidString(body))
 		}
 		if !strings.Contains(text, "{{") {
-			require.Equal(t, template.MaxBody >= utf8.RuneCountInString(text), text == body, "a text without {{ says itself")
+			require.Equal(t, maxBody >= utf8.RuneCountInString(text), text == body, "a text without {{ says itself")
 		}
 	})
 }

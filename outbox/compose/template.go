@@ -1,0 +1,226 @@
+package compose
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// What an output has at most, in characters.
+const (
+	maxTitle = 200
+	maxBody  = 10000
+	maxValue = 200
+)
+
+// templateAllowed ends the errors here and in belfry.template_problem.
+const templateAllowed = `{{locale}}, {{platform}}, {{external_id}}, {{time_zone}}, {{attributes.NAME}}, each with | upper, | lower, | trim, | default "text", | truncate 1 to 200, and {{"{{"}} for two braces`
+
+var (
+	// templateAction is the expression of belfry.template_problem (0001_create_vocabulary), with
+	// groups. An action has one end only, so that both engines find the same ones. It is
+	// compiled when it is needed: it is long, and most commands render nothing.
+	templateAction = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`\{\{[ \t]*(?:"\{\{"|(locale|platform|external_id|time_zone|attributes\.[A-Za-z_][A-Za-z0-9_]{0,62})((?:[ \t]*\|[ \t]*(?:upper|lower|trim|default[ \t]+"[^"{}]{0,200}"|truncate[ \t]+(?:200|1[0-9][0-9]|[1-9][0-9]?)))*))[ \t]*\}\}`)
+	})
+	// templateCall is one function of an action's chain.
+	templateCall = regexp.MustCompile(`\|[ \t]*(upper|lower|trim|default|truncate)(?:[ \t]+(?:"([^"{}]*)"|([0-9]+)))?`)
+)
+
+// templateValues are what a template may refer to.
+type templateValues struct {
+	Locale, Platform, ExternalID, TimeZone string
+	Attributes                             map[string]json.RawMessage
+}
+
+// template makes a title or a body of a message: a text with values of the recipient in it.
+//
+//	Hello {{attributes.name | trim | default "friend"}}, {{attributes.count}} new answers
+//	      └── value ──────┘ └─ functions, applied from left to right ─┘
+//
+//	value      locale, platform, external_id, time_zone, attributes.NAME
+//	function   upper, lower, trim, default "text", truncate 1 to 200
+//	{{"{{"}}   two braces
+//
+// NAME is 1 to 63 letters, digits and _, not beginning with a digit. The text of
+// default has up to 200 characters and none of " { }. Blanks and tabs may stand around
+// each part. Whatever else begins with {{ is an error; a text without {{ is a template
+// that says itself.
+//
+// # Invariants
+//
+//  1. The grammar is that of belfry.template_problem, which refuses a bad template when
+//     a job is enqueued: both call the same texts templates.
+//  2. A template does nothing but put values in: no condition, no loop, no look at
+//     anything else, and its cost is bounded by its own length.
+//  3. A title has at most 200 characters and stands on one line, a body has at most
+//     10,000, and one value at most 200; what is longer ends in ….
+//  4. No control character of a value reaches the output, nor one that turns the
+//     direction of the text around it.
+//
+// # Values
+//
+// A string attribute is its text, a number and a boolean what JSON writes. Whatever
+// else, and an attribute that is not there, is empty. default stands in for a value
+// that is empty or blank at that point of the chain.
+//
+// # Failure behaviour
+//
+// parseTemplate names what is not allowed, and what is. Execution cannot fail.
+//
+// # What it does not promise
+//
+// upper and lower know no language: a Turkish i becomes I. Nothing is escaped: a sender
+// whose format needs it escapes what it sends.
+//
+// A template is not changed by its use and safe for concurrent use.
+type template struct {
+	parts      []templatePart
+	attributes bool
+}
+
+// templatePart is a literal, or a value with its functions.
+type templatePart struct {
+	literal   string
+	value     string // "": a literal
+	functions []templateFunction
+}
+
+type templateFunction struct {
+	name  string
+	text  string // of default
+	limit int    // of truncate
+}
+
+// parseTemplate reads a template. An error names the first thing that is not allowed.
+func parseTemplate(text string) (*template, error) {
+	t := &template{}
+	end := 0
+	for _, m := range templateAction().FindAllStringSubmatchIndex(text, -1) {
+		if err := t.literal(text[end:m[0]]); err != nil {
+			return nil, err
+		}
+		end = m[1]
+		if m[2] < 0 {
+			t.parts = append(t.parts, templatePart{literal: "{{"})
+			continue
+		}
+		p := templatePart{value: text[m[2]:m[3]]}
+		for _, f := range templateCall.FindAllStringSubmatch(text[m[4]:m[5]], -1) {
+			limit, _ := strconv.Atoi(f[3]) // of other functions: none
+			p.functions = append(p.functions, templateFunction{name: f[1], text: f[2], limit: limit})
+		}
+		t.attributes = t.attributes || strings.HasPrefix(p.value, "attributes.")
+		t.parts = append(t.parts, p)
+	}
+	if err := t.literal(text[end:]); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *template) literal(text string) error {
+	if i := strings.Index(text, "{{"); i >= 0 {
+		return fmt.Errorf("template: %q is not allowed; allowed values: %s", first(text[i:], 60), templateAllowed)
+	}
+	if text != "" {
+		t.parts = append(t.parts, templatePart{literal: text})
+	}
+	return nil
+}
+
+// needsAttributes reports whether the template refers to an attribute.
+func (t *template) needsAttributes() bool { return t.attributes }
+
+// missing returns the attributes that the template refers to without a default and that
+// the values have nothing for, each once.
+func (t *template) missing(v templateValues) (names []string) {
+	for _, p := range t.parts {
+		name, attribute := strings.CutPrefix(p.value, "attributes.")
+		defaults := slices.ContainsFunc(p.functions, func(f templateFunction) bool { return f.name == "default" })
+		if attribute && !defaults && strings.TrimSpace(v.get(p.value)) == "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// title is the output on one line, at most maxTitle characters.
+func (t *template) title(v templateValues) string { return cut(oneLine(t.execute(v)), maxTitle) }
+
+// body is the output of at most maxBody characters.
+func (t *template) body(v templateValues) string { return cut(t.execute(v), maxBody) }
+
+func (t *template) execute(v templateValues) string {
+	if len(t.parts) == 1 && t.parts[0].value == "" {
+		return t.parts[0].literal
+	}
+	var out strings.Builder
+	for _, p := range t.parts {
+		if p.value == "" {
+			out.WriteString(p.literal)
+			continue
+		}
+		s := cut(clean(v.get(p.value)), maxValue)
+		for _, f := range p.functions {
+			s = f.apply(s)
+		}
+		out.WriteString(s) // no function makes a value longer than maxValue
+	}
+	return out.String()
+}
+
+func (f templateFunction) apply(s string) string {
+	switch f.name {
+	case "upper":
+		return strings.ToUpper(s)
+	case "lower":
+		return strings.ToLower(s)
+	case "trim":
+		return strings.TrimSpace(s)
+	case "default":
+		if strings.TrimSpace(s) == "" {
+			return clean(f.text)
+		}
+	case "truncate":
+		return cut(s, f.limit)
+	}
+	return s
+}
+
+// get returns a value as a text.
+func (v templateValues) get(name string) string {
+	switch name {
+	case "locale":
+		return v.Locale
+	case "platform":
+		return v.Platform
+	case "external_id":
+		return v.ExternalID
+	case "time_zone":
+		return v.TimeZone
+	}
+	return attributeText(v.Attributes[strings.TrimPrefix(name, "attributes.")])
+}
+
+// attributeText is what an attribute says: a string, a number or a boolean; else nothing.
+func attributeText(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '{', '[', 'n':
+		return ""
+	case '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return ""
+		}
+		return s
+	}
+	return string(raw)
+}

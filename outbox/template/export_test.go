@@ -1,7 +1,0 @@
-package template
-
-// The bounds, in characters.
-const (
-	MaxTitle = maxTitle
-	MaxBody  = maxBody
-)
