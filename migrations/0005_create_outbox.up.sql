@@ -23,7 +23,8 @@ CREATE TABLE belfry.notifications (
 -- for. receipt is what the provider calls a message whose result comes later. recalled_at is
 -- set by a recall on a message that it found PROCESSING: the attempt in progress is the
 -- last; when it fails the message becomes CANCELLED, and the constraint keeps it from
--- becoming due again.
+-- becoming due again. push is the last of belfry.pushes that queued it: a QUEUED message
+-- always has one, a message that no carrier ever had has none.
 -- Every statement that writes a message reads these conditions first, and takes the longer
 -- the longer they are: array literals, and one that says what waiting messages have not.
 CREATE TABLE belfry.messages (
@@ -42,6 +43,7 @@ CREATE TABLE belfry.messages (
     reason           text,
     revision         smallint, -- of the content that was sent; NULL: the job's first
     sender           text,     -- that took it
+    push             bigint,
     CONSTRAINT messages_pkey PRIMARY KEY (job_id, channel_id),
     CONSTRAINT messages_status_check CHECK (status = ANY ('{PENDING,QUEUED,PROCESSING,SENT,DEAD,CANCELLED}')),
     CONSTRAINT messages_waiting_check CHECK (status <> ALL ('{PENDING,QUEUED}') OR (recalled_at IS NULL AND receipt IS NULL)),
@@ -71,7 +73,8 @@ $$;
 CREATE INDEX messages_due_idx ON belfry.messages (job_id, next_attempt_at, channel_id) WHERE status = 'PENDING' AND job_id > 0;
 CREATE INDEX messages_activity_idx ON belfry.messages (next_attempt_at, job_id, channel_id) WHERE status = 'PENDING' AND job_id < 0;
 CREATE INDEX messages_receipt_idx ON belfry.messages (next_attempt_at) WHERE status = 'PROCESSING' AND receipt IS NOT NULL;
-CREATE INDEX messages_queued_idx ON belfry.messages (job_id) WHERE status = 'QUEUED';
+-- Of each queue, by their pushes: those of one, and those of pushes that a carrier has lost.
+CREATE INDEX messages_queued_idx ON belfry.messages ((job_id < 0), push, job_id, channel_id) WHERE status = 'QUEUED';
 CREATE INDEX messages_dead_idx ON belfry.messages (job_id, channel_id) WHERE status = 'DEAD';
 -- Serves the frequency cap: a channel's activities that were sent or are in flight.
 CREATE INDEX messages_channel_idx ON belfry.messages (channel_id, status, sent_at) WHERE job_id < 0 AND status IN ('PROCESSING', 'SENT');
@@ -347,6 +350,32 @@ CREATE TABLE belfry.relays (
     limits       jsonb       NOT NULL DEFAULT '[]' -- in force: name, rate_per_second (0: none), concurrency of each sender
 ) WITH (fillfactor = 70);
 
+-- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids
+-- are handed over in pushes, numbered without gaps, each after the COMMIT that made its
+-- messages QUEUED. A carrier that answers to another epoch, or to a lower number, has lost
+-- what it was told. first_push is the first that it was told in this epoch. dispatcher is the
+-- relay that pushes, until another may at leads_until.
+CREATE TABLE belfry.queues (
+    name        text        CONSTRAINT queues_pkey PRIMARY KEY,
+    transport   text        NOT NULL,
+    epoch       uuid        NOT NULL DEFAULT gen_random_uuid(),
+    first_push  bigint      NOT NULL DEFAULT 1,
+    last_push   bigint      NOT NULL DEFAULT 0, -- made; 0: none yet
+    dispatcher  text        NOT NULL,
+    leads_until timestamptz NOT NULL,
+    CONSTRAINT queues_name_check CHECK (name IN ('activities', 'bulk')),
+    CONSTRAINT queues_push_check CHECK (first_push BETWEEN 1 AND last_push + 1)
+) WITH (fillfactor = 70);
+
+-- When each push was made, for as long as messages may be QUEUED by it. Which they are
+-- says belfry.messages.
+CREATE TABLE belfry.pushes (
+    queue   text        NOT NULL,
+    number  bigint      NOT NULL,
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT pushes_pkey PRIMARY KEY (queue, number)
+);
+
 -- What operators set about a sender while relays run; NULL: the configuration's.
 CREATE TABLE belfry.senders (
     name            text CONSTRAINT senders_pkey PRIMARY KEY,
@@ -423,7 +452,8 @@ BEGIN
 END $$;
 
 -- Records it, whoever writes, and wakes the relays. Identifiers are text: they are beyond
--- what JSON's numbers hold elsewhere.
+-- what JSON's numbers hold elsewhere. A carrier that has ids of the database which this one
+-- is a copy of has none of this one's: its queues begin a new epoch.
 CREATE FUNCTION belfry.installation_record() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -433,6 +463,7 @@ BEGIN
         jsonb_build_object('session_user', session_user,
             'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text) END,
             'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text)));
+    UPDATE belfry.queues SET epoch = gen_random_uuid();
     PERFORM belfry.ring('belfry_messages');
     RETURN NULL;
 END $$;

@@ -13,18 +13,18 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// errPruned reports that retention has begun to delete the job's rows: who got it
+// ErrPruned reports that retention has begun to delete the job's rows: who got it
 // cannot be told from data any more. The sums in the job's row are what is left.
-var errPruned = errors.New("retention has deleted rows of the job")
+var ErrPruned = errors.New("retention has deleted rows of the job")
 
-// auditTypeError reports a job whose rows and recipients this package does not know.
-type auditTypeError struct {
+// AuditTypeError reports a job whose rows and recipients this package does not know.
+type AuditTypeError struct {
 	JobID int64
 	Type  string
 }
 
 // Error names the types that can be audited.
-func (e *auditTypeError) Error() string {
+func (e *AuditTypeError) Error() string {
 	return fmt.Sprintf("job %d is of type %s; types that can be audited: %s, %s", e.JobID, e.Type, TypeInbox, TypePush)
 }
 
@@ -43,7 +43,7 @@ type Entry struct {
 
 // is reports whether the entry counts under r.
 func (e Entry) is(r Reason) bool {
-	return e.Reason == r || e.Why == r || r == reasonLeftSince && e.LeftSince || r == reasonChannelDeleted && e.ChannelDeleted
+	return e.Reason == r || e.Why == r || r == ReasonLeftSince && e.LeftSince || r == ReasonChannelDeleted && e.ChannelDeleted
 }
 
 // AuditOptions are an audit's collaborators. The zero value counts only.
@@ -83,8 +83,8 @@ type Report struct {
 // each channel what became of it and why, under the audience that its part of the
 // key range was walked with (see job.Store.Revisions). It only reads, in short
 // transactions of one snapshot each, and holds one page of each side, whatever the
-// size of the job. Jobs of other types than inbox and push are *auditTypeError;
-// after retention it is errPruned, with the job in the Report.
+// size of the job. Jobs of other types than inbox and push are *AuditTypeError;
+// after retention it is ErrPruned, with the job in the Report.
 //
 // What it tells is what the data says now. A channel without a row that is in the
 // audience counts as joined since when it changed after a minute before the start,
@@ -163,7 +163,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 	}
 	a.report.Job = j
 	if j.Type != TypeInbox && j.Type != TypePush {
-		return a, &auditTypeError{JobID: jobID, Type: j.Type}
+		return a, &AuditTypeError{JobID: jobID, Type: j.Type}
 	}
 	if a.facts, err = factsOf(j); err != nil {
 		return a, err
@@ -178,7 +178,7 @@ func openAudit(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, j
 	return a, a.left(ctx)
 }
 
-// left counts the job's skips. It is errPruned once retention deletes the job's rows.
+// left counts the job's skips. It is ErrPruned once retention deletes the job's rows.
 func (a *audit) left(ctx context.Context) error {
 	return reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		var pruned bool
@@ -187,7 +187,7 @@ func (a *audit) left(ctx context.Context) error {
 		case errors.Is(err, pgx.ErrNoRows):
 			return job.ErrNotFound
 		case err == nil && pruned:
-			return errPruned
+			return ErrPruned
 		}
 		return err
 	})
@@ -198,10 +198,10 @@ func (a *audit) add(e Entry) error {
 	a.report.Counts[e.Reason]++
 	a.report.Why.add(e.Reason, e.Why, 1)
 	if e.LeftSince {
-		a.report.Counts[reasonLeftSince]++
+		a.report.Counts[ReasonLeftSince]++
 	}
 	if e.ChannelDeleted {
-		a.report.Counts[reasonChannelDeleted]++
+		a.report.Counts[ReasonChannelDeleted]++
 	}
 	if a.options.Each == nil || len(a.options.List) > 0 && !slices.ContainsFunc(a.options.List, e.is) {
 		return nil
@@ -232,10 +232,10 @@ func (a *audit) conclude(ctx context.Context) error {
 		was.ChannelsMatched, was.RowsWritten, was.Declined, was.Skipped, was.RowsWritten+was.Declined+was.Skipped)
 	say(was.ChannelsMatched > was.ChannelsRead, "%d channels matched of only %d that were read", was.ChannelsMatched, was.ChannelsRead)
 	if !a.report.Moving {
-		taken := counts[reasonWithdrawn] + a.report.Why[ReasonCancelled][ReasonRecalled]
+		taken := counts[ReasonWithdrawn] + a.report.Why[ReasonCancelled][ReasonRecalled]
 		say(a.report.Rows != was.RowsWritten, "the job wrote %d rows, and %d are there", was.RowsWritten, a.report.Rows)
 		say(a.recorded != was.Skipped, "the job skipped %d channels, and %d are recorded", was.Skipped, a.recorded)
-		say(a.recorded > counts[reasonSkipped], "%d channels are recorded as skipped and have a row", a.recorded-counts[reasonSkipped])
+		say(a.recorded > counts[ReasonSkipped], "%d channels are recorded as skipped and have a row", a.recorded-counts[ReasonSkipped])
 		say(a.above > 0, "%d rows are of channels above the cursor", a.above)
 		say(counts[ReasonMissing] > was.Declined, "%d channels were in the audience all the time and have no row, and %d were declined", counts[ReasonMissing], was.Declined)
 		say(taken < was.Recalled, "%d rows were recalled, and %d are marked so", was.Recalled, taken)

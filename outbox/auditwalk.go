@@ -238,7 +238,7 @@ func (a *audit) merge(s slice, kind channels.Kind) error {
 		if i < len(s.rows) && s.rows[i].id == c.ID && s.rows[i].state != "" {
 			e = a.withRow(s.rows[i], false, !c.Matches || !c.Active)
 		} else if text, skipped := s.skips[c.ID]; skipped {
-			e = Entry{ChannelID: c.ID, Reason: reasonSkipped, Error: text}
+			e = Entry{ChannelID: c.ID, Reason: ReasonSkipped, Error: text}
 			a.skipped++
 		} else {
 			e = Entry{ChannelID: c.ID, Reason: a.facts.withoutRow(c, kind)}
@@ -280,17 +280,17 @@ func (f facts) withoutRow(c channels.Inspected, kind channels.Kind) Reason {
 	after := func(at *time.Time) bool { return at == nil || at.After(f.since) }
 	switch {
 	case !c.Matches:
-		return reasonOutOfAudience
+		return ReasonOutOfAudience
 	case !c.Active:
-		return reasonInactive
+		return ReasonInactive
 	case c.ID > f.bound:
-		return reasonArrivedLater
+		return ReasonArrivedLater
 	case c.ID > f.passed:
-		return reasonNotReached
+		return ReasonNotReached
 	case c.CreatedAt != nil && after(c.CreatedAt):
-		return reasonArrivedLater
+		return ReasonArrivedLater
 	case kind == channels.KindSegment || after(c.UpdatedAt):
-		return reasonJoinedSince
+		return ReasonJoinedSince
 	}
 	return ReasonMissing
 }
@@ -333,7 +333,7 @@ func (a *audit) deletedSkip(ctx context.Context, id int64) (e Entry, err error) 
 	err = reading(ctx, a.pool, func(ctx context.Context, tx pgx.Tx) error {
 		skips, err := a.skips(ctx, tx, []channels.Inspected{{ID: id}})
 		if text, skipped := skips[id]; skipped {
-			e = Entry{ChannelID: id, Reason: reasonSkipped, ChannelDeleted: true, Error: text}
+			e = Entry{ChannelID: id, Reason: ReasonSkipped, ChannelDeleted: true, Error: text}
 			return nil
 		}
 		if err == nil {
@@ -381,5 +381,5 @@ func (a *audit) deleted(ctx context.Context, inspection *channels.Inspection, sk
 	if err != nil || len(there) > 0 {
 		return err
 	}
-	return a.add(Entry{ChannelID: id, Reason: reasonSkipped, ChannelDeleted: true, Error: skip.Error})
+	return a.add(Entry{ChannelID: id, Reason: ReasonSkipped, ChannelDeleted: true, Error: skip.Error})
 }

@@ -352,18 +352,16 @@ func (b *bundle) serving(media ...string) *outbox.Ledger {
 // messages of it are due.
 func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0)
+	b := setupOn(t, dbtest.New(t), 0)
 	push, sms, none := b.serving("push", "email"), b.serving("sms"), b.serving()
 	id, other := b.rest(t, outbox.TypePush, 30, job.Processed), b.rest(t, outbox.TypePush, 2000, job.Processed)
-	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
-	b.exec(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
+	b.past(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
+	b.past(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
 	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
 	b.exec(t, `UPDATE belfry.messages SET step = 2 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
 	b.activitiesFor(t, 4)
 	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
-	b.exec(t, `ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
+	b.past(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
 
 	require.Empty(t, claim(t, none, id, 100))
 	require.Empty(t, claimActivities(t, none, 100))

@@ -156,9 +156,9 @@ func notificationCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.Stri
 		last = &key
 		switch {
 		case state == nil:
-		case Reason(*state) == reasonWithdrawn:
+		case Reason(*state) == ReasonWithdrawn:
 			c.Withdrawn++
-		case Reason(*state) == reasonRead:
+		case Reason(*state) == ReasonRead:
 			c.Read++
 		default:
 			c.Unread++

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -174,7 +175,7 @@ func TestSendable_HoldsTheMessagesOfAbortedJobs(t *testing.T) {
 // I13: a relay's claim costs the same however many messages are held.
 func TestSendable_HeldMessagesCostAClaimNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0)
+	b := setupOn(t, dbtest.New(t), 0)
 	b.rest(t, outbox.TypePush, 50000, job.Aborted)
 	done := b.rest(t, outbox.TypePush, 10, job.Processed)
 	b.exec(t, `ANALYZE belfry.messages`)

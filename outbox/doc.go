@@ -28,8 +28,9 @@
 //	             │           │           └──► PENDING, for another attempt, unless recalled
 //	             └───Recall──┴──► CANCELLED
 //
-// PENDING and QUEUED messages of an ABORTED job are held: they keep their status and
-// are not sent until the job is resumed. A PROCESSING message is in flight, under
+// A message is QUEUED by a push, whose number it keeps, while a carrier of ids has a copy of
+// its key; without carriers none is. PENDING and QUEUED messages of an ABORTED job are held
+// and not sent until the job is resumed; a QUEUED one becomes PENDING when its copy comes up. A PROCESSING message is in flight, under
 // a lease, or a provider has accepted it and its receipt is awaited. Status.May is the
 // table of the edges.
 //
@@ -42,6 +43,14 @@
 //	                 └─ Renew ───┴──────────────────────────────┘
 //	                        └─ Lost ─► Recover, by any relay
 //
+// With a carrier, QueueJob and QueueActivities make the pushes, in the relay that has the Lead,
+// and ClaimCopies claims by key what the carrier hands out:
+//
+//	Lead ─► QueueJob ─► the carrier ─► ClaimCopies ─► HandOver …
+//	  │        ▲                          └ held: PENDING
+//	  └ RenewQueue, QueuedBy: what the carrier has forgotten is pushed again
+//	        Unqueue: what it has lost without knowing is PENDING
+//
 // What holds there:
 //
 //   - The view belfry.sendable_messages is the one rule of what may be sent: a message
@@ -52,6 +61,10 @@
 //     while vacuum is held back. It is durable with the handover that follows at the
 //     latest; a claim that a crash of the server has lost is lost to the look too: the
 //     id of its lease is random, and nobody else gets it.
+//   - A push is durable before a carrier hears of it, and has a number that no other has, in
+//     either queue. Which messages it has is read from these: what is QUEUED by its number.
+//     A message that is claimed, finished, held or pushed later leaves its copies behind,
+//     and each of them is answered so.
 //   - A handover, durable, says which messages are about to be called for, and by which
 //     step of their routes. The look comes after it and right before the call, as the
 //     owner: no VerdictSend, no call. A message whose look has been read counts as
@@ -72,7 +85,8 @@
 //   - I8: a message enters SENT at most once and never leaves; each attempt has one
 //     owner, by lease or by receipt.
 //   - I9: what may have been accepted is on record as unknown or crashed.
-//   - I10: a message that is not final is due at a recorded time, under a lease that
+//   - I10: a message that is not final is due at a recorded time, QUEUED by a push that the
+//     carrier has a copy of or will be found to have none of, under a lease that
 //     expires, or due for a look at its receipt. A lease ends when nothing is left under
 //     it, never before.
 //   - A message is written with a deliver_at that the job had when its chunk ran; the
@@ -90,7 +104,7 @@
 // Locks are taken rows first, in key order and skipping locked ones, the job's row
 // last; retention marks the job in a transaction of its own before. A settlement alone
 // waits for rows, in the order of their place in the table, and then takes leases,
-// skipping locked ones; a recovery takes its lease, then rows, skipping locked ones.
+// skipping locked ones; a push takes its queue's row last; a recovery takes its lease, then rows, skipping locked ones.
 // MarkDelivered locks the job's row and no other.
 //
 // # Failure behaviour

@@ -18,12 +18,12 @@ import (
 // plans whose cost is bounded by their step, on tables with other jobs in them.
 func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
-	b := setup(t, 0)
+	b := setupOn(t, dbtest.New(t), 0)
 	var ids []int64
-	for range 10 {
+	for range 4 {
 		ids = append(ids, b.rest(t, outbox.TypeInbox, 10000, job.Processed), b.rest(t, outbox.TypePush, 10000, job.Aborted))
 	}
-	b.exec(t, `INSERT INTO belfry.jobs (type, category, title) SELECT 'push', 'operator_notice', 'waits' FROM generate_series(1, 2000)`)
+	b.jobsThatWait(t, 2000)
 	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
 	dbtest.Vacuum(t, b.db.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events")
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {

@@ -17,26 +17,3 @@ func Misplaced(c, other Claimed) Claimed {
 	c.tid = other.tid
 	return c
 }
-
-// What an audit says of a channel.
-const (
-	ReasonUnread        = reasonUnread
-	ReasonRead          = reasonRead
-	ReasonWithdrawn     = reasonWithdrawn
-	ReasonSent          = reasonSent
-	ReasonSkipped       = reasonSkipped
-	ReasonInactive      = reasonInactive
-	ReasonOutOfAudience = reasonOutOfAudience
-	ReasonNotReached    = reasonNotReached
-	ReasonArrivedLater  = reasonArrivedLater
-	ReasonJoinedSince   = reasonJoinedSince
-)
-
-// What an audit and a recall refuse.
-var (
-	ErrPruned        = errPruned
-	ErrRecallStopped = errRecallStopped
-)
-
-// AuditTypeError reports a job of another type.
-type AuditTypeError = auditTypeError

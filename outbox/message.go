@@ -24,7 +24,7 @@ var edges = map[Status][]Status{
 	},
 	Queued: {
 		Processing, // a relay claims it
-		Pending,    // the carrier lost its id
+		Pending,    // the carrier lost its id, or dropped it because it is held
 		Cancelled,  // a recall
 	},
 	Processing: {
@@ -68,9 +68,10 @@ const (
 
 // Why a message is CANCELLED.
 const (
-	ReasonRecalled Reason = "recalled"
-	ReasonOptedOut Reason = "opted_out"
-	ReasonCapped   Reason = "capped"
+	ReasonRecalled  Reason = "recalled"
+	ReasonOptedOut  Reason = "opted_out"
+	ReasonCapped    Reason = "capped"
+	ReasonDiscarded Reason = "discarded" // a dead letter that an operator discarded
 )
 
 // What a PENDING message waits for.
@@ -82,6 +83,7 @@ const (
 	ReasonSenderBusy   Reason = "sender_busy"   // its turn within the sender's rate
 	ReasonSenderPaused Reason = "sender_paused" // an operator
 	ReasonNoSender     Reason = "no_sender"     // a relay that has a sender for the platform
+	ReasonRedriven     Reason = "redriven"      // its turn, after an operator returned it
 )
 
 // Key names a message. A negative JobID is an activity's id.

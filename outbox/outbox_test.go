@@ -40,7 +40,7 @@ func stored(t require.TestingT, db *dbtest.DB, sql string, args ...any) []int64 
 // 2,500 notifications or 1,700 messages, so sizes around its multiples are drawn.
 func TestWrite_StoresExactlyTheGivenChannels(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	next := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		next++
@@ -67,7 +67,7 @@ func TestWrite_StoresExactlyTheGivenChannels(t *testing.T) {
 // I2: a row that is there already is an error, never a second row or a silent skip.
 func TestWrite_RefusesADuplicate(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	for _, w := range []job.Writer[int64]{outbox.Inbox{}, outbox.Push{}} {
 		j := job.Job{ID: 1}
 		_, err := write(db, w, j, []int64{1, 2, 3})
@@ -83,7 +83,7 @@ func TestWrite_RefusesADuplicate(t *testing.T) {
 
 func TestPush_MessagesAreDueAtDeliverAt(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	ctx := context.Background()
 	// Before and after the epoch of the binary format, with microseconds.
 	for i, at := range []time.Time{
@@ -104,7 +104,7 @@ func TestPush_MessagesAreDueAtDeliverAt(t *testing.T) {
 // Without deliver_at a message is due at once, in the database's clock.
 func TestPush_MessagesAreDueNowByDefault(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 4)
 	ctx := context.Background()
 	err := pgx.BeginFunc(ctx, db.Pool, func(tx pgx.Tx) error {
 		if _, err := (outbox.Push{}).Write(ctx, tx, job.Job{ID: 1}, []int64{1, 2}); err != nil {

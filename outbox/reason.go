@@ -5,37 +5,35 @@ type Reason string
 
 // What has become of a channel's row: of a notification, and of a message.
 const (
+	ReasonUnread    Reason = "unread"
+	ReasonRead      Reason = "read"
+	ReasonWithdrawn Reason = "withdrawn"
+	ReasonSent      Reason = "sent"
 	ReasonSending   Reason = "sending"
 	ReasonWaiting   Reason = "pending"
 	ReasonHeld      Reason = "held"
 	ReasonCancelled Reason = "cancelled"
 	ReasonDead      Reason = "dead"
-
-	reasonUnread    Reason = "unread"
-	reasonRead      Reason = "read"
-	reasonWithdrawn Reason = "withdrawn"
-	reasonSent      Reason = "sent"
 )
 
 // Why a channel has no row.
 const (
-	ReasonMissing Reason = "missing" // a fault
-
-	reasonSkipped       Reason = "skipped"
-	reasonInactive      Reason = "inactive"
-	reasonOutOfAudience Reason = "out_of_audience"
-	reasonNotReached    Reason = "not_reached"
-	reasonArrivedLater  Reason = "arrived_later"
-	reasonJoinedSince   Reason = "joined_since"
+	ReasonSkipped       Reason = "skipped"
+	ReasonInactive      Reason = "inactive"
+	ReasonOutOfAudience Reason = "out_of_audience"
+	ReasonNotReached    Reason = "not_reached"
+	ReasonArrivedLater  Reason = "arrived_later"
+	ReasonJoinedSince   Reason = "joined_since"
+	ReasonMissing       Reason = "missing"
 )
 
-// reasonReceipt is what a message that is being sent may wait for.
-const reasonReceipt Reason = "receipt" // the provider's, which comes later
+// ReasonReceipt is what a message that is being sent may wait for.
+const ReasonReceipt Reason = "receipt" // the provider's, which comes later
 
 // Marks are counted beside another reason.
 const (
-	reasonLeftSince      Reason = "left_since"
-	reasonChannelDeleted Reason = "channel_deleted"
+	ReasonLeftSince      Reason = "left_since"
+	ReasonChannelDeleted Reason = "channel_deleted"
 )
 
 // texts says each reason to people, in the order of a report.
@@ -43,24 +41,24 @@ var texts = []struct {
 	reason Reason
 	text   string
 }{
-	{reasonUnread, "has the notification and has not read it"},
-	{reasonRead, "has read the notification"},
-	{reasonWithdrawn, "had the notification until it was recalled"},
-	{reasonSent, "was sent the message"},
+	{ReasonUnread, "has the notification and has not read it"},
+	{ReasonRead, "has read the notification"},
+	{ReasonWithdrawn, "had the notification until it was recalled"},
+	{ReasonSent, "was sent the message"},
 	{ReasonSending, "is being sent the message"},
 	{ReasonWaiting, "has a message that is still to be sent"},
 	{ReasonHeld, "has a message that is held because the job is aborted"},
 	{ReasonCancelled, "has a message that is not sent"},
 	{ReasonDead, "has a message that could not be sent: a dead letter"},
-	{reasonSkipped, "was skipped because the row could not be written"},
-	{reasonInactive, "is in the audience but not active: opted out"},
-	{reasonOutOfAudience, "is not in the audience"},
-	{reasonNotReached, "is in the audience and its turn has not come"},
-	{reasonArrivedLater, "is in the audience and arrived after the start"},
-	{reasonJoinedSince, "is in the audience now and may not have been when its turn came"},
+	{ReasonSkipped, "was skipped because the row could not be written"},
+	{ReasonInactive, "is in the audience but not active: opted out"},
+	{ReasonOutOfAudience, "is not in the audience"},
+	{ReasonNotReached, "is in the audience and its turn has not come"},
+	{ReasonArrivedLater, "is in the audience and arrived after the start"},
+	{ReasonJoinedSince, "is in the audience now and may not have been when its turn came"},
 	{ReasonMissing, "was in the audience all the time and has no row: a fault"},
-	{reasonLeftSince, "of those with a row: would not be in the audience now"},
-	{reasonChannelDeleted, "of those with a row or skipped: the channel is gone"},
+	{ReasonLeftSince, "of those with a row: would not be in the audience now"},
+	{ReasonChannelDeleted, "of those with a row or skipped: the channel is gone"},
 }
 
 // whys says to people why a message is dead or cancelled, and what one waits for that
@@ -69,10 +67,10 @@ var whys = []struct {
 	of, why Reason
 	text    string
 }{
-	{ReasonSending, reasonReceipt, "the provider has taken it, and its receipt is awaited"},
+	{ReasonSending, ReasonReceipt, "the provider has taken it, and its receipt is awaited"},
 	{ReasonWaiting, ReasonRetry, "it waits for the next attempt"},
 	{ReasonWaiting, ReasonFailover, "it waits for its first attempt by the next medium"},
-	{ReasonWaiting, "redriven", "an operator returned it to the queue"},
+	{ReasonWaiting, ReasonRedriven, "an operator returned it to the queue"},
 	{ReasonWaiting, ReasonQuietHours, "it waits for the end of the channel's quiet hours"},
 	{ReasonWaiting, ReasonCapped, "it waits for others in flight that may fill the category's cap"},
 	{ReasonWaiting, ReasonBreakerOpen, "it waits for the provider to recover"},
@@ -82,7 +80,7 @@ var whys = []struct {
 	{ReasonCancelled, ReasonRecalled, "it was recalled"},
 	{ReasonCancelled, ReasonOptedOut, "the channel does not want it, or is not active"},
 	{ReasonCancelled, ReasonCapped, "the category's cap was reached"},
-	{ReasonCancelled, "discarded", "it died, and an operator discarded it"},
+	{ReasonCancelled, ReasonDiscarded, "it died, and an operator discarded it"},
 	{ReasonDead, ReasonPermanent, "the provider refused it permanently"},
 	{ReasonDead, ReasonInvalidAddress, "the provider does not know the address"},
 	{ReasonDead, ReasonExhausted, "the last medium failed as often as it may"},
@@ -130,7 +128,7 @@ func reasonOf(status Status, reason Reason, awaited, aborted bool) (r, why Reaso
 		return ReasonWaiting, reason
 	case Processing:
 		if awaited {
-			return ReasonSending, reasonReceipt
+			return ReasonSending, ReasonReceipt
 		}
 		return ReasonSending, ""
 	case Dead:
@@ -139,7 +137,7 @@ func reasonOf(status Status, reason Reason, awaited, aborted bool) (r, why Reaso
 		return ReasonCancelled, reason
 	case Sent:
 	}
-	return reasonSent, ""
+	return ReasonSent, ""
 }
 
 // Tally counts messages by what has become of them, and by why.
@@ -175,4 +173,4 @@ func (r Reason) Text() string {
 }
 
 // Mark reports whether r is counted beside another reason.
-func (r Reason) Mark() bool { return r == reasonLeftSince || r == reasonChannelDeleted }
+func (r Reason) Mark() bool { return r == ReasonLeftSince || r == ReasonChannelDeleted }

@@ -27,9 +27,9 @@ const (
 )
 
 var (
-	// errRecallStopped reports that the job was resumed or retried while it was being
+	// ErrRecallStopped reports that the job was resumed or retried while it was being
 	// recalled. What was recalled until then stays recalled.
-	errRecallStopped = errors.New("the job went on while it was being recalled")
+	ErrRecallStopped = errors.New("the job went on while it was being recalled")
 	// ErrRowsLocked reports that other sessions keep rows of the job locked, so that
 	// they cannot be recalled. What was recalled until then stays recalled.
 	ErrRowsLocked = errors.New("rows of the job are locked by other sessions")
@@ -65,7 +65,7 @@ type RecallProgress struct {
 // jobs.recalled, so that the job's row is right whenever it ends; with an error the
 // counts are those of the steps that this call knows to be committed. Calling it
 // again goes on, and recalls nothing twice. A job that is resumed meanwhile is
-// errRecallStopped. Rows that others keep locked are not waited for but looked at
+// ErrRecallStopped. Rows that others keep locked are not waited for but looked at
 // again for ten seconds; then they are ErrRowsLocked.
 //
 // The act is recorded when it begins, and with its counts when it ends (I14).
@@ -121,7 +121,7 @@ func (r *recall) record(ctx context.Context, tx pgx.Tx) error {
 // guard turns zero rows of a statement on the job's row into the error.
 func (r *recall) guard(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.RowsAffected() == 0 {
-		return errRecallStopped
+		return ErrRecallStopped
 	}
 	return err
 }

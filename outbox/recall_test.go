@@ -175,42 +175,49 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 // job's row says exactly what is recalled, and calling again goes on to the end.
 func TestRecall_GoesOnAfterItWasKilled(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{outbox.TypePush, outbox.TypeInbox} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t, 0)
-			id := b.rest(t, kind, 27000, job.Aborted)
-			taken := `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED')
-				+ (SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL)`
-			var sum int64
-			for try := 0; ; try++ {
-				ctx, cancel := context.WithCancel(t.Context())
-				got, err := outbox.Recall(ctx, b.db.Pool, id, ann, func(outbox.RecallProgress) {
-					switch {
-					case try < 3:
-						cancel()
-					case try == 3: // while the next step is under way, or before
-						b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-							WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
-					}
-				})
+	recallKilled(t, outbox.TypePush)
+}
+
+// That of notifications does as well.
+func TestFault_RecallOfNotificationsGoesOnAfterItWasKilled(t *testing.T) {
+	t.Parallel()
+	recallKilled(t, outbox.TypeInbox)
+}
+
+// recallKilled recalls a job of some kind, and is cut off three times between steps and once in one.
+func recallKilled(t *testing.T, kind string) {
+	t.Helper()
+	b := setup(t, 0)
+	id := b.rest(t, kind, 27000, job.Aborted)
+	taken := `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED')
+		+ (SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL)`
+	var sum int64
+	for try := 0; ; try++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		got, err := outbox.Recall(ctx, b.db.Pool, id, ann, func(outbox.RecallProgress) {
+			switch {
+			case try < 3:
 				cancel()
-				sum += got.Messages + got.Notifications
-				require.Equal(t, sum, one[int64](t, b, taken, id))
-				require.Equal(t, sum, one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
-				if err == nil {
-					require.Greater(t, try, 2)
-					break
-				}
-				require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, job.ErrUnreachable), "%v", err)
-			}
-			require.EqualValues(t, 27000, sum)
-			numbers := b.recallEvents(t, id)
-			require.Equal(t, int64(27000), numbers[len(numbers)-1][1])
-			for i := 1; i < len(numbers); i++ {
-				require.Equal(t, numbers[i-1][1], numbers[i][0], "each event goes on from the one before")
+			case try == 3: // while the next step is under way, or before
+				b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
 			}
 		})
+		cancel()
+		sum += got.Messages + got.Notifications
+		require.Equal(t, sum, one[int64](t, b, taken, id))
+		require.Equal(t, sum, one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
+		if err == nil {
+			require.Greater(t, try, 2)
+			break
+		}
+		require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, job.ErrUnreachable), "%v", err)
+	}
+	require.EqualValues(t, 27000, sum)
+	numbers := b.recallEvents(t, id)
+	require.Equal(t, int64(27000), numbers[len(numbers)-1][1])
+	for i := 1; i < len(numbers); i++ {
+		require.Equal(t, numbers[i-1][1], numbers[i][0], "each event goes on from the one before")
 	}
 }
 

@@ -250,8 +250,7 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 	b.exec(t, `UPDATE belfry.messages SET attempts = 2, reason = 'retry'`)
 	dead := b.ledger("dead")
 	claimed := claim(t, dead, id, 3)
-	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `UPDATE belfry.jobs SET route = '{push,email,sms}' WHERE id = $1`, id)
+	b.past(t, `UPDATE belfry.jobs SET route = '{push,email,sms}' WHERE id = $1`, id)
 	calls := slices.Clone(claimed[:2])
 	calls[0].Step = 2
 	bypassed := []outbox.Attempt{

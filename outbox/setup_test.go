@@ -45,7 +45,7 @@ type bundle struct {
 // setup makes n channels with the ids 1 to n, made and changed a day ago.
 func setup(t *testing.T, n int) *bundle {
 	t.Helper()
-	return setupOn(t, dbtest.New(t), n)
+	return setupOn(t, dbtest.Reused(t, 4), n)
 }
 
 func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
@@ -62,6 +62,11 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
 	_, err := b.db.Pool.Exec(context.Background(), sql, args...)
 	require.NoError(t, err)
+}
+
+// past executes a statement past the triggers.
+func (b *bundle) past(t require.TestingT, sql string, args ...any) {
+	dbtest.Past(t, b.db.Pool, sql, args...)
 }
 
 // one reads a single value.
@@ -85,6 +90,12 @@ func (b *bundle) rest(t require.TestingT, kind string, n int, status job.Status)
 	b.exec(t, `UPDATE belfry.jobs SET status = $2 WHERE id = $1`, id, string(status))
 	dbtest.Recount(t, b.db.Pool)
 	return id
+}
+
+// jobsThatWait makes so many more jobs, past their triggers, which are what each would cost.
+func (b *bundle) jobsThatWait(t require.TestingT, n int) {
+	b.past(t, `INSERT INTO belfry.jobs (id, type, category, title, route)
+		SELECT nextval('belfry.jobs_id_seq'), 'push', 'operator_notice', 'waits', '{push}' FROM generate_series(1, $1::bigint)`, n)
 }
 
 func textOf(n int) string { return strconv.Itoa(n) }

@@ -3,16 +3,20 @@ package outbox
 import (
 	"embed"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 //go:embed *.sql
 var sqlFiles embed.FS
 
-var queries = sqlfile.Must[querySet](sqlFiles)
+var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
+	// carrier.sql
+	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim,
+	messagesUnqueue, pushesForget string
+
 	// dead.sql
 	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
 	messageShow, attemptList, deadSubjectExists string

@@ -12,13 +12,15 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// fault is how a carrier is wrong, as a verb.
+// fault is how a carrier, what it claims with, or a dispatcher is wrong, as a verb.
 type fault string
 
 var faults = []fault{
 	"claims without a condition", "takes more than its credits", "does not ask for a job's credits", "drops what it has at a stop",
 	"does not wake", "takes what is due later", "forgets what is settled", "takes what is final", "never sweeps",
-	"pushes twice", "tells no gap", "is never full", "has no lanes",
+	"pushes twice", "tells no gap", "is never full", "has no lanes", "claims what is held", "claims by an old push", "keeps what is held",
+	"knows any epoch", "counts what is full", "knows no oldest push", "never pushes again", "forgets and does not say so", "queues in one queue",
+	"knows only the pushes of its own",
 }
 
 // row is a message in memory.
@@ -26,52 +28,49 @@ type row struct {
 	lane   string
 	status outbox.Status
 	due    time.Time
-	lease  int64
+	push   int64
 	tries  int
 }
 
 // truth is what PostgreSQL is to a real carrier.
 type truth struct {
-	mu    sync.Mutex
-	fault fault
-	rows  map[outbox.Key]*row
-	order []outbox.Key // ids in the carrier; one may be there twice
-	push  map[relay.Queue]int64
-	jobs  int64
-	lease int64
+	mu     sync.Mutex
+	fault  fault
+	memory *outboxtest.Memory
+	rows   map[outbox.Key]*row
+	held   map[int64]bool
+	queues map[relay.Queue]*numbers
+	jobs   int64
+	lease  int64
+}
+
+// numbers are those of a queue's pushes.
+type numbers struct {
+	epoch       int
+	first, last int64
 }
 
 const capacity = 50
 
-// carrier is the transport of one relay: it carries ids in memory and claims by key.
-type carrier struct{ *truth }
-
 // carry makes a Subject that is wrong in one way; "": in none.
 func carry(f fault) *outboxtest.Subject {
-	w := &truth{fault: f, rows: make(map[outbox.Key]*row), push: make(map[relay.Queue]int64)}
-	return &outboxtest.Subject{
-		Transport: &carrier{w}, Other: &carrier{w}, Capacity: capacity,
-		Bulk: func(_ testing.TB, lane string, n int, in time.Duration) []outbox.Key {
-			return w.write(lane, n, in, true)
-		},
+	size := capacity
+	if f == "is never full" {
+		size = 1 << 20
+	}
+	w := &truth{
+		fault: f, memory: outboxtest.NewMemory(size), rows: make(map[outbox.Key]*row), held: make(map[int64]bool),
+		queues: map[relay.Queue]*numbers{relay.Activities: {first: 1}, relay.Bulk: {first: 1}},
+	}
+	s := &outboxtest.Subject{
+		Transport: w.carrier(), Other: w.carrier(),
+		Bulk: func(_ testing.TB, lane string, n int, in time.Duration) []outbox.Key { return w.write(lane, n, in) },
 		Activities: func(_ testing.TB, n int, in time.Duration) []outbox.Key {
-			return w.write("", n, in, true)
+			return w.write("", n, in)
 		},
-		Queued: func(_ testing.TB, n int) []outbox.Key { return w.write("a", n, 0, false) },
 		Strand: func(_ testing.TB, keys []outbox.Key) func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			hide := func(s outbox.Status) {
-				for _, k := range keys {
-					w.rows[k].status = s
-				}
-			}
-			hide(outbox.Cancelled) // its copy is dropped when it comes up
-			return func() {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				hide(outbox.Queued)
-			}
+			w.set(keys, outbox.Cancelled) // its copy is dropped when it comes up
+			return func() { w.set(keys, outbox.Queued) }
 		},
 		Settle: func(_ testing.TB, list []outbox.Settlement) []relay.Settled { return w.settle(list) },
 		Processing: func(testing.TB) (n int) {
@@ -84,10 +83,33 @@ func carry(f fault) *outboxtest.Subject {
 			}
 			return n
 		},
+		Hold: func(_ testing.TB, job int64) func() {
+			w.hold(job, true)
+			return func() { w.hold(job, false) }
+		},
+		Recall: func(_ testing.TB, keys []outbox.Key) { w.set(keys, outbox.Cancelled) },
 	}
+	s.Carrier = &outboxtest.CarrierSubject{
+		Dispatch: w.dispatch,
+		Queued: func(_ testing.TB, n int) relay.Push {
+			keys := w.write("a", n, 0)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.queue(relay.Bulk, keys)
+		},
+		Requeued: func(_ testing.TB, p relay.Push) relay.Push {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.queue(relay.Bulk, p.Keys)
+		},
+		Copies: func(testing.TB) int { return w.memory.Copies() }, Capacity: capacity,
+		Forget: func(testing.TB) { w.memory.Forget() },
+		Lose:   func(_ testing.TB, keys []outbox.Key) { w.memory.Lose(keys) },
+	}
+	return s
 }
 
-func (w *truth) write(lane string, n int, in time.Duration, pushed bool) (keys []outbox.Key) {
+func (w *truth) write(lane string, n int, in time.Duration) (keys []outbox.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.jobs++
@@ -97,13 +119,24 @@ func (w *truth) write(lane string, n int, in time.Duration, pushed bool) (keys [
 	}
 	for i := range n {
 		k := outbox.Key{JobID: job, ChannelID: int64(i + 1)}
-		w.rows[k] = &row{lane: lane, status: outbox.Queued, due: time.Now().Add(in)}
+		w.rows[k] = &row{lane: lane, status: outbox.Pending, due: time.Now().Add(in)}
 		keys = append(keys, k)
 	}
-	if pushed {
-		w.order = append(w.order, keys...)
-	}
 	return keys
+}
+
+func (w *truth) set(keys []outbox.Key, s outbox.Status) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range keys {
+		w.rows[k].status = s
+	}
+}
+
+func (w *truth) hold(job int64, yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[job] = yes
 }
 
 func (w *truth) settle(list []outbox.Settlement) (outcomes []relay.Settled) {
@@ -117,117 +150,259 @@ func (w *truth) settle(list []outbox.Settlement) (outcomes []relay.Settled) {
 	return outcomes
 }
 
-func (*carrier) String() string { return "memory" }
-
-func (c *carrier) Push(_ context.Context, p relay.Push) (relay.Pushed, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.push[p.Queue]
-	switch {
-	case p.Number <= last && c.fault != "pushes twice":
-		return relay.Pushed{Answer: relay.PushDone}, nil
-	case p.Number > last+1 && c.fault != "tells no gap":
-		return relay.Pushed{Answer: relay.PushGap, From: last + 1}, nil
-	case len(c.order)+len(p.Keys) > capacity && c.fault != "is never full":
-		return relay.Pushed{Answer: relay.PushFull}, nil
-	}
-	c.push[p.Queue] = p.Number
-	if c.fault == "pushes twice" {
-		for _, k := range p.Keys {
-			c.rows[k].status = outbox.Queued
-		}
-	}
-	c.order = append(c.order, p.Keys...)
-	return relay.Pushed{Answer: relay.PushDone}, nil
-}
-
-func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range outcomes {
+// claim is a relay.Claim.
+func (w *truth) claim(copies []outbox.Copy) ([]outbox.Answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lease++
+	answers := make([]outbox.Answer, len(copies))
+	for i, c := range copies {
+		r, a := w.rows[c.Key], &answers[i]
+		a.Claimed.Key = c.Key
+		final := r.status.Final() && w.fault != "takes what is final"
 		switch {
-		case c.rows[s.Key] == nil:
-		case s.Status == outbox.Pending && c.fault != "forgets what is settled", s.Status == outbox.Sent && c.fault == "takes what is final":
-			c.order = append(c.order, s.Key)
+		case w.fault == "claims without a condition":
+			a.Verdict = outbox.CopyClaimed
+		case final:
+			a.Verdict = outbox.CopyFinished
+		case r.status == outbox.Processing:
+			a.Verdict = outbox.CopyAnother
+		case w.held[c.JobID] && w.fault == "keeps what is held":
+			a.Verdict, a.Wait = outbox.CopyLater, 10*time.Millisecond
+		case w.held[c.JobID] && w.fault != "claims what is held":
+			a.Verdict, r.status = outbox.CopyHeld, outbox.Pending
+		case r.due.After(time.Now()) && w.fault != "takes what is due later":
+			a.Verdict, a.Wait = outbox.CopyLater, time.Until(r.due)
+		case r.status == outbox.Queued && r.push > c.Push && w.fault != "claims by an old push":
+			a.Verdict = outbox.CopyNotQueued
+		default:
+			a.Verdict = outbox.CopyClaimed
+		}
+		if a.Verdict == outbox.CopyClaimed {
+			r.status = outbox.Processing
+			a.Claimed.LeaseID, a.Claimed.Lane, a.Claimed.Attempts = w.lease, r.lane, r.tries
+		}
+		if w.fault == "has no lanes" {
+			a.Claimed.Lane = ""
 		}
 	}
-	return nil
+	return answers, nil
 }
 
-func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
-	sweep := time.NewTicker(50 * time.Millisecond)
-	defer sweep.Stop()
-	for ctx.Err() == nil {
-		if claimed := c.claim(credits); len(claimed) > 0 {
-			if ctx.Err() != nil && c.fault == "drops what it has at a stop" {
-				return nil, ctx.Err()
+// queue is the COMMIT of a push.
+func (w *truth) queue(name relay.Queue, keys []outbox.Key) relay.Push {
+	q := w.queues[name]
+	q.last++
+	for _, k := range keys {
+		w.rows[k].status, w.rows[k].push = outbox.Queued, q.last
+	}
+	return w.push(name, q.last)
+}
+
+// push is one that is recorded.
+func (w *truth) push(name relay.Queue, number int64) relay.Push {
+	q := w.queues[name]
+	p := relay.Push{Queue: name, Epoch: epoch(q.epoch), First: q.first, Number: number}
+	for k, r := range w.rows {
+		if queueOf(k) == name && r.status == outbox.Queued && r.push == number {
+			p.Keys, p.Lane = append(p.Keys, k), r.lane
+		}
+	}
+	return p
+}
+
+func epoch(n int) string { return "0000000" + string(rune('0'+n)) + "-0000-0000-0000-000000000000" }
+
+func queueOf(k outbox.Key) relay.Queue {
+	if k.JobID < 0 {
+		return relay.Activities
+	}
+	return relay.Bulk
+}
+
+// dispatch is a dispatcher, as short as it can be.
+func (w *truth) dispatch(_ testing.TB, to relay.Carrier) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+				w.step(ctx, to, name)
 			}
-			return claimed, ctx.Err()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
 		}
-		if c.fault == "does not wake" {
-			<-ctx.Done()
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-credits.Changed():
-		case <-sweep.C:
-			c.sweep()
-		}
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
-	return nil, ctx.Err()
 }
 
-// sweep puts ids back that the carrier has lost.
-func (c *carrier) sweep() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fault == "never sweeps" || c.fault == "forgets what is settled" {
+// step hands over what is recorded, takes back what is lost, and queues what is due.
+func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queues[name]
+	in, err := to.Inside(ctx, name)
+	if err != nil {
 		return
 	}
-	for k, r := range c.rows {
-		if r.status == outbox.Queued && !slices.Contains(c.order, k) && c.push[relay.Bulk] == 0 {
-			c.order = append(c.order, k)
+	if in.Epoch != epoch(q.epoch) && q.last >= q.first {
+		q.epoch, q.first = q.epoch+1, q.last+1
+		for k, r := range w.rows {
+			if queueOf(k) == name && r.status == outbox.Queued {
+				q.first = min(q.first, r.push)
+			}
+		}
+		in = relay.Inside{Last: q.first - 1}
+	}
+	if w.fault == "knows only the pushes of its own" {
+		in.Last = q.last
+	}
+	for n := max(in.Last+1, q.first); n <= q.last; n++ {
+		if answer, err := to.Push(ctx, w.push(name, n)); err != nil || answer != relay.PushDone {
+			return
+		}
+	}
+	due := make(map[int64][]outbox.Key)
+	for k, r := range w.rows {
+		if queueOf(k) == name && r.status == outbox.Queued && in.Epoch == epoch(q.epoch) && r.push < in.Oldest && w.fault != "never sweeps" {
+			r.status = outbox.Pending
+		}
+		if queueOf(k) == name && (r.status == outbox.Pending || r.status == outbox.Cancelled && w.fault == "claims without a condition") && !r.due.After(time.Now()) && (!w.held[k.JobID] || w.fault == "claims what is held") {
+			due[max(k.JobID, 0)] = append(due[max(k.JobID, 0)], k)
+		}
+	}
+	for _, keys := range due {
+		for part := range slices.Chunk(keys, capacity/2) {
+			if answer, err := to.Push(ctx, w.queue(name, part)); err != nil || answer != relay.PushDone {
+				return
+			}
 		}
 	}
 }
 
-// claim takes ids out as far as the credits go, and claims them by key.
-func (c *carrier) claim(credits relay.Credits) (claimed []outbox.Claimed) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	activities, bulk := credits.Activities(), credits.Bulk()
+// carrier is one relay's, wrong in one way.
+func (w *truth) carrier() relay.Carrier {
+	return &wrong{Carrier: w.memory.Carrier(w.claim), truth: w, pushed: make(map[int64]bool)}
+}
+
+type wrong struct {
+	relay.Carrier
+	*truth
+	pushing sync.Mutex
+	pushed  map[int64]bool
+	known   relay.Inside
+}
+
+func (c *wrong) String() string { return "memory, which " + string(c.fault) }
+
+func (c *wrong) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+	c.pushing.Lock()
+	defer c.pushing.Unlock()
+	again := c.pushed[p.Number]
+	c.pushed[p.Number] = true
+	switch {
+	case c.fault == "queues in one queue":
+		p.Queue = relay.Bulk
+	case again && c.fault == "never pushes again":
+		return relay.PushDone, nil
+	case again && c.fault == "pushes twice", c.fault == "tells no gap":
+		in, err := c.Carrier.Inside(ctx, p.Queue)
+		if err != nil {
+			return "", err
+		}
+		p.Epoch, p.First = in.Epoch+"x", p.Number
+	case c.fault == "knows any epoch":
+		if in, err := c.Carrier.Inside(ctx, p.Queue); err == nil && in.Epoch != "" {
+			p.Epoch = in.Epoch
+		}
+	}
+	answer, err := c.Carrier.Push(ctx, p)
+	if answer == relay.PushFull && c.fault == "counts what is full" {
+		p.Keys = nil
+		return c.Carrier.Push(ctx, p)
+	}
+	return answer, err
+}
+
+func (c *wrong) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+	c.pushing.Lock()
+	defer c.pushing.Unlock()
+	in, err := c.Carrier.Inside(ctx, q)
+	if c.fault == "knows no oldest push" {
+		in.Oldest = 0
+	}
+	if c.fault == "forgets and does not say so" && q == relay.Bulk {
+		if in.Epoch == "" && c.known.Epoch != "" {
+			return c.known, err
+		}
+		c.known = in
+	}
+	return in, err
+}
+
+func (c *wrong) Settled(ctx context.Context, outcomes []relay.Settled) error {
+	outcomes = slices.Clone(outcomes)
+	if c.fault == "forgets what is settled" {
+		return nil
+	}
+	for i := range outcomes {
+		if c.fault == "takes what is final" {
+			outcomes[i].Status = outbox.Pending
+		}
+		if c.fault == "takes what is due later" {
+			outcomes[i].Wait = 0
+		}
+	}
+	return c.Carrier.Settled(ctx, outcomes)
+}
+
+func (c *wrong) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+	claimed, err := c.Carrier.Receive(ctx, &wrongCredits{Credits: credits, fault: c.fault})
+	if len(claimed) > 0 && c.fault == "drops what it has at a stop" {
+		<-ctx.Done() // it is slow
+		return nil, ctx.Err()
+	}
+	return claimed, err
+}
+
+type wrongCredits struct {
+	relay.Credits
+	fault fault
+	looks int
+}
+
+func (c *wrongCredits) Activities() int {
+	if c.looks++; c.looks > 1 && c.fault == "does not wake" {
+		return 0
+	}
+	if n := c.Credits.Activities(); c.fault != "takes more than its credits" {
+		return n
+	}
+	return 1000
+}
+
+func (c *wrongCredits) Bulk() int {
 	if c.fault == "takes more than its credits" {
-		activities, bulk = 1000, 1000
+		return 1000
 	}
-	jobs, now, left := make(map[int64]int), time.Now(), c.order[:0:0]
-	c.lease++
-	for _, k := range c.order {
-		r, room := c.rows[k], &bulk
-		if k.JobID < 0 {
-			room = &activities
-		}
-		final := r.status != outbox.Queued && r.status != outbox.Pending
-		switch {
-		case final && c.fault != "claims without a condition" && c.fault != "takes what is final":
-			continue // its copy is dropped
-		case r.due.After(now) && c.fault != "takes what is due later", *room == 0,
-			k.JobID > 0 && jobs[k.JobID] >= credits.Job(k.JobID, r.lane, 1) && c.fault != "does not ask for a job's credits" && c.fault != "takes more than its credits":
-			left = append(left, k)
-			continue
-		}
-		*room--
-		jobs[k.JobID]++
-		r.status, r.lease = outbox.Processing, c.lease
-		m := outbox.Claimed{Key: k, LeaseID: c.lease, Lane: r.lane, Attempts: r.tries}
-		if c.fault == "has no lanes" {
-			m.Lane = ""
-		}
-		if c.fault == "claims without a condition" {
-			left = append(left, k)
-		}
-		claimed = append(claimed, m)
+	if c.looks > 1 && c.fault == "does not wake" {
+		return 0
 	}
-	c.order = left
-	return claimed
+	return c.Credits.Bulk()
+}
+
+func (c *wrongCredits) Job(id int64, lane string, lanes int) int {
+	if c.fault == "does not ask for a job's credits" || c.fault == "takes more than its credits" {
+		return 1000
+	}
+	return c.Credits.Job(id, lane, lanes)
 }

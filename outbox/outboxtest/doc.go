@@ -14,9 +14,19 @@
 //   - A transport without messages or credits waits, and goes on when either comes.
 //   - Nothing is received before it is due. What is settled comes again when it is due, or
 //     never, as it was settled.
-//   - What is stuck is found (I10).
-//   - A push is made once, however often it is asked for; a missing one, and a full queue,
-//     are answers.
+//   - What is stuck is found (I10). What is held waits, and what is recalled never comes (I6).
+//
+// And of carriers, which pass all of that beside a dispatcher:
+//
+//   - A push is made once, however often it is asked for; a missing one, one of an epoch that
+//     the carrier does not know, and a full queue, are answers.
+//   - Inside tells the last push, and the oldest of which a copy is left.
+//   - Copies leave the carrier that are held, recalled, or not queued by their push.
+//   - What was queued and never pushed, what the carrier has forgotten, all of it or some, and
+//     a push whose answer was lost, is pushed again and called for once (I10). Two dispatchers
+//     do no more.
+//
+// Memory is a carrier that passes them.
 //
 // # What it does not promise
 //

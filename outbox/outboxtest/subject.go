@@ -16,7 +16,7 @@ import (
 type Subject struct {
 	// Transport is the one under test; Other is that of another relay on the same truth.
 	Transport, Other relay.Transport
-	// Bulk writes a job of a lane with n messages, due in a while, and has a carrier get them.
+	// Bulk writes a job of a lane with n messages, due in a while.
 	Bulk func(t testing.TB, lane string, n int, in time.Duration) []outbox.Key
 	// Activities writes n messages of activities in the same way.
 	Activities func(t testing.TB, n int, in time.Duration) []outbox.Key
@@ -28,14 +28,36 @@ type Subject struct {
 	// Processing counts the messages that are claimed and not settled.
 	Processing func(t testing.TB) int
 
-	// Queued writes n messages of a job that are recorded as QUEUED and that no carrier has;
-	// nil: the transport is no carrier, and every Push is done.
-	Queued func(t testing.TB, n int) []outbox.Key
-	// Capacity is how many ids a queue of the carrier holds.
-	Capacity int
+	// Hold holds the messages of a job, by an abort or otherwise, until release.
+	Hold func(t testing.TB, job int64) (release func())
+	// Recall takes messages back that are not claimed.
+	Recall func(t testing.TB, keys []outbox.Key)
+
+	// Carrier is what only carriers have; nil: the transport is none.
+	Carrier *CarrierSubject
 
 	// Patience is how long to wait for what must come; 0: a minute.
 	Patience time.Duration
+}
+
+// CarrierSubject is what a carrier is tested by.
+type CarrierSubject struct {
+	// Dispatch hands messages over to a carrier as a relay does, with a short RequeueAfter,
+	// until stop, after which the next may at once. Two at a time are of different relays.
+	// What one push takes fits into an empty queue twice.
+	Dispatch func(t testing.TB, to relay.Carrier) (stop func())
+	// Queued writes a job with n messages that are QUEUED by the next push of the bulk queue,
+	// and returns that push, which nobody has made. Requeued queues the messages of a push
+	// anew, by the next one.
+	Queued   func(t testing.TB, n int) relay.Push
+	Requeued func(t testing.TB, p relay.Push) relay.Push
+	// Copies is how many copies wait in the carrier, Capacity how many a queue of it holds.
+	Copies   func(t testing.TB) int
+	Capacity int
+	// Forget has the carrier lose its memory, as a server that starts empty. Lose has it lose
+	// some copies unnoticed.
+	Forget func(t testing.TB)
+	Lose   func(t testing.TB, keys []outbox.Key)
 }
 
 func (s *Subject) patience() time.Duration {

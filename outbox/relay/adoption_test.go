@@ -7,7 +7,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -36,7 +35,7 @@ func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 5 WHERE job_id = 1 AND channel_id = 50`)
 			b.copied(t)
 			was := b.statuses(t)
-			provider, log := &script{}, new(syncbuf.Buffer)
+			provider, log := &script{}, new(dbtest.Buffer)
 			c := config("r")
 			c.Listen, c.Lease, c.StatementTimeout = listen, relay.DefaultConfig().Lease, relay.DefaultConfig().StatementTimeout
 			r := b.start(t, c, []relay.Sender{push(provider)}, relay.WithLogger(zerolog.New(log)))

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // Composer makes of claimed messages what may be sent, in their order, or says why not.
@@ -18,7 +17,7 @@ import (
 type Composer interface {
 	// Expect says before Compose that it is to come for a claim. It is quick.
 	Expect(claimed []outbox.Claimed)
-	Compose(ctx context.Context, claimed []outbox.Claimed) ([]compose.Composed, error)
+	Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error)
 }
 
 // composers is how many batches are composed at once.
@@ -37,7 +36,7 @@ func (r *Relay) compose(ctx context.Context, in <-chan batch) {
 // composed composes messages. Those that cannot be composed, or not before the stop, are
 // settled instead: what makes a whole batch fail is searched for by halves, and ends
 // alone.
-func (r *Relay) composed(ctx context.Context, messages []outbox.Claimed) (composed []compose.Composed, unsent []outbox.Settlement) {
+func (r *Relay) composed(ctx context.Context, messages []outbox.Claimed) (composed []outbox.Composed, unsent []outbox.Settlement) {
 	err := context.Cause(ctx)
 	if err == nil {
 		err = r.insist(ctx, "messages are not composed yet", func(ctx context.Context) (err error) {
@@ -73,24 +72,24 @@ func (r *Relay) composed(ctx context.Context, messages []outbox.Claimed) (compos
 // enqueue puts each composed message into its sender's queue, and records those that are
 // refused, deferred, or have no sender here. It returns how many of each job went to each
 // queue, those among them that it had no room for.
-func (r *Relay) enqueue(b batch, composed []compose.Composed) map[int64][]int {
+func (r *Relay) enqueue(b batch, composed []outbox.Composed) map[int64][]int {
 	now := time.Now()
 	var settlements []outbox.Settlement
-	to, went := make([][]*compose.Composed, len(r.queues)), make(map[int64][]int)
+	to, went := make([][]*outbox.Composed, len(r.queues)), make(map[int64][]int)
 	for i := range composed {
 		m := &composed[i]
 		if id := m.Claimed.JobID; id > 0 && went[id] == nil {
 			went[id] = make([]int, len(r.queues))
 		}
 		switch m.Action {
-		case compose.Refuse:
+		case outbox.ActionRefuse:
 			settlements = append(settlements, outbox.Settlement{
 				Claimed: m.Claimed, To: m.Status, Reason: m.Reason, Record: m.Record,
 				NextStep: m.Claimed.Step, NextAttempts: m.Claimed.Attempts,
 			})
-		case compose.Defer:
+		case outbox.ActionDefer:
 			settlements = append(settlements, deferred(m.Claimed, m.Reason, r.waitOf(m)))
-		case compose.Send:
+		case outbox.ActionSend:
 			q := r.queueFor(m.Delivery.Medium, m.Delivery.Platform)
 			if q < 0 {
 				settlements = append(settlements, r.unserved(m, now))
@@ -117,7 +116,7 @@ const hurry = 4
 
 // waitOf is how long a composed message is deferred. A drain goes on until those that wait for
 // others in flight under a cap have gone or ended.
-func (r *Relay) waitOf(m *compose.Composed) time.Duration {
+func (r *Relay) waitOf(m *outbox.Composed) time.Duration {
 	if m.Reason != outbox.ReasonCapped || !r.draining.Load() {
 		return m.Wait
 	}
@@ -133,7 +132,7 @@ func (r *Relay) waitOf(m *compose.Composed) time.Duration {
 // unserved leaves a message that nobody here can send. At a medium of other relays it is
 // theirs at once: they do not claim it before it has come to their step. A platform that
 // no sender takes is waited for.
-func (r *Relay) unserved(m *compose.Composed, now time.Time) outbox.Settlement {
+func (r *Relay) unserved(m *outbox.Composed, now time.Time) outbox.Settlement {
 	medium := m.Delivery.Medium
 	if !slices.ContainsFunc(r.queues, func(q *queue) bool { return q.settings().Medium == medium }) && m.Step != m.Claimed.Step {
 		return outbox.Settlement{

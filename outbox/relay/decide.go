@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -17,7 +16,7 @@ import (
 //	retryable, unknown ► PENDING, retry; after the last attempt ─┐
 //	permanent ───────────────────────────────────────────────────┴► PENDING, the next
 //	                                        medium; after the last medium ► DEAD
-func decide(c *compose.Composed, name string, retry RetryConfig, look time.Duration, r sender.Result, random float64) outbox.Settlement {
+func decide(c *outbox.Composed, name string, retry RetryConfig, look time.Duration, r sender.Result, random float64) outbox.Settlement {
 	s := outbox.Settlement{Claimed: c.Claimed, NextStep: c.Step, NextAttempts: c.Attempts + 1, Record: c.Record}
 	if r.Class == sender.Accepted {
 		s.To, s.Receipt, s.Sender = outbox.Sent, r.Receipt, name
@@ -37,7 +36,7 @@ func decide(c *compose.Composed, name string, retry RetryConfig, look time.Durat
 	case sender.Permanent:
 		return failed.forGood(tried, outbox.OutcomePermanent, outbox.ReasonPermanent)
 	case sender.InvalidAddress:
-		failed.settlement.InvalidAddress = compose.AddressHash(c.Delivery.Address)
+		failed.settlement.InvalidAddress = outbox.AddressHash(c.Delivery.Address)
 		return failed.forGood(tried, outbox.OutcomeInvalidAddress, outbox.ReasonInvalidAddress)
 	case sender.Retryable:
 		return failed.again(tried, outbox.OutcomeRetryable, retry, r.RetryAfter, random)

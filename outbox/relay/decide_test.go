@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -47,7 +46,7 @@ func TestDecide_EveryOutcome(t *testing.T) {
 	everyWorld(func(w world) {
 		n++
 		retry := relay.RetryConfig{Attempts: 3, Policy: w.policy, Initial: time.Second, Max: time.Minute, Jitter: 1}
-		c := &compose.Composed{
+		c := &outbox.Composed{
 			Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: 2}, LeaseID: 3, Step: w.step, Attempts: w.attempt - 1, Ambiguous: w.ambiguous},
 			Route:   []string{"push", "sms"}, Step: w.step, Attempts: w.attempt - 1,
 			Delivery: sender.Delivery{Medium: []string{"push", "sms"}[w.step], Address: "secret"},
@@ -109,7 +108,7 @@ func TestDecide_EveryOutcome(t *testing.T) {
 // A client that says pending without a receipt has said nothing that can be followed up.
 func TestDecide_PendingWithoutReceiptIsUnknown(t *testing.T) {
 	t.Parallel()
-	c := &compose.Composed{Route: []string{"push"}}
+	c := &outbox.Composed{Route: []string{"push"}}
 	s := relay.Decide(c, "s", relay.DefaultConfig().Retry, 0, sender.Result{Class: sender.Pending}, 0)
 	require.Equal(t, outbox.Pending, s.To)
 	require.Equal(t, outbox.OutcomeUnknown, s.Record[0].Outcome)
@@ -119,7 +118,7 @@ func TestDecide_PendingWithoutReceiptIsUnknown(t *testing.T) {
 func TestDecide_GivesUpWhereAProviderAsksForMoreThanADay(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[time.Duration]outbox.Reason{24 * time.Hour: outbox.ReasonRetry, 24*time.Hour + 1: outbox.ReasonFailover} {
-		c := &compose.Composed{Route: []string{"push", "sms"}, Delivery: sender.Delivery{Medium: "push"}}
+		c := &outbox.Composed{Route: []string{"push", "sms"}, Delivery: sender.Delivery{Medium: "push"}}
 		retry := relay.RetryConfig{Attempts: 3, Policy: relay.Linear, Initial: time.Second, Max: time.Minute}
 		s := relay.Decide(c, "s", retry, time.Second, sender.Result{Class: sender.Retryable, RetryAfter: after}, 0)
 		require.Equal(t, want, s.Reason)

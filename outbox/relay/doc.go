@@ -20,6 +20,10 @@
 //	call       goes to the provider; decide.go says, without I/O, what its answer comes to
 //	record     outcomes gather while earlier ones are committed: group commit
 //
+// The Transport is PostgreSQL, or a Carrier of ids beside it (WithCarrier), which gets them
+// from the dispatcher of one of its relays. PostgreSQL remains the truth: what a carrier has
+// lost is pushed again, and what it hands out twice is claimed once.
+//
 // # States
 //
 // A message in flight is PROCESSING under a lease in all of this. Where it stands is in
@@ -44,9 +48,11 @@
 //     a message that has another owner by then is dropped.
 //   - I9: calls per message and medium ≤ 1 + retryable answers + unknown outcomes, the
 //     crashes among them. The key is the same each time.
-//   - I10: a message is in a queue for 15 seconds at most, and under a lease only while
-//     its relay renews it; what is deferred is PENDING with a time. A COMMIT whose
-//     answer was lost is repeated.
+//   - I10: a carrier is asked how much it remembers, at least every ten seconds and after every
+//     error: what it has forgotten is pushed again, and a copy that is lost alone after
+//     RequeueAfter. A message is in a sender's queue for 15 seconds at most, and under a
+//     lease only while its relay renews it; what is deferred is PENDING with a time. A
+//     COMMIT whose answer was lost is repeated.
 //   - I11: a medium is tried at most retry.attempts times. The next attempt is due at
 //     the provider's Retry-After plus the policy's pause, drawn as its jitter wants it,
 //     after the outcome was recorded, in the database's clock. A provider that

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // Turns lists from which of a lane's jobs a relay claims in n turns that take so long
@@ -50,9 +49,9 @@ func Absences(n int, later time.Duration) (last, next, activity time.Duration) {
 func Waited(r *Relay, n int, d time.Duration, draining bool) []outbox.Settlement {
 	r.draining.Store(draining)
 	q, now := r.queues[0], time.Now()
-	list := make([]*compose.Composed, n)
+	list := make([]*outbox.Composed, n)
 	for i := range list {
-		list[i] = &compose.Composed{Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: int64(i + 1)}}}
+		list[i] = &outbox.Composed{Claimed: outbox.Claimed{Key: outbox.Key{JobID: 1, ChannelID: int64(i + 1)}}}
 	}
 	q.enqueue(list, len(list), now)
 	q.expire(now.Add(d))

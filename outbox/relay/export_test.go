@@ -16,6 +16,7 @@ const (
 	PointSettle      = pointSettle
 	PointSettled     = pointSettled
 	PointMaintenance = pointMaintenance
+	PointPush        = pointPush
 )
 
 // WithFailpoint has f called at each point.

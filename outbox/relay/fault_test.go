@@ -51,7 +51,7 @@ func TestFault_RelayOutlivesItsDatabase(t *testing.T) {
 	id := b.job(t, "default", 1, n)
 	provider := &script{}
 	c := config("r")
-	c.Lease, c.StatementTimeout = 3*time.Second, time.Second
+	c.Lease, c.StatementTimeout, c.MaxCrashes = 3*time.Second, time.Second, 100
 	c.PollInterval = 100 * time.Millisecond // each try while the server starts is a connection
 	s := settings("fcm", "push")
 	s.RatePerSecond, s.Retry.Attempts = 3000, 100
@@ -74,7 +74,17 @@ func TestFault_RelayOutlivesItsDatabase(t *testing.T) {
 // ends, and no call is made that is not accounted for.
 func TestRelay_RandomFaultsAreAccountedFor(t *testing.T) {
 	t.Parallel()
-	const n = 1500
+	randomFaults(t, 250)
+}
+
+// The same for longer, with more in flight at a time.
+func TestFault_RandomFaultsAreAccountedFor(t *testing.T) {
+	t.Parallel()
+	randomFaults(t, 1500)
+}
+
+func randomFaults(t *testing.T, n int) {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -98,7 +108,7 @@ func TestRelay_RandomFaultsAreAccountedFor(t *testing.T) {
 		return sender.Result{Class: sender.Accepted}
 	}}
 	c := config("")
-	c.Batch, c.MaxInFlight, c.MaxCrashes = 50, 400, 100
+	c.Batch, c.MaxInFlight, c.MaxCrashes = n/30, n/4, 100
 	s := settings("fcm", "push")
 	s.Retry.Attempts = 100
 	start := func() *running {

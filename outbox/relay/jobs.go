@@ -101,7 +101,7 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	whole := w.after == outbox.Position{}
 	next := w.after
 	err = p.act(func(ctx context.Context) error {
-		found, next, err = p.ledger.ClaimJob(ctx, w.JobID, w.after, limit)
+		found, next, err = p.claims.ClaimJob(ctx, w.JobID, w.after, limit)
 		return err
 	})
 	if whole {

@@ -212,26 +212,28 @@ func TestLimits_BreakerProbes(t *testing.T) {
 // at most.
 func TestLimits_ManyThrottledAnswersHoldTheSender(t *testing.T) {
 	t.Parallel()
-	c := settings("s", "push")
-	c.Breaker.Failures = 3
-	l := limits(c, 1, 0)
-	now := time.Now()
-	throttled := sender.Result{Class: sender.Retryable, Code: "429", RetryAfter: 10 * time.Second}
-	permits, _ := relay.Admit(l, 0, 3, 3, now)
-	answered(l, permits[:2], throttled)
-	answered(l, permits[2:], sender.Result{Class: sender.Accepted}) // not all
-	permits, _ = relay.Admit(l, 0, 3, 3, now)
-	require.Len(t, permits, 3)
-	answered(l, permits, throttled)
-	permits, pause := relay.Admit(l, 0, 3, 3, now)
-	require.Empty(t, permits)
-	require.InDelta(t, 10, pause.Seconds(), 1)
-	permits, _ = relay.Admit(l, 0, 3, 3, now.Add(11*time.Second))
-	require.Len(t, permits, 3)
-	throttled.RetryAfter = 30 * time.Second
-	answered(l, permits[:2], throttled)
-	permits, _ = relay.Admit(l, 0, 2, 2, now.Add(12*time.Second))
-	require.Empty(t, permits, "half as many are enough when it is no better")
+	synctest.Test(t, func(t *testing.T) {
+		c := settings("s", "push")
+		c.Breaker.Failures = 3
+		l := limits(c, 1, 0)
+		now := time.Now()
+		throttled := sender.Result{Class: sender.Retryable, Code: "429", RetryAfter: 10 * time.Second}
+		permits, _ := relay.Admit(l, 0, 3, 3, now)
+		answered(l, permits[:2], throttled)
+		answered(l, permits[2:], sender.Result{Class: sender.Accepted}) // not all
+		permits, _ = relay.Admit(l, 0, 3, 3, now)
+		require.Len(t, permits, 3)
+		answered(l, permits, throttled)
+		permits, pause := relay.Admit(l, 0, 3, 3, now)
+		require.Empty(t, permits)
+		require.InDelta(t, 10, pause.Seconds(), 1)
+		permits, _ = relay.Admit(l, 0, 3, 3, now.Add(11*time.Second))
+		require.Len(t, permits, 3)
+		throttled.RetryAfter = 30 * time.Second
+		answered(l, permits[:2], throttled)
+		permits, _ = relay.Admit(l, 0, 2, 2, now.Add(12*time.Second))
+		require.Empty(t, permits, "half as many are enough when it is no better")
+	})
 }
 
 // What is deferred is due in turn, at the sender's pace, and not for too long.

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/syncbuf"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -155,7 +155,7 @@ func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c, to := config("r"), push(&script{})
-	var log syncbuf.Buffer
+	var log dbtest.Buffer
 	run := b.start(t, c, []relay.Sender{to}, relay.WithLogger(zerolog.New(&log)))
 	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays)`)
 	c.StatementTimeout = 100 * time.Millisecond // once it has started, however long that took
@@ -185,7 +185,7 @@ func TestRelay_WaitsForASlowDatabaseAtItsStart(t *testing.T) {
 	require.NoError(t, err)
 	c := config("r")
 	c.StatementTimeout = 100 * time.Millisecond
-	var log syncbuf.Buffer
+	var log dbtest.Buffer
 	b.start(t, c, []relay.Sender{push(&script{})}, relay.WithLogger(zerolog.New(&log)))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the relay has not started yet") }, patience, time.Millisecond)
 	require.NotContains(t, log.String(), "relay started")

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -203,14 +202,14 @@ func TestRelay_NoSenderDefers(t *testing.T) {
 	b.job(t, "default", 1, 10)
 	ios := settings("apns", "push")
 	ios.Platforms = []string{"ios"}
-	provider := &script{}
+	provider, began := &script{}, one[time.Time](t, b, `SELECT now()`)
 	stats := b.drain(t, config("r"), relay.Sender{SenderConfig: ios, Client: provider})
 	require.Equal(t, map[string]int{"SENT": 5, "PENDING no_sender": 5}, b.statuses(t))
 	require.EqualValues(t, 5, stats.Deferred)
 	for _, c := range provider.all() {
 		require.Equal(t, "ios", c.Platform)
 	}
-	require.True(t, one[bool](t, b, `SELECT bool_and(attempts = 0 AND next_attempt_at > now() + interval '8 s') FROM belfry.messages WHERE status = 'PENDING'`))
+	require.True(t, one[bool](t, b, `SELECT bool_and(attempts = 0 AND next_attempt_at > $1::timestamptz + interval '8 s') FROM belfry.messages WHERE status = 'PENDING'`, began))
 }
 
 // What the composer refuses and defers is settled with its reason, and not sent.
@@ -242,7 +241,7 @@ func TestRelay_CountsAReceiptOnce(t *testing.T) {
 // poison is a composer that PostgreSQL refuses one channel to.
 type poison struct{ relay.Composer }
 
-func (p poison) Compose(ctx context.Context, claimed []outbox.Claimed) ([]compose.Composed, error) {
+func (p poison) Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error) {
 	for _, c := range claimed {
 		if c.ChannelID == 77 {
 			return nil, fmt.Errorf("compose: %w", &pgconn.PgError{Code: "22P02"})
@@ -269,10 +268,8 @@ func TestRelay_ManyJobsWithoutDueMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100)
 	first := b.job(t, "default", 1, 1)
-	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	b.exec(t, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, started_at, finished_at, fence, requested_by, bound, "cursor")
+	b.past(t, `INSERT INTO belfry.jobs (id, type, category, title, lane, route, status, started_at, finished_at, fence, requested_by, bound, "cursor")
 		SELECT nextval('belfry.jobs_id_seq'), type, category, title, lane, route, status, started_at, finished_at, fence, requested_by, bound, "cursor" FROM belfry.jobs, generate_series(1, 300) WHERE id = $1`, first)
-	b.exec(t, `ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT id, 1, now() + interval '1 day' FROM belfry.jobs WHERE id <> $1`, first)
 	run := b.start(t, config("r"), []relay.Sender{push(&script{})})
 	activity, last := b.activity(t, 2), b.job(t, "default", 1, 100)

@@ -119,10 +119,11 @@ func TestRelay_StoppedAfterTheRecheckChecksAgain(t *testing.T) {
 	b.job(t, "default", 1, 20)
 	first, second, g := &script{}, &script{}, newGate(t, relay.PointRechecked)
 	c := config("slow")
-	c.Lease, c.StatementTimeout = 900*time.Millisecond, 300*time.Millisecond
+	c.Lease, c.StatementTimeout, c.MaxCrashes = 900*time.Millisecond, 300*time.Millisecond, 100 // a busy machine costs it the lease before the gate
 	slow := b.start(t, c, []relay.Sender{push(first)}, relay.WithFailpoint(g.stop))
 	g.await(t)
 	c = config("other") // its leases outlast a busy machine
+	c.MaxCrashes = 100
 	c.Retry.Initial, c.Retry.Max = time.Millisecond, time.Millisecond
 	other := b.start(t, c, []relay.Sender{push(second)})
 	b.eventually(t, `SELECT count(*) = 20 FROM belfry.messages WHERE status = 'SENT'`)
@@ -133,8 +134,8 @@ func TestRelay_StoppedAfterTheRecheckChecksAgain(t *testing.T) {
 	require.Len(t, second.all(), 20)
 }
 
-// A call that lasts longer than the lease: the relay renews it, and nobody else takes the
-// message meanwhile.
+// While a call lasts the relay renews the lease, beyond its first end, and nobody else takes
+// the message meanwhile.
 func TestRelay_RenewsWhileItWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5)
@@ -146,14 +147,14 @@ func TestRelay_RenewsWhileItWorks(t *testing.T) {
 		return sender.Result{Class: sender.Accepted}
 	}}
 	c := config("r")
-	c.Lease, c.StatementTimeout = 2*time.Second, 600*time.Millisecond
+	c.Lease, c.StatementTimeout = 12*time.Second, 4*time.Second // a renewal each three seconds
 	run := b.start(t, c, []relay.Sender{push(provider)})
 	for range 5 {
 		receive(t, calling)
 	}
 	c.Name = "other"
 	other := b.start(t, c, []relay.Sender{push(&script{})})
-	b.eventually(t, `SELECT bool_and(now() > claimed_at + interval '5 seconds') FROM belfry.leases`)
+	b.eventually(t, `SELECT bool_and(expires_at > claimed_at + interval '13 seconds') FROM belfry.leases`)
 	close(answer)
 	b.eventually(t, `SELECT count(*) = 5 FROM belfry.messages WHERE status = 'SENT' AND crashes = 0`)
 	run.end(t)

@@ -12,6 +12,9 @@ func (r *Relay) wake() {
 		r.beatNow()
 	}
 	r.inflight.wake()
+	if r.dispatch != nil {
+		r.dispatch.wake()
+	}
 }
 
 // setResting says whether nothing is asked for, for a while; the heartbeat is slower then.

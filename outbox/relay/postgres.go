@@ -15,7 +15,7 @@ import (
 // postgres is the Transport that reads belfry.messages itself: taking an id and claiming it
 // are one statement. Activities come first, then jobs by turns of their lanes. Each claim
 // goes on where the one before it ended; what became due behind that is found by claims from
-// the beginning, far between.
+// the beginning, far between. It is also how a dispatcher finds what is to be pushed.
 type postgres struct {
 	postgresOptions
 	jobs       map[int64]*work
@@ -43,6 +43,7 @@ type postgres struct {
 // postgresOptions are what the transport has from its relay.
 type postgresOptions struct {
 	ledger  *outbox.Ledger
+	claims  claims
 	config  func() Config
 	drain   bool
 	rest    time.Duration // at most, where hints are heard
@@ -50,10 +51,17 @@ type postgresOptions struct {
 	resting func(bool)    // is told when it asks for nothing for a while
 	// act makes a statement, with its deadline. A soft stop does not cut it short: whether it
 	// was committed would not be known.
-	act  func(func(context.Context) error) error
-	pass func() error // at the beginning of each pass, for tests
-	name string       // of the relay, for the log
-	log  zerolog.Logger
+	act       func(func(context.Context) error) error
+	pass      func() error // at the beginning of each pass, for tests
+	name      string       // of the relay, for the log
+	transport string       // for the log, too: itself, or the carrier whose dispatcher it is of
+	log       zerolog.Logger
+}
+
+// claims take due messages: a Ledger's, to send them, or a dispatcher's, to push their ids.
+type claims interface {
+	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int) ([]outbox.Claimed, outbox.Position, error)
+	ClaimActivities(ctx context.Context, since time.Time, limit int) ([]outbox.Claimed, time.Time, error)
 }
 
 func newPostgres(options postgresOptions) *postgres {
@@ -64,10 +72,7 @@ func newPostgres(options postgresOptions) *postgres {
 }
 
 // String implements Transport.
-func (*postgres) String() string { return "postgres" }
-
-// Push implements Transport: what is recorded is where it is received from.
-func (*postgres) Push(context.Context, Push) (Pushed, error) { return Pushed{Answer: PushDone}, nil }
+func (p *postgres) String() string { return p.transport }
 
 // Settled implements Transport: a job of which something was recorded may be delivered, and
 // a drain looks once more, unless no sender took what was recorded.
@@ -88,6 +93,13 @@ func (p *postgres) Settled(_ context.Context, outcomes []Settled) error {
 		}
 	}
 	return nil
+}
+
+// forgetSettled drops what was heard by Settled of jobs that another relay looks after.
+func (p *postgres) forgetSettled() {
+	p.mu.Lock()
+	clear(p.settled)
+	p.mu.Unlock()
 }
 
 // Receive implements Transport.
@@ -163,7 +175,7 @@ func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err
 	}
 	var next time.Time
 	err = p.act(func(ctx context.Context) error {
-		found, next, err = p.ledger.ClaimActivities(ctx, since, limit)
+		found, next, err = p.claims.ClaimActivities(ctx, since, limit)
 		return err
 	})
 	if since.IsZero() {

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // item is a composed message in a sender's queue.
 type item struct {
-	*compose.Composed
+	*outbox.Composed
 	since time.Time // when it was enqueued
 }
 
@@ -80,12 +79,12 @@ func (q *queue) grants(share int, now time.Time) int {
 
 // enqueue adds messages, or defers those that the queue has no room for. In a drain all
 // have: nothing else is waiting to be claimed instead of them.
-func (q *queue) enqueue(messages []*compose.Composed, share int, now time.Time) {
+func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	if reason, after := q.limits.blocked(now); reason != "" {
 		q.deferAll(messages, reason, after, now)
 		return
 	}
-	depth, excess := q.limits.depth(share), []*compose.Composed(nil)
+	depth, excess := q.limits.depth(share), []*outbox.Composed(nil)
 	if q.relay.draining.Load() {
 		depth = q.relay.settings().MaxInFlight
 	}
@@ -109,8 +108,8 @@ func (q *queue) enqueue(messages []*compose.Composed, share int, now time.Time) 
 
 // deferAll records messages PENDING as they were, due in turn at the sender's pace:
 // activities in turns of their own.
-func (q *queue) deferAll(messages []*compose.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
-	var kinds [2][]*compose.Composed // activities, bulk
+func (q *queue) deferAll(messages []*outbox.Composed, reason outbox.Reason, after time.Duration, now time.Time) {
+	var kinds [2][]*outbox.Composed // activities, bulk
 	for _, c := range messages {
 		kind := 0
 		if c.Claimed.JobID > 0 {
@@ -148,7 +147,7 @@ func (q *queue) expire(now time.Time) {
 	if blocked != "" {
 		limit = 0
 	}
-	var out []*compose.Composed
+	var out []*outbox.Composed
 	old := func(items []item) []item {
 		n := 0
 		for n < len(items) && now.Sub(items[n].since) >= limit {

@@ -40,6 +40,7 @@ const (
 	pointSettle      = "settle"    // before each COMMIT of outcomes
 	pointSettled     = "settled"   // after it
 	pointMaintenance = "maintenance"
+	pointPush        = "push" // after the COMMIT of a push, before the carrier has it
 )
 
 // Relay delivers messages. Any number of relays may work on one database. One Run or
@@ -55,7 +56,10 @@ type Relay struct {
 	at       func(ctx context.Context, point string) error
 
 	config    atomic.Pointer[Config]
-	transport Transport // of the present run
+	transport Transport           // of the present run
+	carrier   func(Claim) Carrier // nil: PostgreSQL is the transport
+	dispatch  *dispatcher         // of the present run, with a carrier
+	requeue   time.Duration
 	credits   *credits
 	inflight  *inflight
 	outcomes  *batcher
@@ -90,6 +94,14 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log
 
 // WithOutage has others speak of a database that does not answer as well, with one voice.
 func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
+
+// WithCarrier has a relay receive its messages from a carrier of ids, which open makes once
+// for each Run, and take its turn in handing them over. What the carrier has lost is pushed
+// again after requeueAfter, of which RequeueAfter is a good value. A relay with a carrier does
+// not Drain.
+func WithCarrier(open func(Claim) Carrier, requeueAfter time.Duration) Option {
+	return func(r *Relay) { r.carrier, r.requeue = open, requeueAfter }
+}
 
 // New returns a Relay over pool, which stays the caller's to close, for messages that
 // composer composes (*compose.Composer) and one of senders takes: the first whose medium
@@ -211,6 +223,9 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		return errors.New("the relay is running already")
 	}
 	defer r.running.Store(false)
+	if drain && r.carrier != nil {
+		return errors.New("a relay with a carrier does not drain")
+	}
 	r.draining.Store(drain)
 	r.outcomes = newBatcher()
 	if err := r.announce(ctx); err != nil {
@@ -219,7 +234,6 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		}
 		return fmt.Errorf("start relay %s: %w", r.name, err)
 	}
-	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay started")
 	hard, release := r.stop.After(ctx, func() time.Duration { return r.settings().GracePeriod })
 	defer release()
 	// What is recorded after the stop has a context of its own, which ends when all is
@@ -230,13 +244,17 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	work, over := context.WithCancel(ctx)
 	defer over()
 	defer context.AfterFunc(hard, over)()
-	r.transport = r.postgres(hard, drain)
+	r.open(hard, drain)
+	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay started")
 
 	var looking, keeping, settling sync.WaitGroup
 	if r.settings().Listen && !drain {
 		listener := lifecycle.NewListener(r.pool, channel, r.settings().StatementTimeout, r.wake, r.outage, r.log)
 		r.listener.Store(listener)
 		looking.Go(func() { listener.Run(work) })
+	}
+	if r.dispatch != nil {
+		looking.Go(func() { r.dispatch.run(work) })
 	}
 	r.search(work, hard, &looking)
 	r.keep(records, &keeping)
@@ -282,15 +300,55 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 	r.groups.Wait()
 }
 
+// open makes the transport of one run, and with a carrier its dispatcher.
+func (r *Relay) open(hard context.Context, drain bool) {
+	if r.carrier == nil {
+		r.transport = r.postgres(hard, drain)
+		return
+	}
+	to := r.carrier(func(copies []outbox.Copy) (answers []outbox.Answer, err error) {
+		if err := r.at(hard, pointClaim); err != nil {
+			return nil, err
+		}
+		err = r.within(hard, func(ctx context.Context) error {
+			answers, err = r.ledger.ClaimCopies(ctx, copies)
+			return err
+		})
+		return answers, err
+	})
+	r.dispatch = newDispatcher(DispatchOptions{
+		Ledger: r.ledger, To: to, Config: r.settings, RequeueAfter: r.requeue, Log: r.log,
+		name:  r.name,
+		hears: func() bool { return r.listener.Load().Listening() },
+		at:    r.at,
+	})
+	r.transport = carried{to, r.dispatch.walk}
+}
+
+// carried is a carrier beside which the dispatcher's walk hears what was recorded: of which
+// jobs nothing may be left.
+type carried struct {
+	Carrier
+	walk *postgres
+}
+
+// Settled implements Transport.
+func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
+	if err := c.walk.Settled(ctx, outcomes); err != nil {
+		return err
+	}
+	return c.Carrier.Settled(ctx, outcomes)
+}
+
 // postgres is the transport of one run.
 func (r *Relay) postgres(hard context.Context, drain bool) Transport {
 	return newPostgres(postgresOptions{
-		ledger: r.ledger, config: r.settings, drain: drain, rest: r.rest,
+		ledger: r.ledger, claims: r.ledger, config: r.settings, drain: drain, rest: r.rest,
 		hears:   func() bool { return r.listener.Load().Listening() },
 		resting: r.setResting,
 		act:     func(f func(context.Context) error) error { return r.within(hard, f) },
 		pass:    func() error { return r.at(hard, pointClaim) },
-		name:    r.name, log: r.log,
+		name:    r.name, transport: "postgres", log: r.log,
 	})
 }
 

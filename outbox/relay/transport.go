@@ -8,26 +8,17 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// Transport is where a relay's messages come from: belfry.messages itself, or a carrier of
+// Transport is where a relay's messages come from: belfry.messages itself, or a Carrier of
 // ids beside it. PostgreSQL is the truth in every case. A transport claims there what it
 // hands out, and whatever else it remembers may be lost or come twice: the claim decides.
 //
-//	PENDING, due ──────────────── Receive ──► PROCESSING, under a lease ──► the pipeline
-//	PENDING ── Push ──► QUEUED ── Receive ──┘                                  │
-//	     ▲                                                                     │
-//	     └─────── with a due time, or final ◄── Settled ◄── recorded ◄─────────┘
+//	PENDING, due ─────────────────── Receive ──► PROCESSING, under a lease ──► the pipeline
+//	PENDING ── dispatcher ─► QUEUED ─ Receive ──┘                                  │
+//	   ▲         └ Push ──► carrier ──┘                                            │
+//	   └──────── with a due time, or final ◄──── Settled ◄──── recorded ◄──────────┘
 //
-// A carrier gets ids by Push and claims by key what it takes out. A key that is QUEUED, or
-// PENDING and due, is claimed; one that is due later, finished, another's or held is not,
-// and what becomes of its copy is the carrier's business. Package outboxtest has the tests
-// that every transport passes. Its methods may be called from several goroutines, Receive
-// from one at a time.
-//
-// Receive carries the claim by key with its verdicts, batches that mix jobs and activities, no
-// prefetch beyond the credits, the sweep of what is stuck, waking instead of polling
-// (Credits.Changed), and what was taken when a stop came. Settled carries due times. Push
-// carries the number of a hand-over, and the answers done, gap and full. Since when a message
-// is queued, and by which push, is for the carrier's own tables to keep: the relay never asks.
+// Package outboxtest has the tests that every transport passes. Its methods may be called from
+// several goroutines, Receive from one at a time.
 type Transport interface {
 	// Receive claims messages that are due, of jobs and activities in any mixture, each with
 	// its LeaseID and Lane, and never more than credits grants: what is prefetched would wait
@@ -39,12 +30,26 @@ type Transport interface {
 	// the COMMIT: a carrier drops its copies, or keeps those that are due again. It may be
 	// called twice, and is not called by a relay that dies. An error is logged.
 	Settled(ctx context.Context, outcomes []Settled) error
-	// Push hands over what PostgreSQL has recorded as QUEUED by a push of that number. It is
-	// idempotent by number. What the transport cannot do is an answer, not an error.
-	Push(ctx context.Context, p Push) (Pushed, error)
 	// String names the transport in the log.
 	String() string
 }
+
+// Carrier is a transport that holds copies of ids outside PostgreSQL. A dispatcher hands them
+// over, in one relay at a time (Dispatch); Receive claims by key, with a Claim, what it takes
+// out, and does with each copy what the answer's verdict says. A copy is dropped when its
+// message is settled or by such a verdict, and never because a provider has been called.
+type Carrier interface {
+	Transport
+	// Push hands over the ids of one push. It is idempotent by number. What the carrier
+	// cannot do is an answer, not an error; after an error it is not known what was done.
+	Push(ctx context.Context, p Push) (PushAnswer, error)
+	// Inside says how much of what one of its queues was told the carrier remembers.
+	Inside(ctx context.Context, q Queue) (Inside, error)
+}
+
+// Claim claims by key: up to outbox.MaxBatch copies, one answer each, in their order. A soft
+// stop does not cut it short.
+type Claim func(copies []outbox.Copy) ([]outbox.Answer, error)
 
 // Credits are the messages that a relay takes now: its senders grant them, as their free
 // queue slots, and what is received spends them. Each answer is of the moment. It is safe
@@ -79,20 +84,24 @@ const (
 	Bulk       Queue = "bulk"
 )
 
-// Push is one hand-over of ids. The pushes of a queue are numbered from 1, without gaps, by
-// one dispatcher at a time.
+// Push is one hand-over of ids: of one job, or of activities. The pushes of a queue are
+// numbered without gaps, whoever makes them. A carrier compares and counts in the same step
+// that takes the ids:
+//
+//	Epoch is the carrier's     Number = last + 1 ► done, last = Number
+//	                           at most last ► done, nothing is taken: it was before
+//	                           above last + 1 ► gap
+//	Epoch is another, or none  Number = First ► done, last = Number, the epoch is the carrier's
+//	                           else ► gap
+//
+// What a carrier has of epochs before it may keep or drop: the claim decides.
 type Push struct {
 	Queue  Queue
+	Epoch  string // a UUID
+	First  int64  // number of the epoch
 	Number int64
-	Keys   []outbox.Key
-}
-
-// Pushed is the answer to a Push.
-type Pushed struct {
-	Answer PushAnswer
-	// From is, with PushGap, the number of the push that is missing: those from there on are
-	// to be made again.
-	From int64
+	Lane   string       // of the job; "" of activities
+	Keys   []outbox.Key // none: all are dealt with, and the number counts
 }
 
 // PushAnswer says what became of a Push.
@@ -101,9 +110,18 @@ type PushAnswer string
 // The answers.
 const (
 	PushDone PushAnswer = "done" // now, or by the same push before
-	PushGap  PushAnswer = "gap"  // one before it is not known: it was lost
+	PushGap  PushAnswer = "gap"  // one before it, or the epoch, is not known: Inside says what is
 	PushFull PushAnswer = "full" // nothing was taken: try again when something has left
 )
+
+// Inside is what a queue of a carrier remembers.
+type Inside struct {
+	Epoch string // of the last push; "": of none
+	Last  int64  // number of the last push
+	// Oldest is the number of the earliest push of which a copy may be inside, waiting, or
+	// taken out and not settled; Last+1: there is no copy.
+	Oldest int64
+}
 
 // ErrNothingDue reports to a drain that no message is due, but what no sender takes now.
 var ErrNothingDue = errors.New("no message is due")

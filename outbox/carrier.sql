@@ -1,0 +1,192 @@
+-- Carriers of ids: pushes, claims by key, and what a carrier has lost.
+
+-- name: QueueLead :many
+-- Makes @relay the one that pushes to both queues for @seconds, or goes on with it, and
+-- returns how far they are (queues_pkey). No row: another one does, or the database is not
+-- where it was adopted.
+INSERT INTO belfry.queues AS q (name, transport, dispatcher, leads_until)
+SELECT n.name, @transport, @relay, clock_timestamp() + make_interval(secs => @seconds)
+  FROM unnest('{activities,bulk}'::text[]) n(name)
+ WHERE belfry.adopted()
+ ORDER BY n.name
+    ON CONFLICT ON CONSTRAINT queues_pkey DO UPDATE
+   SET transport = excluded.transport, dispatcher = excluded.dispatcher, leads_until = excluded.leads_until
+ WHERE q.dispatcher = excluded.dispatcher OR q.leads_until < clock_timestamp()
+RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
+
+-- name: QueueLeave :exec
+-- Lets another relay push at once.
+UPDATE belfry.queues q SET leads_until = '-infinity' WHERE q.dispatcher = @relay;
+
+-- name: QueueRenew :many
+-- Begins a new epoch of a queue, whose first push is the earliest that a message is QUEUED
+-- by (messages_queued_idx). No row: another relay pushes, or has begun one.
+UPDATE belfry.queues q
+   SET epoch = gen_random_uuid(),
+       first_push = coalesce((SELECT m.push FROM belfry.messages m
+                               WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
+                               ORDER BY m.push LIMIT 1), q.last_push + 1)
+ WHERE q.name = @name AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid
+RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
+
+-- name: MessageQueue :many
+-- Makes a push of up to @keys due messages of one job, in the order and under the conditions
+-- of MessageClaim, whatever their media: PENDING → QUEUED. No row: nothing is due there, the
+-- job is held or gone, the database is not where it was adopted, or @relay does not push in
+-- @epoch any more. Rows first, the queue's last.
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+       AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
+       AND m.next_attempt_at <= statement_timestamp()
+       AND (SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+              FROM belfry.jobs j WHERE j.id = @job_id)
+     ORDER BY m.next_attempt_at, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), push AS (
+    UPDATE belfry.queues q
+       SET last_push = q.last_push + 1
+     WHERE q.name = 'bulk' AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid AND EXISTS (SELECT FROM due)
+    RETURNING q.name, q.last_push AS number
+), noted AS (
+    INSERT INTO belfry.pushes (queue, number)
+    SELECT p.name, p.number FROM push p
+), queued AS (
+    UPDATE belfry.messages m
+       SET status = 'QUEUED', push = (SELECT p.number FROM push p)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
+    RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
+)
+SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
+  FROM queued k
+ ORDER BY k.next_attempt_at, k.channel_id;
+
+-- name: ActivityQueue :many
+-- As MessageQueue, of the messages of all activities that are due at @since or later
+-- (messages_activity_idx).
+WITH due AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
+       AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+), push AS (
+    UPDATE belfry.queues q
+       SET last_push = q.last_push + 1
+     WHERE q.name = 'activities' AND q.dispatcher = @relay AND q.epoch = @epoch::text::uuid AND EXISTS (SELECT FROM due)
+    RETURNING q.name, q.last_push AS number
+), noted AS (
+    INSERT INTO belfry.pushes (queue, number)
+    SELECT p.name, p.number FROM push p
+), queued AS (
+    UPDATE belfry.messages m
+       SET status = 'QUEUED', push = (SELECT p.number FROM push p)
+     WHERE m.ctid = ANY (ARRAY(SELECT d.tid FROM due d)) AND EXISTS (SELECT FROM push)
+    RETURNING m.job_id, m.channel_id, m.push, m.next_attempt_at
+)
+SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
+  FROM queued k
+ ORDER BY k.next_attempt_at, k.job_id, k.channel_id;
+
+-- name: PushKeys :many
+-- The messages that are still QUEUED by the push @number of a queue, with the lane of
+-- their job, '' of activities (messages_queued_idx, jobs_pkey).
+SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE j.id = m.job_id), '')
+  FROM belfry.messages m
+ WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean AND m.push = @number
+ ORDER BY m.job_id, m.channel_id;
+
+-- name: CopiesClaim :many
+-- The claim by key: one verdict for each copy of an id, in their order (messages_pkey,
+-- jobs_pkey). The same message is not among them twice. No row: the database is not where
+-- it was adopted.
+--   claimed     in flight at @relay under the lease @lease of @seconds: it was QUEUED, or
+--               PENDING and due
+--   held        its job is ABORTED, of a paused lane or gone. A QUEUED one is PENDING now: it
+--               is pushed again when it is held no more
+--   later       due in so many seconds, or locked by somebody at the moment
+--   not queued  a later push than the copy's has queued it, or there is no such message
+--   another     PROCESSING
+--   finished    SENT, DEAD or CANCELLED
+-- Locked ones are skipped: nobody waits. The lease names the claimed keys only.
+WITH k AS MATERIALIZED (
+    SELECT k.job_id, k.channel_id, k.push, k.n
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[], @pushes::bigint[]) WITH ORDINALITY k(job_id, channel_id, push, n)
+     WHERE (SELECT belfry.adopted())
+), sendable AS MATERIALIZED (
+    SELECT j.id, j.lane
+      FROM belfry.jobs j
+     WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
+       AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+), waiting AS MATERIALIZED (
+    SELECT k.n, k.job_id, k.channel_id, m.tid, m.status, m.next_attempt_at,
+           CASE WHEN k.job_id > 0 AND k.job_id <> ALL (ARRAY(SELECT s.id FROM sendable s)) THEN 'held'
+                WHEN m.next_attempt_at > statement_timestamp() THEN 'later'
+                WHEN m.status = 'QUEUED' AND m.push > k.push THEN 'not queued'
+                ELSE 'claimed' END AS verdict
+      FROM k
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid, m.status, m.push, m.next_attempt_at FROM belfry.messages m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.status IN ('PENDING', 'QUEUED')
+                            FOR UPDATE SKIP LOCKED) m
+), lease AS (
+    INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids)
+    SELECT @lease::bigint, @relay, clock_timestamp() + make_interval(secs => @seconds), array_agg(w.job_id), array_agg(w.channel_id)
+      FROM waiting w WHERE w.verdict = 'claimed' HAVING count(*) > 0
+    RETURNING id
+), claimed AS (
+    UPDATE belfry.messages m
+       SET status = 'PROCESSING', lease_id = (SELECT l.id FROM lease l)
+     WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM waiting w WHERE w.verdict = 'claimed'))
+    RETURNING m.ctid AS tid, m.job_id, m.channel_id, m.step, m.attempts, m.crashes, m.reason
+), returned AS (
+    UPDATE belfry.messages m
+       SET status = 'PENDING'
+     WHERE m.ctid = ANY (ARRAY(SELECT w.tid FROM waiting w WHERE w.verdict = 'held' AND w.status = 'QUEUED'))
+)
+SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.status = 'PROCESSING' THEN 'another'
+                                WHEN o.status IN ('PENDING', 'QUEUED') THEN 'later' ELSE 'finished' END),
+       coalesce(extract(epoch FROM w.next_attempt_at - statement_timestamp()), 0)::double precision,
+       coalesce((SELECT s.lane FROM sendable s WHERE s.id = k.job_id), ''),
+       coalesce(c.step, 0), coalesce(c.attempts, 0), coalesce(c.crashes, 0), coalesce(c.reason, ''),
+       CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
+            THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
+            ELSE false END,
+       c.tid
+  FROM k
+  LEFT JOIN waiting w ON w.n = k.n
+  LEFT JOIN claimed c ON c.job_id = k.job_id AND c.channel_id = k.channel_id
+  LEFT JOIN LATERAL (SELECT o.status FROM belfry.messages o
+                      WHERE w.n IS NULL AND o.job_id = k.job_id AND o.channel_id = k.channel_id LIMIT 1) o ON true
+ ORDER BY k.n;
+
+-- name: MessagesUnqueue :many
+-- Takes back up to @keys messages of a queue whose push is earlier than @oldest, which the
+-- carrier has no copy of, and was made more than @seconds ago: QUEUED → PENDING
+-- (messages_queued_idx, pushes_pkey). Returns their jobs. Locked ones are skipped.
+WITH lost AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
+       AND m.push < least(@oldest::bigint, (SELECT min(p.number) FROM belfry.pushes p
+                                             WHERE p.queue = @name AND p.made_at > clock_timestamp() - make_interval(secs => @seconds)))
+     ORDER BY m.push, m.job_id, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE belfry.messages m
+   SET status = 'PENDING'
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM lost l))
+RETURNING m.job_id;
+
+-- name: PushesForget :exec
+-- Deletes the pushes of a queue before the earliest that a message is QUEUED by
+-- (messages_queued_idx, pushes_pkey), but what was made in the last @seconds.
+DELETE FROM belfry.pushes p
+ WHERE p.queue = @name AND p.made_at <= clock_timestamp() - make_interval(secs => @seconds)
+   AND p.number < coalesce((SELECT m.push FROM belfry.messages m
+                             WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
+                             ORDER BY m.push LIMIT 1), p.number + 1);

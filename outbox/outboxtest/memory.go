@@ -1,0 +1,274 @@
+package outboxtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Memory is the smallest carrier there can be: what a server of its own would remember, in
+// memory, as many relays share it by their Carriers. It is what the suite is tested with, and
+// what tests of others run a relay on a carrier with.
+//
+//	Push ──► waiting ──due, credits──► taken ──claimed──► Settled, final: dropped
+//	            ▲                        │ later               │ PENDING
+//	            └────────────────────────┴─────────────────────┘
+type Memory struct {
+	mu       sync.Mutex
+	capacity int
+	queues   map[relay.Queue]*memoryQueue
+	changed  chan struct{} // is closed, and made anew, when something waits
+	down     error
+}
+
+// memoryQueue is one of its two queues.
+type memoryQueue struct {
+	epoch   string
+	last    int64
+	waiting []waiting
+	taken   map[outbox.Copy]waiting // and not claimed
+	claimed map[outbox.Key]waiting  // and not settled
+}
+
+// waiting is a copy.
+type waiting struct {
+	outbox.Copy
+	lane string
+	due  time.Time
+}
+
+// NewMemory returns a carrier whose queues hold so many ids each.
+func NewMemory(capacity int) *Memory {
+	m := &Memory{capacity: capacity, changed: make(chan struct{})}
+	m.Forget()
+	return m
+}
+
+// Carrier is what one relay has of it.
+func (m *Memory) Carrier(claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
+
+// Forget empties it, numbers and epochs included: it lost its memory.
+func (m *Memory) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queues = make(map[relay.Queue]*memoryQueue)
+	for _, q := range []relay.Queue{relay.Activities, relay.Bulk} {
+		m.queues[q] = &memoryQueue{taken: make(map[outbox.Copy]waiting), claimed: make(map[outbox.Key]waiting)}
+	}
+}
+
+// Rewind takes a queue back to a push: it lost those that came later, as a replica that is
+// promoted has.
+func (m *Memory) Rewind(queue relay.Queue, to int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queues[queue]
+	q.last = min(q.last, to)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w waiting) bool { return w.Push > to })
+}
+
+// Lose drops the copies of some messages: it does not know that it had any.
+func (m *Memory) Lose(keys []outbox.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.queues {
+		q.waiting = slices.DeleteFunc(q.waiting, func(w waiting) bool { return slices.Contains(keys, w.Key) })
+	}
+}
+
+// Fail has every call answer err, until it is nil.
+func (m *Memory) Fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = err
+}
+
+// Copies counts what waits in it, what is due later included.
+func (m *Memory) Copies() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.queues {
+		n += len(q.waiting)
+	}
+	return n
+}
+
+// wake has those look again who wait. It is called under the lock.
+func (m *Memory) wake() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// memoryCarrier is one relay's.
+type memoryCarrier struct {
+	*Memory
+	claim relay.Claim
+}
+
+// String implements relay.Transport.
+func (*memoryCarrier) String() string { return "memory" }
+
+// Push implements relay.Carrier.
+func (m *memoryCarrier) Push(_ context.Context, p relay.Push) (relay.PushAnswer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queues[p.Queue]
+	switch known := q.epoch == p.Epoch; {
+	case m.down != nil:
+		return "", m.down
+	case known && p.Number <= q.last:
+		return relay.PushDone, nil
+	case known && p.Number > q.last+1, !known && p.Number != p.First:
+		return relay.PushGap, nil
+	case len(p.Keys) > 0 && len(q.waiting)+len(p.Keys) > m.capacity:
+		return relay.PushFull, nil
+	}
+	q.epoch, q.last = p.Epoch, p.Number
+	for _, k := range p.Keys {
+		q.waiting = append(q.waiting, waiting{outbox.Copy{Key: k, Push: p.Number}, p.Lane, time.Time{}})
+	}
+	m.wake()
+	return relay.PushDone, nil
+}
+
+// Inside implements relay.Carrier.
+func (m *memoryCarrier) Inside(_ context.Context, queue relay.Queue) (relay.Inside, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queues[queue]
+	oldest := q.last + 1
+	for _, w := range q.waiting {
+		oldest = min(oldest, w.Push)
+	}
+	for _, w := range q.taken {
+		oldest = min(oldest, w.Push)
+	}
+	for _, w := range q.claimed {
+		oldest = min(oldest, w.Push)
+	}
+	return relay.Inside{Epoch: q.epoch, Last: q.last, Oldest: oldest}, m.down
+}
+
+// Settled implements relay.Transport.
+func (m *memoryCarrier) Settled(_ context.Context, outcomes []relay.Settled) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range outcomes {
+		q := m.queues[queueOf(s.Key)]
+		if w, claimed := q.claimed[s.Key]; claimed && s.Status == outbox.Pending {
+			w.due = time.Now().Add(s.Wait)
+			q.waiting = append(q.waiting, w)
+		}
+		delete(q.claimed, s.Key)
+	}
+	m.wake()
+	return m.down
+}
+
+func queueOf(k outbox.Key) relay.Queue {
+	if k.JobID < 0 {
+		return relay.Activities
+	}
+	return relay.Bulk
+}
+
+// Receive implements relay.Transport.
+func (m *memoryCarrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+	for ctx.Err() == nil {
+		taken, next, changed, err := m.take(credits)
+		if err != nil {
+			return nil, err
+		}
+		if len(taken) > 0 {
+			claimed, err := m.claimed(taken)
+			if err != nil || len(claimed) > 0 {
+				return claimed, err
+			}
+			continue
+		}
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-credits.Changed():
+		case <-changed:
+		}
+		timer.Stop()
+	}
+	return nil, ctx.Err()
+}
+
+// take takes out what is due, as far as the credits go, activities first. next is when it is
+// to be looked again, unless something changes.
+func (m *memoryCarrier) take(credits relay.Credits) (taken []waiting, next time.Time, changed chan struct{}, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	next = now.Add(time.Hour)
+	room := map[relay.Queue]int{relay.Activities: credits.Activities(), relay.Bulk: credits.Bulk()}
+	jobs := make(map[int64]int)
+	for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+		q := m.queues[name]
+		left := q.waiting[:0:0]
+		for _, w := range q.waiting {
+			if w.due.After(now) {
+				next = earlier(next, w.due)
+			}
+			if w.JobID > 0 && jobs[w.JobID] == 0 {
+				jobs[w.JobID] = 1 + credits.Job(w.JobID, w.lane, 1) // one more, which is never taken
+			}
+			if w.due.After(now) || room[name] <= 0 || w.JobID > 0 && jobs[w.JobID] <= 1 || len(taken) == outbox.MaxBatch || m.down != nil {
+				left = append(left, w)
+				continue
+			}
+			room[name]--
+			jobs[w.JobID]--
+			q.taken[w.Copy] = w
+			taken = append(taken, w)
+		}
+		q.waiting = left
+	}
+	return taken, next, m.changed, m.down
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// claimed claims what was taken out, and does with each copy what the verdict says. After an
+// error they are put back.
+func (m *memoryCarrier) claimed(taken []waiting) (claimed []outbox.Claimed, err error) {
+	copies := make([]outbox.Copy, len(taken))
+	for i, w := range taken {
+		copies[i] = w.Copy
+	}
+	answers, err := m.claim(copies)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer m.wake()
+	for i, w := range taken {
+		q := m.queues[queueOf(w.Key)]
+		delete(q.taken, w.Copy)
+		if err != nil {
+			q.waiting = append(q.waiting, w)
+			continue
+		}
+		switch a := answers[i]; a.Verdict {
+		case outbox.CopyClaimed:
+			claimed = append(claimed, a.Claimed)
+			q.claimed[w.Key] = w
+		case outbox.CopyLater:
+			w.due = time.Now().Add(a.Wait)
+			q.waiting = append(q.waiting, w)
+		case outbox.CopyFinished, outbox.CopyAnother, outbox.CopyHeld, outbox.CopyNotQueued:
+		}
+	}
+	return claimed, err
+}
