@@ -175,7 +175,7 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"); err != nil {
 		return err
 	}
-	//sqlfile:allow migrations stands alone
+	//sql:allow migrations stands alone
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 // may not create them can still use what is there.
 func createSchema(ctx context.Context, db *sql.DB) (err error) {
 	var schema, table bool
-	//sqlfile:allow migrations stands alone
+	//sql:allow migrations stands alone
 	err = db.QueryRowContext(ctx, "SELECT to_regnamespace('belfry') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&schema, &table)
 	if err != nil || schema && table {
 		return err

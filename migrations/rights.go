@@ -16,7 +16,7 @@ const insufficientPrivilege = "42501"
 // for a statement; CREATE on the database; whether the schema is there, USAGE and CREATE
 // on it, its owner, and whether the role counts as the owner.
 //
-//sqlfile:allow migrations stands alone
+//sql:allow migrations stands alone
 const rightsSQL = `
 SELECT quote_ident(current_user), quote_ident(current_database()), has_database_privilege(current_database(), 'CREATE'),
        n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'USAGE'), false), coalesce(has_schema_privilege(n.oid, 'CREATE'), false),

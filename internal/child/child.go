@@ -145,6 +145,9 @@ func (p *Process) Freeze(still bool) error {
 	defer cancel()
 	err := Poll(ctx, func() (bool, error) {
 		state, err := processState(p.PID())
+		if err != nil && !still {
+			return true, nil // it went on to its end, by a signal that it had before
+		}
 		return strings.HasPrefix(state, "T") == still, err
 	})
 	if err != nil {

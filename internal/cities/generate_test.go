@@ -81,7 +81,7 @@ func TestGenerate_KeepsAReferencedTable(t *testing.T) {
 // largest cities with its share of the population, without a database.
 func TestGenerator_DrawsCitiesInProportion(t *testing.T) {
 	t.Parallel()
-	const draws = 400000
+	const draws = 100000
 	g := newGenerator(1, Options{Seed: 3})
 	drawn := map[City]int{}
 	for range draws {

@@ -40,8 +40,6 @@ import (
 	"unicode"
 
 	"github.com/spf13/viper"
-
-	"github.com/belfryhq/belfry/internal/nearest"
 )
 
 // Input is where configuration comes from. The environment is a list and not the
@@ -190,7 +188,7 @@ func (l *loader) overlay(environ map[string]string, flags map[string]Flag) {
 	}
 	for name := range environ {
 		if !slices.Contains(known, name) {
-			l.problem(Source{FromEnvironment, name}, "unknown variable%s", nearest.Hint(name, known))
+			l.problem(Source{FromEnvironment, name}, "unknown variable%s", Hint(name, known))
 		}
 	}
 }

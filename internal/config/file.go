@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/belfryhq/belfry/internal/nearest"
 )
 
 // readFiles lays the files over each other and notes their names. A file that was named
@@ -111,7 +109,7 @@ func (f file) section(prefix string, node *yaml.Node) map[string]any {
 		known, ok := f.known[name]
 		switch {
 		case !ok:
-			f.problem(f.at(key), "%s: unknown key%s", name, nearest.Hint(name, f.names))
+			f.problem(f.at(key), "%s: unknown key%s", name, Hint(name, f.names))
 		case known == nil:
 			values[key.Value] = f.section(name+".", value)
 		default:

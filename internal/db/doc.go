@@ -1,6 +1,7 @@
 // Package db is what belfry knows of PostgreSQL beyond pgx: how a transaction is begun
-// whatever the role's defaults (InTx), what an error means (ClassOf), and connection pools
-// that also work through a pooler (Open).
+// whatever the role's defaults (InTx), what an error means (ClassOf), connection pools
+// that also work through a pooler (Open), and how the statements that stand in .sql files
+// become fields of a package's queries (MustQueries).
 //
 // pgx prepares each statement once on each connection, under a name made from its text.
 // A pooler in transaction mode gives each transaction whatever server connection is free.

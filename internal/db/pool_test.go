@@ -17,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/db"
-	"github.com/belfryhq/belfry/internal/services"
-	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -27,15 +25,15 @@ var noon = time.Date(2025, 1, 31, 12, 0, 0, 123000, time.UTC)
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // warnings counts those of a log that nothing is prepared any more.
-func warnings(log *syncbuf.Buffer) int { return strings.Count(log.String(), "going on without any") }
+func warnings(log *dbtest.Buffer) int { return strings.Count(log.String(), "going on without any") }
 
 // open returns a pool of Open and its log.
-func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *syncbuf.Buffer) {
+func open(t *testing.T, dsn string, connections int32) (*pgxpool.Pool, *dbtest.Buffer) {
 	t.Helper()
 	c, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	c.MaxConns = connections
-	log := new(syncbuf.Buffer)
+	log := new(dbtest.Buffer)
 	pool, err := db.Open(t.Context(), c, zerolog.New(log))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -147,7 +145,7 @@ func side(t *testing.T, pools ...*pgxpool.Pool) {
 func TestOpen_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
 	t.Parallel()
 	base := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "3"})
+	pooler := dbtest.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "3"})
 	one, said := open(t, pooler.DSN(base.Name), 4)
 	other, saidToo := open(t, pooler.DSN(base.Name), 4)
 	side(t, one, other)
@@ -160,7 +158,7 @@ func TestOpen_PreparesWhereThatWorks(t *testing.T) {
 	base := dbtest.New(t)
 	for name, dsn := range map[string]string{
 		"directly":        base.DSN,
-		"in session mode": services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name),
+		"in session mode": dbtest.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name),
 	} {
 		pool, said := open(t, dsn, 1)
 		side(t, pool)
@@ -173,7 +171,7 @@ func TestOpen_PreparesWhereThatWorks(t *testing.T) {
 func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
 	t.Parallel()
 	base := dbtest.New(t)
-	pool, said := open(t, services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(base.Name), 1)
+	pool, said := open(t, dbtest.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(base.Name), 1)
 	side(t, pool)
 	require.Equal(t, pgx.QueryExecModeCacheDescribe, modeOf(t, pool))
 	require.Equal(t, 1, warnings(said))
@@ -183,7 +181,7 @@ func TestOpen_GoesWithoutBehindAPoolerThatIsFull(t *testing.T) {
 func TestOpen_LeavesAModeThatWorksAsItIs(t *testing.T) {
 	t.Parallel()
 	base := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "2"})
+	pooler := dbtest.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "2"})
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
 		c, err := pgxpool.ParseConfig(pooler.DSN(base.Name))
 		require.NoError(t, err)
@@ -240,10 +238,10 @@ func TestLook_SeesWhatIsInBetween(t *testing.T) {
 		want db.Found
 	}{
 		{base.DSN, db.Found{}},
-		{services.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name), db.Found{Pooler: true}},
-		{services.StartPgBouncer(t, base.DSN, nil).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
-		{services.StartPgBouncer(t, base.DSN, map[string]string{"server_round_robin": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
-		{services.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
+		{dbtest.StartPgBouncer(t, base.DSN, map[string]string{"pool_mode": "session"}).DSN(base.Name), db.Found{Pooler: true}},
+		{dbtest.StartPgBouncer(t, base.DSN, nil).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
+		{dbtest.StartPgBouncer(t, base.DSN, map[string]string{"server_round_robin": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
+		{dbtest.StartPgBouncer(t, base.DSN, map[string]string{"default_pool_size": "1"}).DSN(base.Name), db.Found{Pooler: true, Loses: true}},
 	} {
 		for range 5 {
 			conn, err := pgx.Connect(t.Context(), c.dsn)
@@ -261,7 +259,7 @@ func TestLook_SeesWhatIsInBetween(t *testing.T) {
 func TestOpen_SendsNoCancelRequestThroughAPooler(t *testing.T) {
 	t.Parallel()
 	base := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, base.DSN, nil).DSN(base.Name)
+	pooler := dbtest.StartPgBouncer(t, base.DSN, nil).DSN(base.Name)
 	for name, c := range map[string]struct {
 		dsn   string
 		dials int32

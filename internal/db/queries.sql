@@ -9,15 +9,23 @@ SELECT pg_backend_pid();
 -- one row.
 SELECT {{mark}}::text;
 
+-- name: ForgetPlans :exec
+-- Has the session's statements, those of its functions too, planned anew.
+DISCARD PLANS;
+
 -- name: TxBegin :exec
 -- Deadlines for one short transaction, in milliseconds: a row that another session keeps
 -- locked ends it with 55P03 rather than with a lost connection, a client that is stopped in
 -- the middle of it keeps nothing locked for long, and what it commits is durable whatever
 -- the role's defaults. Its statements are planned for the tables as they are now: a plan
--- that a connection made of a small one scans it when it has grown.
+-- that a connection made of a small one scans it when it has grown. Only in the session
+-- @fresh, whose plans are new, may they be kept; behind a pooler, which has sessions of its
+-- own, there is none. None is compiled: a recursive statement is thought to cost more than
+-- it does, and compiling it takes 0.1 s.
 SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
        set_config('statement_timeout', @timeout_ms::text, true),
        set_config('idle_in_transaction_session_timeout', @timeout_ms::text, true),
-       set_config('plan_cache_mode', 'force_custom_plan', true),
+       set_config('plan_cache_mode', CASE WHEN pg_backend_pid() = @fresh::bigint THEN 'auto' ELSE 'force_custom_plan' END, true),
+       set_config('jit', 'off', true),
        set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);

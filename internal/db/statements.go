@@ -1,17 +1,13 @@
 package db
 
-import (
-	"embed"
-
-	"github.com/belfryhq/belfry/internal/sqlfile"
-)
+import "embed"
 
 //go:embed *.sql
 var sqlFiles embed.FS
 
-var queries = sqlfile.Must[querySet](sqlFiles)
+var queries = MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	backendPID, probe, txBegin string
+	backendPID, probe, forgetPlans, txBegin string
 }

@@ -51,7 +51,7 @@ func (s *stage) killRunner(ctx context.Context) error {
 	s.screen.act("Crash: a runner is killed in mid-job, another goes on from the cursor")
 	wait, cancel := s.deadline(ctx)
 	defer cancel()
-	k := &KillReport{}
+	k := &killReport{}
 	s.report.Kill = k
 	victim, err := s.start(ctx, "run", "--quiet")
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *stage) abortJob(ctx context.Context) error {
 // abort stops the job in mid-walk, and watches whether anything comes after, until the
 // runner is gone.
 func (s *stage) abort(wait context.Context) error {
-	a := &AbortReport{}
+	a := &abortReport{}
 	s.report.Abort = a
 	l, err := s.untilRead(wait, s.heir, 2*s.hitAt)
 	if err != nil {

@@ -79,7 +79,7 @@ const (
 
 // patience bounds each wait: generous, since it only ends what would not end.
 func (c Config) patience() time.Duration {
-	return 30*time.Second + time.Duration(c.Channels)*100*time.Microsecond
+	return time.Minute + time.Duration(c.Channels)*100*time.Microsecond
 }
 
 // rate is the pace of jobs that are to be hit in their middle, in rows a second: they take

@@ -34,7 +34,7 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := s.startFakes(wait); err != nil {
 		return fmt.Errorf("start the fakes: %w", err)
 	}
-	d := &DeliveryReport{}
+	d := &deliveryReport{}
 	s.report.Delivery = d
 	if err := scan(wait, s.pool, queries.messagesCount, nil, &d.Messages); err != nil {
 		return err

@@ -31,7 +31,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 }
 
 func newStage(config Config, report *Report) *stage {
-	*report = Report{Problems: []string{}, Jobs: []JobReport{}, Database: DatabaseReport{Name: config.Database}}
+	*report = Report{Problems: []string{}, Jobs: []jobReport{}, Database: databaseReport{Name: config.Database}}
 	return &stage{
 		Config: config, hitAt: config.Channels / 4, report: report,
 		screen: &screen{w: config.Screen, color: config.Color},
@@ -70,7 +70,7 @@ func (s *stage) prove(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.report.Jobs = []JobReport{j}
+		s.report.Jobs = []jobReport{j}
 	}
 	s.report.judge()
 	s.screen.line("")

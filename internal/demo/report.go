@@ -12,25 +12,25 @@ type Report struct {
 	OK bool `json:"ok"`
 	// Problems says what did not; empty when OK.
 	Problems []string       `json:"problems"`
-	Database DatabaseReport `json:"database"`
+	Database databaseReport `json:"database"`
 	// Channels is how many there were at the end, with those that joined meanwhile.
 	Channels   int64           `json:"channels"`
 	GenerateMS float64         `json:"generate_ms"`
-	Jobs       []JobReport     `json:"jobs"`
-	Kill       *KillReport     `json:"kill"`     // nil: it did not come to that
-	Abort      *AbortReport    `json:"abort"`    // likewise
-	Delivery   *DeliveryReport `json:"delivery"` // likewise
+	Jobs       []jobReport     `json:"jobs"`
+	Kill       *killReport     `json:"kill"`     // nil: it did not come to that
+	Abort      *abortReport    `json:"abort"`    // likewise
+	Delivery   *deliveryReport `json:"delivery"` // likewise
 	ElapsedMS  float64         `json:"elapsed_ms"`
 }
 
-// DatabaseReport says where the rows can be looked at.
-type DatabaseReport struct {
+// databaseReport says where the rows can be looked at.
+type databaseReport struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// JobReport is the proof for one job.
-type JobReport struct {
+// jobReport is the proof for one job.
+type jobReport struct {
 	ID       int64  `json:"id"`
 	Type     string `json:"type"`
 	Category string `json:"category"`
@@ -52,15 +52,15 @@ type JobReport struct {
 
 // exact reports whether every matching channel has exactly one row and no other channel has
 // any.
-func (j JobReport) exact() bool { return j.Missing == 0 && j.Unexpected == 0 && j.Duplicates == 0 }
+func (j jobReport) exact() bool { return j.Missing == 0 && j.Unexpected == 0 && j.Duplicates == 0 }
 
-func (j JobReport) String() string {
+func (j jobReport) String() string {
 	return fmt.Sprintf("%s rows for %s matching channels: %d missing, %d unexpected, %d duplicates",
 		grouped(j.Rows), grouped(j.Matched), j.Missing, j.Unexpected, j.Duplicates)
 }
 
-// KillReport is the second act.
-type KillReport struct {
+// killReport is the second act.
+type killReport struct {
 	// InMiddle: the job was after its first and before its last chunk.
 	InMiddle     bool  `json:"in_middle"`
 	ChannelsRead int64 `json:"channels_read"` // when the runner was killed
@@ -71,8 +71,8 @@ type KillReport struct {
 	TakeOverMS float64 `json:"take_over_ms"`
 }
 
-// AbortReport is the third act.
-type AbortReport struct {
+// abortReport is the third act.
+type abortReport struct {
 	InMiddle bool `json:"in_middle"`
 	// LatencyMS is from sending the UPDATE to its return, RunnerStoppedMS to the end
 	// of the runner's process.
@@ -88,8 +88,8 @@ type AbortReport struct {
 	ReadAgain int64 `json:"read_again"`
 }
 
-// DeliveryReport is the fourth act.
-type DeliveryReport struct {
+// deliveryReport is the fourth act.
+type deliveryReport struct {
 	Messages   int64 `json:"messages"` // of the job
 	Sent       int64 `json:"sent"`
 	Dead       int64 `json:"dead"`

@@ -12,13 +12,13 @@ import (
 // good is a report without a fault.
 func good() *Report {
 	return &Report{
-		Jobs: []JobReport{
+		Jobs: []jobReport{
 			{ID: 1, Title: "Most read today", Type: "push", Status: processed, Matched: 9_999_999, Rows: 9_999_999, Chunks: 100},
 			{ID: 2, Title: "Most read today", Type: "push", Status: processed, Matched: 5, Rows: 5},
 		},
-		Kill:     &KillReport{InMiddle: true, Exact: true, TakeOverMS: 2104},
-		Abort:    &AbortReport{InMiddle: true, Exact: true, Still: true},
-		Delivery: &DeliveryReport{Messages: 5, Sent: 4, Dead: 1, Ambiguous: 2, Accepted: 6, Duplicates: 2, Killed: true, AcceptedAtKill: 2},
+		Kill:     &killReport{InMiddle: true, Exact: true, TakeOverMS: 2104},
+		Abort:    &abortReport{InMiddle: true, Exact: true, Still: true},
+		Delivery: &deliveryReport{Messages: 5, Sent: 4, Dead: 1, Ambiguous: 2, Accepted: 6, Duplicates: 2, Killed: true, AcceptedAtKill: 2},
 	}
 }
 

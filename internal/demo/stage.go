@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/fake"
-	"github.com/belfryhq/belfry/internal/sqlfile"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -28,12 +27,12 @@ const (
 	stageConnections = 4
 )
 
-// ErrNotOurs reports that the database holds something the demo did not make.
+// errNotOurs reports that the database holds something the demo did not make.
 // Nothing was changed.
-var ErrNotOurs = errors.New("the demo does not touch what it did not make")
+var errNotOurs = errors.New("the demo does not touch what it did not make")
 
-// ErrBusy reports that another demo runs in the same database.
-var ErrBusy = errors.New("another demo is running in this database")
+// errBusy reports that another demo runs in the same database.
+var errBusy = errors.New("another demo is running in this database")
 
 // stage is one demonstration: its database, its runners, and what was seen.
 type stage struct {
@@ -121,13 +120,13 @@ func (s *stage) clear(ctx context.Context) error {
 		return err
 	}
 	if !ours {
-		return ErrBusy
+		return errBusy
 	}
 	if err := scan(ctx, s.pool, queries.stageLook, nil, &schema, &mark, &jobs); err != nil {
 		return err
 	}
 	if schema && (mark == nil || *mark != stageMark) {
-		return fmt.Errorf("it has a belfry schema, and no demo made it: %w; choose another database with --database", ErrNotOurs)
+		return fmt.Errorf("it has a belfry schema, and no demo made it: %w; choose another database with --database", errNotOurs)
 	}
 	var foreign *string
 	if jobs {
@@ -136,7 +135,7 @@ func (s *stage) clear(ctx context.Context) error {
 		}
 	}
 	if foreign != nil {
-		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, ErrNotOurs)
+		return fmt.Errorf("it holds jobs that are not the demo's (%s): %w; choose another database with --database, or drop this one", *foreign, errNotOurs)
 	}
 	_, err = s.pool.Exec(ctx, queries.stageClear)
 	return err
@@ -196,7 +195,7 @@ func (s *stage) look(ctx context.Context) (l look, err error) {
 
 // verify compares the rows of a job with the channels that match its audience: all up to
 // its bound, or with atCursor those up to its cursor.
-func verify(ctx context.Context, q querier, id int64, atCursor bool) (j JobReport, err error) {
+func verify(ctx context.Context, q querier, id int64, atCursor bool) (j jobReport, err error) {
 	err = row(ctx, q, queries.verify, pgx.StrictNamedArgs{"id": id, "at_cursor": atCursor}, &j)
 	return j, err
 }
@@ -268,7 +267,7 @@ type querier interface {
 // scan reads the values of a statement's one row.
 func scan(ctx context.Context, q querier, statement string, args pgx.StrictNamedArgs, into ...any) error {
 	if err := q.QueryRow(ctx, statement, args).Scan(into...); err != nil {
-		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
+		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)
 	}
 	return nil
 }
@@ -280,7 +279,7 @@ func row[T any](ctx context.Context, q querier, statement string, args pgx.Stric
 		*into, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[T])
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", sqlfile.NameOf(queries, statement), err)
+		return fmt.Errorf("%s: %w", db.QueryName(queries, statement), err)
 	}
 	return nil
 }

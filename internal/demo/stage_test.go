@@ -34,7 +34,7 @@ func TestStage_TouchesNothingItDidNotMake(t *testing.T) {
 			prepare(t, b)
 			b.exec(t, `CREATE TABLE belfry.precious ()`)
 			report, err := Run(t.Context(), b.config)
-			require.ErrorIs(t, err, ErrNotOurs)
+			require.ErrorIs(t, err, errNotOurs)
 			require.False(t, report.OK)
 			require.Equal(t, []string{err.Error()}, report.Problems)
 			b.exec(t, `SELECT FROM belfry.precious`)
@@ -63,7 +63,7 @@ func TestStage_OneDemoAtATime(t *testing.T) {
 	b := setup(t)
 	s := b.stage(t)
 	_, err := Run(t.Context(), b.config)
-	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorIs(t, err, errBusy)
 	require.NoError(t, s.enqueue(t.Context(), "NULL"), "the first one's schema is still there")
 }
 

@@ -54,7 +54,7 @@ func TestVerify_CountsEachFault(t *testing.T) {
 	exec(`INSERT INTO belfry.messages (channel_id, job_id, next_attempt_at) VALUES (987654321, 1, now())`) // no channel at all
 	v, err := verify(ctx, db.Pool, 1, false)
 	require.NoError(t, err)
-	require.Equal(t, JobReport{
+	require.Equal(t, jobReport{
 		ID: 1, Type: clean.Type, Category: clean.Category, Title: clean.Title, Status: processed, Cursor: clean.Cursor, Chunks: clean.Chunks,
 		Matched: clean.Matched, Rows: clean.Matched + 3 - 5 + 7 + 1, Missing: 5, Unexpected: 8, Duplicates: 3,
 	}, v)

@@ -252,7 +252,7 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = versionTimeout // of one that ended in time, what it said counts
 	cmd.Env = child.Env(os.Environ())
 	out, err := cmd.Output()
 	return string(out), err

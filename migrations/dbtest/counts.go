@@ -31,7 +31,7 @@ func Miscounted(t require.TestingT, pool *pgxpool.Pool) []string {
 
 // Miscount is Miscounted for who expects the database to be away.
 func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error) {
-	//sqlfile:allow for tests of several packages
+	//sql:allow for tests of several packages
 	err = pool.QueryRow(ctx, `SELECT array_agg(format('job %s: %s, counted %s', p.job_id, p, m) ORDER BY p.job_id)
 		  FROM belfry.job_progress p
 		 CROSS JOIN LATERAL (SELECT count(*) AS messages, count(*) FILTER (WHERE m.status = 'SENT') AS sent, count(*) FILTER (WHERE m.status = 'DEAD') AS dead,
@@ -45,7 +45,7 @@ func Miscount(ctx context.Context, pool *pgxpool.Pool) (list []string, err error
 // RequireStock wants the planner and jit to be set as PostgreSQL's defaults have them.
 func RequireStock(t require.TestingT, pool *pgxpool.Pool) {
 	var changed []string
-	//sqlfile:allow for tests of several packages
+	//sql:allow for tests of several packages
 	require.NoError(t, pool.QueryRow(context.Background(), `SELECT array_agg(name) FROM pg_settings
 		 WHERE (category LIKE 'Query Tuning%' OR name = 'work_mem') AND source <> 'default' OR name = 'jit' AND setting <> 'on'`).Scan(&changed))
 	require.Empty(t, changed)

@@ -43,7 +43,7 @@ const (
 
 // DB is a database of one test.
 type DB struct {
-	Pool *pgxpool.Pool // up to ten connections, or what NewSized was told; closed when the test ends
+	Pool *pgxpool.Pool // up to ten connections, or what Reused was told; closed when the test ends
 	DSN  string        // connection URL, for pgx, libpq and other processes
 	Name string        // begins with belfry_test_
 	User string        // of Role: the role's name; otherwise empty
@@ -80,21 +80,13 @@ func Main(m *testing.M, options ...goleak.Option) {
 // New returns a fresh database with all migrations applied.
 func New(t testing.TB) *DB {
 	t.Helper()
-	return NewSized(t, poolSize)
-}
-
-// NewSized is New with a pool of so many connections, for code that takes as many as it
-// gets and would wait. Each costs the server tens of milliseconds of CPU at its begin, and
-// more when it reads its first tables.
-func NewSized(t testing.TB, connections int32) *DB {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
 	h, err := shared.open(ctx)
 	require.NoError(t, err)
 	name := databaseName(t)
 	require.NoError(t, h.clone(ctx, name))
-	db := h.use(ctx, t, name, connections)
+	db := h.use(ctx, t, name, poolSize)
 	require.NoError(t, adopt(ctx, db.Pool))
 	return db
 }
@@ -240,11 +232,14 @@ const (
 
 func databaseName(t testing.TB) string {
 	t.Helper()
-	random := make([]byte, 4)
-	_, err := rand.Read(random)
-	require.NoError(t, err)
-	name := databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random) + "_" + plain(t.Name())
+	name := newName(plain(t.Name()))
 	return name[:min(len(name), maxIdentifier)]
+}
+
+func newName(of string) string {
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // documented never to fail
+	return databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random[:]) + "_" + of
 }
 
 // plain keeps what needs no quoting anywhere.

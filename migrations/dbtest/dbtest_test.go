@@ -146,15 +146,6 @@ func TestFault_NewServerCanBeCrashed(t *testing.T) {
 	}
 }
 
-func TestNewServer_FailedTestShowsTheLog(t *testing.T) {
-	t.Parallel()
-	r := &recorder{TB: t, failed: true}
-	s := NewServer(r, false)
-	r.end()
-	require.Contains(t, r.logged.String(), "ready to accept connections")
-	require.NoDirExists(t, s.DataDir())
-}
-
 // inOrder is t.Run for a subtest that does not run beside the others.
 func inOrder(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
@@ -162,10 +153,20 @@ func inOrder(t *testing.T, name string, test func(*testing.T)) {
 }
 
 // The hosts of these have a server to themselves, one after the other, and reach it as they
-// would one that BELFRY_TEST_DATABASE_URL names.
+// would one that BELFRY_TEST_DATABASE_URL names. At last the server's own test fails, which
+// shows the log.
 func TestHost(t *testing.T) {
 	t.Parallel()
-	s := NewServer(t, false)
+	r := &recorder{TB: t}
+	s := NewServer(r, false)
+	t.Cleanup(func() {
+		_, err := pgx.Connect(context.WithoutCancel(t.Context()), s.DSN("last_words"))
+		require.Error(t, err)
+		r.failed = true
+		r.end()
+		require.Contains(t, r.logged.String(), `database "last_words" does not exist`)
+		require.NoDirExists(t, s.DataDir())
+	})
 	open := func(t *testing.T) *host {
 		t.Helper()
 		h, err := openHost(t.Context(), s.DSN("anything"))
@@ -174,7 +175,6 @@ func TestHost(t *testing.T) {
 		return h
 	}
 	inOrder(t, "ConcurrentProcessesMakeOneTemplate", func(t *testing.T) { concurrentProcessesMakeOneTemplate(t, s) })
-	inOrder(t, "UnfinishedTemplateIsMadeAgain", func(t *testing.T) { unfinishedTemplateIsMadeAgain(t, open) })
 	inOrder(t, "VanishedTemplateIsMadeAgain", func(t *testing.T) { vanishedTemplateIsMadeAgain(t, open(t)) })
 	inOrder(t, "PrunesWhatNobodyUsedForADay", func(t *testing.T) { prunesWhatNobodyUsedForADay(t, open) })
 	inOrder(t, "TakesURLsAndKeywords", func(t *testing.T) { takesURLsAndKeywords(t, s) })
@@ -197,9 +197,9 @@ func concurrentProcessesMakeOneTemplate(t *testing.T, s *pgserver.Server) {
 	}
 }
 
-func unfinishedTemplateIsMadeAgain(t *testing.T, open func(*testing.T) *host) {
+// vanishedTemplateIsMadeAgain also where another process was at it.
+func vanishedTemplateIsMadeAgain(t *testing.T, h *host) {
 	t.Helper()
-	h := open(t)
 	ctx := t.Context()
 	_, err := h.admin.Exec(ctx, "DROP DATABASE "+quote(h.template))
 	require.NoError(t, err)
@@ -210,17 +210,10 @@ func unfinishedTemplateIsMadeAgain(t *testing.T, open func(*testing.T) *host) {
 	require.NoError(t, err)
 	stuck, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
-	again := open(t)
-	require.True(t, existsOn(t, again, h.template))
-	require.False(t, existsOn(t, again, h.template+"_new"))
+	require.NoError(t, h.clone(ctx, databasePrefix+"1_x"))
+	require.True(t, existsOn(t, h, h.template))
+	require.False(t, existsOn(t, h, h.template+"_new"))
 	require.Error(t, stuck.Ping(ctx))
-}
-
-func vanishedTemplateIsMadeAgain(t *testing.T, h *host) {
-	t.Helper()
-	_, err := h.admin.Exec(t.Context(), "DROP DATABASE "+quote(h.template))
-	require.NoError(t, err)
-	require.NoError(t, h.clone(t.Context(), databasePrefix+"1_x"))
 }
 
 func prunesWhatNobodyUsedForADay(t *testing.T, open func(*testing.T) *host) {
@@ -304,10 +297,12 @@ const helperEnv = "DBTEST_HELPER"
 
 func TestHelper_Leaks(t *testing.T) {
 	if os.Getenv(helperEnv) == "" {
-		return // does something only when TestMain_ReportsLeaks calls it
+		return // does something only when the tests below call it
 	}
 	t.Parallel()
-	New(t)
+	if os.Getenv(helperEnv) == "database" {
+		New(t)
+	}
 	started := make(chan struct{})
 	go func() { close(started); select {} }()
 	<-started
@@ -315,24 +310,35 @@ func TestHelper_Leaks(t *testing.T) {
 
 func TestMain_ReportsLeaks(t *testing.T) {
 	t.Parallel()
-	exe, err := os.Executable()
-	require.NoError(t, err)
+	requireReportsLeaks(t, "goroutine", t.TempDir())
+}
+
+func TestProcess_MainReportsLeaksAndLeavesNoServer(t *testing.T) {
+	t.Parallel()
 	cache, err := os.MkdirTemp(tempRoot(), "belfry-cache-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(cache)) })
 	require.NoError(t, os.Chmod(cache, 0o755))
-	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, exe, "-test.run=^TestHelper_Leaks$", "-test.v")
-	cmd.Env = append(os.Environ(), helperEnv+"=1", dirEnv+"="+cache, databaseURLEnv+"=")
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err, "%s", out)
-	require.Contains(t, string(out), "--- PASS: TestHelper_Leaks")
-	require.Contains(t, string(out), "the tests left goroutines behind")
+	requireReportsLeaks(t, "database", cache)
 	// The server went with the process.
-	left, err := exec.CommandContext(ctx, "ps", "-eo", "args").Output()
+	left, err := exec.CommandContext(t.Context(), "ps", "-eo", "args").Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(left)) {
 		require.NotContains(t, line, cache)
 	}
+}
+
+// requireReportsLeaks runs TestHelper_Leaks, with a database or with a goroutine only.
+func requireReportsLeaks(t *testing.T, what, dir string) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, "-test.run=^TestHelper_Leaks$", "-test.v")
+	cmd.Env = append(os.Environ(), helperEnv+"="+what, dirEnv+"="+dir, databaseURLEnv+"=")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestHelper_Leaks")
+	require.Contains(t, string(out), "the tests left goroutines behind")
 }

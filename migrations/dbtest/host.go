@@ -82,6 +82,10 @@ type host struct {
 	url      string           // nonempty when it is
 	admin    *pgxpool.Pool    // to the database postgres
 	template string
+
+	mu       sync.Mutex
+	free     []*clone // that the next tests may use
+	restorer restorer
 }
 
 // openHost connects to the server at url, or to a private one if url is empty.
@@ -126,13 +130,18 @@ func (h *host) connect(ctx context.Context) error {
 }
 
 func (h *host) close(ctx context.Context) error {
+	var problems []error
+	for _, c := range h.free {
+		c.Pool.Close()
+		problems = append(problems, h.drop(ctx, c.Name))
+	}
 	if h.admin != nil {
 		h.admin.Close()
 	}
 	if h.server != nil {
-		return h.server.Close(ctx)
+		problems = append(problems, h.server.Close(ctx))
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // serverConfig describes a server for tests in dir: a stock one, but for what commits

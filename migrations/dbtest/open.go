@@ -2,11 +2,7 @@ package dbtest
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"strconv"
-	"time"
 )
 
 // Open is New for what has no testing.TB: an Example. The caller calls drop when it
@@ -21,9 +17,7 @@ func Open() (db *DB, drop func()) {
 	}
 	h, err := shared.open(ctx)
 	must(err)
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // documented never to fail
-	db = &DB{Name: databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + hex.EncodeToString(random[:]) + "_example"}
+	db = &DB{Name: newName("example")}
 	must(h.clone(ctx, db.Name))
 	db.DSN, err = h.dsn(db.Name)
 	must(err)

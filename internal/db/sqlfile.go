@@ -1,7 +1,23 @@
-// Package sqlfile reads the annotated SQL files that stand beside the Go code
-// that runs them.
-//
-// A file is a sequence of statements, each under a header and a comment:
+package db
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// errSyntax marks files that do not follow the format that MustQueries tells, or do not
+// agree with the fields.
+var errSyntax = errors.New("db: malformed file")
+
+// MustQueries reads the annotated SQL files that stand beside the Go code that runs them:
+// every .sql file at the root of an embedded file system. A file is a sequence of
+// statements, each under a header and a comment:
 //
 //	-- Statements of the job aggregate.          comment of the file, optional
 //
@@ -20,12 +36,13 @@
 // semicolon.
 //
 // The package that owns the files embeds them in its statements.go, with a field for
-// each statement, and reads them once, into a variable that is never written again:
+// each statement, whose name begins in lower case, and reads them once, into a variable
+// that is never written again:
 //
 //	//go:embed *.sql
 //	var sqlFiles embed.FS
 //
-//	var queries = sqlfile.Must[querySet](sqlFiles)
+//	var queries = db.MustQueries[querySet](sqlFiles)
 //
 //	type querySet struct {
 //		jobClaim, jobFinish string
@@ -37,31 +54,11 @@
 // Go file of the package reads: it looks at fields in lower case of types that have a
 // name. A test of this package finds SQL in other Go code.
 //
-// Failure behaviour: a malformed file, a field without a statement and a statement
-// without a field panic when the program starts, and so in every test of the package.
-// The package does not parse SQL: a statement PostgreSQL refuses is found by the test
-// that runs it.
-package sqlfile
-
-import (
-	"cmp"
-	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
-)
-
-// errSyntax marks files that do not follow the format of the package comment, or do not
-// agree with the fields.
-var errSyntax = errors.New("sqlfile: malformed file")
-
-// Must reads every .sql file at the root of an embedded file system into a struct of
-// strings, one for each statement and of its name, which begins in lower case there. It
-// panics with an errSyntax that names each fault.
-func Must[T any](fsys fs.FS) T {
+// A malformed file, a field without a statement and a statement without a field panic when
+// the program starts, and so in every test of the package, with an errSyntax that names
+// each fault. SQL is not parsed: a statement PostgreSQL refuses is found by the test that
+// runs it.
+func MustQueries[T any](fsys fs.FS) T {
 	statements, err := load(fsys)
 	if err != nil {
 		panic(err)
@@ -73,8 +70,8 @@ func Must[T any](fsys fs.FS) T {
 	return queries
 }
 
-// ByName returns what Must read, for tests that go by names.
-func ByName[T any](queries T) map[string]string {
+// QueriesByName returns what MustQueries read, for tests that go by names.
+func QueriesByName[T any](queries T) map[string]string {
 	v := reflect.ValueOf(queries)
 	all := make(map[string]string, v.NumField())
 	for i := range v.NumField() {
@@ -83,10 +80,10 @@ func ByName[T any](queries T) map[string]string {
 	return all
 }
 
-// NameOf returns the name of a statement that Must read, for an error that tells which
-// one failed.
-func NameOf[T any](queries T, sql string) string {
-	for name, s := range ByName(queries) {
+// QueryName returns the name of a statement that MustQueries read, for an error that tells
+// which one failed.
+func QueryName[T any](queries T, sql string) string {
+	for name, s := range QueriesByName(queries) {
 		if s == sql {
 			return name
 		}
@@ -101,13 +98,13 @@ func load(fsys fs.FS) (map[string]statement, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sqlfile: open *.sql: %w", err)
+		return nil, fmt.Errorf("db: open *.sql: %w", err)
 	}
 	p := scanner{statements: make(map[string]statement)}
 	for _, name := range names {
 		text, err := fs.ReadFile(fsys, name)
 		if err != nil {
-			return nil, fmt.Errorf("sqlfile: %w", err)
+			return nil, fmt.Errorf("db: %w", err)
 		}
 		p.read(name, string(text))
 	}

@@ -1,4 +1,4 @@
-package sqlfile
+package db
 
 import (
 	"io/fs"
@@ -7,12 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
-}
 
 const good = `-- Statements of the job aggregate.
 --
@@ -45,14 +40,14 @@ SET LOCAL lock_timeout = '1s';
 SET LOCAL work_mem = '8MB';
 `
 
-// queries are those of good.
-type queries struct {
+// goodQueries are those of good.
+type goodQueries struct {
 	sessionSetup, jobTouch, jobList, jobClaim string
 }
 
-func TestMust_ReadsEachPart(t *testing.T) {
+func TestMustQueries_ReadsEachPart(t *testing.T) {
 	t.Parallel()
-	want := queries{
+	want := goodQueries{
 		jobClaim: "UPDATE belfry.jobs\nSET status = 'RUNNING' -- the edge PENDING to RUNNING\n-- inside a statement\n\n" +
 			"WHERE lane = @lane\nRETURNING id",
 		jobList:      "SELECT id FROM belfry.jobs",
@@ -62,7 +57,7 @@ func TestMust_ReadsEachPart(t *testing.T) {
 	for name, text := range map[string]string{"Unix": good, "Windows": strings.ReplaceAll(good, "\n", "\r\n"), "no final newline": strings.TrimSuffix(good, "\n")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, want, Must[queries](files(text)))
+			require.Equal(t, want, MustQueries[goodQueries](files(text)))
 		})
 	}
 }
@@ -70,7 +65,7 @@ func TestMust_ReadsEachPart(t *testing.T) {
 // files is a file system of queries.sql alone.
 func files(text string) fstest.MapFS { return fstest.MapFS{"queries.sql": {Data: []byte(text)}} }
 
-func TestMust_NamesEachFault(t *testing.T) {
+func TestMustQueries_NamesEachFault(t *testing.T) {
 	t.Parallel()
 	const header = ": want a header as `-- name: JobClaim :one`, with one of :one, :many, :exec, :script; got "
 	tests := map[string]struct {
@@ -106,15 +101,15 @@ func TestMust_NamesEachFault(t *testing.T) {
 			t.Parallel()
 			var want []string
 			for _, w := range tt.want {
-				want = append(want, "sqlfile: malformed file: queries.sql:"+w)
+				want = append(want, "db: malformed file: queries.sql:"+w)
 			}
-			require.PanicsWithError(t, strings.Join(want, "\n"), func() { Must[struct{ a, b string }](files(tt.text)) })
+			require.PanicsWithError(t, strings.Join(want, "\n"), func() { MustQueries[struct{ a, b string }](files(tt.text)) })
 		})
 	}
 }
 
 // Thus a name that a package's Go files use is that of a statement.
-func TestMust_WantsAFieldForEachStatementAndAStatementForEachField(t *testing.T) {
+func TestMustQueries_WantsAFieldForEachStatementAndAStatementForEachField(t *testing.T) {
 	t.Parallel()
 	const a, b = "-- name: A :one\n-- doc\nSELECT 1\n", "-- name: B :one\n-- doc\nSELECT 2\n"
 	for name, tt := range map[string]struct {
@@ -133,7 +128,7 @@ func TestMust_WantsAFieldForEachStatementAndAStatementForEachField(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := "sqlfile: malformed file: " + strings.ReplaceAll(tt.want, "\n", "\nsqlfile: malformed file: ")
+			want := "db: malformed file: " + strings.ReplaceAll(tt.want, "\n", "\ndb: malformed file: ")
 			require.PanicsWithError(t, want, func() {
 				tt.must(fstest.MapFS{"ab.sql": {Data: []byte(a + b)}, "c.sql": {Data: []byte(strings.ReplaceAll(a, "A", "C"))}})
 			})
@@ -141,30 +136,30 @@ func TestMust_WantsAFieldForEachStatementAndAStatementForEachField(t *testing.T)
 	}
 }
 
-func must[T any](fsys fs.FS) { Must[T](fsys) }
+func must[T any](fsys fs.FS) { MustQueries[T](fsys) }
 
-func TestMust_ReadsTheFilesOfAFileSystem(t *testing.T) {
+func TestMustQueries_ReadsTheFilesOfAFileSystem(t *testing.T) {
 	t.Parallel()
 	const lane = "-- name: LaneList :many\n-- Lists.\nSELECT 3;\n"
 	type all struct{ jobClaim, jobList, jobTouch, sessionSetup, laneList string }
-	got := Must[all](fstest.MapFS{
+	got := MustQueries[all](fstest.MapFS{
 		"queries.sql": {Data: []byte(good)}, "lane.sql": {Data: []byte(lane)},
 		"README.md": {Data: []byte("no SQL")}, "old/lane.sql": {Data: []byte(lane)},
 	})
-	want := Must[queries](files(good))
+	want := MustQueries[goodQueries](files(good))
 	require.Equal(t, all{want.jobClaim, want.jobList, want.jobTouch, want.sessionSetup, "SELECT 3"}, got)
-	require.PanicsWithError(t, "sqlfile: malformed file: b.sql:1: LaneList is defined twice\nsqlfile: malformed file: c.sql:1: no statement", func() {
+	require.PanicsWithError(t, "db: malformed file: b.sql:1: LaneList is defined twice\ndb: malformed file: c.sql:1: no statement", func() {
 		must[struct{ laneList string }](fstest.MapFS{"a.sql": {Data: []byte(lane)}, "b.sql": {Data: []byte(lane)}, "c.sql": {}})
 	})
-	require.PanicsWithError(t, "sqlfile: open *.sql: file does not exist", func() { must[struct{}](fstest.MapFS{}) })
+	require.PanicsWithError(t, "db: open *.sql: file does not exist", func() { must[struct{}](fstest.MapFS{}) })
 }
 
-func TestByName_HasEachStatement(t *testing.T) {
+func TestQueriesByName_HasEachStatement(t *testing.T) {
 	t.Parallel()
-	q := Must[queries](files(good))
-	require.Equal(t, map[string]string{"JobClaim": q.jobClaim, "JobList": q.jobList, "JobTouch": q.jobTouch, "SessionSetup": q.sessionSetup}, ByName(q))
-	require.Equal(t, "JobList", NameOf(q, q.jobList))
-	require.Empty(t, NameOf(q, "SELECT 7"))
+	q := MustQueries[goodQueries](files(good))
+	require.Equal(t, map[string]string{"JobClaim": q.jobClaim, "JobList": q.jobList, "JobTouch": q.jobTouch, "SessionSetup": q.sessionSetup}, QueriesByName(q))
+	require.Equal(t, "JobList", QueryName(q, q.jobList))
+	require.Empty(t, QueryName(q, "SELECT 7"))
 }
 
 // The scanner reads files of the repository only, so it has nothing to defend

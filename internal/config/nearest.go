@@ -1,12 +1,11 @@
-// Package nearest finds what a person most likely meant by a name that does not exist.
-package nearest
+package config
 
 import "strings"
 
-// to returns the candidate that a person most likely meant by name, or ""
+// nearest returns the candidate that a person most likely meant by name, or ""
 // when none is near enough to be worth suggesting. A dotted name whose last part
 // is a candidate's last part is near whatever section it was put in.
-func to(name string, candidates []string) string {
+func nearest(name string, candidates []string) string {
 	best, bestDistance := "", len(name)+1
 	for _, c := range candidates {
 		if d := editDistance(strings.ToLower(name), strings.ToLower(c)); d < bestDistance {
@@ -25,9 +24,10 @@ func to(name string, candidates []string) string {
 	return ""
 }
 
-// Hint renders a suggestion as the tail of a message.
+// Hint renders the candidate that a person most likely meant by a name that does not exist,
+// as the tail of a message; "" when none is near. Commands use it for their names too.
 func Hint(name string, candidates []string) string {
-	if n := to(name, candidates); n != "" {
+	if n := nearest(name, candidates); n != "" {
 		return "; did you mean " + n + "?"
 	}
 	return ""

@@ -1,4 +1,4 @@
-package services
+package dbtest
 
 import (
 	"context"
@@ -27,9 +27,52 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-// server is a server program of one test. Its exported methods are those of every server
-// here; they may be called from any goroutine.
-type server struct {
+// service is a server that a test needs beside PostgreSQL, a Redis (or Valkey) or a
+// PgBouncer: private to that test, to be queried, stopped, frozen and started again, from
+// any goroutine. Package child runs it; what is here is its command line and how to ask
+// whether it answers.
+//
+//	func TestCache_ServerGone(t *testing.T) {
+//		t.Parallel()
+//		redis := dbtest.StartRedis(t)
+//		… redis.URL …
+//		require.NoError(t, redis.Stop())
+//	}
+//
+// # States
+//
+//	          StartRedis, StartPgBouncer
+//	                      │
+//	                      ▼   ── Pause ──▶
+//	stopped ── Start ──▶ running          frozen
+//	   ▲                  │   ◀─ Continue ─  │
+//	   └───────── Stop ───┴──────────────────┘
+//
+// # What holds
+//
+//  1. A server that Start has returned from answers, and the one that answers is
+//     that process and no other.
+//  2. A server that Pause has returned from runs no instruction until Continue.
+//     The kernel goes on accepting connections and bytes in its name.
+//  3. Stop is SIGKILL: a crash. Nobody is told, sockets stay behind, and a Redis
+//     starts again empty.
+//  4. A server ends with its test, and on Linux with the test's process, however
+//     that one ends.
+//  5. A restarted server has the address it had before.
+//
+// # Failure
+//
+// Without the program the test is skipped by name; .ci/install-services installs
+// it. A server that ended by itself fails its test, which shows the end of the
+// server's log.
+//
+// # Not promised
+//
+// When the test's process is killed, a directory of a few kilobytes stays in the
+// temporary directory; on systems other than Linux the server stays too. Another
+// process may take the port of a stopped Redis; ports are drawn from below the
+// range that systems give to outgoing connections, which leaves only listeners.
+type service struct {
 	program    string
 	args       []string
 	dir        string              // its own, and its working directory
@@ -64,7 +107,7 @@ func give(t testing.TB, credential *syscall.Credential, path string) {
 }
 
 // endWith stops the server when the test ends, and shows its log if that failed.
-func (s *server) endWith(t testing.TB) {
+func (s *service) endWith(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
@@ -78,7 +121,7 @@ func (s *server) endWith(t testing.TB) {
 
 // Start starts a stopped server and waits until it answers. It is an error if the
 // server has not been stopped, or does not answer within 30 seconds.
-func (s *server) Start(ctx context.Context) error {
+func (s *service) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {
@@ -117,7 +160,7 @@ func kill(p *child.Process) error {
 // Stop ends the server at once, as a crash would, and waits until it is gone. A
 // stopped server stays stopped without error; one that had ended by itself is an
 // error.
-func (s *server) Stop() error {
+func (s *service) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.current
@@ -135,12 +178,12 @@ func (s *server) Stop() error {
 }
 
 // Pause freezes the server with SIGSTOP and returns when it stands still.
-func (s *server) Pause() error { return s.freeze("pause", true) }
+func (s *service) Pause() error { return s.freeze("pause", true) }
 
 // Continue lets a frozen server go on.
-func (s *server) Continue() error { return s.freeze("continue", false) }
+func (s *service) Continue() error { return s.freeze("continue", false) }
 
-func (s *server) freeze(name string, still bool) error {
+func (s *service) freeze(name string, still bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
@@ -153,7 +196,7 @@ func (s *server) freeze(name string, still bool) error {
 }
 
 // PID returns the process id of the running server, 0 while it is stopped.
-func (s *server) PID() int {
+func (s *service) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
@@ -162,6 +205,6 @@ func (s *server) PID() int {
 	return s.current.PID()
 }
 
-func (s *server) logPath() string { return filepath.Join(s.dir, "server.log") }
+func (s *service) logPath() string { return filepath.Join(s.dir, "server.log") }
 
-func (s *server) logTail() string { return child.Tail(s.logPath(), 0) }
+func (s *service) logTail() string { return child.Tail(s.logPath(), 0) }

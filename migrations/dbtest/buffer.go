@@ -1,13 +1,12 @@
-// Package syncbuf has a buffer that tests read while a process or a log writes to it.
-package syncbuf
+package dbtest
 
 import (
 	"bytes"
 	"sync"
 )
 
-// Buffer collects what is written. The zero value is empty and ready; it is safe for
-// concurrent use.
+// Buffer collects what a process or a log writes while the test reads it. The zero value
+// is empty and ready; it is safe for concurrent use.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

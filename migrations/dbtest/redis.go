@@ -1,4 +1,4 @@
-package services
+package dbtest
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ const (
 // Redis is a Redis or Valkey server on a loopback port, without a password, that
 // keeps nothing on disk.
 type Redis struct {
-	*server
+	*service
 
 	Addr string // "127.0.0.1:12345", the same after a restart
 	URL  string // "redis://127.0.0.1:12345/0"
@@ -35,7 +35,7 @@ type Redis struct {
 // It takes some 20 ms.
 func StartRedis(t testing.TB) *Redis {
 	t.Helper()
-	program := find(t, "redis", "redis-server", "valkey-server")
+	program := findService(t, "redis", "redis-server", "valkey-server")
 	dir := makeDir(t, "redis", nil)
 	var err error
 	for range portTries {
@@ -58,7 +58,7 @@ func newRedis(program, dir, addr string) *Redis {
 	return &Redis{
 		Addr: addr,
 		URL:  "redis://" + addr + "/0",
-		server: &server{
+		service: &service{
 			program: program,
 			args: []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no",
 				"--save", "", "--appendonly", "no"},

@@ -1,4 +1,4 @@
-package services
+package dbtest
 
 import (
 	"fmt"
@@ -54,7 +54,7 @@ func TestFind_NothingInstalledSkipsByName(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		find(s, "redis", "no-such-server")
+		findService(s, "redis", "no-such-server")
 	}()
 	<-done
 	require.Contains(t, s.reason, "redis: not installed (looked for [no-such-server])")

@@ -1,4 +1,4 @@
-package nearest
+package config
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTo(t *testing.T) {
+func TestNearest(t *testing.T) {
 	t.Parallel()
 	keys := []string{"runner.stale_after", "runner.chunk.target", "log.level", "database.url"}
 	for name, want := range map[string]string{
@@ -18,7 +18,7 @@ func TestTo(t *testing.T) {
 		"something.else":     "",
 		"":                   "",
 	} {
-		require.Equal(t, want, to(name, keys), name)
+		require.Equal(t, want, nearest(name, keys), name)
 	}
 }
 

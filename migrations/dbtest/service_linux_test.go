@@ -1,4 +1,4 @@
-package services_test
+package dbtest
 
 import (
 	"bufio"
@@ -10,9 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/internal/services"
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // childEnv makes TestProcess_ServersDieWithTheTest the process that is to be
@@ -26,7 +23,7 @@ func TestProcess_ServersDieWithTheTest(t *testing.T) {
 		serve(t, dsn)
 		return
 	}
-	db := dbtest.New(t)
+	db := New(t)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
 	cmd.Env = append(os.Environ(), childEnv+"="+db.DSN)
 	in, err := cmd.StdinPipe() // open until the child is gone
@@ -63,9 +60,9 @@ func TestProcess_ServersDieWithTheTest(t *testing.T) {
 // serve starts servers, says so and waits to be killed.
 func serve(t *testing.T, dsn string) {
 	t.Helper()
-	running, still := services.StartRedis(t), services.StartRedis(t)
+	running, still := StartRedis(t), StartRedis(t)
 	require.NoError(t, still.Pause())
-	pooler := services.StartPgBouncer(t, dsn, nil)
+	pooler := StartPgBouncer(t, dsn, nil)
 	fmt.Fprintf(os.Stdout, "serving %d %d %d\n", running.PID(), still.PID(), pooler.PID())
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }

@@ -1,4 +1,4 @@
-package sqlfile_test
+package db_test
 
 import (
 	"go/scanner"
@@ -16,7 +16,7 @@ import (
 
 // SQL in Go is refused: outside of tests no string literal begins like a statement. One that
 // has to (text for people, a statement assembled from identifiers) stands on or under a line
-// with the comment `//sqlfile:allow reason`. No linter at hand looks into literals.
+// with the comment `//sql:allow reason`. No linter at hand looks into literals.
 func TestGo_HasNoSQL(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -30,7 +30,7 @@ func TestGo_HasNoSQL(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		for _, line := range sqlIn(text) {
-			t.Errorf("%s:%d: SQL in Go: move it to queries.sql, or say why not with `//sqlfile:allow reason` on the line or above it", path, line)
+			t.Errorf("%s:%d: SQL in Go: move it to queries.sql, or say why not with `//sql:allow reason` on the line or above it", path, line)
 		}
 		return err
 	})
@@ -39,7 +39,7 @@ func TestGo_HasNoSQL(t *testing.T) {
 
 var (
 	sqlStart  = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|WITH|COPY)\s`)
-	allowMark = regexp.MustCompile(`^//sqlfile:allow \s*\S`)
+	allowMark = regexp.MustCompile(`^//sql:allow \s*\S`)
 )
 
 // sqlIn returns the lines of a Go file on which SQL begins that is not allowed.
@@ -81,10 +81,10 @@ func TestSQLIn_FindsStatementsThatAreNotAllowed(t *testing.T) {
 			[]int{2, 3, 6, 7, 8, 9},
 		},
 		"allowed": {
-			"//sqlfile:allow text of the help\nconst a = \"SELECT 1\"\n\nconst b = \"UPDATE x\" //sqlfile:allow text of the help\n\nconst c = \"DELETE x\"\n",
+			"//sql:allow text of the help\nconst a = \"SELECT 1\"\n\nconst b = \"UPDATE x\" //sql:allow text of the help\n\nconst c = \"DELETE x\"\n",
 			[]int{6},
 		},
-		"allowed without a reason": {"//sqlfile:allow\nconst a = \"SELECT 1\"\n", []int{2}},
+		"allowed without a reason": {"//sql:allow\nconst a = \"SELECT 1\"\n", []int{2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,4 +1,4 @@
-package services
+package dbtest
 
 import (
 	"os"
@@ -20,9 +20,9 @@ func usualPlaces() []string {
 	}
 }
 
-// find returns the path of the first of the named programs that is installed. It
+// findService returns the path of the first of the named programs that is installed. It
 // skips the test when none is.
-func find(t testing.TB, service string, programs ...string) string {
+func findService(t testing.TB, service string, programs ...string) string {
 	t.Helper()
 	path, ok := lookup(append(filepath.SplitList(os.Getenv("PATH")), usualPlaces()...), programs)
 	if !ok {

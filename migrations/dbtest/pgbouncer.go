@@ -1,4 +1,4 @@
-package services
+package dbtest
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const poolerPort = 6432
 // PgBouncer is a pooler in transaction mode before one PostgreSQL server, reached
 // through a Unix socket.
 type PgBouncer struct {
-	*server
+	*service
 
 	Version  string         // as the program reports it: "1.18.0"
 	behind   *pgconn.Config // the server
@@ -54,7 +54,7 @@ type PgBouncer struct {
 // A setting that the installed version does not have fails the test.
 func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBouncer {
 	t.Helper()
-	program := find(t, "pgbouncer", "pgbouncer")
+	program := findService(t, "pgbouncer", "pgbouncer")
 	version, minor := poolerVersion(t, program)
 	behind, err := pgconn.ParseConfig(dsn)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func StartPgBouncer(t testing.TB, dsn string, settings map[string]string) *PgBou
 	if minor >= preparedSince {
 		all["max_prepared_statements"] = "0"
 	}
-	b := &PgBouncer{Version: version, behind: behind, settings: all, server: &server{
+	b := &PgBouncer{Version: version, behind: behind, settings: all, service: &service{
 		program: program, args: []string{filepath.Join(dir, "pgbouncer.ini")}, dir: dir, credential: credential,
 	}}
 	b.Configure(t, settings)

@@ -1,15 +1,15 @@
-package sqlfile_test
+package db_test
 
 import (
 	"fmt"
 	"testing/fstest"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
-func ExampleMust() {
+func ExampleMustQueries() {
 	// In a package the files come from //go:embed *.sql.
-	queries := sqlfile.Must[struct{ jobCount string }](fstest.MapFS{"queries.sql": {Data: []byte(`
+	queries := db.MustQueries[struct{ jobCount string }](fstest.MapFS{"queries.sql": {Data: []byte(`
 -- name: JobCount :one
 -- Counts the jobs of one lane.
 --   @lane  the lane

@@ -1,0 +1,92 @@
+package db_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// planOf executes a statement on a table in a transaction of o, and returns how.
+func planOf(t *testing.T, pool *pgxpool.Pool, o db.Options) (plan string) {
+	t.Helper()
+	const by = "SELECT count(*) FROM things WHERE id = $1"
+	o.Limit = time.Minute
+	require.NoError(t, db.InTx(t.Context(), pool, o, func(ctx context.Context, tx pgx.Tx) error {
+		var name string
+		if _, err := tx.Exec(ctx, by, 7); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, "SELECT name FROM pg_prepared_statements WHERE statement = $1", by).Scan(&name); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "EXPLAIN (COSTS OFF) EXECUTE "+pgx.Identifier{name}.Sanitize()+"(7)", pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+		return err
+	}))
+	return plan
+}
+
+// What is begun often keeps its plans, and none of a table that was small a second ago.
+func TestInTx_KeepsPlansForASecond(t *testing.T) {
+	t.Parallel()
+	c := dbtest.New(t).Pool.Config()
+	c.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	exec := func(sql string) {
+		_, err := pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec("CREATE TABLE things (id integer) WITH (autovacuum_enabled = off)")
+	exec("INSERT INTO things VALUES (7)")
+	exec("CREATE INDEX ON things (id)")
+	exec("ANALYZE things")
+	kept, scans := func(plan string) bool { return strings.Contains(plan, "$1") }, func(plan string) bool { return strings.Contains(plan, "Seq Scan") }
+	for range 10 {
+		plan := planOf(t, pool, db.Options{})
+		require.False(t, kept(plan), plan)
+	}
+	var plan string
+	for began := time.Now(); !kept(plan); { // from the sixth on, if they are within one second
+		plan = planOf(t, pool, db.Options{Often: true})
+		require.Less(t, time.Since(began), time.Minute, plan)
+	}
+	require.True(t, scans(plan), plan)
+	exec("INSERT INTO things SELECT generate_series(1, 100000)")
+	plan = planOf(t, pool, db.Options{})
+	require.False(t, kept(plan) || scans(plan), plan)
+	for began := time.Now(); !kept(plan) || scans(plan); {
+		plan = planOf(t, pool, db.Options{Often: true})
+		require.Less(t, time.Since(began), time.Minute, plan)
+	}
+}
+
+// A stock server compiles what it thinks expensive, which a recursive look at a few rows is.
+func TestInTx_CompilesNothing(t *testing.T) {
+	t.Parallel()
+	c := dbtest.New(t).Pool.Config()
+	c.ConnConfig.RuntimeParams["jit"] = "on"
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	var jit string
+	require.NoError(t, db.InTx(t.Context(), pool, db.Options{Limit: time.Minute, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "SHOW jit").Scan(&jit)
+	}))
+	require.Equal(t, "off", jit)
+	require.NoError(t, pool.QueryRow(t.Context(), "SHOW jit").Scan(&jit))
+	require.Equal(t, "on", jit)
+}
