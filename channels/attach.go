@@ -69,7 +69,7 @@ const (
 //
 // Repeating it goes on; with other columns it begins anew. A field that is not allowed is
 // ErrAttachment, and so is another relation that is attached already. Missing rights are
-// errRights, with the GRANTs. The lock for the triggers is asked for half a second at a time until
+// ErrRights, with the GRANTs. The lock for the triggers is asked for half a second at a time until
 // ctx ends: writers wait no longer behind it.
 func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
 	f, err := s.examine(ctx, db, a)
@@ -317,7 +317,7 @@ func rest(ctx context.Context) error {
 // attachProblem adds the operation, and the remedy where rights are missing.
 func attachProblem(operation, relation string, err error) error {
 	switch {
-	case err == nil || errors.Is(err, ErrAttachment) || errors.Is(err, errRights):
+	case err == nil || errors.Is(err, ErrAttachment) || errors.Is(err, ErrRights):
 		return err
 	case lacksRight(err) && operation == "detach":
 		return fmt.Errorf("channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)

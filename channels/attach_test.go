@@ -78,12 +78,24 @@ func (b bundle) writeAtRandom(ctx context.Context, seed uint64, several bool) er
 // end, and no writer's transaction fails for it, in whatever order it writes.
 func TestAttach_ConcurrentWritesAreRight(t *testing.T) {
 	t.Parallel()
+	attachUnderWrites(t, 600)
+}
+
+// The writers meet four times as many batches.
+func TestFault_AttachUnderManyWritesIsRight(t *testing.T) {
+	t.Parallel()
+	attachUnderWrites(t, 2400)
+}
+
+// attachUnderWrites fills the channels of so many users while three write to these.
+func attachUnderWrites(t *testing.T, users int) {
+	t.Helper()
 	for _, kind := range []string{"uuid", "text"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.exec(t, usersTable)
-			b.exec(t, `INSERT INTO app.users (id, os) SELECT lpad(to_hex(n), 32, '0')::uuid, 'ios' FROM generate_series(0, 2400) n`)
+			b.exec(t, `INSERT INTO app.users (id, os) SELECT lpad(to_hex(n), 32, '0')::uuid, 'ios' FROM generate_series(0, $1::int) n`, users)
 			a := usersAttached
 			if kind == "text" {
 				b.exec(t, `ALTER TABLE app.users ADD login text UNIQUE`)
@@ -92,7 +104,7 @@ func TestAttach_ConcurrentWritesAreRight(t *testing.T) {
 				a.ExternalID = "login"
 			}
 			// Some have channels already, of other content.
-			b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT lpad(to_hex(n), 32, '0')::uuid, 'web', false FROM generate_series(0, 2400, 5) n`)
+			b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT lpad(to_hex(n), 32, '0')::uuid, 'web', false FROM generate_series(0, $1::int, 5) n`, users)
 			require.NoError(t, b.store.Attach(b.ctx, b.pool, a))
 
 			writing, stop := context.WithCancel(b.ctx)
@@ -107,7 +119,7 @@ func TestAttach_ConcurrentWritesAreRight(t *testing.T) {
 			writers.Wait()
 			require.NoError(t, errors.Join(errs...))
 			require.NoError(t, err)
-			require.Greater(t, d.Rows, int64(1000))
+			require.Greater(t, d.Rows, int64(users)/3)
 			found := b.drift(t)
 			if kind == "text" { // the channels of before are strays
 				found.Strays = 0
@@ -310,7 +322,7 @@ func TestAttach_RefusesWithTheRemedy(t *testing.T) {
 	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_attach_nobody; GRANT USAGE ON SCHEMA belfry, app TO belfry_attach_nobody; SET LOCAL ROLE belfry_attach_nobody`)
 	require.NoError(t, err)
 	err = b.store.Attach(b.ctx, tx, usersAttached)
-	require.ErrorIs(t, err, errRights)
+	require.ErrorIs(t, err, ErrRights)
 	require.NotErrorIs(t, err, ErrAttachment)
 	require.ErrorContains(t, err, "GRANT SELECT, TRIGGER ON app.users TO belfry_attach_nobody; GRANT SELECT, INSERT, UPDATE ON belfry.channels TO belfry_attach_nobody")
 	require.ErrorContains(t, err, "GRANT EXECUTE ON FUNCTION belfry.channels_follow() TO belfry_attach_nobody")

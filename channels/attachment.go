@@ -17,8 +17,8 @@ var (
 	// ErrAttachment: a relation cannot be attached as asked. The text names the field and
 	// what is allowed.
 	ErrAttachment = errors.New("attach")
-	// errRights: this user may not do that. The text has the GRANTs.
-	errRights = errors.New("this user lacks rights")
+	// ErrRights: this user may not do that. The text has the GRANTs.
+	ErrRights = errors.New("this user lacks rights")
 	// ErrNotAttached: no relation is attached.
 	ErrNotAttached = errors.New("no relation is attached; `belfry channels attach` does that")
 )
@@ -172,7 +172,7 @@ func (s *Store) examine(ctx context.Context, q Querier, a Attachment) (f attacha
 		return f, fmt.Errorf("%w: relation: %s does not exist, or this user may not see its schema", ErrAttachment, a.Relation)
 	case lacksRight(err): // by its schema: more is not told
 		schema, _, _ := strings.Cut(a.Relation, ".")
-		return f, fmt.Errorf("channels: attach %s: %w: GRANT USAGE ON SCHEMA %s, and SELECT and TRIGGER on the table: %w", a.Relation, errRights, pgx.Identifier{schema}.Sanitize(), err)
+		return f, fmt.Errorf("channels: attach %s: %w: GRANT USAGE ON SCHEMA %s, and SELECT and TRIGGER on the table: %w", a.Relation, ErrRights, pgx.Identifier{schema}.Sanitize(), err)
 	case err != nil:
 		return f, source.wrap("attach", err)
 	case f.schema == "belfry":
@@ -180,7 +180,7 @@ func (s *Store) examine(ctx context.Context, q Querier, a Attachment) (f attacha
 	case f.kind != "r" && f.kind != "p":
 		return f, fmt.Errorf("%w: relation: %s is no table, and only tables have triggers on rows; name the table under it", ErrAttachment, a.Relation)
 	case len(f.grants) > 0:
-		return f, fmt.Errorf("channels: attach %s: %w: %s", a.Relation, errRights, strings.Join(f.grants, "; "))
+		return f, fmt.Errorf("channels: attach %s: %w: %s", a.Relation, ErrRights, strings.Join(f.grants, "; "))
 	}
 	m := mapping{relation: a.Relation}
 	if m.have, err = source.columns(ctx, q); err != nil {

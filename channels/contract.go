@@ -72,18 +72,18 @@ func (s *Store) Check(ctx context.Context, db Beginner) ([]Fault, error) {
 	return c.faults, nil
 }
 
-// unfitError says that the relation cannot be walked: every fault that is fatal, with its
+// UnfitError says that the relation cannot be walked: every fault that is fatal, with its
 // remedy. It is an ErrRelation.
-type unfitError struct {
+type UnfitError struct {
 	Relation string // as configured
 	Faults   []Fault
 }
 
 // Unwrap is ErrRelation.
-func (e *unfitError) Unwrap() error { return ErrRelation }
+func (e *UnfitError) Unwrap() error { return ErrRelation }
 
 // Error is one line.
-func (e *unfitError) Error() string {
+func (e *UnfitError) Error() string {
 	lines := make([]string, 0, len(e.Faults))
 	for _, f := range e.Faults {
 		where := ""
@@ -96,7 +96,7 @@ func (e *unfitError) Error() string {
 }
 
 // Vet is Check for whoever is about to walk the relation in the same transaction. A fault
-// that is fatal is an *unfitError: a job of an unfit relation is refused, not walked badly.
+// that is fatal is an *UnfitError: a job of an unfit relation is refused, not walked badly.
 // belfry.channels is as its migrations made it, and not looked at.
 func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
 	if s.name == DefaultRelation {
@@ -108,7 +108,7 @@ func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
 	}
 	faults = slices.DeleteFunc(faults, func(f Fault) bool { return !f.Fatal })
 	if len(faults) > 0 {
-		return &unfitError{s.name, faults}
+		return &UnfitError{s.name, faults}
 	}
 	return nil
 }

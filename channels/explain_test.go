@@ -22,6 +22,7 @@ const goldenVersion = 15
 func TestPlans_OfHotStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.pool = dbtest.New(t).Pool // of which the planner knows nothing
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active, location)
 		SELECT 'u-' || i, (ARRAY['ios','android','web'])[1 + i % 3], i % 100 > 0, point(i % 360 - 180, i % 170 - 85) FROM generate_series(1, 50000) i`)
 	b.exec(t, `INSERT INTO belfry.segments (name) VALUES ('s')`)

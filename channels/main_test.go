@@ -41,7 +41,7 @@ func setupOn(t *testing.T, relation string) bundle {
 	t.Cleanup(cancel)
 	store, err := New(Config{Relation: relation})
 	require.NoError(t, err)
-	return bundle{ctx: ctx, pool: dbtest.New(t).Pool, store: store}
+	return bundle{ctx: ctx, pool: dbtest.Reused(t, 10).Pool, store: store}
 }
 
 // inOrder is t.Run for subtests that share a database, one after the other. One of its own

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -52,53 +53,58 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 	who := addActFlags(a, cmd, "belfry.events")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var report adoptReport
-		err := a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
-			if report.Installation, err = outbox.ReadInstallation(ctx, db.Pool); err != nil {
-				return err
-			}
-			report.Backlog, err = outbox.ReadBacklog(ctx, db.Pool)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if report.Adopted {
-			if *asJSON {
-				return a.printJSON(report)
-			}
-			a.printf("nothing to adopt: belfry was made or adopted here, in %s\n", report.Here)
-			return nil
-		}
-		if !*asJSON {
-			a.showAdoption(report)
-		}
-		switch {
-		case *yes:
-		case *asJSON: // nobody is asked who is not shown what would leave
-			return errors.Join(a.printJSON(report), errNotAsked)
-		default:
-			if agreed, err := a.agreed(cmd.Context(), "Adopt it?"); err != nil {
-				return err
-			} else if !agreed {
-				return errNotAsked
-			}
-		}
-		err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
-			report.Installation, err = outbox.Adopt(ctx, db.Pool, who())
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		report.Changed = true
-		if *asJSON {
-			return a.printJSON(report)
-		}
-		a.printf("adopted: relays deliver from %s\n", report.Here)
-		return nil
+		return a.adopt(cmd, *yes, *asJSON, who)
 	}
 	return cmd
+}
+
+// adopt shows what would leave the database, asks unless the answer is known, and adopts it.
+func (a *app) adopt(cmd *cobra.Command, yes, asJSON bool, who func() job.Act) error {
+	var report adoptReport
+	err := a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+		if report.Installation, err = outbox.ReadInstallation(ctx, db.Pool); err != nil {
+			return err
+		}
+		report.Backlog, err = outbox.ReadBacklog(ctx, db.Pool)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if report.Adopted {
+		if asJSON {
+			return a.printJSON(report)
+		}
+		a.printf("nothing to adopt: belfry was made or adopted here, in %s\n", report.Here)
+		return nil
+	}
+	if !asJSON {
+		a.showAdoption(report)
+	}
+	switch {
+	case yes:
+	case asJSON: // nobody is asked who is not shown what would leave
+		return errors.Join(a.printJSON(report), errNotAsked)
+	default:
+		if agreed, err := a.agreed(cmd.Context(), "Adopt it?"); err != nil {
+			return err
+		} else if !agreed {
+			return errNotAsked
+		}
+	}
+	err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+		report.Installation, err = outbox.Adopt(ctx, db.Pool, who())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	report.Changed = true
+	if asJSON {
+		return a.printJSON(report)
+	}
+	a.printf("adopted: relays deliver from %s\n", report.Here)
+	return nil
 }
 
 // showAdoption says what an adoption would do.

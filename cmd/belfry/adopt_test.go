@@ -44,62 +44,66 @@ func text(t *testing.T, db *dbtest.DB, sql string) (s string) {
 // it is adopted; then relays that wait go on by themselves. Jobs are run all the same.
 func TestAdopt_NothingLeavesACopyBefore(t *testing.T) {
 	t.Parallel()
-	for name, copied := range map[string]func(*testing.T, *dbtest.DB) *dbtest.DB{
-		"created from a template": func(t *testing.T, db *dbtest.DB) *dbtest.DB { t.Helper(); return dbtest.CopyOf(t, db) },
-		"dumped and restored":     restored,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := deliverable(t, dbtest.New(t), 20)
-			made := text(t, d.db, "SELECT oid::text FROM pg_database WHERE datname = current_database()")
-			d.db = copied(t, d.db)
-			d.enqueue() // walks
-			relay := start(t, d.environ(), "relay")
-			daemon := start(t, d.environ(), "daemon")
-			for _, p := range []*process{relay, daemon} {
-				p.says(t, "nothing is delivered before `belfry adopt`")
-			}
+	requireNothingLeaves(t, func(db *dbtest.DB) *dbtest.DB { return dbtest.CopyOf(t, db) })
+}
 
-			r := command(t, d.environ(), "run", "--deliver")
-			require.Equal(t, codeConfiguration, r.code, r.stderr)
-			require.Contains(t, r.stderr, "belfry: this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it: made on database "+made+" of server ")
-			require.Contains(t, r.stderr, "20 messages of job 1 not sent: the database is a copy or was moved, and relays wait\n  -> `belfry adopt` shows what would leave, and lets it")
-			r = command(t, d.environ(), "doctor")
-			require.Equal(t, codeFailure, r.code)
-			require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved: .*: made on database \d+ of server \d+, now on database \d+ of server \d+\n +-> `+"`belfry adopt` shows", r.stdout)
-			r = command(t, d.environ(), "jobs", "show", "1")
-			require.Contains(t, r.stdout, "the database is a copy or was moved, and relays wait")
+// The same of a copy that was dumped and restored.
+func TestProcess_NothingLeavesARestoredDumpBeforeItIsAdopted(t *testing.T) {
+	t.Parallel()
+	requireNothingLeaves(t, func(db *dbtest.DB) *dbtest.DB { return restored(t, db) })
+}
 
-			r = command(t, d.environ(), "adopt")
-			require.Equal(t, codeUsage, r.code)
-			require.Regexp(t, `^made on  database `+made+` of server \d+\nnow on   database \d+ of server \d+\nadopted, relays send:\n  40 messages of 2 jobs enqueued in the last hour\n$`, r.stdout)
-			require.Contains(t, r.stderr, "nothing was changed; say --yes")
-			r = command(t, d.environ(), "adopt", "--json")
-			require.Equal(t, codeUsage, r.code)
-			var report adoptReport
-			require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
-			require.False(t, report.Adopted)
-			require.EqualValues(t, 40, report.Backlog.Ages[0].Messages)
-			require.Zero(t, d.fakes.Summary().Total().Calls, "nobody was called")
-			require.Equal(t, map[string]int64{"PENDING": 40}, d.statuses())
-
-			r = command(t, d.environ(), "adopt", "--yes", "--actor", "ann", "--reason", "moved")
-			require.Equal(t, codeDone, r.code, r.stderr)
-			require.Contains(t, r.stdout, "adopted: relays deliver from database ")
-			waitUntil(t, d.db.Pool, "SELECT count(*) = 40 FROM belfry.messages WHERE status = 'SENT'")
-			for _, p := range []*process{relay, daemon} {
-				p.says(t, "the database was adopted: relay goes on")
-				p.terminate(t)
-				require.Equal(t, codeDone, p.exit(t))
-			}
-			require.EqualValues(t, 40, d.fakes.Summary().Total().Accepted)
-			r = command(t, d.environ(), "adopt")
-			require.Equal(t, codeDone, r.code)
-			require.Regexp(t, `^nothing to adopt: belfry was made or adopted here, in database \d+ of server \d+\n$`, r.stdout)
-			require.Equal(t, "ann: moved", text(t, d.db, "SELECT actor || ': ' || reason FROM belfry.events WHERE subject = 'installation'"))
-			require.Contains(t, command(t, d.environ(), "doctor").stdout, "ok       installation   made or adopted here, in database ")
-		})
+func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
+	t.Helper()
+	d := deliverable(t, dbtest.New(t), 20)
+	made := text(t, d.db, "SELECT oid::text FROM pg_database WHERE datname = current_database()")
+	d.db = copied(d.db)
+	d.db.DSN = kept(t, d.db.DSN)
+	d.enqueue() // walks
+	relay := start(t, d.environ(), "relay")
+	daemon := start(t, d.environ(), "daemon")
+	for _, p := range []*process{relay, daemon} {
+		p.says(t, "nothing is delivered before `belfry adopt`")
 	}
+
+	r := command(t, d.environ(), "run", "--deliver")
+	require.Equal(t, codeConfiguration, r.code, r.stderr)
+	require.Contains(t, r.stderr, "belfry: this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it: made on database "+made+" of server ")
+	require.Contains(t, r.stderr, "20 messages of job 1 not sent: the database is a copy or was moved, and relays wait\n  -> `belfry adopt` shows what would leave, and lets it")
+	r = command(t, d.environ(), "doctor")
+	require.Equal(t, codeFailure, r.code)
+	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved: .*: made on database \d+ of server \d+, now on database \d+ of server \d+\n +-> `+"`belfry adopt` shows", r.stdout)
+	r = command(t, d.environ(), "jobs", "show", "1")
+	require.Contains(t, r.stdout, "the database is a copy or was moved, and relays wait")
+
+	r = command(t, d.environ(), "adopt")
+	require.Equal(t, codeUsage, r.code)
+	require.Regexp(t, `^made on  database `+made+` of server \d+\nnow on   database \d+ of server \d+\nadopted, relays send:\n  40 messages of 2 jobs enqueued in the last hour\n$`, r.stdout)
+	require.Contains(t, r.stderr, "nothing was changed; say --yes")
+	r = command(t, d.environ(), "adopt", "--json")
+	require.Equal(t, codeUsage, r.code)
+	var report adoptReport
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+	require.False(t, report.Adopted)
+	require.EqualValues(t, 40, report.Backlog.Ages[0].Messages)
+	require.Zero(t, d.fakes.Summary().Total().Calls, "nobody was called")
+	require.Equal(t, map[string]int64{"PENDING": 40}, d.statuses())
+
+	r = command(t, d.environ(), "adopt", "--yes", "--actor", "ann", "--reason", "moved")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, "adopted: relays deliver from database ")
+	waitUntil(t, d.db.Pool, "SELECT count(*) = 40 FROM belfry.messages WHERE status = 'SENT'")
+	for _, p := range []*process{relay, daemon} {
+		p.says(t, "the database was adopted: relay goes on")
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t))
+	}
+	require.EqualValues(t, 40, d.fakes.Summary().Total().Accepted)
+	r = command(t, d.environ(), "adopt")
+	require.Equal(t, codeDone, r.code)
+	require.Regexp(t, `^nothing to adopt: belfry was made or adopted here, in database \d+ of server \d+\n$`, r.stdout)
+	require.Equal(t, "ann: moved", text(t, d.db, "SELECT actor || ': ' || reason FROM belfry.events WHERE subject = 'installation'"))
+	require.Contains(t, command(t, d.environ(), "doctor").stdout, "ok       installation   made or adopted here, in database ")
 }
 
 // Where the server does not tell the schema's owner its identifier, the database's oid

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -45,7 +44,7 @@ func startAtTerminal(t *testing.T, environ []string, args ...string) (*process, 
 // A person at a terminal sees what would leave and is asked; whatever is no yes is a no.
 func TestAdopt_AsksAtATerminal(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 20)
+	d := deliverable(t, newKept(t), 20)
 	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
 	require.NoError(t, err)
 	adopted := func() string { return text(t, d.db, `SELECT belfry.adopted()::text`) }
@@ -82,7 +81,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 // The same of a job whose time has passed.
 func TestEnqueue_AsksAtATerminalWhetherAPastTimeIsMeant(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := newKept(t)
 	for _, answer := range []string{"n", "y"} {
 		p, person := startAtTerminal(t, []string{"BELFRY_DATABASE_URL=" + db.DSN},
 			"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04")
@@ -104,7 +103,7 @@ func TestEnqueue_AsksAtATerminalWhetherAPastTimeIsMeant(t *testing.T) {
 // mail of cron, each is a line of the log, and where a level is asked for.
 func TestRun_DeadLettersAreCountedAtATerminal(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 6)
+	d := deliverable(t, newKept(t), 6)
 	d.exec(`UPDATE belfry.channels SET addresses = '{}' WHERE id <= 4`)
 	p, _ := startAtTerminal(t, d.environ(), "run", "--deliver")
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())

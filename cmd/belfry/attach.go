@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/channels"
 )
@@ -41,15 +42,7 @@ an error has the GRANTs.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	what := channels.Attachment{}
-	f.StringVar(&what.ExternalID, "external-id", "", "`COLUMN` of the service's user id, with a unique index: uuid, text or an integer")
-	f.StringVar(&what.Platform, "platform", "", "`COLUMN`, or =VALUE for all (default =unknown)")
-	f.StringVar(&what.Active, "active", "", "boolean `COLUMN`, or !COLUMN: active while it is null or false (default: all are)")
-	f.StringVar(&what.Locale, "locale", "", "`COLUMN`, or =VALUE for all")
-	f.StringVar(&what.TimeZone, "time-zone", "", "`COLUMN`, or =VALUE for all")
-	f.StringVar(&what.Location, "location", "", "point `COLUMN`, or LATITUDE,LONGITUDE as two columns")
-	f.StringVar(&what.Attributes, "attributes", "", "jsonb `COLUMN`, or columns: NAME=COLUMN,COLUMN,…")
-	f.StringVar(&what.Addresses, "addresses", "", "jsonb `COLUMN`, or columns by medium: push=COLUMN,email=COLUMN")
+	what := addAttachment(f)
 	batch := addAttachBatch(cmd)
 	wait := flagOf(f, "wait", "DURATION", "look so long for a moment without writers (default 10m)", parseDuration)
 	asJSON := addJSON(cmd)
@@ -58,35 +51,55 @@ an error has the GRANTs.`,
 			return usagef("--external-id COLUMN is needed: the column with the service's user ids")
 		}
 		what.Relation = args[0]
-		return a.withStore(cmd, func(ctx context.Context, store *channels.Store, db *database) error {
-			waiting, cancel := context.WithTimeout(ctx, wait.or(attachWait))
-			err := store.Attach(waiting, db.Pool, what)
-			cancel()
-			if err != nil {
-				return attachProblem(err)
-			}
-			show := a.newTicker()
-			options := channels.AttachOptions{BatchSize: int(batch.or(0)), Progress: show.drift("brought over")}
-			if _, err = store.Backfill(ctx, db.Pool, options); err != nil {
-				show.end()
-				return fmt.Errorf("%w; the same command goes on from there", err)
-			}
-			took := show.end()
-			state, err := store.Attached(ctx, db.Pool)
-			switch {
-			case err != nil:
-				return err
-			case state == nil:
-				return channels.ErrNotAttached
-			case *asJSON:
-				return a.printJSON(state)
-			}
-			a.printf("%s attached, %s brought over in %s\n", state.Relation, counted(state.Filled, "row"), took)
-			a.remark("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
-			return nil
-		})
+		options := channels.AttachOptions{BatchSize: int(batch.or(0))}
+		return a.attach(cmd, *what, wait.or(attachWait), options, *asJSON)
 	}
 	return cmd
+}
+
+// addAttachment adds the flags that say which column is what. Relation is an argument.
+func addAttachment(f *pflag.FlagSet) *channels.Attachment {
+	what := &channels.Attachment{}
+	f.StringVar(&what.ExternalID, "external-id", "", "`COLUMN` of the service's user id, with a unique index: uuid, text or an integer")
+	f.StringVar(&what.Platform, "platform", "", "`COLUMN`, or =VALUE for all (default =unknown)")
+	f.StringVar(&what.Active, "active", "", "boolean `COLUMN`, or !COLUMN: active while it is null or false (default: all are)")
+	f.StringVar(&what.Locale, "locale", "", "`COLUMN`, or =VALUE for all")
+	f.StringVar(&what.TimeZone, "time-zone", "", "`COLUMN`, or =VALUE for all")
+	f.StringVar(&what.Location, "location", "", "point `COLUMN`, or LATITUDE,LONGITUDE as two columns")
+	f.StringVar(&what.Attributes, "attributes", "", "jsonb `COLUMN`, or columns: NAME=COLUMN,COLUMN,…")
+	f.StringVar(&what.Addresses, "addresses", "", "jsonb `COLUMN`, or columns by medium: push=COLUMN,email=COLUMN")
+	return what
+}
+
+// attach makes the triggers, within wait, and then brings over what was there before.
+func (a *app) attach(cmd *cobra.Command, what channels.Attachment, wait time.Duration, options channels.AttachOptions, asJSON bool) error {
+	return a.withStore(cmd, func(ctx context.Context, store *channels.Store, db *database) error {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		err := store.Attach(waiting, db.Pool, what)
+		cancel()
+		if err != nil {
+			return attachProblem(err)
+		}
+		show := a.newTicker()
+		options.Progress = show.drift("brought over")
+		if _, err = store.Backfill(ctx, db.Pool, options); err != nil {
+			show.end()
+			return fmt.Errorf("%w; the same command goes on from there", err)
+		}
+		took := show.end()
+		state, err := store.Attached(ctx, db.Pool)
+		switch {
+		case err != nil:
+			return err
+		case state == nil:
+			return channels.ErrNotAttached
+		case asJSON:
+			return a.printJSON(state)
+		}
+		a.printf("%s attached, %s brought over in %s\n", state.Relation, counted(state.Filled, "row"), took)
+		a.remark("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
+		return nil
+	})
 }
 
 func newChannelsDetachCommand(a *app) *cobra.Command {

@@ -4,15 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // A process that dies while it brings rows over leaves whole steps, and the next one goes
 // on from there.
 func TestAttach_KilledInTheMiddleGoesOn(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
+	db := newKept(t)
 	ctx := t.Context()
 	_, err := db.Pool.Exec(ctx, `CREATE TABLE users (id uuid PRIMARY KEY, os text);
 		INSERT INTO users SELECT lpad(to_hex(n), 32, '0')::uuid, 'ios' FROM generate_series(1, 400) n;
@@ -33,11 +31,11 @@ func TestAttach_KilledInTheMiddleGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(ctx))
 
-	p = start(t, small(db), arguments...)
-	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	r := command(t, small(db), arguments...)
+	require.Equal(t, codeDone, r.code, r.stderr)
 	// 199 before; 13 of the 201 left were deleted meanwhile.
-	require.Contains(t, p.stdout.String(), "users attached, 387 rows brought over")
-	p = start(t, small(db), "channels", "verify", "--dry-run")
-	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
-	require.Contains(t, p.stdout.String(), ": 0 without a channel, 0 with another, 0 channels without a row")
+	require.Contains(t, r.stdout, "users attached, 387 rows brought over")
+	r = command(t, small(db), "channels", "verify", "--dry-run")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, ": 0 without a channel, 0 with another, 0 channels without a row")
 }

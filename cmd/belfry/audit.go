@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/nearest"
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -118,7 +118,7 @@ func parseReasons(names []string) ([]outbox.Reason, error) {
 	for _, name := range names {
 		r := outbox.Reason(strings.TrimSpace(name))
 		if !slices.Contains(known, r) {
-			return nil, usagef("invalid argument %q for \"--list\" flag: allowed values: %s%s", oneLine(name, 60), strings.Join(texts, ", "), nearest.Hint(name, texts))
+			return nil, usagef("invalid argument %q for \"--list\" flag: allowed values: %s%s", oneLine(name, 60), strings.Join(texts, ", "), config.Hint(name, texts))
 		}
 		wanted = append(wanted, r)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/nearest"
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 func newCategoriesCommand(a *app) *cobra.Command {
@@ -202,7 +202,7 @@ func unknownCategory(ctx context.Context, db *database, name string) error {
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", oneLine(name, 60), strings.Join(names, ", "), nearest.Hint(name, names))
+	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", oneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
 }
 
 // preferenceProblem makes what the database refused a matter of usage.

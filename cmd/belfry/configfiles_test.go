@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/outbox/sender/webhook"
+	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
 // Files given later win, key by key; senders and schedules add up by their names.
@@ -37,7 +37,7 @@ func TestConfig_SeveralFilesAddUp(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"warn", "json", "c"}, []string{s.Log.Level, s.Log.Format, strings.Join(s.Runner.Lanes, ",")})
 	require.Equal(t, []string{"one", "two", "three"}, s.Senders.names())
-	require.Equal(t, "https://example.com/changed", s.Senders[1].Settings.(webhook.Config).URL)
+	require.Equal(t, "https://example.com/changed", s.Senders[1].Settings.(*provider.WebhookConfig).URL)
 	require.Equal(t, []string{base + ":3, " + more + ":3", base + ":4", more + ":4", more + ":5"}, []string{
 		s.Source("senders").String(), s.Source("senders[0]").String(), s.Source("senders[1]").String(), s.Source("senders[2]").String(),
 	})

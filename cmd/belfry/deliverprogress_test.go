@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -53,7 +52,7 @@ func TestFollow_IsNoSilence(t *testing.T) {
 		"pipe":     "delivery: ",
 		"log":      `"message":"messages delivered"`,
 	} {
-		var out syncbuf.Buffer
+		var out dbtest.Buffer
 		var sent, asked atomic.Int64
 		a := &app{stderr: &out, now: func() time.Time { return noon().Add(time.Duration(asked.Add(1)) * time.Minute) }}
 		show := a.newProgress()

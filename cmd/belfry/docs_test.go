@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,35 @@ func TestDocs_LinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+var tableRow = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|")
+
+// The table of packages has each of them, and no other.
+func TestDocs_TheTableHasEachPackage(t *testing.T) {
+	t.Parallel()
+	var listed, found []string
+	for _, m := range tableRow.FindAllStringSubmatch(pages(t)["docs/development.md"], -1) {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			listed = append(listed, strings.Trim(name, "`"))
+		}
+	}
+	require.NoError(t, filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != tree && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		name, err := filepath.Rel(tree, filepath.Dir(path))
+		found = append(found, filepath.ToSlash(name))
+		return err
+	}))
+	slices.Sort(listed)
+	slices.Sort(found)
+	require.Equal(t, slices.Compact(found), listed)
 }
 
 // The statements of the pages run, in the order of each page. What docs/schedules.md says is

@@ -99,7 +99,10 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 	d.checkServer(ctx, s, db)
 	if d.enqueuesOnly(ctx, db) {
 		d.checkPrivileges(ctx, s, db)
-	} else if d.checkSchema(ctx, db) {
+		return nil
+	}
+	d.checkStatistics(ctx, s, db)
+	if d.checkSchema(ctx, db) {
 		d.checkPrivileges(ctx, s, db)
 		d.checkChannels(ctx, s, db)
 		d.checkJobs(ctx, s, db)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestDoctor_SeesAPooler(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, db.DSN, nil)
+	pooler := dbtest.StartPgBouncer(t, db.DSN, nil)
 	r := command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name) + "&default_query_exec_mode=exec"}, "doctor")
 	require.Equal(t, codeDone, r.code, r.stdout)
 	require.Contains(t, r.stdout, "warning  pooler         a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (30s), not at once\n")
@@ -35,7 +34,7 @@ func TestDoctor_SeesAPooler(t *testing.T) {
 func TestSession_BeginsBehindAPoolerWhateverNumberItMakesUp(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	pooler := services.StartPgBouncer(t, db.DSN, nil)
+	pooler := dbtest.StartPgBouncer(t, db.DSN, nil)
 	for range 100 {
 		conn, err := pgx.Connect(t.Context(), pooler.DSN(db.Name))
 		require.NoError(t, err)

@@ -59,7 +59,6 @@ func (d *doctor) checkServer(ctx context.Context, s settings, on *database) {
 		d.checkPooler(s, on, found, unknown)
 	}
 	d.checkConnections(ctx, s, on)
-	d.checkStatistics(ctx, s, on)
 }
 
 // checkPooler says what a pooler keeps from belfry.

@@ -62,26 +62,7 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 		if *e.preview {
 			return e.showPreview(a, cmd, audience)
 		}
-		types, spec, err := e.spec(cmd.Context(), a, audience)
-		if err != nil {
-			return err
-		}
-		limit := statementDeadline
-		if e.confirmCount.value != nil {
-			limit = previewLimit
-		}
-		return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
-			if n := e.confirmCount.value; n != nil {
-				if err := confirmAudience(ctx, s, db, audience, *n); err != nil {
-					return err
-				}
-			}
-			if err := a.enqueue(ctx, db, types, spec, *e.json); err != nil || *e.json {
-				return err
-			}
-			a.remarkUnknown(ctx, s, db, audience)
-			return nil
-		})
+		return e.enqueue(a, cmd, audience)
 	}
 	return cmd
 }
@@ -131,6 +112,30 @@ func addEnqueueFlags(a *app, cmd *cobra.Command) enqueueFlags {
 		preview:        f.Bool("preview", false, "enqueue nothing, show what would come of it"),
 		json:           addJSON(cmd),
 	}
+}
+
+// enqueue requests the jobs, if the audience has as many channels as it should have.
+func (e enqueueFlags) enqueue(a *app, cmd *cobra.Command, audience channels.Audience) error {
+	types, spec, err := e.spec(cmd.Context(), a, audience)
+	if err != nil {
+		return err
+	}
+	limit := statementDeadline
+	if e.confirmCount.value != nil {
+		limit = previewLimit
+	}
+	return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+		if n := e.confirmCount.value; n != nil {
+			if err := confirmAudience(ctx, s, db, audience, *n); err != nil {
+				return err
+			}
+		}
+		if err := a.enqueue(ctx, db, types, spec, *e.json); err != nil || *e.json {
+			return err
+		}
+		a.remarkUnknown(ctx, s, db, audience)
+		return nil
+	})
 }
 
 // spec checks what can be checked without the database.

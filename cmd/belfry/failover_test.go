@@ -56,7 +56,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 		r = command(t, []string{"BELFRY_DATABASE_URL=" + c.url}, strings.Fields(c.args)...)
 		require.Equal(t, codeDone, r.code, r.stderr)
 	}
-	daemon := start(t, append(d.environ(append(small(both), "BELFRY_LOG_LEVEL=debug", "BELFRY_RUNNER_POLL_INTERVAL=50ms")...), "BELFRY_DELIVERY_LEASE=2m"), "daemon")
+	daemon := start(t, d.environ(append(small(both), "BELFRY_LOG_LEVEL=debug", "BELFRY_RUNNER_POLL_INTERVAL=50ms", "BELFRY_DELIVERY_LEASE=2m", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s")...), "daemon")
 	d.exec("INSERT INTO belfry.jobs (type, category, title, route) VALUES ('push', 'operator_notice', 'Again', '{push}')")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -89,12 +89,11 @@ func readsOnAStandby(t *testing.T, standby *dbtest.DB) {
 			args = append(args, "--job", "1", "--channel", "1")
 		case "belfry schedules show", "belfry schedules next":
 			continue // as list; there is none
+		case "belfry jobs watch":
+			continue // as show, until all is sent, which it is not
 		default:
 			if strings.HasPrefix(path, "belfry jobs ") && path != "belfry jobs list" {
 				args = append(args, "1")
-			}
-			if path == "belfry jobs watch" {
-				args = append(args, "--json")
 			}
 		}
 		r := command(t, environ, args...)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/nearest"
+	"github.com/belfryhq/belfry/internal/config"
 )
 
 // parsed is a flag whose text becomes a T. Its errors say what is allowed; pflag
@@ -68,7 +68,7 @@ func intBetween(low, high int64) func(string) (int64, error) {
 func oneOf(allowed ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !slices.Contains(allowed, text) {
-			return "", fmt.Errorf("allowed values: %s%s", strings.Join(allowed, ", "), nearest.Hint(text, allowed))
+			return "", fmt.Errorf("allowed values: %s%s", strings.Join(allowed, ", "), config.Hint(text, allowed))
 		}
 		return text, nil
 	}

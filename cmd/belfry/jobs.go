@@ -57,39 +57,44 @@ LANE, DUE.`,
 			filter.Statuses = append(filter.Statuses, status)
 		}
 		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
-			store := job.NewStore(db.Pool)
-			if group.value != nil {
-				id, err := group.value.find(ctx, store)
-				if err != nil {
-					return notFound(err)
-				}
-				if id == nil {
-					return fmt.Errorf("job %d is in no group; `belfry jobs show %d` shows it", group.value.jobID, group.value.jobID)
-				}
-				filter.GroupID = id
-			}
-			limit := filter.Limit
-			filter.Limit++ // tells whether there are more
-			jobs, err := store.List(ctx, filter)
-			if err != nil {
-				return err
-			}
-			jobs, more := page(jobs, limit)
-			states, err := statesOf(ctx, db, jobs)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return a.printJSON(states)
-			}
-			groups, err := firstOfGroups(ctx, db, jobs)
-			if err != nil {
-				return err
-			}
-			return a.listJobs(states, groups, filter, more)
+			return a.showJobs(ctx, db, filter, group.value, *asJSON)
 		})
 	}
 	return cmd
+}
+
+// showJobs reads the jobs of a filter, and of a group if one is given, and prints them.
+func (a *app) showJobs(ctx context.Context, db *database, filter job.Filter, group *groupRef, asJSON bool) error {
+	store := job.NewStore(db.Pool)
+	if group != nil {
+		id, err := group.find(ctx, store)
+		if err != nil {
+			return notFound(err)
+		}
+		if id == nil {
+			return fmt.Errorf("job %d is in no group; `belfry jobs show %d` shows it", group.jobID, group.jobID)
+		}
+		filter.GroupID = id
+	}
+	limit := filter.Limit
+	filter.Limit++ // tells whether there are more
+	jobs, err := store.List(ctx, filter)
+	if err != nil {
+		return err
+	}
+	jobs, more := page(jobs, limit)
+	states, err := statesOf(ctx, db, jobs)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(states)
+	}
+	groups, err := firstOfGroups(ctx, db, jobs)
+	if err != nil {
+		return err
+	}
+	return a.listJobs(states, groups, filter, more)
 }
 
 // listJobs prints the table, or what to do when there is nothing in it.

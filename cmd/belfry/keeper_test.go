@@ -57,6 +57,14 @@ func kept(t testing.TB, dsn string) string {
 	return through
 }
 
+// newKept is dbtest.New for commands, through a keeper.
+func newKept(t testing.TB) *dbtest.DB {
+	t.Helper()
+	db := dbtest.New(t)
+	db.DSN = kept(t, db.DSN)
+	return db
+}
+
 func keep(t testing.TB, dsn string) (string, *keeper) {
 	t.Helper()
 	c, err := pgconn.ParseConfig(dsn)

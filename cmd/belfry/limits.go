@@ -98,26 +98,7 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 	who := addActFlags(a, cmd, "the events of the ceilings")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		changes := make(map[string]any)
-		err := keyValues(args, keys, func(key, value string) (err error) {
-			for _, k := range limitKeys {
-				if k.name != key {
-					continue
-				}
-				var parsed any
-				if value != "none" || key == "health_checks" {
-					if parsed, err = k.parse(value); err != nil {
-						return fmt.Errorf("%q is not allowed; allowed values: %s", oneLine(value, 60), k.allowed)
-					}
-				}
-				changes[strings.Replace(key, "chunk_target", "chunk_target_ms", 1)] = parsed
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		text, err := json.Marshal(changes)
+		changes, err := limitChanges(args, keys)
 		if err != nil {
 			return err
 		}
@@ -128,7 +109,7 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 				if _, err := tx.Exec(ctx, queries.actSet, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 					return err
 				}
-				l, err = readLimits(ctx, tx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(text)})
+				l, err = readLimits(ctx, tx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(changes)})
 				return err
 			})
 			if err != nil {
@@ -138,6 +119,30 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 		})
 	}
 	return cmd
+}
+
+// limitChanges are the arguments of `limits set`, as belfry.limits has them, in JSON.
+func limitChanges(args, keys []string) ([]byte, error) {
+	changes := make(map[string]any)
+	err := keyValues(args, keys, func(key, value string) (err error) {
+		for _, k := range limitKeys {
+			if k.name != key {
+				continue
+			}
+			var parsed any
+			if value != "none" || key == "health_checks" {
+				if parsed, err = k.parse(value); err != nil {
+					return fmt.Errorf("%q is not allowed; allowed values: %s", oneLine(value, 60), k.allowed)
+				}
+			}
+			changes[strings.Replace(key, "chunk_target", "chunk_target_ms", 1)] = parsed
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(changes)
 }
 
 func readLimits(ctx context.Context, q interface {

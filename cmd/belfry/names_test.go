@@ -14,7 +14,7 @@ import (
 // first beat in time, it is the first that ends.
 func TestNames_TwoProcessesUnderOneName(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 1)
+	d := deliverable(t, newKept(t), 1)
 	for kind, c := range map[string]struct {
 		args []string
 		key  string
@@ -46,7 +46,7 @@ func TestNames_TwoProcessesUnderOneName(t *testing.T) {
 
 // kill -9 and a restart at once is no second process: the new one waits until the dead one
 // has been silent, and works. Its end gives the name back, so that the next does not wait.
-func TestNames_RestartRightAfterACrash(t *testing.T) {
+func TestProcess_RestartsUnderItsNameRightAfterACrash(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, dbtest.New(t), 10)
 	environ := d.environ("BELFRY_RUNNER_NAME=one", "BELFRY_DELIVERY_NAME=one", "BELFRY_LOG_LEVEL=info")

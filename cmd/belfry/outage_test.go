@@ -38,7 +38,7 @@ func TestProcess_DaemonSaysOnceThatTheDatabaseIsAwayAndOnceThatItIsBack(t *testi
 	t.Parallel()
 	server := dbtest.NewServer(t, true)
 	d := deliverable(t, dbtest.NewOn(t, server), 50)
-	p := start(t, d.environ("BELFRY_LOG_LEVEL=debug", "BELFRY_DELIVERY_LEASE=2m", "BELFRY_RUNNER_POLL_INTERVAL=50ms", "BELFRY_RUNNER_STATEMENT_TIMEOUT=5s"), "daemon")
+	p := start(t, d.environ("BELFRY_LOG_LEVEL=debug", "BELFRY_DELIVERY_LEASE=2m", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_RUNNER_POLL_INTERVAL=50ms", "BELFRY_RUNNER_STATEMENT_TIMEOUT=5s"), "daemon")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
 	const tried = "the database does not answer; trying again"
 	for _, mode := range []pgserver.StopMode{pgserver.Fast, pgserver.Immediate} {

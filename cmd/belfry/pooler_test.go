@@ -6,31 +6,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/internal/services"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // withoutPrepared is what the log says of a pooler, once in each process.
 const withoutPrepared = "a pooler in transaction mode loses prepared statements; going on without any"
 
+func requireSaidOnce(t *testing.T, name, stderr string) {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(stderr, withoutPrepared), "%s: %s", name, stderr)
+	require.Contains(t, stderr, "default_query_exec_mode=cache_describe", name)
+	require.NotContains(t, stderr, "42P05", name)
+	require.NotContains(t, stderr, "26000", name)
+}
+
 // Processes whose prepared statements have the same names share a few server connections:
 // none of them meets another's, nothing ends, and each says once what would spare the look.
-func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
+func TestProcess_NothingEndsBecauseAPoolerLosesPreparedStatements(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, dbtest.New(t), 300)
-	pooler := services.StartPgBouncer(t, d.db.DSN, map[string]string{"default_pool_size": "4"})
+	pooler := dbtest.StartPgBouncer(t, d.db.DSN, map[string]string{"default_pool_size": "4"})
 	environ := d.environ("BELFRY_DATABASE_URL="+pooler.DSN(d.db.Name), "BELFRY_RUNNER_LOAD_HEALTH_ENABLED=true", "BELFRY_RUNNER_POLL_INTERVAL=50ms")
 	processes := map[string]*process{
 		"daemon":  start(t, environ, "daemon"),
 		"another": start(t, environ, "daemon", "--no-deliver"),
 		"relay":   start(t, environ, "relay"),
-	}
-	said := func(name, stderr string) {
-		t.Helper()
-		require.Equal(t, 1, strings.Count(stderr, withoutPrepared), "%s: %s", name, stderr)
-		require.Contains(t, stderr, "default_query_exec_mode=cache_describe", name)
-		require.NotContains(t, stderr, "42P05", name)
-		require.NotContains(t, stderr, "26000", name)
 	}
 	for range 2 {
 		r := command(t, environ, "enqueue", "--type", "inbox,push", "--category", "operator_notice", "--title", "Hello", "--everyone")
@@ -38,7 +38,7 @@ func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
 		require.NotContains(t, r.stderr, withoutPrepared, "a command of a moment says nothing about it")
 		r = command(t, environ, "run", "--deliver", "--quiet")
 		require.Contains(t, []code{codeDone, codeHeld}, r.code, r.stderr)
-		said("run", r.stderr)
+		requireSaidOnce(t, "run", r.stderr)
 		r = command(t, environ, "jobs", "list", "--json")
 		require.Equal(t, codeDone, r.code, r.stderr)
 		require.Empty(t, r.stderr)
@@ -50,17 +50,17 @@ func TestPooler_NothingEndsBecauseItLosesPreparedStatements(t *testing.T) {
 	for name, p := range processes {
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), "%s: %s", name, p.stderr.String())
-		said(name, p.stderr.String())
+		requireSaidOnce(t, name, p.stderr.String())
 	}
 }
 
 // A pooler that comes to lose prepared statements while belfry runs costs a try and ends
 // nothing.
-func TestPooler_MayChangeItsModeWhileBelfryRuns(t *testing.T) {
+func TestProcess_APoolerMayChangeItsModeWhileBelfryRuns(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, dbtest.New(t), 300)
 	settings := map[string]string{"pool_mode": "session", "default_pool_size": "40"}
-	pooler := services.StartPgBouncer(t, d.db.DSN, settings)
+	pooler := dbtest.StartPgBouncer(t, d.db.DSN, settings)
 	environ := d.environ("BELFRY_DATABASE_URL="+pooler.DSN(d.db.Name), "BELFRY_RUNNER_POLL_INTERVAL=50ms")
 	daemon := start(t, environ, "daemon")
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM "+left)
@@ -85,9 +85,9 @@ func TestPooler_MayChangeItsModeWhileBelfryRuns(t *testing.T) {
 func TestDoctor_TriesPreparedStatementsBehindAPooler(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	transaction := services.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)
-	session := services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name)
-	full := services.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name)
+	transaction := dbtest.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)
+	session := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session"}).DSN(db.Name)
+	full := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"pool_mode": "session", "default_pool_size": "1"}).DSN(db.Name)
 	const (
 		loses   = "warning  statements     the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any\n"
 		remedy  = "-> add default_query_exec_mode=cache_describe to the database's URL, or have the pooler carry prepared statements (PgBouncer 1.21 and later: max_prepared_statements)\n"
@@ -114,16 +114,26 @@ func TestDoctor_TriesPreparedStatementsBehindAPooler(t *testing.T) {
 	require.NotContains(t, r.stdout, " statements ", "nobody stands in between")
 }
 
-// Migrations prepare nothing under a name, so a pooler has nothing to lose.
-func TestMigrate_WorksBehindAPoolerThatLosesPreparedStatements(t *testing.T) {
+// Migrations prepare nothing under a name, so a pooler has nothing to lose. Jobs run all the
+// same, and the process says once what would spare it the look.
+func TestPooler_MigrationsAndJobsGoThroughOneThatLosesPreparedStatements(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)
-	pooler := services.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})
-	environ := []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name)}
-	for range 3 {
-		r := command(t, environ, "migrate", "up")
+	pooler := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})
+	try := func(args ...string) result {
+		t.Helper()
+		r := command(t, []string{"BELFRY_DATABASE_URL=" + pooler.DSN(db.Name), regardless}, args...)
 		require.Equal(t, codeDone, r.code, r.stderr)
-		r = command(t, environ, "migrate", "status")
-		require.Equal(t, codeDone, r.code, r.stderr)
+		return r
 	}
+	for range 3 {
+		try("migrate", "up")
+		try("migrate", "status")
+	}
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios')`)
+	require.NoError(t, err)
+	r := try("enqueue", "--type", "inbox,push", "--category", "operator_notice", "--title", "Hello", "--everyone")
+	require.NotContains(t, r.stderr, withoutPrepared, "a command of a moment says nothing about it")
+	requireSaidOnce(t, "run", try("run", "--quiet").stderr)
+	require.EqualValues(t, 2, count(t, db, "belfry.jobs WHERE status = 'PROCESSED'"))
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
-	"github.com/belfryhq/belfry/internal/syncbuf"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -25,7 +24,7 @@ import (
 type process struct {
 	*exec.Cmd
 
-	stdout, stderr syncbuf.Buffer
+	stdout, stderr dbtest.Buffer
 	ended          chan struct{}
 }
 
@@ -84,7 +83,7 @@ func (p *process) prints(t *testing.T, text string) {
 	p.has(t, &p.stdout, text)
 }
 
-func (p *process) has(t *testing.T, out *syncbuf.Buffer, text string) {
+func (p *process) has(t *testing.T, out *dbtest.Buffer, text string) {
 	t.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -38,7 +38,7 @@ func (l senderList) shown() []map[string]any {
 	for _, entry := range l {
 		item := shownFields("", reflect.ValueOf(entry.SenderConfig))
 		item[keyKind] = entry.Kind
-		item[entry.Kind] = shownFields("", reflect.ValueOf(entry.Settings))
+		item[entry.Kind] = shownFields("", reflect.ValueOf(entry.Settings).Elem())
 		list = append(list, item)
 	}
 	return list

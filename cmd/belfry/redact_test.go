@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
 // fill puts a text that must not be shown into every text of a struct.
@@ -59,15 +60,10 @@ func TestConfig_OfSendersOnlyWhatIsNoSecretIsShown(t *testing.T) {
 		"smtp":     {"host", "tls", "ca_file", "auth", "password_file", "from", "reply_to", "message_id_domain", "hello"},
 		"alimtalk": {"service_id", "secret_key_file", "plus_friend_id", "template_code", "country_code", "invalid_address_codes", "allow_addresses", "ca_file"},
 	}
-	for name, kind := range senderKinds() {
-		settings, err := kind.decode("it", nil)
-		require.NoError(t, err)
-		full := reflect.New(reflect.TypeOf(settings)).Elem()
-		fill(full)
-		filled, ok := full.Interface().(settingsOfKind)
-		require.True(t, ok)
+	for name, kind := range provider.Kinds() {
+		fill(reflect.ValueOf(kind.Config).Elem())
 		got := make(map[string]bool)
-		shownTexts("", senderList{{Kind: name, Settings: filled}}.shown()[0][name], got)
+		shownTexts("", senderList{{Kind: name, Settings: kind.Config}}.shown()[0][name], got)
 		keys := make(map[string]bool)
 		for _, key := range want[name] {
 			keys[key] = true

@@ -46,7 +46,7 @@ func deliverableTo(t *testing.T, db *dbtest.DB, n int, c fake.Config) *courierTe
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fakes.Close()) })
 	d := &courierTest{T: t, db: db, fakes: fakes, limit: map[string]any{
-		"timeout": "1s", "retry": map[string]any{"initial": "10ms", "max": "100ms"}, "breaker": map[string]any{"failures": 0},
+		"timeout": "1m", "retry": map[string]any{"initial": "10ms", "max": "100ms"}, "breaker": map[string]any{"failures": 0},
 	}}
 	d.exec(`INSERT INTO belfry.channels (external_id, platform, addresses)
 		SELECT 'u' || n, 'android', jsonb_build_object('push', 'token-' || n, 'sms', '+8210' || (10000000 + n)) FROM generate_series(1, $1::int) n`, n)
@@ -96,12 +96,13 @@ func (d *courierTest) senders() string {
 	return string(text)
 }
 
-// environ is that of a relay which notices soon what others take half a minute for.
+// environ is that of a relay which looks often, and which no pause of a busy machine makes
+// lose a call, a statement or a lease.
 func (d *courierTest) environ(more ...string) []string {
 	d.Helper()
 	return append([]string{
 		"BELFRY_DATABASE_URL=" + d.db.DSN, "BELFRY_SENDERS=" + d.senders(), regardless, "BELFRY_LOG_FORMAT=json",
-		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_POLL_INTERVAL=20ms",
+		"BELFRY_DELIVERY_LEASE=12s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=4s", "BELFRY_DELIVERY_POLL_INTERVAL=20ms",
 	}, more...)
 }
 
@@ -128,7 +129,7 @@ func (d *courierTest) statuses() map[string]int64 {
 // left and said.
 func TestRun_DeliversOnce(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, dbtest.New(t), 200, "{for: fcm, do: invalid-address, address: ^token-1$}", "{for: fcm, status: 503, address: ^token-2$}", "{for: all, status: 400, address: (token-|0000)3$}")
+	d := deliverable(t, newKept(t), 200, "{for: fcm, do: invalid-address, address: ^token-1$}", "{for: fcm, status: 503, address: ^token-2$}", "{for: all, status: 400, address: (token-|0000)3$}")
 	d.exec(`SELECT belfry.opt_out(4, medium => '*')`)
 	r := command(t, d.environ(), "run", "--deliver", "--json")
 	require.Equal(t, codeDone, r.code, r.stderr)

@@ -189,12 +189,14 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	d := deliverable(t, db, int(total/2), mixedFaults...)
 	d.limit["rate_per_second"] = max(total/6, 500)
 	d.limit["concurrency"] = 32
+	d.limit["timeout"] = "1s" // for calls that hang
 	c := &relayChaos{
 		courierTest: d, server: server, random: rand.New(rand.NewPCG(uint64(seed), 1)), relays: make([]*process, 3), total: total / 2 * 2, done: map[string]int{}, //nolint:gosec // a test's randomness, and its seed
 	}
 	d.enqueueIn("other")
 	c.jobs = []*chaosJob{{id: 1, lane: "default"}, {id: 2, lane: "other"}}
-	c.environ = d.environ("BELFRY_DELIVERY_BATCH=100", "BELFRY_DELIVERY_MAX_IN_FLIGHT=400", "BELFRY_DELIVERY_MAX_CRASHES=10")
+	c.environ = d.environ("BELFRY_DELIVERY_BATCH=100", "BELFRY_DELIVERY_MAX_IN_FLIGHT=400", "BELFRY_DELIVERY_MAX_CRASHES=10",
+		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s") // what the dead leave is taken up soon
 	began := time.Now()
 	for place := range c.relays {
 		c.hire(place)

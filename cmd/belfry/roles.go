@@ -54,6 +54,7 @@ func profiles() []profile {
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, writes: true, grants: []grant{
 			{"UPDATE", "jobs", "delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", ""}, {"INSERT, UPDATE, DELETE", "relays", ""},
+			{"INSERT, UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
@@ -178,13 +179,7 @@ be attached. No connection is made. 'belfry doctor --for' says what a role lacks
 		if err != nil {
 			return err
 		}
-		for _, p := range chosen {
-			for _, statement := range p.statements(pgx.Identifier{report.Role}.Sanitize(), store.Relation()) {
-				if !slices.Contains(report.Statements, statement) {
-					report.Statements = append(report.Statements, statement)
-				}
-			}
-		}
+		report.Statements = statementsOf(chosen, pgx.Identifier{report.Role}.Sanitize(), store.Relation())
 		if *asJSON {
 			return a.printJSON(report)
 		}
@@ -194,6 +189,18 @@ be attached. No connection is made. 'belfry doctor --for' says what a role lacks
 		return nil
 	}
 	return cmd
+}
+
+// statementsOf are the GRANTs of several profiles, each once.
+func statementsOf(chosen []*profile, role, relation string) (list []string) {
+	for _, p := range chosen {
+		for _, statement := range p.statements(role, relation) {
+			if !slices.Contains(list, statement) {
+				list = append(list, statement)
+			}
+		}
+	}
+	return list
 }
 
 // chosenProfiles are those that --for names.

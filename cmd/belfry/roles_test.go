@@ -225,6 +225,7 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + app.DSN}, args...)
 		require.Equal(t, codeDone, r.code, r.stdout)
 		require.Contains(t, r.stdout, "ok       privileges     "+app.User+" may do all that enqueue needs\n")
+		require.NotContains(t, r.stdout, "health checks", "which are a runner's")
 	}
 	writer := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
 	require.Contains(t, doctor(writer, "--for", "enqueue"), "lacks INSERT, SELECT (id, idempotency_key) on belfry.activities\n")

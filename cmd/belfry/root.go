@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/nearest"
 )
 
 // The groups of `belfry help`.
@@ -102,7 +101,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
 	}
-	suggestion := nearest.Hint(args[0], names)
+	suggestion := config.Hint(args[0], names)
 	if suggestion == "" {
 		suggestion = "; there are: " + strings.Join(names, ", ")
 	}
@@ -115,7 +114,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return usagef("%w%s", err, nearest.Hint("--"+unknown.GetSpecifiedName(), names))
+		return usagef("%w%s", err, config.Hint("--"+unknown.GetSpecifiedName(), names))
 	}
 	return &exitError{codeUsage, err}
 }

@@ -119,27 +119,8 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
-	var delivering atomic.Bool
-	told := make(chan struct{})
-	tell := context.AfterFunc(ctx, func() {
-		defer close(told)
-		if delivering.Load() {
-			fmt.Fprintln(show, stoppingCalls)
-			return
-		}
-		fmt.Fprintln(show, "stopping after the chunk in progress; a second signal rolls it back")
-	})
 	r := oneRun{app: a, settings: s, db: db, runner: runner, quiet: o.quiet, show: show}
-	err = held.during(ctx, func(ctx context.Context) error {
-		if err := r.do(ctx, o.wait); err != nil || !o.deliver {
-			return err
-		}
-		delivering.Store(true)
-		return r.deliver(ctx, logger)
-	})
-	if !tell() {
-		<-told
-	}
+	err = r.walkAndDeliver(ctx, held, o, logger)
 	show.end()
 	if err != nil {
 		return err
@@ -151,6 +132,32 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		}
 	}
 	return r.judge()
+}
+
+// walkAndDeliver walks what is due and then, if asked, delivers. It tells what a signal
+// stops, which depends on which of the two is going on.
+func (r *oneRun) walkAndDeliver(ctx context.Context, held names, o runOptions, logger zerolog.Logger) error {
+	var delivering atomic.Bool
+	told := make(chan struct{})
+	tell := context.AfterFunc(ctx, func() {
+		defer close(told)
+		if delivering.Load() {
+			fmt.Fprintln(r.show, stoppingCalls)
+			return
+		}
+		fmt.Fprintln(r.show, "stopping after the chunk in progress; a second signal rolls it back")
+	})
+	err := held.during(ctx, func(ctx context.Context) error {
+		if err := r.do(ctx, o.wait); err != nil || !o.deliver {
+			return err
+		}
+		delivering.Store(true)
+		return r.deliver(ctx, logger)
+	})
+	if !tell() {
+		<-told
+	}
+	return err
 }
 
 // newRunner wires a runner that knows belfry's own job types. The returned function

@@ -22,12 +22,13 @@ import (
 )
 
 // patience bounds every wait for a condition; nothing normally takes that long.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 type poolKey struct{}
 
 // TestScripts runs testdata/script, each with a database of its own in
-// BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty.
+// BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty, and one whose
+// name begins with "offline" a server that does not answer.
 // Beside testscript's own there are the commands
 //
 //	belfry ARG...              runs belfry, which has to end with 0
@@ -53,13 +54,16 @@ func TestScripts(t *testing.T) {
 			if !ok {
 				return errors.New("testscript's T is no testing.TB any more")
 			}
-			create := dbtest.New
-			if strings.Contains(tb.Name(), "/unmigrated") {
-				create = dbtest.NewEmpty
+			env.Setenv("BELFRY_DATABASE_URL", "postgres://127.0.0.1:1/x")
+			if _, script, _ := strings.Cut(tb.Name(), "/"); !strings.HasPrefix(script, "offline") {
+				create := dbtest.New
+				if strings.HasPrefix(script, "unmigrated") {
+					create = dbtest.NewEmpty
+				}
+				db := create(tb)
+				env.Values[poolKey{}] = db.Pool
+				env.Setenv("BELFRY_DATABASE_URL", kept(tb, db.DSN))
 			}
-			db := create(tb)
-			env.Values[poolKey{}] = db.Pool
-			env.Setenv("BELFRY_DATABASE_URL", kept(tb, db.DSN))
 			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Vars = append(env.Vars, regardless, mainVariable+"=1")
 			env.Setenv("TZ", "Asia/Seoul")
@@ -119,7 +123,7 @@ func runHere(ts *testscript.TestScript, args []string) code {
 	for _, k := range config.Keys(defaultConfig()) {
 		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	a := &app{stdout: ts.Stdout(), stderr: ts.Stderr(), environ: environ, now: time.Now}
 	return a.execute(ctx, args)
@@ -180,7 +184,7 @@ func until(ctx context.Context, pool *pgxpool.Pool, condition string) error {
 	wait := 5 * time.Millisecond
 	again := time.NewTicker(wait)
 	defer again.Stop()
-	for ; ; wait = min(wait*3/2, 30*time.Millisecond) {
+	for ; ; wait = min(wait*3/2, 100*time.Millisecond) {
 		again.Reset(wait)
 		var holds bool
 		if err := pool.QueryRow(ctx, "SELECT coalesce(("+condition+"), false)").Scan(&holds); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -13,14 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/relay"
-	"github.com/belfryhq/belfry/outbox/sender"
-	"github.com/belfryhq/belfry/outbox/sender/alimtalk"
-	"github.com/belfryhq/belfry/outbox/sender/apns"
-	"github.com/belfryhq/belfry/outbox/sender/fcm"
-	"github.com/belfryhq/belfry/outbox/sender/sms"
-	"github.com/belfryhq/belfry/outbox/sender/smtp"
-	"github.com/belfryhq/belfry/outbox/sender/webhook"
-	"github.com/belfryhq/belfry/outbox/sender/webpush"
+	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
 // senderEntry is one entry of senders: what every sender has, and the settings of its
@@ -29,7 +21,7 @@ type senderEntry struct {
 	relay.SenderConfig
 
 	Kind     string
-	Settings settingsOfKind
+	Settings provider.Config
 }
 
 // senderList is the setting senders.
@@ -62,7 +54,7 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 	common := maps.Clone(section)
 	delete(common, keyKind)
 	delete(common, entry.Kind)
-	kind, known := senderKinds()[entry.Kind]
+	kind, known := provider.Kinds()[entry.Kind]
 	var problems []error
 	for _, other := range kindNames() {
 		if _, given := common[other]; given && known {
@@ -71,10 +63,8 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 		delete(common, other)
 	}
 	if known {
-		var err error
-		entry.Medium, entry.Platforms = kind.medium, slices.Clone(kind.platforms)
-		entry.Settings, err = kind.decode(path+"."+entry.Kind, section[entry.Kind])
-		problems = append(problems, err)
+		entry.Medium, entry.Platforms, entry.Settings = kind.Medium, kind.Platforms, kind.Config
+		problems = append(problems, config.Decode(path+"."+entry.Kind, section[entry.Kind], entry.Settings))
 	} else {
 		problem := fmt.Sprintf("%q is not allowed", oneLine(fmt.Sprint(section[keyKind]), 60))
 		if section[keyKind] == nil {
@@ -91,7 +81,7 @@ func (l senderList) validate(delivery []error) []error {
 	var problems []error
 	for i, entry := range l {
 		if entry.Settings != nil { // its kind is known
-			problems = append(problems, entry.Settings.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind)))
+			problems = append(problems, provider.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind), entry.Settings))
 		}
 	}
 	for _, err := range config.Flatten(relay.ValidateSenders("senders", l.configs())) {
@@ -118,7 +108,7 @@ func (l senderList) configs() []relay.SenderConfig {
 func (l senderList) targeted() []string {
 	targets := make(map[string]bool)
 	for _, entry := range l {
-		own, isWebhook := entry.Settings.(webhook.Config)
+		own, isWebhook := entry.Settings.(*provider.WebhookConfig)
 		has := isWebhook && own.URL != ""
 		if before, known := targets[entry.Medium]; known {
 			has = has && before
@@ -151,11 +141,11 @@ func (l senderList) checkSecrets(wrong func(path string) bool) error {
 		path := fmt.Sprintf("senders[%d].%s", i, entry.Kind)
 		err := entry.missingFiles(path)
 		if entry.Settings != nil && err == nil && !wrong(path) {
-			client, openErr := senderKinds()[entry.Kind].open(entry.Settings)
+			client, openErr := provider.New(entry.Settings, time.Now)
 			if openErr != nil {
 				err = fmt.Errorf("%s: %w", path, openErr)
-			} else if c, ok := client.(io.Closer); ok {
-				err = c.Close()
+			} else {
+				err = client.Close()
 			}
 		}
 		problems = append(problems, err)
@@ -169,7 +159,7 @@ func (e senderEntry) missingFiles(path string) error {
 		return nil
 	}
 	var problems []error
-	for _, field := range config.Fields(reflect.ValueOf(e.Settings)) {
+	for _, field := range config.Fields(reflect.ValueOf(e.Settings).Elem()) {
 		name := field.Value.String()
 		if !strings.HasSuffix(field.Key, "_file") || name == "" {
 			continue
@@ -187,19 +177,17 @@ func (e senderEntry) missingFiles(path string) error {
 // open makes the clients, which reads the files that settings name. The returned
 // function closes them.
 func (l senderList) open() (list []relay.Sender, done func() error, err error) {
-	var clients []sender.Sender
+	var clients []provider.Client
 	done = func() error {
 		var errs []error
 		for _, client := range clients {
-			if c, ok := client.(io.Closer); ok {
-				errs = append(errs, c.Close())
-			}
+			errs = append(errs, client.Close())
 		}
 		return errors.Join(errs...)
 	}
 	var problems []error
 	for i, entry := range l {
-		client, err := senderKinds()[entry.Kind].open(entry.Settings)
+		client, err := provider.New(entry.Settings, time.Now)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("senders[%d].%s: %w", i, entry.Kind, err))
 			continue
@@ -214,49 +202,4 @@ func (l senderList) open() (list []relay.Sender, done func() error, err error) {
 }
 
 // kindNames lists the kinds of senders.
-func kindNames() []string { return slices.Sorted(maps.Keys(senderKinds())) }
-
-// settingsOfKind are the settings of one kind of sender, in full.
-type settingsOfKind interface {
-	Validate(path string) error
-}
-
-// senderKind is a kind of provider client.
-type senderKind struct {
-	medium    string   // by default
-	platforms []string // by default; none: all
-	decode    func(path string, section any) (settingsOfKind, error)
-	open      func(settingsOfKind) (sender.Sender, error)
-}
-
-// kindOf describes a kind by its package's defaults and constructor.
-func kindOf[C settingsOfKind, S sender.Sender](medium string, platforms []string, defaults func() C, open func(C, func() time.Time) (S, error)) senderKind {
-	return senderKind{
-		medium: medium, platforms: platforms,
-		decode: func(path string, section any) (settingsOfKind, error) {
-			settings := defaults()
-			err := config.Decode(path, section, &settings)
-			return settings, err
-		},
-		open: func(settings settingsOfKind) (sender.Sender, error) {
-			own, ok := settings.(C)
-			if !ok {
-				return nil, fmt.Errorf("settings of type %T", settings)
-			}
-			return open(own, time.Now)
-		},
-	}
-}
-
-// senderKinds are the kinds by name.
-func senderKinds() map[string]senderKind {
-	return map[string]senderKind{
-		"webhook":  kindOf("webhook", nil, webhook.DefaultConfig, webhook.New),
-		"sms":      kindOf("sms", nil, sms.DefaultConfig, sms.New),
-		"fcm":      kindOf("push", nil, fcm.DefaultConfig, fcm.New),
-		"apns":     kindOf("push", []string{"ios"}, apns.DefaultConfig, apns.New),
-		"webpush":  kindOf("push", []string{"web"}, webpush.DefaultConfig, webpush.New),
-		"smtp":     kindOf("email", nil, smtp.DefaultConfig, smtp.New),
-		"alimtalk": kindOf("alimtalk", nil, alimtalk.DefaultConfig, alimtalk.New),
-	}
-}
+func kindNames() []string { return slices.Sorted(maps.Keys(provider.Kinds())) }

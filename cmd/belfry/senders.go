@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/internal/nearest"
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -206,7 +206,7 @@ func keyValues(args, keys []string, set func(key, value string) error) error {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", oneLine(arg, 60)))
 		case !slices.Contains(keys, key):
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(keys, ", "), nearest.Hint(key, keys)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(keys, ", "), config.Hint(key, keys)))
 		case seen[key]:
 			problems = append(problems, key+": given twice")
 		default:
@@ -308,7 +308,7 @@ func (a *app) actOnSender(cmd *cobra.Command, name string, asJSON bool, act func
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
-		a.remark("no live relay and no configuration here has a sender %s; there are: %s%s", name, orNone(strings.Join(names, ", ")), nearest.Hint(name, names))
+		a.remark("no live relay and no configuration here has a sender %s; there are: %s%s", name, orNone(strings.Join(names, ", ")), config.Hint(name, names))
 		return nil
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/nearest"
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -142,7 +142,7 @@ func (a *app) parseChanges(args []string) (job.Changes, error) {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE, as max_rows_per_second=5000", oneLine(arg, 60)))
 		case i < 0:
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(names, ", "), nearest.Hint(key, names)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
 		default:
 			c := known[i]
 			if _, twice := changes[c.column]; twice {

@@ -97,21 +97,7 @@ func (a *app) showJob(r jobReport) {
 	if j.GroupID != nil {
 		field("group", "%s", j.GroupID)
 	}
-	field("category", "%s", j.Category)
-	field("title", "%s", j.Title)
-	if j.Body != "" {
-		field("body", "%s", j.Body)
-	}
-	if string(j.Data) != "{}" {
-		field("data", "%s", j.Data)
-	}
-	if string(j.Variants) != "{}" {
-		field("variants", "%s", locales(j.Variants))
-	}
-	if j.Type != outbox.TypeInbox { // which writes no messages
-		field("route", "%s", strings.Join(j.Route, ", "))
-	}
-	field("audience", "%s", j.Audience)
+	showContent(j, field)
 	lane := j.Lane
 	if r.Deliveries != nil && r.Deliveries.LanePaused {
 		lane += " (paused, and holds the messages; `belfry lanes resume " + j.Lane + "`)"
@@ -133,7 +119,7 @@ func (a *app) showJob(r jobReport) {
 	if own := ownSettings(j); own != "" {
 		field("settings", "%s", own)
 	}
-	a.showWalk(j, field)
+	showWalk(j, field)
 	if r.Messages.Messages > 0 {
 		field("messages", "%s", messagesText(r.Messages))
 	}
@@ -155,8 +141,27 @@ func (a *app) showJob(r jobReport) {
 	}
 }
 
+// showContent prints what is said, and to whom.
+func showContent(j job.Job, field func(name, format string, args ...any)) {
+	field("category", "%s", j.Category)
+	field("title", "%s", j.Title)
+	if j.Body != "" {
+		field("body", "%s", j.Body)
+	}
+	if string(j.Data) != "{}" {
+		field("data", "%s", j.Data)
+	}
+	if string(j.Variants) != "{}" {
+		field("variants", "%s", locales(j.Variants))
+	}
+	if j.Type != outbox.TypeInbox { // which writes no messages
+		field("route", "%s", strings.Join(j.Route, ", "))
+	}
+	field("audience", "%s", j.Audience)
+}
+
 // showWalk prints how far the job got and what its accounts say.
-func (a *app) showWalk(j job.Job, field func(name, format string, args ...any)) {
+func showWalk(j job.Job, field func(name, format string, args ...any)) {
 	field("progress", "%s; %s, %s read in %s", done(j), counted(j.RowsWritten, "row"), counted(j.ChannelsRead, "channel"), counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		field("accounts", "%s", accounts(j))

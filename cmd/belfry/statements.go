@@ -3,13 +3,13 @@ package main
 import (
 	"embed"
 
-	"github.com/belfryhq/belfry/internal/sqlfile"
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 //go:embed *.sql
 var sqlFiles embed.FS
 
-var queries = sqlfile.Must[querySet](sqlFiles)
+var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
