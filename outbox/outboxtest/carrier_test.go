@@ -291,7 +291,7 @@ func (w *truth) step(ctx context.Context, to relay.Carrier, name relay.Queue) {
 
 // carrier is one relay's, wrong in one way.
 func (w *truth) carrier() relay.Carrier {
-	return &wrong{Carrier: w.memory.Carrier(w.claim), truth: w, pushed: make(map[int64]bool)}
+	return &wrong{Carrier: w.memory.Carrier("r", w.claim), truth: w, pushed: make(map[int64]bool)}
 }
 
 type wrong struct {

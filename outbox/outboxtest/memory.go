@@ -48,8 +48,43 @@ func NewMemory(capacity int) *Memory {
 	return m
 }
 
-// Carrier is what one relay has of it.
-func (m *Memory) Carrier(claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
+// Carrier implements relay.Broker. What a relay that dies has taken stays taken.
+func (m *Memory) Carrier(_ string, claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
+
+// Check implements relay.Broker.
+func (*Memory) Check(context.Context) error { return nil }
+
+// Close implements relay.Broker.
+func (*Memory) Close() error { return nil }
+
+// Empty implements relay.Broker.
+func (m *Memory) Empty(context.Context) error {
+	m.Forget()
+	return nil
+}
+
+// Queues implements relay.Broker.
+func (m *Memory) Queues(ctx context.Context) (list []relay.QueueStatus, err error) {
+	for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+		in, err := (&memoryCarrier{m, nil}).Inside(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+		q, s := m.queues[name], relay.QueueStatus{Queue: name, Inside: in}
+		s.Taken, s.Full = int64(len(q.taken)+len(q.claimed)), len(q.waiting) >= m.capacity
+		for _, w := range q.waiting {
+			if w.due.After(time.Now()) {
+				s.Later++
+			} else {
+				s.Ready++
+			}
+		}
+		m.mu.Unlock()
+		list = append(list, s)
+	}
+	return list, nil
+}
 
 // Forget empties it, numbers and epochs included: it lost its memory.
 func (m *Memory) Forget() {
@@ -108,6 +143,9 @@ type memoryCarrier struct {
 	*Memory
 	claim relay.Claim
 }
+
+// Keep implements relay.Carrier.
+func (*memoryCarrier) Keep(ctx context.Context) { <-ctx.Done() }
 
 // String implements relay.Transport.
 func (*memoryCarrier) String() string { return "memory" }

@@ -22,137 +22,18 @@ import (
 // capacity is what a queue of a test's carrier holds.
 const capacity = 100
 
-// subject is a transport of the relays r1 and r2 on a database of its own.
-func (b *bundle) subject(t testing.TB, transport func(name string) relay.Transport) *outboxtest.Subject {
-	t.Helper()
-	ledger := outbox.NewLedger(b.db.Pool, "r1", time.Hour)
-	return &outboxtest.Subject{
-		Transport: transport("r1"), Other: transport("r2"),
-		Bulk: func(t testing.TB, lane string, n int, in time.Duration) (keys []outbox.Key) {
-			t.Helper()
-			id := b.jobIn(t, lane, 1, n, in)
-			for i := range n {
-				keys = append(keys, outbox.Key{JobID: id, ChannelID: int64(i + 1)})
-			}
-			return keys
-		},
-		Activities: func(t testing.TB, n int, in time.Duration) (keys []outbox.Key) {
-			t.Helper()
-			for i := range n {
-				id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES ($1, 'a like', now() + $2) RETURNING id`, i+1, in)
-				keys = append(keys, outbox.Key{JobID: id, ChannelID: int64(i + 1)})
-			}
-			return keys
-		},
-		Strand: func(t testing.TB, keys []outbox.Key) func() {
-			t.Helper()
-			tx, err := b.db.Pool.Begin(t.Context())
-			require.NoError(t, err)
-			for _, k := range keys {
-				_, err = tx.Exec(t.Context(), `SELECT FROM belfry.messages WHERE job_id = $1 AND channel_id = $2 FOR UPDATE`, k.JobID, k.ChannelID)
-				require.NoError(t, err)
-			}
-			return func() { require.NoError(t, tx.Rollback(t.Context())) }
-		},
-		Settle: func(t testing.TB, settlements []outbox.Settlement) (outcomes []relay.Settled) {
-			t.Helper()
-			statuses, err := ledger.Settle(t.Context(), settlements, nil)
-			require.NoError(t, err)
-			for i, s := range settlements {
-				outcomes = append(outcomes, relay.Settled{Key: s.Key, Status: statuses[i], Reason: s.Reason, Wait: s.Wait})
-			}
-			return outcomes
-		},
-		Processing: func(t testing.TB) int {
-			t.Helper()
-			return one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`)
-		},
-		Hold: func(t testing.TB, job int64) func() {
-			t.Helper()
-			b.exec(t, `SELECT belfry.abort($1, 'kim', 'wrong text')`, job)
-			return func() { b.exec(t, `SELECT belfry.resume($1, 'kim', 'the text was right')`, job) }
-		},
-		Recall: func(t testing.TB, keys []outbox.Key) {
-			t.Helper()
-			for _, k := range keys {
-				b.eventually(t, `WITH gone AS (UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled'
-					WHERE job_id = $1 AND channel_id = $2 AND status IN ('PENDING', 'QUEUED') RETURNING 1) SELECT count(*) = 1 FROM gone`, k.JobID, k.ChannelID)
-			}
-		},
-	}
-}
-
-// dispatch runs a dispatcher of a name.
-func (b *bundle) dispatch(name string, to relay.Carrier, requeueAfter time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		relay.Dispatch(ctx, relay.DispatchOptions{
-			Ledger: outbox.NewLedger(b.db.Pool, name, time.Hour), To: to, RequeueAfter: requeueAfter,
-			Config: func() relay.Config {
-				c := config(name)
-				c.Batch = capacity / 4
-				return c
-			},
-		})
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
-
 // A carrier in memory, with the claim by key and the dispatcher that all carriers have.
 func TestCarrier_IsATransport(t *testing.T) {
 	t.Parallel()
 	outboxtest.Exercise(t, func(t testing.TB) *outboxtest.Subject {
 		t.Helper()
-		b, memory := setup(t, 200), outboxtest.NewMemory(capacity)
-		s := b.subject(t, func(name string) relay.Transport { return b.carrier(memory, name) })
-		dispatchers := 0
-		s.Carrier = &outboxtest.CarrierSubject{
-			Dispatch: func(_ testing.TB, to relay.Carrier) func() {
-				dispatchers++
-				return b.dispatch(fmt.Sprintf("r%d", dispatchers), to, 500*time.Millisecond)
-			},
-			Queued: func(t testing.TB, n int) relay.Push {
-				t.Helper()
-				return b.queued(t, b.job(t, "a", 1, n))
-			},
-			Requeued: func(t testing.TB, p relay.Push) relay.Push {
-				t.Helper()
-				b.exec(t, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
-				return b.queued(t, p.Keys[0].JobID)
-			},
+		memory := outboxtest.NewMemory(capacity)
+		return setup(t, 200).Carried(t, memory, outboxtest.CarrierSubject{
 			Copies: func(testing.TB) int { return memory.Copies() }, Capacity: capacity,
 			Forget: func(testing.TB) { memory.Forget() },
 			Lose:   func(_ testing.TB, keys []outbox.Key) { memory.Lose(keys) },
-		}
-		return s
+		})
 	})
-}
-
-// carrier is what a relay of that name has of a carrier.
-func (b *bundle) carrier(memory *outboxtest.Memory, name string) relay.Carrier {
-	ledger := outbox.NewLedger(b.db.Pool, name, time.Hour)
-	return memory.Carrier(func(copies []outbox.Copy) ([]outbox.Answer, error) {
-		return ledger.ClaimCopies(context.Background(), copies)
-	})
-}
-
-// queued queues all messages of a job by the next push, as a dispatcher does that dies then.
-func (b *bundle) queued(t testing.TB, job int64) relay.Push {
-	t.Helper()
-	ledger := outbox.NewLedger(b.db.Pool, "dead", time.Hour)
-	queues, err := ledger.Lead(t.Context(), "memory", time.Hour)
-	require.NoError(t, err)
-	require.Len(t, queues, 2)
-	bulk := queues[1]
-	keys, number, _, err := ledger.QueueJob(t.Context(), bulk, job, outbox.Position{}, outbox.MaxBatch)
-	require.NoError(t, err)
-	require.NoError(t, ledger.StopLeading(t.Context()))
-	return relay.Push{Queue: relay.Bulk, Epoch: bulk.Epoch, First: bulk.First, Number: number, Lane: "a", Keys: keys}
 }
 
 // carrying is a relay's config on a carrier.
@@ -164,14 +45,7 @@ func carrying(name string) relay.Config {
 
 // on has a relay receive from a carrier.
 func on(memory *outboxtest.Memory, requeueAfter time.Duration) relay.Option {
-	return relay.WithCarrier(memory.Carrier, requeueAfter)
-}
-
-// delivered waits until all messages of jobs are SENT and the jobs marked.
-func (b *bundle) delivered(t testing.TB) {
-	t.Helper()
-	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status <> 'SENT')`)
-	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.jobs WHERE delivered_at IS NULL)`)
+	return relay.WithBroker(memory, requeueAfter)
 }
 
 // I8, I10: relays on a carrier deliver every message with one call, jobs of all lanes and
@@ -196,7 +70,7 @@ func TestCarrier_DeliversThroughRealRelays(t *testing.T) {
 	for i := range 30 {
 		b.activity(t, i+1)
 	}
-	b.delivered(t)
+	b.Delivered(t)
 	require.Len(t, s.all(), 3*400+30+3*8)
 	require.Zero(t, memory.Copies())
 	require.Equal(t, 3*400+30, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE push > 0`), "all went through the carrier")
@@ -215,7 +89,7 @@ func TestCarrier_DispatcherDiesBeforeItHandsOver(t *testing.T) {
 	require.Zero(t, memory.Copies())
 	b.exec(t, `UPDATE belfry.queues SET leads_until = now() - interval '1 second'`)
 	b.start(t, carrying("r2"), []relay.Sender{push(s)}, on(memory, time.Hour))
-	b.delivered(t)
+	b.Delivered(t)
 	require.Len(t, s.all(), 100)
 }
 
@@ -240,14 +114,14 @@ func TestCarrier_ForgetsInTheMiddle(t *testing.T) {
 			t.Parallel()
 			b, memory := setup(t, n), outboxtest.NewMemory(n)
 			b.job(t, "default", 1, n)
-			stop := b.dispatch("r1", b.carrier(memory, "r1"), time.Hour)
+			stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, time.Hour)
 			b.eventually(t, `SELECT count(*) = $1 FROM belfry.messages WHERE status = 'QUEUED'`, n)
 			require.Eventually(t, func() bool { return memory.Copies() == n }, patience, time.Millisecond)
 			stop()
 			forget(t, b, memory)
 			s := &script{}
 			b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour))
-			b.delivered(t)
+			b.Delivered(t)
 			require.Len(t, s.all(), n)
 		})
 	}
@@ -258,7 +132,7 @@ func TestCarrier_FullStopsItsQueue(t *testing.T) {
 	t.Parallel()
 	b, memory := setup(t, 400), outboxtest.NewMemory(capacity)
 	b.job(t, "default", 1, 400)
-	stop := b.dispatch("r1", b.carrier(memory, "r1"), time.Hour)
+	stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, time.Hour)
 	defer func() { stop() }()
 	b.eventually(t, `SELECT count(*) > $1 FROM belfry.messages WHERE status = 'QUEUED'`, capacity)
 	id := b.activity(t, 1)
@@ -273,14 +147,14 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	b, memory := setup(t, 100), outboxtest.NewMemory(capacity)
 	id := b.job(t, "default", 1, 100)
 	lost := b.job(t, "default", 1, 0)
-	stop := b.dispatch("r1", b.carrier(memory, "r1"), 50*time.Millisecond)
+	stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, 50*time.Millisecond)
 	defer func() { stop() }()
 	b.eventually(t, `SELECT count(*) = 100 FROM belfry.messages WHERE status = 'QUEUED'`)
 	b.eventually(t, `SELECT bool_and(made_at < now() - interval '200 milliseconds') FROM belfry.pushes`) // four sweeps
 	require.Equal(t, 4, one[int](t, b, `SELECT max(push) FROM belfry.messages`), "none was pushed again")
 
 	// The first push has left the carrier but for two copies that it has lost.
-	first := b.carrier(memory, "r1")
+	first := b.Carrier(t, memory, "r1")
 	claimed, err := first.Receive(t.Context(), &room{25})
 	require.NoError(t, err)
 	require.Len(t, claimed, 25)
@@ -324,7 +198,7 @@ func TestCarrier_PausesWhileItIsDown(t *testing.T) {
 	pass(500 * time.Millisecond)
 	require.Empty(t, s.all())
 	memory.Fail(nil)
-	b.delivered(t)
+	b.Delivered(t)
 	require.Len(t, s.all(), 100)
 	require.Equal(t, 1, strings.Count(log.String(), "messages are not handed to the carrier"))
 	require.Equal(t, 1, strings.Count(log.String(), "messages are not claimed"))
@@ -335,7 +209,7 @@ func TestCarrier_DeliversWhatAQueuedJobWasCorrectedTo(t *testing.T) {
 	t.Parallel()
 	b, memory := setup(t, 50), outboxtest.NewMemory(capacity)
 	id := b.job(t, "default", 1, 50)
-	stop := b.dispatch("r1", b.carrier(memory, "r1"), time.Hour)
+	stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, time.Hour)
 	b.eventually(t, `SELECT count(*) = 50 FROM belfry.messages WHERE status = 'QUEUED'`)
 	stop()
 	b.exec(t, `SELECT belfry.abort($1)`, id)
@@ -344,7 +218,7 @@ func TestCarrier_DeliversWhatAQueuedJobWasCorrectedTo(t *testing.T) {
 	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status = 'QUEUED')`)
 	require.Empty(t, s.all())
 	b.exec(t, `SELECT belfry.resume_edited($1, '{"title": "corrected"}')`, id)
-	b.delivered(t)
+	b.Delivered(t)
 	require.Len(t, s.all(), 50)
 	for _, c := range s.all() {
 		require.Equal(t, "corrected", c.Title)

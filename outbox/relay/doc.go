@@ -20,7 +20,7 @@
 //	call       goes to the provider; decide.go says, without I/O, what its answer comes to
 //	record     outcomes gather while earlier ones are committed: group commit
 //
-// The Transport is PostgreSQL, or a Carrier of ids beside it (WithCarrier), which gets them
+// The Transport is PostgreSQL, or a Carrier of ids beside it (WithBroker), which gets them
 // from the dispatcher of one of its relays. PostgreSQL remains the truth: what a carrier has
 // lost is pushed again, and what it hands out twice is claimed once.
 //

@@ -56,9 +56,9 @@ type Relay struct {
 	at       func(ctx context.Context, point string) error
 
 	config    atomic.Pointer[Config]
-	transport Transport           // of the present run
-	carrier   func(Claim) Carrier // nil: PostgreSQL is the transport
-	dispatch  *dispatcher         // of the present run, with a carrier
+	transport Transport   // of the present run
+	broker    Broker      // nil: PostgreSQL is the transport
+	dispatch  *dispatcher // of the present run, with a carrier
 	requeue   time.Duration
 	credits   *credits
 	inflight  *inflight
@@ -95,12 +95,12 @@ func WithLogger(log zerolog.Logger) Option { return func(r *Relay) { r.log = log
 // WithOutage has others speak of a database that does not answer as well, with one voice.
 func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
 
-// WithCarrier has a relay receive its messages from a carrier of ids, which open makes once
-// for each Run, and take its turn in handing them over. What the carrier has lost is pushed
-// again after requeueAfter, of which RequeueAfter is a good value. A relay with a carrier does
-// not Drain.
-func WithCarrier(open func(Claim) Carrier, requeueAfter time.Duration) Option {
-	return func(r *Relay) { r.carrier, r.requeue = open, requeueAfter }
+// WithBroker has a relay receive its messages from a carrier of ids, one for each Run, and
+// take its turn in handing them over. What the carrier has lost is pushed again after
+// requeueAfter, of which RequeueAfter is a good value. The broker stays the caller's to close,
+// after the Run. A relay with a broker does not Drain.
+func WithBroker(b Broker, requeueAfter time.Duration) Option {
+	return func(r *Relay) { r.broker, r.requeue = b, requeueAfter }
 }
 
 // New returns a Relay over pool, which stays the caller's to close, for messages that
@@ -223,8 +223,8 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		return errors.New("the relay is running already")
 	}
 	defer r.running.Store(false)
-	if drain && r.carrier != nil {
-		return errors.New("a relay with a carrier does not drain")
+	if drain && r.broker != nil {
+		return errors.New("a relay with a broker does not drain")
 	}
 	r.draining.Store(drain)
 	r.outcomes = newBatcher()
@@ -258,6 +258,9 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	}
 	r.search(work, hard, &looking)
 	r.keep(records, &keeping)
+	if to, ok := r.transport.(carried); ok {
+		keeping.Go(func() { to.Keep(records) })
+	}
 	for range settlers {
 		settling.Go(func() { r.settleAll(records) })
 	}
@@ -302,11 +305,11 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 
 // open makes the transport of one run, and with a carrier its dispatcher.
 func (r *Relay) open(hard context.Context, drain bool) {
-	if r.carrier == nil {
+	if r.broker == nil {
 		r.transport = r.postgres(hard, drain)
 		return
 	}
-	to := r.carrier(func(copies []outbox.Copy) (answers []outbox.Answer, err error) {
+	to := r.broker.Carrier(r.name, func(copies []outbox.Copy) (answers []outbox.Answer, err error) {
 		if err := r.at(hard, pointClaim); err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -25,6 +25,7 @@ const patience = time.Minute
 
 // bundle is one test's database, with n channels of the ids 1 to n.
 type bundle struct {
+	*outboxtest.Database
 	db *dbtest.DB
 }
 
@@ -37,17 +38,11 @@ func setup(t testing.TB, n int) *bundle {
 
 func setupOn(t testing.TB, db *dbtest.DB, n int) *bundle {
 	t.Helper()
-	b := &bundle{db: db}
-	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, addresses)
-		SELECT g, 'u-' || g, CASE WHEN g % 2 = 0 THEN 'android' ELSE 'ios' END, jsonb_build_object('push', 'token-' || g, 'sms', '+82' || g)
-		  FROM generate_series(1, $1::bigint) g`, n)
-	return b
+	return &bundle{outboxtest.NewDatabase(t, db, n), db}
 }
 
-func (b *bundle) exec(t require.TestingT, sql string, args ...any) {
-	_, err := b.db.Pool.Exec(context.Background(), sql, args...)
-	require.NoError(t, err)
-}
+// exec executes a statement.
+func (b *bundle) exec(t require.TestingT, sql string, args ...any) { b.Exec(t, sql, args...) }
 
 // past executes a statement past the triggers.
 func (b *bundle) past(t require.TestingT, sql string, args ...any) {
@@ -55,42 +50,18 @@ func (b *bundle) past(t require.TestingT, sql string, args ...any) {
 }
 
 // one reads a single value.
-func one[T any](t require.TestingT, b *bundle, sql string, args ...any) (v T) {
-	require.NoError(t, b.db.Pool.QueryRow(context.Background(), sql, args...).Scan(&v))
-	return v
+func one[T any](t require.TestingT, b *bundle, sql string, args ...any) T {
+	return outboxtest.One[T](t, b.Database, sql, args...)
 }
 
-// eventually waits until the query, a condition, is true; it asks less often the longer that takes.
+// eventually waits until the query, a condition, is true.
 func (b *bundle) eventually(t require.TestingT, sql string, args ...any) {
-	wait := 2 * time.Millisecond
-	tick := time.NewTicker(wait)
-	defer tick.Stop()
-	for began := time.Now(); !one[bool](t, b, sql, args...); <-tick.C {
-		require.Less(t, time.Since(began), patience, "never true: %s", sql)
-		wait = min(wait*3/2, 30*time.Millisecond)
-		tick.Reset(wait)
-	}
+	b.Eventually(t, sql, args...)
 }
 
 // job makes a job at rest that has written messages to the channels from to to.
 func (b *bundle) job(t require.TestingT, lane string, from, to int, route ...string) int64 {
-	return b.jobIn(t, lane, from, to, 0, route...)
-}
-
-// jobIn is job with messages that are due in a while. They are there, and counted, before the
-// job is at rest: a relay that runs may find it delivered otherwise.
-func (b *bundle) jobIn(t require.TestingT, lane string, from, to int, in time.Duration, route ...string) int64 {
-	if len(route) == 0 {
-		route = []string{"push"}
-	}
-	b.exec(t, `INSERT INTO belfry.lanes (name) VALUES ($1) ON CONFLICT DO NOTHING`, lane)
-	id := one[int64](t, b, `INSERT INTO belfry.jobs (type, category, title, body, lane, route) VALUES ('push', 'operator_notice', 'told', 'all', $1, $2) RETURNING id`, lane, route)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
-	b.exec(t, `UPDATE belfry.jobs SET bound = $2::text, "cursor" = $2::text, chunks = 1, channels_read = $3, channels_matched = $3, rows_written = $3 WHERE id = $1`, id, fmt.Sprint(to), to-from+1)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() + $4 FROM generate_series($2::bigint, $3::bigint) g`, id, from, to, in)
-	dbtest.Recount(t, b.db.Pool)
-	b.exec(t, `UPDATE belfry.jobs SET status = 'PROCESSED' WHERE id = $1`, id)
-	return id
+	return b.Job(t, lane, from, to, 0, route...)
 }
 
 // running makes a job that is RUNNING, as far as anybody can see, with such messages.
@@ -106,9 +77,7 @@ func (b *bundle) expire(t require.TestingT) {
 }
 
 // activity makes a message to one channel.
-func (b *bundle) activity(t require.TestingT, channel int) int64 {
-	return one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title) VALUES ($1, 'a like') RETURNING id`, channel)
-}
+func (b *bundle) activity(t require.TestingT, channel int) int64 { return b.Activity(t, channel, 0) }
 
 // statuses counts messages by status and reason, as "DEAD permanent".
 func (b *bundle) statuses(t require.TestingT) map[string]int {

@@ -45,6 +45,49 @@ type Carrier interface {
 	Push(ctx context.Context, p Push) (PushAnswer, error)
 	// Inside says how much of what one of its queues was told the carrier remembers.
 	Inside(ctx context.Context, q Queue) (Inside, error)
+	// Keep does what is to be done beside Receive as long as its relay runs: it shows that the
+	// worker lives, and looks after what is due later and what dead workers have left. It
+	// returns when ctx ends, which is after the last Settled, and takes back then that this
+	// worker lives. What fails is logged and tried again. It is called once.
+	Keep(ctx context.Context)
+}
+
+// Broker is the server of a carrier, or the cluster of servers, as one process sees it: its
+// connections are those of all carriers of the process. It connects when it is first used, and
+// what uses it goes on by itself after the server was away.
+type Broker interface {
+	// Carrier is what the relay of that name has of it for one Run, Keep included. The name is
+	// that of the worker in the carrier: no two relays have the same at the same time.
+	Carrier(name string, claim Claim) Carrier
+	// Check says what of the server's version, settings and rights makes it unfit, each with
+	// what to do, in one error; nil: nothing.
+	Check(ctx context.Context) error
+	// Queues says what is inside, for operators: Activities and Bulk in that order.
+	Queues(ctx context.Context) ([]QueueStatus, error)
+	// Empty forgets everything: copies, numbers, epochs. No relay may use the carrier. Whose
+	// messages are still QUEUED in the database are pushed again by the next dispatcher.
+	Empty(ctx context.Context) error
+	// Close ends the connections. Nothing of the broker or its carriers is used any more.
+	Close() error
+}
+
+// QueueStatus is what is inside of one queue of a carrier.
+type QueueStatus struct {
+	Queue Queue
+	Inside
+	Ready   int64 // copies that may be taken out
+	Later   int64 // copies that are due later, or wait to be looked at again
+	Taken   int64 // copies that a worker has taken out and that are not settled
+	Dead    int64 // ids that are kept for a look at them, of messages that are DEAD
+	Workers []WorkerStatus
+	Full    bool // pushes are answered with PushFull now
+}
+
+// WorkerStatus is one relay that takes from a queue, or that did and has left something.
+type WorkerStatus struct {
+	Name  string
+	Taken int64
+	Seen  time.Time // when it showed last that it lives; zero: it does not
 }
 
 // Claim claims by key: up to outbox.MaxBatch copies, one answer each, in their order. A soft
