@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +27,7 @@ const (
 )
 
 // Redis is a Redis or Valkey server on a loopback port, without a password, that
-// keeps nothing on disk.
+// keeps nothing on disk, unless its settings say something else.
 type Redis struct {
 	*service
 
@@ -31,16 +35,57 @@ type Redis struct {
 	URL  string // "redis://127.0.0.1:12345/0"
 }
 
+// Dir is where the server keeps its files.
+func (r *Redis) Dir() string { return r.dir }
+
+// Do runs one command on a connection of its own and returns the first line of the answer as
+// it comes: "+OK", ":1", "$5", "-ERR …".
+func (r *Redis) Do(t testing.TB, command ...string) string {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", r.Addr)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }() // everything was answered
+	require.NoError(t, conn.SetDeadline(time.Now().Add(startTimeout)))
+	var text strings.Builder
+	fmt.Fprintf(&text, "*%d\r\n", len(command))
+	for _, word := range command {
+		fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word), word)
+	}
+	_, err = conn.Write([]byte(text.String()))
+	require.NoError(t, err)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSpace(line)
+}
+
 // StartRedis starts a server for one test, which is skipped if none is installed.
-// It takes some 20 ms.
-func StartRedis(t testing.TB) *Redis {
+// settings are those of its command line, such as "--maxmemory", "5mb". It takes some 20 ms.
+func StartRedis(t testing.TB, settings ...string) *Redis {
+	t.Helper()
+	return startRedis(t, makeDir(t, "redis", nil), settings...)
+}
+
+// StartSentinel starts a Sentinel that by itself decides when the master of that name is down,
+// which takes it 300 ms.
+func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
+	t.Helper()
+	dir := makeDir(t, "sentinel", nil)
+	host, port, err := net.SplitHostPort(master.Addr)
+	require.NoError(t, err)
+	config := filepath.Join(dir, "sentinel.conf")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
+		"sentinel monitor %s %s %s 1\nsentinel down-after-milliseconds %[1]s 300\nsentinel failover-timeout %[1]s 2000\n", name, host, port), 0o600))
+	return startRedis(t, dir, config, "--sentinel")
+}
+
+func startRedis(t testing.TB, dir string, settings ...string) *Redis {
 	t.Helper()
 	program := findService(t, "redis", "redis-server", "valkey-server")
-	dir := makeDir(t, "redis", nil)
 	var err error
 	for range portTries {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
-		r := newRedis(program, dir, addr)
+		r := newRedis(program, dir, addr, settings...)
 		if err = r.Start(t.Context()); err == nil {
 			r.endWith(t)
 			return r
@@ -53,15 +98,20 @@ func StartRedis(t testing.TB) *Redis {
 	return nil
 }
 
-func newRedis(program, dir, addr string) *Redis {
+// newRedis has a file among settings come first, as the program wants it.
+func newRedis(program, dir, addr string, settings ...string) *Redis {
 	_, port, _ := net.SplitHostPort(addr) // made by JoinHostPort
+	var file []string
+	if len(settings) > 0 && !strings.HasPrefix(settings[0], "-") {
+		file, settings = settings[:1], settings[1:]
+	}
 	return &Redis{
 		Addr: addr,
 		URL:  "redis://" + addr + "/0",
 		service: &service{
 			program: program,
-			args: []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no",
-				"--save", "", "--appendonly", "no"},
+			args: slices.Concat(file, []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--daemonize", "no",
+				"--save", "", "--appendonly", "no"}, settings),
 			dir: dir,
 			ask: func(ctx context.Context, pid int) error { return askRedis(ctx, addr, pid) },
 		},

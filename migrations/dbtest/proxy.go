@@ -1,0 +1,166 @@
+package dbtest
+
+import (
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Proxy stands between a client and a server and loses what it is told to lose.
+//
+//	client ── request ──► Fault ──┬─ Pass ──────► server ──► client
+//	                              ├─ Cut ───────► both connections are closed: the server has nothing
+//	                              └─ DropReply ─► server does it, and its answer goes nowhere
+type Proxy struct {
+	Addr string // "127.0.0.1:12345"
+
+	server   string
+	listener net.Listener
+	pumps    sync.WaitGroup
+
+	mu    sync.Mutex
+	fault func(request []byte) Fault
+	open  map[net.Conn]struct{}
+	down  bool
+}
+
+// Fault is what becomes of a request.
+type Fault int
+
+// The faults.
+const (
+	Pass      Fault = iota
+	Cut             // the server never gets it
+	DropReply       // the server does it, and nobody hears
+)
+
+// StartProxy starts a proxy before the server at addr, which ends with the test.
+func StartProxy(t testing.TB, addr string) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
+	require.NoError(t, err)
+	p := &Proxy{Addr: listener.Addr().String(), server: addr, listener: listener, open: make(map[net.Conn]struct{})}
+	p.pumps.Go(p.accept)
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		p.Down(true)
+		p.pumps.Wait()
+	})
+	return p
+}
+
+// Lose has every piece that a client sends pass fault, which may be called from several
+// goroutines; nil: all pass. A piece is what one write sent, as a rule one request.
+func (p *Proxy) Lose(fault func(request []byte) Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = fault
+}
+
+// Down closes all connections, and new ones at once until it is up again.
+func (p *Proxy) Down(yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = yes
+	if yes {
+		for c := range p.open {
+			_ = c.Close() // that is all there is to it
+		}
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server) //nolint:noctx // loopback: at once, or refused
+		if err != nil || !p.keep(client, server) {
+			_ = client.Close()
+			if err == nil {
+				_ = server.Close()
+			}
+			continue
+		}
+		var drop sync.Once
+		dropped := make(chan struct{})
+		p.pumps.Go(func() {
+			defer p.forget(client, server)
+			p.requests(client, server, func() { drop.Do(func() { close(dropped) }) })
+		})
+		p.pumps.Go(func() {
+			defer p.forget(client, server)
+			replies(server, client, dropped)
+		})
+	}
+}
+
+// keep notes both ends, unless the proxy is down.
+func (p *Proxy) keep(ends ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range ends {
+		if !p.down {
+			p.open[c] = struct{}{}
+		}
+	}
+	return !p.down
+}
+
+func (p *Proxy) forget(ends ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range ends {
+		_ = c.Close()
+		delete(p.open, c)
+	}
+}
+
+func (p *Proxy) requests(client, server net.Conn, drop func()) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		fault := p.fault
+		p.mu.Unlock()
+		is := Pass
+		if fault != nil {
+			is = fault(buffer[:n])
+		}
+		switch is {
+		case Cut:
+			return
+		case DropReply:
+			drop()
+		case Pass:
+		}
+		if _, err := server.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// replies passes what the server says, until an answer is to be dropped: then it waits for that.
+func replies(server, client net.Conn, dropped <-chan struct{}) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buffer)
+		select {
+		case <-dropped:
+			return
+		default:
+		}
+		if err != nil {
+			return
+		}
+		if _, err := client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
