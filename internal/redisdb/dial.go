@@ -1,4 +1,4 @@
-package abortcache
+package redisdb
 
 import (
 	"context"

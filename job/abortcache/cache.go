@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -46,29 +46,16 @@ type flag struct {
 // caller closes it.
 func Open(config Config) (*Cache, error) {
 	if config.URL == "" {
-		return nil, errURL
+		return nil, errURL(redisdb.ErrURL)
 	}
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	options, err := parse(config.URL)
+	options, err := redisdb.Single(config.URL, config.Timeout)
 	if err != nil {
-		return nil, err
+		return nil, errURL(err)
 	}
-	options.MaxRetries = -1 // none
-	options.DialerRetries = 1
-	options.DialTimeout = config.Timeout
-	options.ReadTimeout = config.Timeout
-	options.WriteTimeout = config.Timeout
-	options.PoolTimeout = config.Timeout
-	options.ContextTimeoutEnabled = true
 	options.PoolSize = poolSize
-	options.PipelinePoolSize = -1 // no pipelines
-	// A new connection says no more than it must: AUTH and SELECT.
-	options.Protocol = 2
-	options.DisableIdentity = true
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	options.Dialer = dialer(redis.NewDialer(options))
 	return &Cache{client: redis.NewClient(options), ttl: config.TTL, timeout: config.Timeout}, nil
 }
 

@@ -3,10 +3,9 @@ package abortcache
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/belfryhq/belfry/internal/redisdb"
 )
 
 // Config is the part "abort" of the configuration.
@@ -41,8 +40,8 @@ const (
 func (c Config) Validate() error {
 	var problems []error
 	if c.URL != "" {
-		if _, err := parse(c.URL); err != nil {
-			problems = append(problems, err)
+		if _, err := redisdb.Single(c.URL, c.Timeout); err != nil {
+			problems = append(problems, errURL(err))
 		}
 	}
 	between := func(key string, d, low, high time.Duration) {
@@ -55,24 +54,5 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// errURL says what is allowed and nothing of what was given: a password with a
-// character that ought to have been escaped may turn up in any part of a URL.
-var errURL = errors.New("abort.cache: not a usable URL; allowed are redis://[user:password@]host[:port][/db], " +
-	"rediss:// (?skip_verify=true) and unix://[user:password@]/path[?db=N], with user and password percent-encoded")
-
-func parse(text string) (*redis.Options, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, errURL
-	}
-	for name := range u.Query() {
-		if name != "db" && name != "skip_verify" {
-			return nil, errURL // timeouts and pool are decided here, and must not seem to be the URL's
-		}
-	}
-	options, err := redis.ParseURL(text)
-	if err != nil || options.DB < 0 || u.Scheme != "unix" && u.Hostname() == "" {
-		return nil, errURL
-	}
-	return options, nil
-}
+// errURL names the key.
+func errURL(err error) error { return fmt.Errorf("abort.cache: %w", err) }
