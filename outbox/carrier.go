@@ -67,10 +67,10 @@ func (l *Ledger) RenewQueue(ctx context.Context, q PushQueue) (PushQueue, bool, 
 // returns, durably. Which they are and next are as with ClaimJob, whatever their media; push
 // is its number, 0 when there are none, or when this relay does not push in that epoch any
 // more.
-func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int) (keys []Key, push int64, next Position, err error) {
+func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after Position, limit int, tries Tries) (keys []Key, push int64, next Position, err error) {
 	next = after
 	keys, push, err = l.queue(ctx, fmt.Sprintf("queue messages of job %d", jobID), queries.messageQueue, q, limit, pgx.StrictNamedArgs{
-		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID,
+		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
 	}, func(dueAt time.Time, k Key) { next = Position{dueAt, k.ChannelID} })
 	if err != nil {
 		return nil, 0, after, err
@@ -80,9 +80,9 @@ func (l *Ledger) QueueJob(ctx context.Context, q PushQueue, jobID int64, after P
 
 // QueueActivities makes a push of up to limit due messages of activities. since and next are as
 // with ClaimActivities, the rest as with QueueJob.
-func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int) (keys []Key, push int64, next time.Time, err error) {
+func (l *Ledger) QueueActivities(ctx context.Context, q PushQueue, since time.Time, limit int, tries Tries) (keys []Key, push int64, next time.Time, err error) {
 	next = since
-	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit, pgx.StrictNamedArgs{"since": since},
+	keys, push, err = l.queue(ctx, "queue messages of activities", queries.activityQueue, q, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
 		func(dueAt time.Time, _ Key) { next = dueAt })
 	if err != nil {
 		return nil, 0, since, err

@@ -40,6 +40,7 @@ WITH due AS MATERIALIZED (
      WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
+       AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
        AND (SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
               FROM belfry.jobs j WHERE j.id = @job_id)
      ORDER BY m.next_attempt_at, m.channel_id
@@ -71,6 +72,7 @@ WITH due AS MATERIALIZED (
       FROM belfry.messages m
      WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+       AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
      LIMIT @keys
        FOR UPDATE SKIP LOCKED

@@ -27,7 +27,7 @@ func lead(t require.TestingT, l *outbox.Ledger) (activities, bulk outbox.PushQue
 
 // queued makes a push of n due messages of a job.
 func queued(t require.TestingT, l *outbox.Ledger, q outbox.PushQueue, id int64, n int) (keys []outbox.Key, push int64) {
-	keys, push, _, err := l.QueueJob(bg, q, id, outbox.Position{}, n)
+	keys, push, _, err := l.QueueJob(bg, q, id, outbox.Position{}, n, outbox.AnyTry)
 	require.NoError(t, err)
 	return keys, push
 }
@@ -191,7 +191,7 @@ func TestQueueJob_CrashesBeforeTheCommit(t *testing.T) {
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		_, _, _, err := l.QueueJob(bg, bulk, id, outbox.Position{}, 10)
+		_, _, _, err := l.QueueJob(bg, bulk, id, outbox.Position{}, 10, outbox.AnyTry)
 		ended <- err
 	}()
 	const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`
@@ -259,7 +259,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	activities, bulk := lead(t, l)
 	id := b.rest(t, outbox.TypePush, 40, job.Processed)
 	b.activitiesFor(t, 3)
-	_, number, _, err := l.QueueActivities(bg, activities, time.Time{}, 10)
+	_, number, _, err := l.QueueActivities(bg, activities, time.Time{}, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
 	for range 4 {
@@ -390,8 +390,8 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	}
 	const explain = "EXPLAIN (COSTS OFF)"
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	explainGeneric(t, tx, &out, explain, "MessageQueue", with(pgx.StrictNamedArgs{"job_id": id, "after_at": at, "after_channel": int64(5)}))
-	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"since": at}))
+	explainGeneric(t, tx, &out, explain, "MessageQueue", with(pgx.StrictNamedArgs{"job_id": id, "after_at": at, "after_channel": int64(5), "retries": nil}))
+	explainGeneric(t, tx, &out, explain, "ActivityQueue", with(pgx.StrictNamedArgs{"since": at, "retries": nil}))
 	explainGeneric(t, tx, &out, explain, "PushKeys", pgx.StrictNamedArgs{"activities": false, "number": int64(3)})
 	explainGeneric(t, tx, &out, explain, "CopiesClaim", pgx.StrictNamedArgs{
 		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0,

@@ -25,6 +25,25 @@ func newLeaseID() int64 {
 	return max(1, int64(binary.BigEndian.Uint64(b[:])>>1))
 }
 
+// Tries says which messages a claim or a push takes. The zero value is AnyTry.
+type Tries int
+
+// The tries.
+const (
+	AnyTry   Tries = iota
+	FirstTry       // messages that nobody has tried to send yet
+	LaterTry       // those that somebody has: by this medium, by one before it, or by a relay that died
+)
+
+// retries is the parameter of that name.
+func (t Tries) retries() *bool {
+	if t == AnyTry {
+		return nil
+	}
+	later := t == LaterTry
+	return &later
+}
+
 // ClaimJob takes up to limit due messages of one job that this relay serves and that come
 // after a position, in the order of their due time and channel, under one new lease. next
 // is the position of the last one, or after when there is none.
@@ -33,10 +52,10 @@ func newLeaseID() int64 {
 // behind a position, because it was returned as it was or written by a transaction
 // that ended late, is found by a claim from the beginning. That one steps over
 // everything that was taken since the last vacuum: it is to be rare.
-func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int) (claimed []Claimed, next Position, err error) {
+func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limit int, tries Tries) (claimed []Claimed, next Position, err error) {
 	next = after
 	claimed, err = l.claim(ctx, fmt.Sprintf("claim messages of job %d", jobID), queries.messageClaim, limit, pgx.StrictNamedArgs{
-		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID,
+		"job_id": jobID, "after_at": after.DueAt, "after_channel": after.ChannelID, "retries": tries.retries(),
 	}, func(dueAt time.Time, c Claimed) { next = Position{dueAt, c.ChannelID} })
 	if err != nil {
 		return nil, after, err
@@ -49,9 +68,9 @@ func (l *Ledger) ClaimJob(ctx context.Context, jobID int64, after Position, limi
 // next is the due time of the last one, or since when there is none. An activity may
 // become visible later than it is due, so that since is to lag behind next by as long
 // as the service's transactions take, and to be zero from time to time (see ClaimJob).
-func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int) (claimed []Claimed, next time.Time, err error) {
+func (l *Ledger) ClaimActivities(ctx context.Context, since time.Time, limit int, tries Tries) (claimed []Claimed, next time.Time, err error) {
 	next = since
-	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit, pgx.StrictNamedArgs{"since": since},
+	claimed, err = l.claim(ctx, "claim messages of activities", queries.activityClaim, limit, pgx.StrictNamedArgs{"since": since, "retries": tries.retries()},
 		func(dueAt time.Time, _ Claimed) { next = dueAt })
 	if err != nil {
 		return nil, since, err

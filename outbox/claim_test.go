@@ -60,7 +60,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	_, err := b.jobs.Resume(t.Context(), aborted, job.Act{})
 	require.NoError(t, err)
 	require.Len(t, claim(t, l, aborted, 100), 5)
-	_, _, err = l.ClaimJob(t.Context(), done, outbox.Position{}, 0)
+	_, _, err = l.ClaimJob(t.Context(), done, outbox.Position{}, 0, outbox.AnyTry)
 	require.ErrorContains(t, err, "0 messages are not allowed; allowed are 1 to 1000")
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "nothing claimed, no lease")
 }
@@ -77,13 +77,13 @@ func TestClaimJob_SkipsWhatIsLocked(t *testing.T) {
 	require.NoError(t, err)
 	_, err = other.Exec(t.Context(), `SELECT FROM belfry.messages WHERE channel_id IN (3, 4, 8) FOR UPDATE`)
 	require.NoError(t, err)
-	claimed, next, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 5)
+	claimed, next, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 5, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2, 5, 6, 7}, channelsOf(claimed))
 	require.ElementsMatch(t, []int64{1, 2, 5, 6, 7, 9, 10}, channelsOf(claimActivities(t, l, 10)))
 	b.exec(t, `UPDATE belfry.jobs SET title = title WHERE id = $1`, id)
 	require.NoError(t, other.Rollback(t.Context()))
-	claimed, _, err = l.ClaimJob(t.Context(), id, next, 5)
+	claimed, _, err = l.ClaimJob(t.Context(), id, next, 5, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{8, 9, 10}, channelsOf(claimed))
 	require.Equal(t, []int64{3, 4}, channelsOf(claim(t, l, id, 10)))
@@ -103,7 +103,7 @@ func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
 	var first []outbox.Claimed
 	var seen []int64
 	for len(seen) < 40 {
-		claimed, next, err := l.ClaimJob(ctx, id, position, 7)
+		claimed, next, err := l.ClaimJob(ctx, id, position, 7, outbox.AnyTry)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(claimed), 7)
 		if first == nil {
@@ -126,7 +126,7 @@ func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
 	settlements = append(settlements, outbox.Settlement{Claimed: retry, To: outbox.Pending, Reason: outbox.ReasonRetry, NextAttempts: 1})
 	_, err := l.Settle(ctx, settlements, nil)
 	require.NoError(t, err)
-	claimed, _, err := l.ClaimJob(ctx, id, position, 100)
+	claimed, _, err := l.ClaimJob(ctx, id, position, 100, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{retry.ChannelID}, channelsOf(claimed))
 	require.Equal(t, channelsOf(first[1:]), channelsOf(claim(t, l, id, 100)))
@@ -159,11 +159,11 @@ func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 		}
 		wg.Go(func() {
 			for more := true; more; {
-				claimed, _, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 50)
+				claimed, _, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 50, outbox.AnyTry)
 				more = take(claimed, err)
 			}
 			for more := true; more; {
-				claimed, _, err := l.ClaimActivities(t.Context(), time.Time{}, 20)
+				claimed, _, err := l.ClaimActivities(t.Context(), time.Time{}, 20, outbox.AnyTry)
 				more = take(claimed, err)
 			}
 		})
@@ -191,7 +191,7 @@ func (b *bundle) activitiesFor(t require.TestingT, n int) []int64 {
 }
 
 func claimActivities(t require.TestingT, l *outbox.Ledger, n int) []outbox.Claimed {
-	claimed, _, err := l.ClaimActivities(context.Background(), time.Time{}, n)
+	claimed, _, err := l.ClaimActivities(context.Background(), time.Time{}, n, outbox.AnyTry)
 	require.NoError(t, err)
 	return claimed
 }
@@ -206,15 +206,15 @@ func TestClaimActivities_GoesByTime(t *testing.T) {
 	for i, minutes := range []int{3, 1, 2, 120, 0, 2} {
 		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
 	}
-	claimed, next, err := l.ClaimActivities(t.Context(), base.Add(time.Minute), 2)
+	claimed, next, err := l.ClaimActivities(t.Context(), base.Add(time.Minute), 2, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 6}, channelsOf(claimed))
 	require.Equal(t, ids[1], claimed[0].JobID)
 	require.True(t, next.Equal(base.Add(2*time.Minute)))
-	claimed, next, err = l.ClaimActivities(t.Context(), next, 10)
+	claimed, next, err = l.ClaimActivities(t.Context(), next, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{3, 1}, channelsOf(claimed))
-	claimed, after, err := l.ClaimActivities(t.Context(), next, 10)
+	claimed, after, err := l.ClaimActivities(t.Context(), next, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Empty(t, claimed)
 	require.Equal(t, next, after)
@@ -377,7 +377,7 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
 	rows, err := tx.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS off, TIMING off) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"},
+		"job_id": other, "after_at": time.Time{}, "after_channel": int64(0), "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": []string{"sms"}, "retries": nil,
 	})
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -25,8 +25,8 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- name: MessageClaim :many
 -- Puts up to @keys due messages of one job in flight at @relay, in the order of
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
--- @seconds: those that are at a step by one of @media, NULL: any. Locked ones are
--- skipped. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
+-- @seconds: those that are at a step by one of @media, NULL: any, and that were tried before
+-- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
 -- by other media, or the database is not where it was adopted.
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
@@ -38,6 +38,7 @@ WITH due AS MATERIALIZED (
      WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
+       AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
        AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true)
                    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
               FROM belfry.jobs j WHERE j.id = @job_id)
@@ -73,6 +74,7 @@ WITH due AS MATERIALIZED (
       FROM belfry.messages m
      WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
+       AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
        AND coalesce((SELECT v.route[m.step + 1] = ANY (@media::text[]) FROM belfry.activities v WHERE v.id = m.job_id), true)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
      LIMIT @keys

@@ -56,7 +56,7 @@ func sendAll(b *testing.B, pool *pgxpool.Pool, id int64, workers, batch int) {
 	}
 	var position outbox.Position
 	for {
-		claimed, next, err := l.ClaimJob(b.Context(), id, position, batch)
+		claimed, next, err := l.ClaimJob(b.Context(), id, position, batch, outbox.AnyTry)
 		require.NoError(b, err)
 		if len(claimed) == 0 {
 			break

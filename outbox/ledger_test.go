@@ -19,7 +19,7 @@ func (b *bundle) ledger(relay string) *outbox.Ledger {
 
 // claim takes up to n due messages of a job from the beginning.
 func claim(t require.TestingT, l *outbox.Ledger, id int64, n int) []outbox.Claimed {
-	claimed, _, err := l.ClaimJob(context.Background(), id, outbox.Position{}, n)
+	claimed, _, err := l.ClaimJob(context.Background(), id, outbox.Position{}, n, outbox.AnyTry)
 	require.NoError(t, err)
 	return claimed
 }
@@ -69,7 +69,7 @@ func TestLedger_DeliversAJob(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, marked)
 		var claimed []outbox.Claimed
-		claimed, position, err = l.ClaimJob(ctx, id, position, 10)
+		claimed, position, err = l.ClaimJob(ctx, id, position, 10, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, n)
 		require.NoError(t, l.HandOver(ctx, claimed, nil))
@@ -80,7 +80,7 @@ func TestLedger_DeliversAJob(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, all(n, outbox.Sent), statuses)
 	}
-	claimed, after, err := l.ClaimJob(ctx, id, position, 10)
+	claimed, after, err := l.ClaimJob(ctx, id, position, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Empty(t, claimed)
 	require.Equal(t, position, after)
@@ -170,10 +170,10 @@ func TestLedger_ReadsTimesOfAnyDateStyle(t *testing.T) {
 	l := outbox.NewLedger(pool, "r1", time.Minute)
 	id := b.rest(t, outbox.TypePush, 4, job.Processed)
 	b.activitiesFor(t, 2)
-	first, position, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 3)
+	first, position, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 3, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2, 3}, channelsOf(first))
-	second, _, err := l.ClaimJob(t.Context(), id, position, 3)
+	second, _, err := l.ClaimJob(t.Context(), id, position, 3, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{4}, channelsOf(second))
 	require.Len(t, claimActivities(t, l, 10), 2)

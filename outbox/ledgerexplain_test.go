@@ -150,9 +150,9 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})
 	require.NoError(t, err)
-	explainOn(t, tx, &out, explain, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5)}))
+	explainOn(t, tx, &out, explain, "MessageClaim", with(pgx.StrictNamedArgs{"job_id": id, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_channel": int64(5), "retries": nil}))
 	claim["lease"] = int64(1)<<60 + 1
-	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}))
+	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "retries": nil}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small, "reasons": texts}))
 	explainGeneric(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "revisions": small, "leases": []int64{4}, "jobs": []int64{id}}))
@@ -193,7 +193,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 		require.NoError(t, err)
 		var text []byte
 		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{
-			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil,
+			"job_id": id, "after_at": after.DueAt, "after_channel": after.ChannelID, "keys": 10, "lease": int64(1), "relay": "r1", "seconds": 30.0, "media": nil, "retries": nil,
 		}).Scan(&text))
 		var plan []struct {
 			Plan struct {
@@ -208,7 +208,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 	first := pages(outbox.Position{})
 	var position outbox.Position
 	for range 8 {
-		claimed, next, err := l.ClaimJob(ctx, id, position, 1000)
+		claimed, next, err := l.ClaimJob(ctx, id, position, 1000, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
 		_, err = l.Settle(ctx, each(claimed, sent), []int64{claimed[0].LeaseID})

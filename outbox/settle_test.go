@@ -144,7 +144,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 	owner := outbox.Claimed{Key: key, LeaseID: lease}
 	acts := map[string]func() error{
 		"claim": func() error {
-			_, _, err := l.ClaimJob(ctx, id, outbox.Position{}, 1)
+			_, _, err := l.ClaimJob(ctx, id, outbox.Position{}, 1, outbox.AnyTry)
 			return err
 		},
 		"recall": func() error {
@@ -322,7 +322,7 @@ func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	for range 30 {
 		var claimed []outbox.Claimed
 		again(func() (err error) {
-			claimed, _, err = l.ClaimJob(bg, id, outbox.Position{}, 20)
+			claimed, _, err = l.ClaimJob(bg, id, outbox.Position{}, 20, outbox.AnyTry)
 			return err
 		})
 		s := each(claimed, func(c outbox.Claimed) outbox.Settlement {

@@ -108,6 +108,7 @@ func sample(t *testing.T, k config.Key) string {
 		"retention.events":                 "2160h",
 		"delivery.lease":                   "31s",
 		"delivery.activity_share":          "0.3",
+		"delivery.retries":                 "last",
 		"delivery.retry.policy":            "linear",
 		"delivery.retry.jitter":            "0.5",
 		"delivery.time_zone":               "Asia/Seoul",

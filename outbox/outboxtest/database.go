@@ -211,7 +211,7 @@ func (d *Database) queued(t testing.TB, job int64) relay.Push {
 	require.NoError(t, err)
 	require.Len(t, queues, 2)
 	bulk := queues[1]
-	keys, number, _, err := ledger.QueueJob(t.Context(), bulk, job, outbox.Position{}, outbox.MaxBatch)
+	keys, number, _, err := ledger.QueueJob(t.Context(), bulk, job, outbox.Position{}, outbox.MaxBatch, outbox.AnyTry)
 	require.NoError(t, err)
 	require.NoError(t, ledger.StopLeading(t.Context()))
 	return relay.Push{Queue: relay.Bulk, Epoch: bulk.Epoch, First: bulk.First, Number: number, Lane: "a", Keys: keys}

@@ -50,12 +50,26 @@ type Config struct {
 	MaxCrashes int `mapstructure:"max_crashes"`
 	// ActivityShare is the share of MaxInFlight, and of every sender's calls, that bulk
 	// messages leave to activities.
-	ActivityShare float64       `mapstructure:"activity_share"`
-	Receipts      ReceiptConfig `mapstructure:"receipts"`
+	ActivityShare float64 `mapstructure:"activity_share"`
+	// Retries says whether messages that somebody has tried to send before are taken when they
+	// are due, or when nothing else is left that a sender takes.
+	Retries  Retries       `mapstructure:"retries"`
+	Receipts ReceiptConfig `mapstructure:"receipts"`
 	// Retry is for messages whose sender this relay does not know, as after a crash, and
 	// the default of senders.
 	Retry RetryConfig `mapstructure:"retry"`
 }
+
+// Retries says when messages are taken that somebody has tried to send before.
+type Retries string
+
+// When retries are taken.
+const (
+	RetriesMixed Retries = "mixed" // when they are due, among the others
+	// RetriesLast leaves them until nothing else is due that a sender takes now. Attempts at a
+	// next medium count as retries.
+	RetriesLast Retries = "last"
+)
 
 // ReceiptConfig sets how results that come later are waited for.
 type ReceiptConfig struct {
@@ -129,6 +143,7 @@ func DefaultConfig() Config {
 		GracePeriod:      10 * time.Second,
 		MaxCrashes:       3,
 		ActivityShare:    0.2,
+		Retries:          RetriesMixed,
 		Receipts:         ReceiptConfig{Interval: 10 * time.Second, Limit: 10 * time.Minute},
 		Retry:            RetryConfig{Attempts: 3, Policy: Exponential, Initial: time.Second, Max: 5 * time.Minute, Jitter: 1},
 	}
@@ -174,6 +189,7 @@ func (c Config) Validate(path string) error {
 	v.Check(3*c.StatementTimeout <= c.Lease, "statement_timeout", "%s is not allowed; it must be at most a third of lease (%s), or one slow renewal loses it", c.StatementTimeout, c.Lease)
 	v.between("grace_period", c.GracePeriod, 0, time.Hour)
 	v.count("max_crashes", c.MaxCrashes, 1, 100)
+	v.Check(c.Retries == RetriesMixed || c.Retries == RetriesLast, "retries", "%q is not allowed; allowed are %s, %s", c.Retries, RetriesMixed, RetriesLast)
 	v.Check(c.ActivityShare >= 0 && c.ActivityShare <= 0.9, "activity_share", "%v is not allowed; allowed are 0 to 0.9", c.ActivityShare)
 	v.between("receipts.interval", c.Receipts.Interval, 100*time.Millisecond, 24*time.Hour)
 	v.between("receipts.limit", c.Receipts.Limit, time.Second, 31*24*time.Hour)

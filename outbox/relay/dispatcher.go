@@ -351,22 +351,22 @@ func (d *dispatcher) queue(name Queue) *pushing {
 }
 
 // ClaimJob implements claims: it makes a push.
-func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int) ([]outbox.Claimed, outbox.Position, error) {
+func (d *dispatcher) ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error) {
 	q := d.queue(Bulk)
 	if q == nil {
 		return nil, after, nil
 	}
-	keys, number, next, err := d.Ledger.QueueJob(ctx, q.PushQueue, jobID, after, limit)
+	keys, number, next, err := d.Ledger.QueueJob(ctx, q.PushQueue, jobID, after, limit, tries)
 	return d.pushes(q, number, keys), next, err
 }
 
 // ClaimActivities implements claims.
-func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int) ([]outbox.Claimed, time.Time, error) {
+func (d *dispatcher) ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error) {
 	q := d.queue(Activities)
 	if q == nil {
 		return nil, since, nil
 	}
-	keys, number, next, err := d.Ledger.QueueActivities(ctx, q.PushQueue, since, limit)
+	keys, number, next, err := d.Ledger.QueueActivities(ctx, q.PushQueue, since, limit, tries)
 	return d.pushes(q, number, keys), next, err
 }
 

@@ -225,7 +225,7 @@ func TestDrain_TakesBackWhatADeadRelayLeft(t *testing.T) {
 	id := b.job(t, "a", 1, 500)
 	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
 	for i := range 25 {
-		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 20)
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 20, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, 20)
 		if i == 0 {

@@ -85,6 +85,9 @@ func (p *postgres) cost() time.Duration {
 	for _, w := range p.order {
 		sum += 20 * w.took
 	}
+	if p.later != nil {
+		sum += p.later.cost()
+	}
 	return sum
 }
 

@@ -101,7 +101,7 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	whole := w.after == outbox.Position{}
 	next := w.after
 	err = p.act(func(ctx context.Context) error {
-		found, next, err = p.claims.ClaimJob(ctx, w.JobID, w.after, limit)
+		found, next, err = p.claims.ClaimJob(ctx, w.JobID, w.after, limit, p.tries)
 		return err
 	})
 	if whole {
@@ -123,7 +123,9 @@ func (p *postgres) claimJob(w *work, limit int) (found []outbox.Claimed, err err
 	poll := p.config().PollInterval
 	w.ready = time.Now().Add(max(p.atLeast(), min(poll<<min(w.empty-1, 4), 10*poll, max(poll, time.Second))))
 	if len(found) == 0 && whole {
-		err = p.delivered(w, began)
+		if p.later != nil { // of retries the first walk asks, too
+			err = p.delivered(w, began)
+		}
 		w.ready = time.Now().Add(max(time.Second, 20*w.took, p.atLeast()))
 	}
 	return found, err

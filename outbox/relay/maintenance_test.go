@@ -28,7 +28,7 @@ func TestRelay_LeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - channel_id * interval '1 second'`)
 	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
 	for range 14 { // those of high channels first
-		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 1)
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 1, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 	}

@@ -171,7 +171,7 @@ func TestRelay_MessageThatKillsItsRelaysBecomesADeadLetter(t *testing.T) {
 	id := b.job(t, "default", 1, 3)
 	for crash := 1; crash <= 3; crash++ {
 		dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
-		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 10)
+		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 10, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 		for _, c := range claimed {

@@ -16,8 +16,13 @@ import (
 // are one statement. Activities come first, then jobs by turns of their lanes. Each claim
 // goes on where the one before it ended; what became due behind that is found by claims from
 // the beginning, far between. It is also how a dispatcher finds what is to be pushed.
+//
+// With Config.Retries last, retries are a second walk over the same jobs, with positions of its
+// own, which claims when the first one has found nothing that it may take.
 type postgres struct {
 	postgresOptions
+	tries      outbox.Tries
+	later      *postgres // the walk of retries; nil: it is that
 	jobs       map[int64]*work
 	order      []*work // most urgent first
 	lanes      []string
@@ -60,11 +65,18 @@ type postgresOptions struct {
 
 // claims take due messages: a Ledger's, to send them, or a dispatcher's, to push their ids.
 type claims interface {
-	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int) ([]outbox.Claimed, outbox.Position, error)
-	ClaimActivities(ctx context.Context, since time.Time, limit int) ([]outbox.Claimed, time.Time, error)
+	ClaimJob(ctx context.Context, jobID int64, after outbox.Position, limit int, tries outbox.Tries) ([]outbox.Claimed, outbox.Position, error)
+	ClaimActivities(ctx context.Context, since time.Time, limit int, tries outbox.Tries) ([]outbox.Claimed, time.Time, error)
 }
 
 func newPostgres(options postgresOptions) *postgres {
+	p := newWalk(options)
+	p.later = newWalk(options)
+	p.later.tries = outbox.LaterTry
+	return p
+}
+
+func newWalk(options postgresOptions) *postgres {
 	return &postgres{
 		postgresOptions: options, jobs: make(map[int64]*work), probed: make(map[string]bool),
 		progress: true, settled: make(map[int64]bool),
@@ -140,11 +152,28 @@ func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claim
 	return nil, ctx.Err()
 }
 
-// claim makes one claim that finds something, if any does.
+// claim makes one claim that finds something, if any does: of retries, where they come last,
+// if all others that it looked at are not due.
 func (p *postgres) claim(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
 	if err := p.pass(); err != nil {
 		return nil, err
 	}
+	last := p.config().Retries == RetriesLast
+	p.tries = outbox.AnyTry
+	if last {
+		p.tries = outbox.FirstTry
+	}
+	found, err := p.walk(ctx, credits)
+	if !last || p.more || len(found) > 0 || err != nil {
+		return found, err
+	}
+	found, err = p.later.walk(ctx, credits)
+	p.more, p.starved = p.later.more, p.starved || p.later.starved
+	return found, err
+}
+
+// walk claims activities, or else of the jobs in turn.
+func (p *postgres) walk(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
 	if p.activities.full { // bulk has a claim in between, however many there are
 		p.activities.full = false
 		if found, err := p.claimBulk(ctx, credits); err != nil || len(found) > 0 {
@@ -175,7 +204,7 @@ func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err
 	}
 	var next time.Time
 	err = p.act(func(ctx context.Context) error {
-		found, next, err = p.claims.ClaimActivities(ctx, since, limit)
+		found, next, err = p.claims.ClaimActivities(ctx, since, limit, p.tries)
 		return err
 	})
 	if since.IsZero() {
@@ -212,10 +241,16 @@ func (p *postgres) fresh() {
 		w.rescan(now)
 		w.ready = time.Time{}
 	}
+	if p.later != nil {
+		p.later.fresh()
+	}
 }
 
 // refresh reads which jobs have messages to send.
 func (p *postgres) refresh() error {
+	if p.later == nil {
+		return nil // the first walk has just read it
+	}
 	if now := time.Now(); now.Sub(p.refreshed) < max(p.config().PollInterval, p.atLeast()/50) {
 		return nil
 	}
@@ -226,6 +261,16 @@ func (p *postgres) refresh() error {
 	}); err != nil {
 		return err
 	}
+	p.over(list)
+	p.later.over(list)
+	p.mu.Lock()
+	maps.DeleteFunc(p.settled, func(id int64, _ bool) bool { return p.jobs[id] == nil })
+	p.mu.Unlock()
+	return nil
+}
+
+// over has the walk go over these jobs, on from where it was in those that it knows.
+func (p *postgres) over(list []outbox.Candidate) {
 	known := p.jobs
 	p.refreshed = time.Now()
 	p.jobs, p.order, p.lanes = make(map[int64]*work, len(list)), p.order[:0], p.lanes[:0]
@@ -241,8 +286,4 @@ func (p *postgres) refresh() error {
 	}
 	slices.Sort(p.lanes)
 	p.lanes = slices.Compact(p.lanes)
-	p.mu.Lock()
-	maps.DeleteFunc(p.settled, func(id int64, _ bool) bool { return p.jobs[id] == nil })
-	p.mu.Unlock()
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	randv2 "math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -329,7 +330,8 @@ func (r *Relay) open(hard context.Context, drain bool) {
 }
 
 // carried is a carrier beside which the dispatcher's walk hears what was recorded: of which
-// jobs nothing may be left.
+// jobs nothing may be left. Retries that come last do not wait in the carrier, where they would
+// be taken in their turn, but are pushed when nothing else is left.
 type carried struct {
 	Carrier
 	walk *postgres
@@ -339,6 +341,14 @@ type carried struct {
 func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
 	if err := c.walk.Settled(ctx, outcomes); err != nil {
 		return err
+	}
+	if c.walk.config().Retries == RetriesLast {
+		outcomes = slices.Clone(outcomes)
+		for i := range outcomes {
+			if outcomes[i].Status == outbox.Pending {
+				outcomes[i].Status = ""
+			}
+		}
 	}
 	return c.Carrier.Settled(ctx, outcomes)
 }

@@ -113,7 +113,7 @@ type Credits interface {
 // Settled is what was recorded about a message.
 type Settled struct {
 	outbox.Key
-	Status outbox.Status // that it has now; "": it had another owner, and nothing was recorded
+	Status outbox.Status // that it has now; "": it had another owner, or its copy is to go
 	Reason outbox.Reason // why
 	Wait   time.Duration // with PENDING: until it is due, from the database's now
 }

@@ -40,7 +40,7 @@ func TestPostgres_JobWhoseLastMessageADeadRelayRecorded(t *testing.T) {
 	b := setup(t, 2)
 	id := b.job(t, "default", 1, 2)
 	dead := outbox.NewLedger(b.db.Pool, "dead", time.Hour)
-	claimed, _, err := dead.ClaimJob(t.Context(), id, outbox.Position{}, 2)
+	claimed, _, err := dead.ClaimJob(t.Context(), id, outbox.Position{}, 2, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
 	b.start(t, config("r"), []relay.Sender{push(&script{})})
