@@ -1,0 +1,235 @@
+package redislist
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// path is the key of the server in the configuration.
+	path = "delivery.redis"
+	// carriers is how many relays of one process wait for ids at the same time; more wait for
+	// each other.
+	carriers = 8
+	// window is how many ids at the head are looked at for those of jobs with credit.
+	window = 1000
+	// deadKept is how many ids of dead letters are kept.
+	deadKept = 1000
+	// byScan is how often all keys are looked through for what dead workers have left that are not
+	// registered.
+	byScan = 5 * time.Minute
+)
+
+//go:embed *.lua
+var files embed.FS
+
+// script is one .lua file, which says what its keys and arguments are.
+func script(name string) *redis.Script {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return redis.NewScript(string(text))
+}
+
+// scripts are the steps that are one.
+type scripts struct{ push, take, settle, keep, giveBack, status *redis.Script }
+
+// Options are what a Broker works with beside its server.
+type Options struct {
+	// MaxQueued is how many ids wait in each queue at most; a push that would make it more is
+	// full. A push fits into an empty queue in any case.
+	MaxQueued int
+	Log       zerolog.Logger // is told once that the server is away, and once that it is back
+}
+
+// pace is how often things are done that go by the clock; tests have others.
+type pace struct {
+	block time.Duration // how long one call waits for an id
+	tick  time.Duration // between signs of life, at most
+	alive time.Duration // after the last one a worker is dead
+	stuck time.Duration // after which what a live one has is returned as well
+	held  time.Duration // without credit, after which ids of a job may be put off
+	off   time.Duration // for which they are
+}
+
+// Broker is a server, or a Cluster of servers, whose lists carry ids. It may be used from any
+// goroutine.
+type Broker struct {
+	db      *redisdb.DB
+	queues  [2]keys // activities, bulk
+	options Options
+	pace    pace
+	scripts scripts
+	voice   voice
+}
+
+// New returns a broker for a valid configuration. Its errors name the keys. It connects when it
+// is first used; the caller closes it.
+func New(config redisdb.Config, options Options) (*Broker, error) {
+	if options.MaxQueued < 1 {
+		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed are 1 and more", options.MaxQueued)
+	}
+	db, err := redisdb.Open(config, path, 2*carriers)
+	if err != nil {
+		return nil, err
+	}
+	return &Broker{
+		db: db, options: options, voice: voice{log: options.Log},
+		queues: [2]keys{keysOf(db, relay.Activities), keysOf(db, relay.Bulk)},
+		pace: pace{
+			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter,
+			held: time.Second, off: 2 * time.Second,
+		},
+		scripts: scripts{script("push"), script("take"), script("settle"), script("keep"), script("return"), script("status")},
+	}, nil
+}
+
+// keys are those of one queue.
+type keys struct {
+	name                                                relay.Queue
+	tag                                                 string
+	state, main, waiting, workers, monitor, dead, lists string
+}
+
+func keysOf(db *redisdb.DB, name relay.Queue) keys {
+	tag := db.Tag(string(name))
+	return keys{
+		name: name, tag: tag, state: tag + "state", main: tag + "main", waiting: tag + "waiting",
+		workers: tag + "workers", monitor: tag + "monitor", dead: tag + "dead", lists: tag + "processing:",
+	}
+}
+
+func (k keys) processing(worker string) string { return k.lists + worker }
+
+// The places of the queues in Broker.queues.
+const (
+	activities = 0
+	bulk       = 1
+)
+
+func placeOf(name relay.Queue) int {
+	if name == relay.Activities {
+		return activities
+	}
+	return bulk
+}
+
+func queueOf(k outbox.Key) int {
+	if k.JobID < 0 {
+		return activities
+	}
+	return bulk
+}
+
+// run runs a script once. A stop does not cut it short: what it has moved must be known.
+func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args ...any) *redis.Cmd {
+	return s.Run(context.WithoutCancel(ctx), b.db.Do, keys, args...)
+}
+
+// Carrier implements relay.Broker.
+func (b *Broker) Carrier(name string, claim relay.Claim) relay.Carrier {
+	c := &carrier{Broker: b, name: name, claim: claim, arrived: make(chan struct{}, 1), jobs: make(map[int64]*jobSeen)}
+	for i := range c.taken {
+		c.taken[i] = &taken{keys: b.queues[i], claimed: make(map[outbox.Key]string), doubt: true, wanted: make(chan struct{}, 1), earlier: make(chan struct{}, 1)}
+	}
+	return c
+}
+
+// Check implements relay.Broker.
+func (b *Broker) Check(ctx context.Context) error {
+	_, err := b.db.Check(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.rehearse(ctx); err != nil && !redisdb.Full(err) {
+		if redisdb.Away(err) {
+			return err
+		}
+		return fmt.Errorf("%s.url: the user may not do what is needed: %w "+
+			"(ACL SETUSER … ~{PREFIX:* +@list +@hash +@sortedset +@scripting +@string +del +unlink +scan +time +info)", path, err)
+	}
+	return nil
+}
+
+// Warnings are what may be meant so, for operators.
+func (b *Broker) Warnings(ctx context.Context) ([]string, error) { return b.db.Check(ctx) }
+
+// rehearse does everything once with a queue of its own.
+func (b *Broker) rehearse(ctx context.Context) error {
+	k := keysOf(b.db, "check")
+	empty := func() error { return b.empty(ctx, k) }
+	if err := empty(); err != nil {
+		return err
+	}
+	item := outbox.Copy{Key: outbox.Key{JobID: 1, ChannelID: 1}, Push: 1}
+	text := itemOf(item, "")
+	for _, err := range []error{
+		b.run(ctx, b.scripts.push, []string{k.state, k.main, k.waiting, k.workers}, k.tag, "check", 1, 1, 1, text).Err(),
+		b.db.Block.BLMove(ctx, k.main, k.main, "LEFT", "LEFT", b.pace.block).Err(),
+		b.run(ctx, b.scripts.take, []string{k.state, k.main, k.waiting, k.workers, k.processing("check")}, "check", 1, window, 1, 1).Err(),
+		b.run(ctx, b.scripts.settle, []string{k.state, k.main, k.waiting, k.dead, k.processing("check")}, deadKept, text, 0).Err(),
+		b.run(ctx, b.scripts.keep, []string{k.state, k.main, k.waiting, k.workers, k.monitor}, "check", 1000, 1).Err(),
+		b.run(ctx, b.scripts.giveBack, []string{k.state, k.main, k.workers, k.processing("check")}, "check", -1, 0).Err(),
+		b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, 1).Err(),
+	} {
+		if err != nil {
+			return errors.Join(err, empty())
+		}
+	}
+	return empty()
+}
+
+// Empty implements relay.Broker.
+func (b *Broker) Empty(ctx context.Context) error {
+	return errors.Join(b.empty(ctx, b.queues[activities]), b.empty(ctx, b.queues[bulk]))
+}
+
+func (b *Broker) empty(ctx context.Context, k keys) error {
+	names := []string{k.state, k.main, k.waiting, k.workers, k.monitor, k.dead}
+	workers, err := b.scan(ctx, k)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		names = append(names, k.processing(w))
+	}
+	if err := b.db.Do.Unlink(ctx, names...).Err(); err != nil {
+		return fmt.Errorf("empty the queue %s: %w", k.name, err)
+	}
+	return nil
+}
+
+// scan finds the workers that have taken something, registered or not.
+func (b *Broker) scan(ctx context.Context, k keys) (workers []string, err error) {
+	node, err := b.db.Master(ctx, k.main)
+	if err != nil {
+		return nil, fmt.Errorf("find the node of the queue %s: %w", k.name, err)
+	}
+	for cursor := uint64(0); ; {
+		var found []string
+		if found, cursor, err = node.Scan(ctx, cursor, k.lists+"*", 1000).Result(); err != nil {
+			return nil, fmt.Errorf("look for what workers of the queue %s have taken: %w", k.name, err)
+		}
+		for _, key := range found {
+			workers = append(workers, strings.TrimPrefix(key, k.lists))
+		}
+		if cursor == 0 {
+			return workers, nil
+		}
+	}
+}
+
+// Close implements relay.Broker.
+func (b *Broker) Close() error { return b.db.Close() }

@@ -1,0 +1,11 @@
+package redislist
+
+import "time"
+
+// Pace is what goes by the clock.
+func (b *Broker) Pace(tick, alive, stuck time.Duration) {
+	b.pace.tick, b.pace.alive, b.pace.stuck = tick, alive, stuck
+}
+
+// Held has ids be put off earlier.
+func (b *Broker) Held(held, off time.Duration) { b.pace.held, b.pace.off = held, off }

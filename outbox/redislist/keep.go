@@ -1,0 +1,183 @@
+package redislist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// Keep implements relay.Carrier.
+func (c *carrier) Keep(ctx context.Context) {
+	var both sync.WaitGroup
+	for _, t := range c.taken {
+		both.Go(func() { c.listen(ctx, t) })
+		both.Go(func() {
+			c.keep(ctx, t)
+			c.leave(ctx, t)
+		})
+	}
+	both.Wait()
+}
+
+// listen waits for ids in main whenever Receive has found none, and wakes it.
+func (c *carrier) listen(ctx context.Context, t *taken) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wanted:
+		}
+		// It moves nothing, so that there is nothing to handle or put back when it ends. A stop
+		// waits for it, pace.block at most.
+		err := c.db.Block.BLMove(ctx, t.main, t.main, "LEFT", "LEFT", c.pace.block).Err()
+		switch {
+		case errors.Is(err, redis.Nil):
+		case err != nil:
+			if !redisdb.Full(err) { // at maxmemory even this is refused: take.lua is not
+				t.doubts()
+			}
+			rest(ctx, c.pace.block/4)
+			fallthrough
+		default:
+			t.news.Store(true)
+			wake(c.arrived)
+		}
+	}
+}
+
+// keep shows that the worker lives, moves what is due, repeats what failed and looks after dead
+// workers, until ctx ends.
+func (c *carrier) keep(ctx context.Context, t *taken) {
+	var looked, scanned time.Time
+	for ctx.Err() == nil {
+		again, wait, looks, err := c.beat(ctx, t)
+		if err == nil {
+			err = c.repeat(ctx, t)
+		}
+		if err == nil && looks && time.Since(looked) > c.pace.alive/3 {
+			if err = c.lookAfter(ctx, t, time.Since(scanned) > byScan); err == nil {
+				if looked = time.Now(); time.Since(scanned) > byScan {
+					scanned = looked
+				}
+			}
+		}
+		c.voice.heard(c.name, err)
+		if again {
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-t.earlier:
+		}
+		timer.Stop()
+	}
+}
+
+// beat runs keep.lua. again: more is due; wait: until there is something to do.
+func (c *carrier) beat(ctx context.Context, t *taken) (again bool, wait time.Duration, looks bool, err error) {
+	said, err := c.run(ctx, c.scripts.keep, []string{t.state, t.main, t.waiting, t.workers, t.monitor}, c.name, c.pace.alive.Milliseconds(), outbox.MaxBatch).Int64Slice()
+	if err != nil {
+		t.doubts()
+		return false, c.pace.tick, false, fmt.Errorf("show that the worker lives: %w", err)
+	}
+	wait = c.pace.tick
+	if said[1] >= 0 {
+		wait = min(wait, time.Duration(said[1])*time.Millisecond+time.Millisecond)
+	}
+	return said[0] == outbox.MaxBatch, wait, said[2] == 1, nil
+}
+
+// repeat makes the changes that failed.
+func (c *carrier) repeat(ctx context.Context, t *taken) error {
+	t.mu.Lock()
+	late := slices.Clone(t.late)
+	t.mu.Unlock()
+	if len(late) == 0 {
+		return nil
+	}
+	if err := c.change(ctx, t, late); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.late = t.late[len(late):]
+	t.mu.Unlock()
+	return nil
+}
+
+// lookAfter returns what dead workers have taken.
+func (c *carrier) lookAfter(ctx context.Context, t *taken, scan bool) error {
+	workers, err := c.db.Do.ZRange(ctx, t.workers, 0, -1).Result()
+	if err != nil {
+		return fmt.Errorf("list the workers of the queue %s: %w", t.name, err)
+	}
+	if scan {
+		found, err := c.scan(ctx, t.keys)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, found...)
+		slices.Sort(workers)
+		workers = slices.Compact(workers)
+	}
+	for _, w := range workers {
+		n, err := c.giveBack(ctx, t, w, c.pace.alive, c.pace.stuck)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			c.options.Log.Warn().Str("worker_id", w).Str("transport", c.String()).Str("detail", string(t.name)).Int("rows", n).Msg("what a worker has left is returned")
+		}
+	}
+	return nil
+}
+
+func (c *carrier) giveBack(ctx context.Context, t *taken, worker string, alive, stuck time.Duration) (int, error) {
+	n, err := c.run(ctx, c.scripts.giveBack, []string{t.state, t.main, t.workers, t.processing(worker)}, worker, alive.Milliseconds(), stuck.Milliseconds()).Int()
+	if err != nil {
+		return 0, fmt.Errorf("return what a worker has taken of the queue %s: %w", t.name, err)
+	}
+	return n, nil
+}
+
+// leave takes back that the worker lives. What it has taken and not settled is another's to
+// claim.
+func (c *carrier) leave(ctx context.Context, t *taken) {
+	ctx = context.WithoutCancel(ctx)
+	err := c.repeat(ctx, t)
+	if err == nil {
+		_, err = c.giveBack(ctx, t, c.name, -time.Millisecond, 0)
+	}
+	if err != nil {
+		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport", c.String()).Msg("the worker is dead to others later")
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// parseJob reads the id of a job, as a script says it.
+func parseJob(said any) int64 {
+	text, _ := said.(string)
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0 // no job has it: it gets no credit
+	}
+	return id
+}

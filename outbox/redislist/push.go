@@ -1,0 +1,82 @@
+package redislist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Push implements relay.Carrier.
+func (b *Broker) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+	k := b.queues[placeOf(p.Queue)]
+	args := make([]any, 0, 5+len(p.Keys))
+	args = append(args, k.tag, p.Epoch, p.First, p.Number, b.options.MaxQueued)
+	for _, key := range p.Keys {
+		args = append(args, itemOf(outbox.Copy{Key: key, Push: p.Number}, p.Lane))
+	}
+	answer, err := b.run(ctx, b.scripts.push, []string{k.state, k.main, k.waiting, k.workers}, args...).Text()
+	if redisdb.Full(err) {
+		return relay.PushFull, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
+	}
+	return relay.PushAnswer(answer), nil
+}
+
+// Inside implements relay.Carrier.
+func (b *Broker) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+	s, err := b.status(ctx, b.queues[placeOf(q)])
+	return s.Inside, err
+}
+
+// Queues implements relay.Broker.
+func (b *Broker) Queues(ctx context.Context) (list []relay.QueueStatus, err error) {
+	for _, k := range b.queues {
+		s, e := b.status(ctx, k)
+		list, err = append(list, s), errors.Join(err, e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func (b *Broker) status(ctx context.Context, k keys) (relay.QueueStatus, error) {
+	s := relay.QueueStatus{Queue: k.name}
+	said, err := b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, b.options.MaxQueued).Slice()
+	if err != nil {
+		return s, fmt.Errorf("ask what is inside of the queue %s: %w", k.name, err)
+	}
+	var full int64
+	read := func(i int, to *int64) { *to, _ = said[i].(int64) } // as status.lua has it
+	s.Epoch, _ = said[0].(string)
+	read(1, &s.Last)
+	read(2, &s.Oldest)
+	read(3, &s.Ready)
+	read(4, &s.Later)
+	read(5, &s.Dead)
+	read(6, &full)
+	s.Full = full == 1
+	if s.Oldest < 0 {
+		s.Oldest = s.Last + 1
+	}
+	for i := 7; i+2 < len(said); i += 3 {
+		var w relay.WorkerStatus
+		var seen int64
+		w.Name, _ = said[i].(string)
+		read(i+1, &seen)
+		read(i+2, &w.Taken)
+		if at := time.UnixMilli(seen).UTC(); time.Since(at) < b.pace.alive {
+			w.Seen = at
+		}
+		s.Taken += w.Taken
+		s.Workers = append(s.Workers, w)
+	}
+	return s, nil
+}

@@ -1,0 +1,73 @@
+-- Moves ids from the head of main to a worker's processing, as far as credits go. Ids of jobs
+-- without credit are passed, and stay at the head; where they fill the window, ids of jobs that
+-- have been without credit for long are put off, so that those behind them are seen.
+--
+-- KEYS  state main waiting workers processing
+-- ARGV  worker n window later any (job limit)...
+--       n       ids at most
+--       window  how many are looked at
+--       later   ms for which ids of jobs with the limit -1 are put off
+--       any     1: of any job, as of activities; 0: of the jobs that follow, each with a limit
+-- returns {items, unknown jobs as job lane pairs, length of main, ids in processing}
+--
+-- The first write asks for no memory, so that the others are allowed at maxmemory too, in
+-- every version. What is moved is added before it is removed.
+redis.call('HDEL', KEYS[1], '')
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[4], now, ARGV[1])
+
+local n, window, any = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5] == '1'
+local length = redis.call('LLEN', KEYS[2])
+local limits = {}
+for i = 6, #ARGV, 2 do
+  limits[ARGV[i]] = tonumber(ARGV[i + 1])
+end
+local taken, fields, passed, off, unknown, reported = {}, {}, {}, {}, {}, {}
+local from, size = 0, math.min(n, window)
+while #taken < n and from < window do
+  local items = redis.call('LRANGE', KEYS[2], from, from + size - 1)
+  for _, item in ipairs(items) do
+    local job = not any and item:match('^%d+/([^/]+)/[^/]+/')
+    local limit = job and limits[job]
+    if not job then
+      limit = 1 -- of any, or none that belfry has written: it is not to stay here
+    end
+    if limit and limit > 0 and #taken < n then
+      taken[#taken + 1] = item
+      fields[#fields + 1] = item
+      fields[#fields + 1] = now
+      if job then
+        limits[job] = limit - 1
+      end
+    elseif limit == -1 and length > window then
+      off[#off + 1] = now + ARGV[4]
+      off[#off + 1] = item
+    else
+      passed[#passed + 1] = item
+      if not limit and not reported[job] then
+        reported[job] = true
+        unknown[#unknown + 1] = job
+        unknown[#unknown + 1] = item:match('^[^/]+/[^/]+/[^/]+/(.*)$')
+      end
+    end
+  end
+  from = from + #items
+  if #items < size then
+    break
+  end
+  size = window - from
+end
+if #taken + #off > 0 then
+  for i = 1, #fields, 1000 do
+    redis.call('HSET', KEYS[5], unpack(fields, i, math.min(i + 999, #fields)))
+  end
+  for i = 1, #off, 1000 do
+    redis.call('ZADD', KEYS[3], unpack(off, i, math.min(i + 999, #off)))
+  end
+  redis.call('LTRIM', KEYS[2], from, -1)
+  for i = #passed, 1, -1 do
+    redis.call('LPUSH', KEYS[2], passed[i])
+  end
+end
+return {taken, unknown, redis.call('LLEN', KEYS[2]), redis.call('HLEN', KEYS[5])}
