@@ -26,8 +26,9 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- Puts up to @keys due messages of one job in flight at @relay, in the order of
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
 -- @seconds: those that are at a step by one of @media, NULL: any, and that were tried before
--- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due there, or the job is ABORTED, of a paused lane, gone, or
--- by other media, or the database is not where it was adopted.
+-- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due
+-- there, or the job is ABORTED, of a paused lane, gone, or by other media, or the database is
+-- not where it was adopted.
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
 -- one that an index could serve would let a plan walk that index, dead entries and all.
