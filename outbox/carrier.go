@@ -132,6 +132,14 @@ func (l *Ledger) Unqueue(ctx context.Context, q PushQueue, oldest int64, age tim
 	return len(of), err
 }
 
+// Unserved takes back up to limit QUEUED messages, PENDING as they were, if no relay pushes to a
+// carrier: whoever did has stopped, or works without one now. It returns how many. A copy that a
+// carrier still has is valid all the same.
+func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
+	of, err := take(ctx, l, "take back what no relay with a carrier looks after", queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit}, pgx.RowTo[int64])
+	return len(of), err
+}
+
 // ForgetPushes deletes what is known of pushes that no message is QUEUED by any more, but of
 // those that were made within age.
 func (l *Ledger) ForgetPushes(ctx context.Context, q PushQueue, age time.Duration) error {

@@ -184,6 +184,22 @@ UPDATE belfry.messages m
  WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM lost l))
 RETURNING m.job_id;
 
+-- name: MessagesUnserved :many
+-- Takes back up to @keys QUEUED messages of both queues while nobody pushes to them: QUEUED →
+-- PENDING (messages_queued_idx, queues_pkey). Returns their jobs. Locked ones are skipped.
+WITH left_over AS MATERIALIZED (
+    SELECT m.ctid AS tid
+      FROM belfry.messages m
+     WHERE m.status = 'QUEUED' AND NOT EXISTS (SELECT FROM belfry.queues q WHERE q.leads_until > clock_timestamp())
+     ORDER BY (m.job_id < 0), m.push, m.job_id, m.channel_id
+     LIMIT @keys
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE belfry.messages m
+   SET status = 'PENDING'
+ WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM left_over l))
+RETURNING m.job_id;
+
 -- name: PushesForget :exec
 -- Deletes the pushes of a queue before the earliest that a message is QUEUED by
 -- (messages_queued_idx, pushes_pkey), but what was made in the last @seconds.

@@ -397,6 +397,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0,
 	})
 	explainGeneric(t, tx, &out, explain, "MessagesUnqueue", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "oldest": int64(3), "seconds": 600.0, "keys": 1000})
+	explainGeneric(t, tx, &out, explain, "MessagesUnserved", pgx.StrictNamedArgs{"keys": 1000})
 	explainGeneric(t, tx, &out, explain, "PushesForget", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "seconds": 600.0})
 	explainGeneric(t, tx, &out, explain, "QueueRenew", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "relay": "r1", "epoch": q.Epoch})
 	return out.String()

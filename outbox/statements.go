@@ -15,7 +15,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	// carrier.sql
 	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim,
-	messagesUnqueue, pushesForget string
+	messagesUnqueue, messagesUnserved, pushesForget string
 
 	// dead.sql
 	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,

@@ -16,8 +16,8 @@ import (
 // copied makes a copy of the database by CREATE DATABASE … TEMPLATE, and works on that.
 func (b *bundle) copied(t *testing.T) *bundle {
 	t.Helper()
-	copied := dbtest.CopyOf(t, b.db)
-	b.db = copied
+	copied := dbtest.CopyOf(t, b.DB)
+	b.DB = copied
 	return b
 }
 
@@ -46,7 +46,7 @@ func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry adopt`"))
 			require.Equal(t, 1, strings.Count(log.String(), outbox.ErrNotAdopted.Error()))
 
-			i, err := outbox.Adopt(t.Context(), b.db.Pool, job.Act{Actor: "ann", Reason: "moved"})
+			i, err := outbox.Adopt(t.Context(), b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
 			require.NoError(t, err)
 			require.True(t, i.Adopted)
 			b.eventually(t, `SELECT count(*) = 51 FROM belfry.messages WHERE status = 'SENT'`)

@@ -19,6 +19,8 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
+var errAway = errors.New("the carrier is away")
+
 // capacity is what a queue of a test's carrier holds.
 const capacity = 100
 
@@ -158,7 +160,7 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	claimed, err := first.Receive(t.Context(), &room{25})
 	require.NoError(t, err)
 	require.Len(t, claimed, 25)
-	ledger := outbox.NewLedger(b.db.Pool, "r1", time.Hour)
+	ledger := outbox.NewLedger(b.DB.Pool, "r1", time.Hour)
 	var record []outbox.Settlement
 	for _, c := range claimed {
 		record = append(record, outbox.Settlement{Claimed: c, To: outbox.Sent, NextAttempts: 1, Sender: "fcm"})
@@ -192,7 +194,7 @@ func TestCarrier_PausesWhileItIsDown(t *testing.T) {
 	t.Parallel()
 	b, memory := setup(t, 100), outboxtest.NewMemory(capacity)
 	s, log := &script{}, &dbtest.Buffer{}
-	memory.Fail(errors.New("the carrier is away"))
+	memory.Fail(errAway)
 	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithLogger(zerolog.New(log)))
 	b.job(t, "default", 1, 100)
 	pass(500 * time.Millisecond)
@@ -223,11 +225,4 @@ func TestCarrier_DeliversWhatAQueuedJobWasCorrectedTo(t *testing.T) {
 	for _, c := range s.all() {
 		require.Equal(t, "corrected", c.Title)
 	}
-}
-
-func TestCarrier_ARelayOnOneDoesNotDrain(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 0)
-	_, err := b.relay(t, carrying("r1"), []relay.Sender{push(&script{})}, on(outboxtest.NewMemory(1), time.Hour)).Drain(t.Context())
-	require.ErrorContains(t, err, "does not drain")
 }

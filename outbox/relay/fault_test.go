@@ -63,7 +63,7 @@ func TestFault_RelayOutlivesItsDatabase(t *testing.T) {
 		require.NoError(t, server.Start(ctx))
 		cancel()
 	}
-	b.db.Pool.Reset()
+	b.DB.Pool.Reset()
 	b.eventually(t, `SELECT count(*) = $1 FROM belfry.messages WHERE status = 'SENT'`, n)
 	run.end(t)
 	b.requireHonest(t, id, n, provider.all())

@@ -223,7 +223,7 @@ func TestDrain_TakesBackWhatADeadRelayLeft(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
 	id := b.job(t, "a", 1, 500)
-	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
+	dying := outbox.NewLedger(b.DB.Pool, "dying", time.Hour)
 	for i := range 25 {
 		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 20, outbox.AnyTry)
 		require.NoError(t, err)

@@ -71,9 +71,9 @@ func TestRelay_RestingRelayMissesWork(t *testing.T) {
 			b.restful(t, "r")
 			who, err := channels.New(channels.DefaultConfig())
 			require.NoError(t, err)
-			runner, err := job.NewRunner(b.db.Pool, job.DefaultConfig(), outbox.Types(who))
+			runner, err := job.NewRunner(b.DB.Pool, job.DefaultConfig(), outbox.Types(who))
 			require.NoError(t, err)
-			_, err = job.NewStore(b.db.Pool).Enqueue(t.Context(), job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "told", Audience: channels.Everyone()})
+			_, err = job.NewStore(b.DB.Pool).Enqueue(t.Context(), job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "told", Audience: channels.Everyone()})
 			require.NoError(t, err)
 			_, err = runner.RunDue(t.Context())
 			require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestRelay_RestingRelayMissesWork(t *testing.T) {
 			b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE status = 'DEAD'`)
 			rests(t, run)
 			well.Store(true)
-			_, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+			_, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
 			require.NoError(t, err)
 			sent(t, b, 3)
 		},
@@ -159,7 +159,7 @@ func TestRelay_IdleRelayAsksOften(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	trace := &asked{}
-	pc, err := pgxpool.ParseConfig(b.db.DSN)
+	pc, err := pgxpool.ParseConfig(b.DB.DSN)
 	require.NoError(t, err)
 	pc.ConnConfig.Tracer = trace
 	pool, err := pgxpool.NewWithConfig(t.Context(), pc)

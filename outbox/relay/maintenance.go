@@ -178,6 +178,33 @@ func (r *Relay) recover(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
+// betweenUnserved is how often a relay without a carrier looks for what others with one have
+// left.
+const betweenUnserved = time.Minute
+
+// takeBackQueued takes back what is QUEUED while no relay with a carrier pushes. What is taken back may
+// be claimed at once, here or by whoever takes its copy out of the carrier.
+func (r *Relay) takeBackQueued(ctx context.Context) error {
+	if r.waits() {
+		return nil
+	}
+	sum := 0
+	for n := outbox.MaxBatch; n == outbox.MaxBatch && ctx.Err() == nil; sum += n {
+		err := r.within(ctx, func(ctx context.Context) (err error) {
+			n, err = r.ledger.Unserved(ctx, outbox.MaxBatch)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if sum > 0 {
+		r.inflight.wake()
+		r.log.Info().Str("worker_id", r.name).Int("rows", sum).Str("transport", r.transport.String()).Msg("messages taken back from a carrier that no relay uses")
+	}
+	return nil
+}
+
 // lost reads the next lost leases, without those that are known to stay.
 func (r *Relay) lost(ctx context.Context, stay []int64) (lost []outbox.Lost, err error) {
 	err = r.within(ctx, func(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -26,7 +27,7 @@ func TestRelay_LeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 	b := setup(t, 14)
 	id := b.job(t, "default", 1, 14)
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - channel_id * interval '1 second'`)
-	dying := outbox.NewLedger(b.db.Pool, "dying", time.Hour)
+	dying := outbox.NewLedger(b.DB.Pool, "dying", time.Hour)
 	for range 14 { // those of high channels first
 		claimed, _, err := dying.ClaimJob(t.Context(), id, outbox.Position{}, 1, outbox.AnyTry)
 		require.NoError(t, err)
@@ -160,7 +161,7 @@ func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
 	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays)`)
 	c.StatementTimeout = 100 * time.Millisecond // once it has started, however long that took
 	require.NoError(t, run.Reload(c, []relay.SenderConfig{to.SenderConfig}))
-	tx, err := b.db.Pool.Begin(t.Context())
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.messages IN ACCESS EXCLUSIVE MODE`)
@@ -178,7 +179,7 @@ func TestRelay_WaitsForASlowDatabaseAtItsStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	b.job(t, "default", 1, 1)
-	tx, err := b.db.Pool.Begin(t.Context())
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.senders IN ACCESS EXCLUSIVE MODE`)
@@ -202,7 +203,7 @@ func TestRelay_DrainGivesUpOnASlowDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	b.job(t, "default", 1, 1)
-	tx, err := b.db.Pool.Begin(t.Context())
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.senders IN ACCESS EXCLUSIVE MODE`)
@@ -225,16 +226,16 @@ func TestRelay_DrainGivesUpOnASlowDatabase(t *testing.T) {
 func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
-	pool, err := pgxpool.New(t.Context(), b.db.DSN+"&default_transaction_read_only=on")
+	pool, err := pgxpool.New(t.Context(), b.DB.DSN+"&default_transaction_read_only=on")
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	_, err = pool.Exec(t.Context(), `UPDATE belfry.jobs SET priority = 1`)
 	require.ErrorContains(t, err, "read-only transaction")
 	b.job(t, "default", 1, 20)
 	b.activity(t, 3)
-	who := *b
-	db := *b.db
-	db.Pool, who.db = pool, &db
+	db := *b.DB
+	db.Pool = pool
+	who := &bundle{&outboxtest.Database{DB: &db}}
 	r, err := relay.New(pool, who.composer(t), config("r1"), []relay.Sender{push(&script{})})
 	require.NoError(t, err)
 	stats, err := r.Drain(t.Context())
@@ -248,7 +249,7 @@ func TestRelay_DeliversWhereTransactionsAreReadOnlyByDefault(t *testing.T) {
 func TestRelay_HeartbeatAfterTheDeregistration(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	gate, err := b.db.Pool.Acquire(t.Context())
+	gate, err := b.DB.Pool.Acquire(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(gate.Release)
 	_, err = gate.Exec(t.Context(), `SELECT pg_advisory_lock(42)`)

@@ -255,7 +255,7 @@ func TestRelay_MessageThatCannotBeComposedEndsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 200)
 	b.job(t, "default", 1, 200)
-	r, err := relay.New(b.db.Pool, poison{b.composer(t)}, config("r"), []relay.Sender{push(&script{})})
+	r, err := relay.New(b.DB.Pool, poison{b.composer(t)}, config("r"), []relay.Sender{push(&script{})})
 	require.NoError(t, err)
 	_, err = r.Drain(t.Context())
 	require.NoError(t, err)

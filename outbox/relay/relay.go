@@ -99,7 +99,7 @@ func WithOutage(o *job.Outage) Option { return func(r *Relay) { r.outage = o } }
 // WithBroker has a relay receive its messages from a carrier of ids, one for each Run, and
 // take its turn in handing them over. What the carrier has lost is pushed again after
 // requeueAfter, of which RequeueAfter is a good value. The broker stays the caller's to close,
-// after the Run. A relay with a broker does not Drain.
+// after the Run. A Drain goes without.
 func WithBroker(b Broker, requeueAfter time.Duration) Option {
 	return func(r *Relay) { r.broker, r.requeue = b, requeueAfter }
 }
@@ -207,8 +207,8 @@ func (r *Relay) StopNow(cause error) { r.stop.Now(cause) }
 // In a database that is not adopted (outbox.Installation) it waits until that is.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
-// Drain delivers what is due, also what becomes due while it does and what relays that
-// died have left, looks once for receipts, waits for nothing that is due later but for
+// Drain delivers what is due, also what becomes due while it does, what relays that died have
+// left, and what is in a carrier that no relay pushes to, looks once for receipts, waits for nothing that is due later but for
 // messages that others in flight may leave no room for under a cap, and returns what it did.
 // What no sender takes now, because of an open breaker or a pause, is deferred and left. In
 // a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted, in one
@@ -224,9 +224,6 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 		return errors.New("the relay is running already")
 	}
 	defer r.running.Store(false)
-	if drain && r.broker != nil {
-		return errors.New("a relay with a broker does not drain")
-	}
 	r.draining.Store(drain)
 	r.outcomes = newBatcher()
 	if err := r.announce(ctx); err != nil {
@@ -306,7 +303,7 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 
 // open makes the transport of one run, and with a carrier its dispatcher.
 func (r *Relay) open(hard context.Context, drain bool) {
-	if r.broker == nil {
+	if r.dispatch = nil; r.broker == nil || drain {
 		r.transport = r.postgres(hard, drain)
 		return
 	}
@@ -376,11 +373,17 @@ func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 	wait.Go(func() { r.every(records, r.betweenBeats, r.beatSoon, "the relay's heartbeat fails", whole(r.beat)) })
 }
 
-// search starts the search for lost leases and for receipts, until the stop. A drain does
-// not end before it has searched once.
+// search starts the search for lost leases and for receipts, and without a carrier for what
+// relays with one have left, until the stop. A drain does not end before it has searched once.
 func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 	c := r.settings()
 	r.searches.Store(2)
+	if r.dispatch == nil {
+		r.searches.Store(3)
+		wait.Go(func() {
+			r.every(ctx, always(betweenUnserved), nil, "messages in a carrier that no relay uses are not looked for", r.first(r.takeBackQueued))
+		})
+	}
 	wait.Go(func() {
 		r.every(ctx, always(min(c.Lease/4, 5*time.Second)), nil, "lost leases are not looked for", r.first(r.recover))
 	})

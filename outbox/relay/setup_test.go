@@ -26,7 +26,6 @@ const patience = time.Minute
 // bundle is one test's database, with n channels of the ids 1 to n.
 type bundle struct {
 	*outboxtest.Database
-	db *dbtest.DB
 }
 
 // setup gives relay and test four connections, where a relay alone would take nine: it waits
@@ -38,7 +37,7 @@ func setup(t testing.TB, n int) *bundle {
 
 func setupOn(t testing.TB, db *dbtest.DB, n int) *bundle {
 	t.Helper()
-	return &bundle{outboxtest.NewDatabase(t, db, n), db}
+	return &bundle{outboxtest.NewDatabase(t, db, n)}
 }
 
 // exec executes a statement.
@@ -46,7 +45,7 @@ func (b *bundle) exec(t require.TestingT, sql string, args ...any) { b.Exec(t, s
 
 // past executes a statement past the triggers.
 func (b *bundle) past(t require.TestingT, sql string, args ...any) {
-	dbtest.Past(t, b.db.Pool, sql, args...)
+	dbtest.Past(t, b.DB.Pool, sql, args...)
 }
 
 // one reads a single value.
@@ -81,7 +80,7 @@ func (b *bundle) activity(t require.TestingT, channel int) int64 { return b.Acti
 
 // statuses counts messages by status and reason, as "DEAD permanent".
 func (b *bundle) statuses(t require.TestingT) map[string]int {
-	rows, err := b.db.Pool.Query(context.Background(), `SELECT concat_ws(' ', status, nullif(reason, '')), count(*) FROM belfry.messages GROUP BY 1`)
+	rows, err := b.DB.Pool.Query(context.Background(), `SELECT concat_ws(' ', status, nullif(reason, '')), count(*) FROM belfry.messages GROUP BY 1`)
 	require.NoError(t, err)
 	counts := make(map[string]int)
 	var status string
@@ -96,7 +95,7 @@ func (b *bundle) statuses(t require.TestingT) map[string]int {
 
 // record lists what was tried for a job's messages, in order, as "1 push 0/1 permanent".
 func (b *bundle) record(t require.TestingT, job int64) []string {
-	rows, err := b.db.Pool.Query(context.Background(), `SELECT format('%s %s %s/%s %s', channel_id, medium, step, attempt, outcome)
+	rows, err := b.DB.Pool.Query(context.Background(), `SELECT format('%s %s %s/%s %s', channel_id, medium, step, attempt, outcome)
 		FROM belfry.attempts WHERE job_id = $1 ORDER BY channel_id, id`, job)
 	require.NoError(t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -189,7 +188,7 @@ type running struct {
 }
 
 func (b *bundle) relay(t require.TestingT, c relay.Config, senders []relay.Sender, options ...relay.Option) *relay.Relay {
-	r, err := relay.New(b.db.Pool, b.composer(t), c, senders, options...)
+	r, err := relay.New(b.DB.Pool, b.composer(t), c, senders, options...)
 	require.NoError(t, err)
 	return r
 }
@@ -244,7 +243,7 @@ func sms(s *script) relay.Sender {
 func (b *bundle) composer(t require.TestingT) relay.Composer {
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
-	c, err := compose.New(b.db.Pool, who, compose.DefaultConfig(), nil)
+	c, err := compose.New(b.DB.Pool, who, compose.DefaultConfig(), nil)
 	require.NoError(t, err)
 	return c
 }

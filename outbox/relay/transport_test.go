@@ -39,7 +39,7 @@ func TestPostgres_JobWhoseLastMessageADeadRelayRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
 	id := b.job(t, "default", 1, 2)
-	dead := outbox.NewLedger(b.db.Pool, "dead", time.Hour)
+	dead := outbox.NewLedger(b.DB.Pool, "dead", time.Hour)
 	claimed, _, err := dead.ClaimJob(t.Context(), id, outbox.Position{}, 2, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
