@@ -173,6 +173,7 @@ const (
 type Answer struct {
 	Verdict CopyVerdict
 	Claimed Claimed       // with CopyClaimed; else its Key
+	Dead    bool          // with CopyFinished: it is DEAD
 	Wait    time.Duration // with CopyLater
 }
 
@@ -209,7 +210,7 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 		var wait float64
 		var tid pgtype.TID
 		c, i := &a.Claimed, 0
-		tag, err := pgx.ForEachRow(rows, []any{&a.Verdict, &wait, &c.Lane, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &tid}, func() error {
+		tag, err := pgx.ForEachRow(rows, []any{&a.Verdict, &wait, &c.Lane, &c.Step, &c.Attempts, &c.Crashes, &c.Reason, &c.Ambiguous, &a.Dead, &tid}, func() error {
 			answers[asked[i]] = a.of(copies[asked[i]].Key, lease, wait, tid)
 			i++
 			return nil

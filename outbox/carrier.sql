@@ -113,7 +113,7 @@ SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE 
 --   later       due in so many seconds, or locked by somebody at the moment
 --   not queued  a later push than the copy's has queued it, or there is no such message
 --   another     PROCESSING
---   finished    SENT, DEAD or CANCELLED
+--   finished    SENT, CANCELLED, or DEAD, which is said beside it
 -- Locked ones are skipped: nobody waits. The lease names the claimed keys only.
 WITH k AS MATERIALIZED (
     SELECT k.job_id, k.channel_id, k.push, k.n
@@ -157,6 +157,7 @@ SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.s
        CASE WHEN c.step + c.attempts + c.crashes > 0 OR c.reason IS NOT NULL -- a redrive leaves the reason only
             THEN EXISTS (SELECT FROM belfry.attempts a WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed') OFFSET 0)
             ELSE false END,
+       coalesce(o.status = 'DEAD', false),
        c.tid
   FROM k
   LEFT JOIN waiting w ON w.n = k.n

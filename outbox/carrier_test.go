@@ -86,6 +86,7 @@ func TestClaimCopies_HasAnAnswerForEachCopy(t *testing.T) {
 	for i, a := range answers {
 		channel := copies[i].ChannelID
 		require.Equal(t, want[channel], a.Verdict, "channel %d", channel)
+		require.Equal(t, channel == 6, a.Dead, "channel %d", channel)
 		switch channel {
 		case 2:
 			require.Equal(t, outbox.Claimed{
