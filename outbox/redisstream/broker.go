@@ -1,0 +1,291 @@
+package redisstream
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// group is the one consumer group of each stream.
+	group = "belfry"
+	// memoryShare is how many per cent of maxmemory may be used before pushes are full.
+	memoryShare = 80
+	// deadKept is about how many copies are kept of messages that are DEAD.
+	deadKept = 10_000
+	// carriers is how many of them a process has at a time: one, or two where one run follows
+	// another. Each blocks for each queue.
+	carriers = 2
+)
+
+//go:embed *.lua
+var files embed.FS
+
+// script is one .lua file, which says what its keys and arguments are.
+func script(name string) *redis.Script {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return redis.NewScript(string(text))
+}
+
+// scripts are the steps that are one.
+type scripts struct{ push, inside, settle, move, group, beat, leave, reclaim *redis.Script }
+
+// Options are what a Broker works with beside its server.
+type Options struct {
+	// MaxQueued is how many copies wait in each queue at most; a push that would make it more is
+	// full. A push fits into a queue where none wait in any case.
+	MaxQueued int
+	// Lease is how long a claim lasts without a renewal. What a worker has taken out for longer,
+	// and a half more, others take over.
+	Lease time.Duration
+	Log   zerolog.Logger // is told once that the server is away, and once that it is back
+}
+
+// pace is how often things are done that go by the clock; tests have others.
+type pace struct {
+	block time.Duration // how long one take waits for entries
+	hold  time.Duration // how long an entry waits in memory for credits
+	tick  time.Duration // between signs of life, looks for idle entries, and trims
+	alive time.Duration // how long a sign of life holds
+	idle  time.Duration // how long an entry is taken out before others take it over
+}
+
+// Broker is a server, or cluster of servers, whose streams carry ids.
+type Broker struct {
+	db      *redisdb.DB
+	queues  [2]queue // activities, bulk
+	options Options
+	pace    pace
+	scripts scripts
+	outage  outage
+}
+
+// New returns a broker for a valid configuration. Its errors name the keys. It connects when it
+// is first used; the caller closes it.
+func New(config redisdb.Config, options Options) (*Broker, error) {
+	if options.MaxQueued < 1 {
+		return nil, fmt.Errorf("delivery.max_queued: %d is not allowed; allowed are 1 and more", options.MaxQueued)
+	}
+	if options.Lease <= 0 {
+		return nil, fmt.Errorf("delivery.lease: %s is not allowed; it must be positive", options.Lease)
+	}
+	db, err := redisdb.Open(config, "delivery.redis", 2*carriers)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{
+		db: db, options: options, outage: outage{log: options.Log},
+		pace: pace{
+			block: time.Second, hold: 50 * time.Millisecond, tick: 3 * time.Second,
+			alive: 15 * time.Second, idle: options.Lease * 3 / 2,
+		},
+		scripts: scripts{
+			script("push"), script("inside"), script("settle"), script("move"),
+			script("group"), script("beat"), script("leave"), script("reclaim"),
+		},
+	}
+	for i, name := range []relay.Queue{relay.Activities, relay.Bulk} {
+		tag := db.Tag(string(name))
+		b.queues[i] = queue{
+			name: name, stream: tag + "stream", state: tag + "state", waiting: tag + "waiting",
+			returned: tag + "returned", consumers: tag + "consumers", dead: tag + "dead",
+		}
+	}
+	return b, nil
+}
+
+// queue are the keys of one.
+type queue struct {
+	name                                              relay.Queue
+	stream, state, waiting, returned, consumers, dead string
+}
+
+// The places of the queues in Broker.queues.
+const (
+	activities = 0
+	bulk       = 1
+)
+
+func queueOf(k outbox.Key) int {
+	if k.JobID < 0 {
+		return activities
+	}
+	return bulk
+}
+
+func placeOf(name relay.Queue) int {
+	if name == relay.Activities {
+		return activities
+	}
+	return bulk
+}
+
+// entry is a copy that this worker has taken out of a stream.
+type entry struct {
+	outbox.Copy
+	id    string
+	lane  string
+	text  string // the copy as the stream has it
+	since time.Time
+}
+
+// text is a copy as the stream has it.
+func text(k outbox.Key, push int64, lane string) string {
+	b := make([]byte, 0, 48+len(lane))
+	b = append(strconv.AppendInt(b, k.JobID, 10), ' ')
+	b = append(strconv.AppendInt(b, k.ChannelID, 10), ' ')
+	b = append(strconv.AppendInt(b, push, 10), ' ')
+	return string(append(b, lane...))
+}
+
+// read reads an entry; false: it holds no copy.
+func read(m redis.XMessage, now time.Time) (entry, bool) {
+	written, _ := m.Values["c"].(string)
+	e := entry{id: m.ID, text: written, since: now}
+	part := strings.SplitN(written, " ", 4)
+	if len(part) != 4 {
+		return e, false
+	}
+	var err [3]error
+	e.JobID, err[0] = strconv.ParseInt(part[0], 10, 64)
+	e.ChannelID, err[1] = strconv.ParseInt(part[1], 10, 64)
+	e.Push, err[2] = strconv.ParseInt(part[2], 10, 64)
+	e.lane = part[3]
+	return e, errors.Join(err[:]...) == nil
+}
+
+// run runs a script of one queue.
+func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args ...any) (any, error) {
+	answer, err := s.Run(ctx, b.db.Do, keys, args...).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return answer, err
+}
+
+// Check implements relay.Broker.
+func (b *Broker) Check(ctx context.Context) error {
+	warnings, err := b.db.Check(ctx)
+	for _, w := range warnings {
+		b.options.Log.Warn().Str("transport", name).Str("detail", w).Msg("the carrier's server may be unfit")
+	}
+	return err
+}
+
+// Close implements relay.Broker.
+func (b *Broker) Close() error { return b.db.Close() }
+
+// Empty implements relay.Broker.
+func (b *Broker) Empty(ctx context.Context) error {
+	for _, q := range b.queues {
+		if err := b.db.Do.Del(ctx, q.stream, q.state, q.waiting, q.returned, q.consumers, q.dead).Err(); err != nil {
+			return fmt.Errorf("empty the queue %s: %w", q.name, err)
+		}
+	}
+	return nil
+}
+
+// inside trims a queue and says what it remembers.
+func (b *Broker) inside(ctx context.Context, q queue) (in relay.Inside, err error) {
+	answer, err := b.run(ctx, b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group)
+	if err != nil {
+		return in, fmt.Errorf("ask what the queue %s remembers: %w", q.name, err)
+	}
+	list, _ := answer.([]any)
+	if len(list) != 3 {
+		return in, fmt.Errorf("ask what the queue %s remembers: %v is no answer", q.name, answer)
+	}
+	in.Epoch, _ = list[0].(string)
+	in.Last, _ = list[1].(int64)
+	in.Oldest, _ = list[2].(int64)
+	return in, nil
+}
+
+// Queues implements relay.Broker.
+func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
+	list := make([]relay.QueueStatus, 0, len(b.queues))
+	for _, q := range b.queues {
+		s, err := b.status(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func (b *Broker) status(ctx context.Context, q queue) (s relay.QueueStatus, err error) {
+	s.Queue = q.name
+	if s.Inside, err = b.inside(ctx, q); err != nil {
+		return s, err
+	}
+	server, err := b.db.Master(ctx, q.stream)
+	if err != nil {
+		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+	}
+	pipe := server.Pipeline()
+	entries, waiting, dead := pipe.XLen(ctx, q.stream), pipe.ZCard(ctx, q.waiting), pipe.XLen(ctx, q.dead)
+	pending, seen := pipe.XPending(ctx, q.stream, group), pipe.ZRangeWithScores(ctx, q.consumers, 0, -1)
+	clock := pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil && !noGroup(err) {
+		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+	}
+	now, err := clock.Result()
+	if err != nil {
+		return s, fmt.Errorf("look into the queue %s: %w", q.name, err)
+	}
+	taken := make(map[string]int64)
+	if p, err := pending.Result(); err == nil {
+		s.Taken, taken = p.Count, p.Consumers
+	}
+	s.Later, s.Dead, s.Ready = waiting.Val(), dead.Val(), max(0, entries.Val()-s.Taken)
+	for _, z := range seen.Val() {
+		name, _ := z.Member.(string)
+		w := relay.WorkerStatus{Name: name, Taken: taken[name]}
+		if at := time.UnixMilli(int64(z.Score)); now.Sub(at) <= b.pace.alive {
+			w.Seen = at
+		}
+		delete(taken, name)
+		if w.Taken > 0 || !w.Seen.IsZero() {
+			s.Workers = append(s.Workers, w)
+		}
+	}
+	for name, n := range taken {
+		s.Workers = append(s.Workers, relay.WorkerStatus{Name: name, Taken: n})
+	}
+	s.Full = s.Ready+s.Later >= int64(b.options.MaxQueued) || memoryFull(ctx, server)
+	return s, nil
+}
+
+// memoryFull reports whether a server has used too much of its maxmemory.
+func memoryFull(ctx context.Context, server *redis.Client) bool {
+	info, err := server.Info(ctx, "memory").Result()
+	if err != nil {
+		return false // its user may not ask
+	}
+	number := func(key string) (n int64) {
+		_, after, _ := strings.Cut(info, "\n"+key+":")
+		line, _, _ := strings.Cut(after, "\n")
+		n, _ = strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		return n
+	}
+	limit := number("maxmemory")
+	return limit > 0 && number("used_memory") > limit*memoryShare/100
+}
+
+// noGroup reports whether there is no consumer group, or no stream.
+func noGroup(err error) bool { return redis.HasErrorPrefix(err, "NOGROUP") }

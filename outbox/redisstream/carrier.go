@@ -1,0 +1,240 @@
+package redisstream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// name is the transport's, in the configuration and the log.
+	name = "redisstream"
+	// together is how many entries one script settles: what Lua unpacks at once is bounded.
+	together = 1000
+)
+
+// carrier is what one relay has of the streams for one run.
+type carrier struct {
+	*Broker
+	consumer string
+	claim    relay.Claim
+	lines    [2]*line
+	movers   [2]chan struct{} // size 1: something waits that may be due earlier
+	results  chan result      // of reads that are under way, one of each line at most
+	holding  chan struct{}    // size 1: something is held
+
+	// Receive's own, and Keep's after it.
+	reading [2]bool
+
+	mu      sync.Mutex
+	waits   bool                 // Receive does, for credits or entries
+	held    [2][]entry           // taken out and not claimed
+	flying  map[outbox.Key]entry // claimed and not settled
+	crashed map[string]bool      // ids that were delivered often, and are not claimed
+	starve  map[int64]int        // copies that were put back since their job had credits last
+	lanes   map[string]time.Time // when something of a lane was taken out last
+}
+
+// result says that a read is over.
+type result struct {
+	place int // of the queue
+	err   error
+}
+
+// Carrier implements relay.Broker.
+func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
+	c := &carrier{
+		Broker: b, consumer: worker, claim: claim, results: make(chan result, 2), holding: make(chan struct{}, 1),
+		flying: make(map[outbox.Key]entry), crashed: make(map[string]bool), starve: make(map[int64]int), lanes: make(map[string]time.Time),
+	}
+	for i, q := range b.queues {
+		c.lines[i], c.movers[i] = newLine(b, q, worker), make(chan struct{}, 1)
+	}
+	return c
+}
+
+// String implements relay.Transport.
+func (*carrier) String() string { return name }
+
+// Push implements relay.Carrier.
+func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+	q := c.queues[placeOf(p.Queue)]
+	args := make([]any, 0, 6+len(p.Keys))
+	args = append(args, group, p.Epoch, p.First, p.Number, c.options.MaxQueued, memoryShare)
+	for _, k := range p.Keys {
+		args = append(args, text(k, p.Number, p.Lane))
+	}
+	answer, err := c.run(ctx, c.scripts.push, []string{q.stream, q.state, q.waiting}, args...)
+	if redisdb.Full(err) {
+		return relay.PushFull, nil
+	}
+	if c.outage.tried(err) != nil {
+		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
+	}
+	switch answer {
+	case "done":
+		return relay.PushDone, nil
+	case "gap":
+		return relay.PushGap, nil
+	case "full":
+		return relay.PushFull, nil
+	}
+	return "", fmt.Errorf("push %d of the queue %s: %v is no answer", p.Number, p.Queue, answer)
+}
+
+// Inside implements relay.Carrier.
+func (c *carrier) Inside(ctx context.Context, name relay.Queue) (relay.Inside, error) {
+	in, err := c.inside(ctx, c.queues[placeOf(name)])
+	return in, c.outage.tried(err)
+}
+
+// Settled implements relay.Transport. While the server is away nothing is lost and nothing said:
+// the entries stay pending, and this worker claims them again and hears what became of them.
+func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
+	var steps [2]step
+	c.mu.Lock()
+	for i := range outcomes {
+		o := &outcomes[i]
+		e, known := c.flying[o.Key]
+		if !known {
+			continue
+		}
+		delete(c.flying, o.Key)
+		s := &steps[queueOf(o.Key)]
+		switch o.Status {
+		case outbox.Pending:
+			s.wait(e, o.Wait)
+		case outbox.Dead:
+			s.bury(e)
+		case outbox.Sent, outbox.Cancelled, outbox.Queued, outbox.Processing, "": // it is another's
+			s.drop(e)
+		}
+	}
+	c.mu.Unlock()
+	for place := range steps {
+		if err := c.settle(ctx, place, &steps[place]); err != nil && !redisdb.Away(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is what is to be done with entries of one queue, in one script or a few.
+type step struct {
+	ids   []string
+	waits []delayed
+	dead  []string
+}
+
+// delayed is a copy that is to wait.
+type delayed struct {
+	text string
+	push int64
+	wait time.Duration
+}
+
+func (s *step) drop(e entry) { s.ids = append(s.ids, e.id) }
+
+func (s *step) wait(e entry, wait time.Duration) {
+	s.drop(e)
+	s.waits = append(s.waits, delayed{e.text, e.Push, wait})
+}
+
+func (s *step) bury(e entry) {
+	s.drop(e)
+	s.dead = append(s.dead, e.text)
+}
+
+// settle takes a step. After an error it is not known what was done: what is pending still is
+// claimed again.
+func (c *carrier) settle(ctx context.Context, place int, s *step) error {
+	if len(s.ids) == 0 {
+		return nil
+	}
+	q := c.queues[place]
+	keys := []string{q.stream, q.waiting, q.returned, q.dead}
+	var dead, waits = s.dead, s.waits
+	for ids := range slices.Chunk(s.ids, together) {
+		now, later := dead[:min(len(dead), together)], waits[:min(len(waits), together)]
+		dead, waits = dead[len(now):], waits[len(later):] // in a step each has an id: they are over with these
+		args := make([]any, 0, 4+len(ids)+3*len(later)+len(now))
+		args = append(args, group, deadKept, len(ids), len(later))
+		for _, id := range ids {
+			args = append(args, id)
+		}
+		for _, w := range later {
+			// Up to the next millisecond: it is not due earlier.
+			args = append(args, w.text, w.push, (w.wait + time.Millisecond - 1).Milliseconds())
+		}
+		for _, text := range now {
+			args = append(args, text)
+		}
+		if _, err := c.run(ctx, c.scripts.settle, keys, args...); err != nil {
+			c.lines[place].doubt()
+			return fmt.Errorf("settle entries of the queue %s: %w", q.name, c.outage.tried(err))
+		}
+	}
+	_ = c.outage.tried(nil)
+	if len(s.waits) > 0 {
+		wake(c.movers[place])
+	}
+	return nil
+}
+
+// wake fills a channel of size 1.
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// known reports which entries of a queue this worker has in memory.
+func (c *carrier) known(place int) map[string]bool {
+	ids := make(map[string]bool, len(c.flying)+len(c.held[place]))
+	for k, e := range c.flying {
+		if queueOf(k) == place {
+			ids[e.id] = true
+		}
+	}
+	for _, e := range c.held[place] {
+		ids[e.id] = true
+	}
+	return ids
+}
+
+// arrived holds what a read has brought, but for what it has already, and drops what is no copy.
+func (c *carrier) arrived(ctx context.Context, place int, messages []redis.XMessage, own bool) error {
+	now := time.Now()
+	var gone step
+	c.mu.Lock()
+	var ids map[string]bool
+	if own {
+		ids = c.known(place)
+	}
+	for _, m := range messages {
+		e, whole := read(m, now)
+		switch {
+		case ids[m.ID]:
+		case !whole: // somebody has deleted it: the sweep finds what it was
+			gone.drop(e)
+		default:
+			c.held[place] = append(c.held[place], e)
+			c.lanes[e.lane] = now
+		}
+	}
+	some := len(c.held[place]) > 0
+	c.mu.Unlock()
+	if some {
+		wake(c.holding)
+	}
+	return c.settle(ctx, place, &gone)
+}

@@ -1,0 +1,61 @@
+-- Drops what all have dealt with, and says how much the queue remembers.
+-- KEYS: stream, state, waiting, returned
+-- ARGV: group
+-- Returns the epoch ("": none), the last push, and the earliest of which a copy may be here.
+local stream, state, waiting, returned = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group = ARGV[1]
+
+-- after is the id that follows.
+local function after(id)
+  local ms, n = string.match(id, '(%d+)%-(%d+)')
+  return ms .. '-' .. string.format('%.0f', tonumber(n) + 1)
+end
+
+-- below compares ids; their parts are too long for numbers only when they are as long.
+local function below(a, b)
+  local am, an = string.match(a, '(%d+)%-(%d+)')
+  local bm, bn = string.match(b, '(%d+)%-(%d+)')
+  if am ~= bm then return #am < #bm or #am == #bm and am < bm end
+  return #an < #bn or #an == #bn and an < bn
+end
+
+-- The entries below the lowest pending one and up to the last delivered are acknowledged. The
+-- group may have fallen back to an earlier one: it delivers what follows that once more.
+local groups = redis.pcall('XINFO', 'GROUPS', stream)
+if not groups.err then
+  for _, g in ipairs(groups) do
+    local of = {}
+    for i = 1, #g, 2 do of[g[i]] = g[i + 1] end
+    if of['name'] == group then
+      local point = after(of['last-delivered-id'])
+      local lowest = redis.call('XPENDING', stream, group)[2]
+      if lowest and below(lowest, point) then point = lowest end
+      redis.call('XTRIM', stream, 'MINID', '=', point)
+    end
+  end
+end
+
+local known = redis.call('HMGET', state, 'epoch', 'last')
+local last = tonumber(known[2] or 0)
+local oldest = last + 1
+local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+if first then
+  oldest = math.min(oldest, tonumber(string.match(first[2][2], '^%S+ %S+ (%d+)')))
+end
+-- What has waited is as early as it was. Of what somebody else has deleted only this is left.
+for _ = 1, 1000 do
+  local r = redis.call('ZRANGE', returned, 0, 0, 'WITHSCORES')
+  if not r[1] then break end
+  local here
+  if string.match(r[1], '^%d+%-%d+$') then
+    here = redis.call('XRANGE', stream, r[1], r[1])[1]
+  else
+    here = redis.call('ZSCORE', waiting, r[1])
+  end
+  if here then
+    oldest = math.min(oldest, tonumber(r[2]))
+    break
+  end
+  redis.call('ZREM', returned, r[1])
+end
+return {known[1] or '', last, oldest}

@@ -1,0 +1,194 @@
+package redisstream
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// readable is how many entries one read takes at most.
+	readable = outbox.MaxBatch
+	// laneSeen is how long a lane counts of which nothing is taken out any more.
+	laneSeen = 5 * time.Second
+	// stopPatience is how long a stop waits for reads that were unblocked. One that takes longer is
+	// Keep's.
+	stopPatience = 2 * time.Second
+)
+
+// Receive implements relay.Transport. While a batch is claimed the next one is read, within the
+// credits that the batch leaves.
+func (c *carrier) Receive(ctx context.Context, credits relay.Credits) ([]outbox.Claimed, error) {
+	for ctx.Err() == nil {
+		batch, room := c.fit(credits)
+		c.ask(room)
+		if len(batch) > 0 {
+			if claimed, err := c.claimed(batch); err != nil || len(claimed) > 0 {
+				return claimed, err
+			}
+			continue
+		}
+		c.receives(true)
+		select {
+		case <-ctx.Done():
+		case <-credits.Changed():
+		case r := <-c.results:
+			c.reading[r.place] = false
+			if r.err != nil {
+				c.receives(false)
+				return nil, r.err
+			}
+		}
+		c.receives(false)
+	}
+	c.stop()
+	return nil, ctx.Err()
+}
+
+// receives notes whether Receive waits.
+func (c *carrier) receives(waits bool) {
+	c.mu.Lock()
+	c.waits = waits
+	c.mu.Unlock()
+}
+
+// fit takes out of what is held what there are credits for, activities first, and says how many
+// more may be read of each queue.
+func (c *carrier) fit(credits relay.Credits) (batch []entry, room [2]int) {
+	room = [2]int{credits.Activities(), credits.Bulk()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.lanes, func(_ string, seen time.Time) bool { return time.Since(seen) > laneSeen })
+	lanes := max(1, len(c.lanes))
+	if _, some := c.lanes[""]; some && lanes > 1 {
+		lanes-- // activities have none
+	}
+	jobs := make(map[int64]int)
+	for place := range c.held {
+		left, took := c.held[place][:0], 0
+		for _, e := range c.held[place] {
+			free, asked := jobs[e.JobID]
+			if place == bulk && !asked {
+				free = credits.Job(e.JobID, e.lane, lanes)
+				if free > 0 {
+					delete(c.starve, e.JobID)
+				}
+			}
+			if took >= room[place] || place == bulk && free <= 0 || len(batch) == outbox.MaxBatch {
+				jobs[e.JobID] = free
+				left = append(left, e)
+				continue
+			}
+			jobs[e.JobID] = free - 1
+			took++
+			batch = append(batch, e)
+		}
+		c.held[place] = left
+		room[place] -= took + len(left)
+		room[place] = min(room[place], readable-len(left))
+	}
+	return batch, room
+}
+
+// ask starts a read of each queue of which none is under way.
+func (c *carrier) ask(room [2]int) {
+	for place, l := range c.lines {
+		if c.reading[place] || room[place] <= 0 && !l.doubtful() {
+			continue
+		}
+		c.reading[place] = true
+		go func() { c.results <- result{place, c.read(place, max(1, room[place]))} }()
+	}
+}
+
+// read holds what a read brings.
+func (c *carrier) read(place, n int) error {
+	// A deadline for what does not answer; it is no reason to stop before.
+	ctx, cancel := context.WithTimeout(context.Background(), 2*c.pace.block+readTimeout)
+	defer cancel()
+	messages, own, err := c.lines[place].read(ctx, n)
+	if c.outage.tried(err) != nil {
+		return err
+	}
+	return c.arrived(ctx, place, messages, own)
+}
+
+// claimed claims a batch, and does with each entry what the verdict says. After an error they are
+// held again.
+func (c *carrier) claimed(batch []entry) ([]outbox.Claimed, error) {
+	copies := make([]outbox.Copy, len(batch))
+	for i := range batch {
+		copies[i] = batch[i].Copy
+	}
+	answers, err := c.claim(copies)
+	c.mu.Lock()
+	if err != nil {
+		for i, e := range batch {
+			e.since = time.Now()
+			place := queueOf(e.Key)
+			c.held[place] = slices.Insert(c.held[place], min(i, len(c.held[place])), e)
+		}
+		c.mu.Unlock()
+		return nil, err
+	}
+	claimed := make([]outbox.Claimed, 0, len(batch))
+	var steps [2]step
+	for i, e := range batch {
+		s, a := &steps[queueOf(e.Key)], &answers[i]
+		switch a.Verdict {
+		case outbox.CopyClaimed:
+			if other, twice := c.flying[e.Key]; twice { // it was this worker's before, and is no more
+				s.drop(other)
+			}
+			c.flying[e.Key] = e
+			claimed = append(claimed, a.Claimed)
+		case outbox.CopyLater:
+			s.wait(e, a.Wait)
+		case outbox.CopyFinished:
+			if a.Dead && c.crashed[e.id] {
+				s.bury(e)
+			} else {
+				s.drop(e)
+			}
+		case outbox.CopyAnother, outbox.CopyHeld, outbox.CopyNotQueued:
+			s.drop(e)
+		}
+		delete(c.crashed, e.id)
+	}
+	c.mu.Unlock()
+	c.apply(&steps)
+	return claimed, nil
+}
+
+// apply settles entries of both queues. What fails is claimed again, which is said by the outage.
+func (c *carrier) apply(steps *[2]step) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	for place := range steps {
+		_ = c.settle(ctx, place, &steps[place])
+	}
+}
+
+// stop ends the reads that are under way, and puts back what is held.
+func (c *carrier) stop() {
+	for place, l := range c.lines {
+		if c.reading[place] {
+			l.unblock()
+		}
+	}
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	for late := false; !late && (c.reading[activities] || c.reading[bulk]); {
+		select {
+		case r := <-c.results:
+			c.reading[r.place] = false // after an error the next Receive tries again
+		case <-timer.C:
+			late = true
+		}
+	}
+	c.putBack(true)
+}
