@@ -28,6 +28,9 @@
 //
 // Memory is a carrier that passes them.
 //
+// The package's own tests also search a model of messages, dispatcher, carrier and workers in
+// all orders of their steps, crashes between any two included: model_test.go.
+//
 // # What it does not promise
 //
 // The order of what is received, and how soon: a transport has Subject.Patience for what must
