@@ -52,7 +52,7 @@ func NewMemory(capacity int) *Memory {
 func (m *Memory) Carrier(_ string, claim relay.Claim) relay.Carrier { return &memoryCarrier{m, claim} }
 
 // Check implements relay.Broker.
-func (*Memory) Check(context.Context) error { return nil }
+func (m *Memory) Check(context.Context) ([]string, error) { return nil, m.down }
 
 // Close implements relay.Broker.
 func (*Memory) Close() error { return nil }

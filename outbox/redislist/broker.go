@@ -148,23 +148,23 @@ func (b *Broker) Carrier(name string, claim relay.Claim) relay.Carrier {
 }
 
 // Check implements relay.Broker.
-func (b *Broker) Check(ctx context.Context) error {
-	_, err := b.db.Check(ctx)
-	if err != nil {
-		return err
-	}
-	if err := b.rehearse(ctx); err != nil && !redisdb.Full(err) {
-		if redisdb.Away(err) {
-			return err
+func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
+	warnings, err = b.db.Check(ctx)
+	if err == nil {
+		err = b.rehearse(ctx)
+		if redisdb.Full(err) {
+			err = nil // it drains by itself
 		}
-		return fmt.Errorf("%s.url: the user may not do what is needed: %w "+
-			"(ACL SETUSER … ~{PREFIX:* +@list +@hash +@sortedset +@scripting +@string +del +unlink +scan +time +info)", path, err)
+		if err != nil && !redisdb.Away(err) {
+			return warnings, fmt.Errorf("%s.url: the user may not do what is needed: %w "+
+				"(ACL SETUSER … ~{PREFIX:* +@list +@hash +@sortedset +@scripting +@string +del +unlink +scan +time +info)", path, err)
+		}
 	}
-	return nil
+	if redisdb.Away(err) {
+		err = fmt.Errorf("%w: %w", relay.ErrAway, err)
+	}
+	return warnings, err
 }
-
-// Warnings are what may be meant so, for operators.
-func (b *Broker) Warnings(ctx context.Context) ([]string, error) { return b.db.Check(ctx) }
 
 // rehearse does everything once with a queue of its own.
 func (b *Broker) rehearse(ctx context.Context) error {

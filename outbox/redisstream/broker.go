@@ -178,12 +178,12 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 }
 
 // Check implements relay.Broker.
-func (b *Broker) Check(ctx context.Context) error {
-	warnings, err := b.db.Check(ctx)
-	for _, w := range warnings {
-		b.options.Log.Warn().Str("transport", name).Str("detail", w).Msg("the carrier's server may be unfit")
+func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
+	warnings, err = b.db.Check(ctx)
+	if redisdb.Away(err) {
+		err = fmt.Errorf("%w: %w", relay.ErrAway, err)
 	}
-	return err
+	return warnings, err
 }
 
 // Close implements relay.Broker.

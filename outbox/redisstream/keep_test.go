@@ -225,5 +225,6 @@ func TestBroker_OneHashTagPerQueue(t *testing.T) {
 	stop()
 	require.NoError(t, b.Empty(t.Context()))
 	require.Empty(t, b.Client().Keys(t.Context(), "*").Val())
-	require.NoError(t, b.Check(t.Context()))
+	_, err := b.Check(t.Context())
+	require.NoError(t, err)
 }

@@ -60,8 +60,9 @@ type Broker interface {
 	// that of the worker in the carrier: no two relays have the same at the same time.
 	Carrier(name string, claim Claim) Carrier
 	// Check says what of the server's version, settings and rights makes it unfit, each with
-	// what to do, in one error; nil: nothing.
-	Check(ctx context.Context) error
+	// what to do, in one error, or that it does not answer: ErrAway. warnings are what may be
+	// meant so, and what could not be found out.
+	Check(ctx context.Context) (warnings []string, err error)
 	// Queues says what is inside, for operators: Activities and Bulk in that order.
 	Queues(ctx context.Context) ([]QueueStatus, error)
 	// Empty forgets everything: copies, numbers, epochs. No relay may use the carrier. Whose
@@ -165,6 +166,9 @@ type Inside struct {
 	// taken out and not settled; Last+1: there is no copy.
 	Oldest int64
 }
+
+// ErrAway reports that the server of a carrier does not answer now.
+var ErrAway = errors.New("the carrier's server does not answer")
 
 // ErrNothingDue reports to a drain that no message is due, but what no sender takes now.
 var ErrNothingDue = errors.New("no message is due")
