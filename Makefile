@@ -122,7 +122,9 @@ clean: ## remove what the other targets built
 postgres:
 	@[ -n "$$BELFRY_DATABASE_URL" ] || .ci/install-postgres >&2
 
-# Some tests run Redis and PgBouncer as well; without them they are skipped.
+# Some tests run Redis, PgBouncer and NATS as well; without them they are skipped. NATS is built
+# once, into the go command's cache.
 servers-for-tests:
 	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install-postgres >&2
 	@.ci/install-services >&2
+	@$(GO) tool -modfile=tools/go.mod -n nats-server >/dev/null || echo "no nats-server: the tests that need one are skipped" >&2

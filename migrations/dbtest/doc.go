@@ -32,6 +32,6 @@
 //
 // Tests that stop, crash or reconfigure the server use NewServer, which gives
 // them one of their own. Tests that start processes or read a log while it is written
-// gather what is said in a Buffer. StartRedis and StartPgBouncer give a test a server of its
+// gather what is said in a Buffer. StartRedis, StartNATS and StartPgBouncer give a test a server of its
 // own beside PostgreSQL.
 package dbtest

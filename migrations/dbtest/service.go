@@ -27,7 +27,7 @@ const (
 	stopTimeout = 10 * time.Second
 )
 
-// service is a server that a test needs beside PostgreSQL, a Redis (or Valkey) or a
+// service is a server that a test needs beside PostgreSQL, a Redis (or Valkey), a NATS or a
 // PgBouncer: private to that test, to be queried, stopped, frozen and started again, from
 // any goroutine. Package child runs it; what is here is its command line and how to ask
 // whether it answers.
