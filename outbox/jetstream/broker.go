@@ -1,0 +1,242 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	name = "jetstream" // of the transport
+	// oldest is the first version that stores a batch as a whole.
+	oldestMajor, oldestMinor = 2, 12
+	// rollCall is how long workers have to say that they live.
+	rollCall = 300 * time.Millisecond
+)
+
+// Broker is the cluster as one process sees it. It implements relay.Broker.
+type Broker struct {
+	config  Config
+	options Options
+	outage  outage
+	lines   map[relay.Queue]*line
+
+	mu     sync.Mutex
+	conn   *nats.Conn // nil: not used yet
+	closed bool
+	ends   []context.CancelFunc // of carriers
+}
+
+// New returns a broker, which connects when it is first used and goes on by itself after each
+// outage. Its errors name keys of delivery and delivery.nats, and no secret.
+func New(config Config, options Options) (*Broker, error) {
+	if err := errors.Join(config.Validate("delivery.nats"), options.validate()); err != nil {
+		return nil, err
+	}
+	b := &Broker{config: config, options: options, lines: make(map[relay.Queue]*line)}
+	b.outage.log = options.Log
+	if _, err := config.options(&b.outage); err != nil {
+		return nil, err
+	}
+	for _, q := range queues() {
+		b.lines[q] = newLine(b, q)
+	}
+	return b, nil
+}
+
+// queues are in the order in which they are served.
+func queues() []relay.Queue { return []relay.Queue{relay.Activities, relay.Bulk} }
+
+// connection connects, or says that it cannot yet: from then on it tries by itself.
+func (b *Broker) connection() (*nats.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, nats.ErrConnectionClosed
+	}
+	if b.conn == nil {
+		options, err := b.config.options(&b.outage)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := nats.Connect(b.config.servers(), options...)
+		if err != nil {
+			return nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		b.conn = conn
+	}
+	return b.conn, nil
+}
+
+// within bounds a call.
+func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, b.config.Timeout)
+}
+
+// Carrier implements relay.Broker.
+func (b *Broker) Carrier(worker string, claim relay.Claim) relay.Carrier {
+	life, end := context.WithCancel(context.Background())
+	b.mu.Lock()
+	b.ends = append(b.ends, end)
+	b.mu.Unlock()
+	return newCarrier(b, worker, claim, life, end)
+}
+
+// Check implements relay.Broker. It makes the streams that are missing, which shows the rights.
+// Consumers of others are warnings: they take ids that belfry does not see.
+func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*b.config.Timeout)
+	defer cancel()
+	conn, err := b.connection()
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.FlushWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("%w: no server of delivery.nats.urls: %w", relay.ErrAway, err)
+	}
+	if err := fits(conn.ConnectedServerVersion()); err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, q := range queues() {
+		l := b.lines[q]
+		to, err := l.open(ctx)
+		if err != nil {
+			if away(err) {
+				err = fmt.Errorf("%w: %w", relay.ErrAway, err)
+			}
+			problems = append(problems, err)
+			continue
+		}
+		foreign, err := l.foreign(ctx, to)
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("the consumers of stream %s are not known: %v", l.stream, err))
+		}
+		for _, other := range foreign {
+			warnings = append(warnings, fmt.Sprintf("stream %s has a consumer %s that is not belfry's: it takes ids that nobody sends; delete it (nats consumer rm %s %s)", l.stream, other, l.stream, other))
+		}
+	}
+	return warnings, errors.Join(problems...)
+}
+
+// fits says what is wrong with a server's version.
+func fits(version string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("the NATS server's version %q is not understood", version)
+	}
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return fmt.Errorf("the NATS server is of version %s: belfry needs %d.%d or later, which stores a push as a whole", version, oldestMajor, oldestMinor)
+	}
+	return nil
+}
+
+// Queues implements relay.Broker. What is Taken is what the workers that answer say they hold;
+// Later is all else that was taken out, what workers that died have left included.
+func (b *Broker) Queues(ctx context.Context) ([]relay.QueueStatus, error) {
+	workers, err := b.workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]relay.QueueStatus, 0, len(b.lines))
+	for _, q := range queues() {
+		s, err := b.lines[q].status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range workers {
+			s.Workers = append(s.Workers, relay.WorkerStatus{Name: w.Name, Taken: w.Taken[q], Seen: time.Now()})
+			s.Taken += w.Taken[q]
+		}
+		s.Taken = min(s.Taken, s.Later)
+		s.Later -= s.Taken
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// presence is what a worker says of itself.
+type presence struct {
+	Name  string                `json:"name"`
+	Taken map[relay.Queue]int64 `json:"taken"`
+}
+
+// callSubject is where workers are called.
+func (b *Broker) callSubject() string { return b.config.Prefix + ".workers" }
+
+// workers asks who is there.
+func (b *Broker) workers(ctx context.Context) (list []presence, err error) {
+	conn, err := b.connection()
+	if err != nil {
+		return nil, err
+	}
+	inbox := conn.NewInbox()
+	answers, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("call the workers: %w", err)
+	}
+	defer func() { _ = answers.Unsubscribe() }() // or the connection is gone
+	if err := conn.PublishRequest(b.callSubject(), inbox, nil); err != nil {
+		return nil, fmt.Errorf("call the workers: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, rollCall)
+	defer cancel()
+	for {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil { // nobody is there, or the time is over
+			break
+		}
+		var p presence
+		if json.Unmarshal(m.Data, &p) == nil && p.Name != "" {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(x, y presence) int { return strings.Compare(x.Name, y.Name) })
+	return list, nil
+}
+
+// Empty implements relay.Broker: it deletes both streams.
+func (b *Broker) Empty(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*b.config.Timeout)
+	defer cancel()
+	conn, err := b.connection()
+	if err != nil {
+		return err
+	}
+	js, err := natsjs.New(conn)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues() {
+		l := b.lines[q]
+		if err := js.DeleteStream(ctx, l.stream); err != nil && !errors.Is(err, natsjs.ErrStreamNotFound) {
+			return fmt.Errorf("delete stream %s: %w", l.stream, err)
+		}
+		l.forget()
+	}
+	return nil
+}
+
+// Close implements relay.Broker.
+func (b *Broker) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, end := range b.ends {
+		end()
+	}
+	if b.conn != nil {
+		b.conn.Close()
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package jetstream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// keptFor is how long a copy waits in the stream for its message to be due. One that is due
+	// later leaves it: the dispatcher pushes it then, and the queue has room until then.
+	keptFor = time.Minute
+	// strayFor is how long a copy may be here that no Receive has asked for yet.
+	strayFor = 100 * time.Millisecond
+)
+
+// carrier is what one relay has of a broker.
+type carrier struct {
+	b      *Broker
+	worker string
+	claim  relay.Claim
+	life   context.Context //nolint:containedctx // ends with Keep: pulls outlast the Receive that makes them
+	end    context.CancelFunc
+	pulls  map[relay.Queue]*pull
+	soon   chan struct{} // size 1: a pull has an answer
+
+	mu   sync.Mutex
+	held map[outbox.Key]held // claimed and not settled
+	back map[int64]int       // by job: copies handed back since there was credit for one
+}
+
+// held is a copy whose message is in flight.
+type held struct {
+	message natsjs.Msg
+	queue   relay.Queue
+}
+
+func newCarrier(b *Broker, worker string, claim relay.Claim, life context.Context, end context.CancelFunc) *carrier { //nolint:revive // the carrier's own context
+	c := &carrier{
+		b: b, worker: worker, claim: claim, life: life, end: end, pulls: make(map[relay.Queue]*pull),
+		soon: make(chan struct{}, 1), held: make(map[outbox.Key]held), back: make(map[int64]int),
+	}
+	for _, q := range queues() {
+		c.pulls[q] = &pull{c: c, line: b.lines[q]}
+	}
+	return c
+}
+
+// String implements relay.Transport.
+func (*carrier) String() string { return name }
+
+// wake has Receive look at what its pulls have brought.
+func (c *carrier) wake() {
+	select {
+	case c.soon <- struct{}{}:
+	default:
+	}
+}
+
+// Settled implements relay.Transport. An acknowledgement that is lost costs a claim: the copy
+// comes again, and is finished.
+func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
+	c.mu.Lock()
+	list := make(map[outbox.Key]held, len(outcomes))
+	for _, s := range outcomes {
+		if h, ok := c.held[s.Key]; ok {
+			list[s.Key] = h
+			delete(c.held, s.Key)
+		}
+	}
+	c.mu.Unlock()
+	var failed error
+	for _, s := range outcomes {
+		h, ok := list[s.Key]
+		if !ok {
+			continue
+		}
+		delete(list, s.Key)
+		var err error
+		switch line := c.b.lines[h.queue]; {
+		case s.Status == outbox.Pending && s.Wait <= keptFor:
+			err = h.message.NakWithDelay(max(s.Wait, time.Millisecond))
+		case s.Status == outbox.Dead: // PostgreSQL has the dead letter
+			err = line.drop(h.message, h.message.Term)
+		default:
+			err = line.drop(h.message, h.message.Ack)
+		}
+		if err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// drop removes a copy, and notes where the server is asked whether it has.
+func (l *line) drop(m natsjs.Msg, by func() error) error {
+	if err := by(); err != nil {
+		return err
+	}
+	l.acked.Lock()
+	defer l.acked.Unlock()
+	l.last = m.Reply()
+	return nil
+}
+
+// Keep implements relay.Carrier: it tells the server that what is claimed is worked on, and who
+// asks that this worker lives. At the end what is claimed and not settled is given back.
+func (c *carrier) Keep(ctx context.Context) {
+	defer c.end()
+	var roll interface{ Unsubscribe() error }
+	tick := time.NewTicker(c.b.options.Lease / 3)
+	defer tick.Stop()
+	for {
+		if roll == nil {
+			roll = c.answerCalls()
+		}
+		select {
+		case <-ctx.Done():
+			if roll != nil {
+				_ = roll.Unsubscribe() // or the connection is gone
+			}
+			c.release()
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		for _, h := range c.held {
+			_ = h.message.InProgress() // or it comes again, and its claim says whose it is
+		}
+		c.mu.Unlock()
+	}
+}
+
+// release gives back what is claimed and not settled.
+func (c *carrier) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, h := range c.held {
+		_ = h.message.Nak() // or it comes again by itself
+		delete(c.held, key)
+	}
+	for _, p := range c.pulls {
+		p.giveBack()
+	}
+}

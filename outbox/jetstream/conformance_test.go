@@ -1,0 +1,23 @@
+package jetstream_test
+
+import (
+	"testing"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+)
+
+func TestBroker_IsATransport(t *testing.T) {
+	t.Parallel()
+	servers := dbtest.StartNATS(t, 1)
+	outboxtest.Exercise(t, func(t testing.TB) *outboxtest.Subject {
+		t.Helper()
+		b := setup(t, servers)
+		return outboxtest.NewDatabase(t, dbtest.Reused(t, 4), 200).Carried(t, b, outboxtest.CarrierSubject{
+			Copies: func(t testing.TB) int { t.Helper(); return b.ready(t) }, Capacity: capacity,
+			Forget: func(t testing.TB) { t.Helper(); b.forget(t) },
+			Lose:   func(t testing.TB, keys []outbox.Key) { t.Helper(); b.lose(t, keys) },
+		})
+	})
+}

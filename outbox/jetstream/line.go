@@ -1,0 +1,211 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	consumerName = "relays"
+	// duplicates is the window of Nats-Msg-Id, which belfry does not use: the least there is.
+	duplicates = 2 * time.Minute
+	// copySize is how much a copy takes at most, with what the server notes of its batch.
+	copySize = 256
+)
+
+// line is one of the two queues, as this process sees it: its stream, and the one consumer that
+// all workers take from.
+type line struct {
+	b      *Broker
+	queue  relay.Queue
+	stream string
+	ids    string // subject of the copies
+	state  string // subject of the count
+
+	mu sync.Mutex
+	at *opened // nil: to be looked for, and made where it is missing
+
+	pushing sync.Mutex // one push at a time
+	known   *stored    // the count, as this process knows it; nil: to be read
+	room    int        // how many ids there is room for at least
+
+	acked sync.Mutex
+	last  string // where the last acknowledgement went that is not known to be done; "": none
+}
+
+// opened is a stream that fits.
+type opened struct {
+	conn     *nats.Conn
+	stream   natsjs.Stream
+	consumer natsjs.Consumer
+}
+
+func newLine(b *Broker, q relay.Queue) *line {
+	subject := b.config.Prefix + "." + string(q)
+	return &line{b: b, queue: q, stream: b.config.Prefix + "_" + string(q), ids: subject + ".ids", state: subject + ".state"}
+}
+
+// wanted is the stream as belfry makes it: a work queue that refuses what does not fit, and
+// forgets nothing by itself.
+func (l *line) wanted() natsjs.StreamConfig {
+	return natsjs.StreamConfig{
+		Name: l.stream, Description: "ids of belfry's messages; PostgreSQL has the messages",
+		Subjects: []string{l.ids, l.state}, Retention: natsjs.WorkQueuePolicy, Discard: natsjs.DiscardNew, Storage: natsjs.FileStorage,
+		MaxMsgs: int64(l.b.options.MaxQueued) + int64(l.b.config.MaxAckPending) + 1, MaxBytes: l.b.config.MaxBytes, MaxMsgsPerSubject: -1, MaxConsumers: -1, MaxMsgSize: -1,
+		Replicas: l.b.config.Replicas, Duplicates: duplicates, AllowRollup: true, AllowAtomicPublish: true,
+	}
+}
+
+// refused says how a stream differs from wanted; "": in nothing that matters.
+func refused(has, want natsjs.StreamConfig) string {
+	var differences []string
+	compare := func(key string, has, want any) {
+		if h, w := fmt.Sprint(has), fmt.Sprint(want); h != w {
+			differences = append(differences, fmt.Sprintf("%s is %s and not %s", key, h, w))
+		}
+	}
+	compare("subjects", has.Subjects, want.Subjects)
+	compare("retention", has.Retention, want.Retention)
+	compare("discard", has.Discard, want.Discard)
+	compare("storage", has.Storage, want.Storage)
+	compare("max_msgs", has.MaxMsgs, want.MaxMsgs)
+	compare("max_bytes", has.MaxBytes, want.MaxBytes)
+	compare("max_msgs_per_subject", max(has.MaxMsgsPerSubject, -1), want.MaxMsgsPerSubject)
+	compare("max_age", has.MaxAge, want.MaxAge)
+	compare("num_replicas", has.Replicas, want.Replicas)
+	compare("duplicate_window", has.Duplicates, want.Duplicates)
+	compare("allow_rollup_hdrs", has.AllowRollup, want.AllowRollup)
+	compare("allow_atomic", has.AllowAtomicPublish, want.AllowAtomicPublish)
+	compare("no_ack", has.NoAck, want.NoAck)
+	compare("sealed", has.Sealed, want.Sealed)
+	compare("deny_delete", has.DenyDelete, want.DenyDelete)
+	compare("deny_purge", has.DenyPurge, want.DenyPurge)
+	return strings.Join(differences, ", ")
+}
+
+// open looks for stream and consumer, and makes what is missing.
+func (l *line) open(ctx context.Context) (*opened, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at != nil {
+		return l.at, nil
+	}
+	conn, err := l.b.connection()
+	if err != nil {
+		return nil, err
+	}
+	at, err := l.make(ctx, conn)
+	if err != nil {
+		return nil, l.b.outage.tried(fmt.Errorf("open stream %s: %w", l.stream, err))
+	}
+	l.at = at
+	return at, nil
+}
+
+func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
+	js, err := natsjs.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	want := l.wanted()
+	stream, err := js.Stream(ctx, l.stream)
+	if errors.Is(err, natsjs.ErrStreamNotFound) {
+		stream, err = js.CreateStream(ctx, want)
+		if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another process was faster
+			stream, err = js.Stream(ctx, l.stream)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if differs := refused(stream.CachedInfo().Config, want); differs != "" {
+		return nil, fmt.Errorf("it was made otherwise: %s; change the configuration, or the stream (nats stream edit), or delete the stream while no relay runs: what is in it is pushed again", differs)
+	}
+	consumer, err := stream.CreateOrUpdateConsumer(ctx, natsjs.ConsumerConfig{
+		Durable: consumerName, FilterSubject: l.ids, AckPolicy: natsjs.AckExplicitPolicy, AckWait: l.b.options.Lease,
+		MaxDeliver: -1, MaxAckPending: l.b.config.MaxAckPending, DeliverPolicy: natsjs.DeliverAllPolicy,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", consumerName, err)
+	}
+	return &opened{conn: conn, stream: stream, consumer: consumer}, nil
+}
+
+// with opens the line for f, and once more when stream or consumer turn out to be gone: whoever
+// has deleted them, what was in them is missed by the numbers of the pushes.
+func (l *line) with(ctx context.Context, f func(ctx context.Context, to *opened) error) error {
+	ctx, cancel := l.b.within(ctx)
+	defer cancel()
+	for again := false; ; again = true {
+		to, err := l.open(ctx)
+		if err != nil {
+			return err
+		}
+		if err = f(ctx, to); err == nil {
+			return l.b.outage.tried(nil)
+		}
+		l.forget()
+		if again || !gone(err) {
+			return l.b.outage.tried(err)
+		}
+	}
+}
+
+// gone reports an error of a stream or consumer that is not there.
+func gone(err error) bool {
+	return errors.Is(err, natsjs.ErrStreamNotFound) || errors.Is(err, natsjs.ErrConsumerNotFound) || errors.Is(err, natsjs.ErrConsumerDoesNotExist) ||
+		errors.Is(err, natsjs.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders)
+}
+
+// forget has stream and consumer looked for again before they are used.
+func (l *line) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at = nil
+}
+
+// foreign lists consumers that are not belfry's.
+func (*line) foreign(ctx context.Context, to *opened) (names []string, err error) {
+	list := to.stream.ConsumerNames(ctx)
+	for n := range list.Name() {
+		if n != consumerName {
+			names = append(names, n)
+		}
+	}
+	return names, list.Err()
+}
+
+// status is what is inside; Later is all that was taken out and not acknowledged.
+func (l *line) status(ctx context.Context) (s relay.QueueStatus, err error) {
+	s.Queue = l.queue
+	if s.Inside, err = l.inside(ctx); err != nil {
+		return s, err
+	}
+	err = l.with(ctx, func(ctx context.Context, to *opened) error {
+		info, err := to.stream.Info(ctx)
+		if err != nil {
+			return err
+		}
+		taking, err := to.consumer.Info(ctx)
+		if err != nil {
+			return err
+		}
+		s.Ready, s.Later = int64(taking.NumPending), int64(taking.NumAckPending)
+		s.Full = s.Ready >= int64(l.b.options.MaxQueued) || info.State.Bytes+outbox.MaxBatch*copySize > uint64(l.b.config.MaxBytes)
+		return nil
+	})
+	if err != nil {
+		return s, fmt.Errorf("read stream %s: %w", l.stream, err)
+	}
+	return s, nil
+}

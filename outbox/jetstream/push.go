@@ -1,0 +1,256 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// batchMost is how many messages a server stores as a whole.
+const batchMost = 1000
+
+// Error codes of JetStream that the library does not name.
+const (
+	codeStoreFailed   = 10077 // maximum messages or bytes
+	codeAccountFull   = 10002 // resource limits exceeded for account
+	codeWrongSequence = natsjs.JSErrCodeStreamWrongLastSequence
+	codeInProgress    = natsjs.JSErrCodeStreamWrongLastSequenceConstant // another push is being stored
+)
+
+// Headers of a batch, which the library does not name either.
+const (
+	headerBatch    = "Nats-Batch-Id"
+	headerSequence = "Nats-Batch-Sequence"
+	headerCommit   = "Nats-Batch-Commit"
+)
+
+// stored is the count of a queue and where it stands in the stream; zero: there is none.
+type stored struct {
+	count
+	seq uint64
+}
+
+var errMoved = errors.New("another push was stored meanwhile")
+
+// Push implements relay.Carrier. The ids and the count are stored as a whole, on the condition
+// that the count is the one that is known here.
+func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, error) {
+	l := c.b.lines[p.Queue]
+	l.pushing.Lock()
+	defer l.pushing.Unlock()
+	var answer relay.PushAnswer
+	err := l.with(ctx, func(ctx context.Context, to *opened) (err error) {
+		if answer, err = l.push(ctx, to, p); err != nil {
+			l.known, l.room = nil, 0
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("push %d to stream %s: %w", p.Number, l.stream, err)
+	}
+	return answer, nil
+}
+
+// push is called under the lock pushing.
+func (l *line) push(ctx context.Context, to *opened, p relay.Push) (answer relay.PushAnswer, err error) {
+	for fresh := false; ; {
+		if l.known == nil {
+			if l.known, err = l.read(ctx, to); err != nil {
+				return "", err
+			}
+			fresh = true
+		}
+		k := l.known
+		next := k.Last + 1
+		if k.Epoch != p.Epoch {
+			next = p.First
+		}
+		if p.Number != next { // what is only remembered may be out of date
+			if !fresh {
+				l.known = nil
+				continue
+			}
+			if k.Epoch == p.Epoch && p.Number < next {
+				return relay.PushDone, nil
+			}
+			return relay.PushGap, nil
+		}
+		answer, err = l.store(ctx, to, p)
+		if !errors.Is(err, errMoved) {
+			return answer, err
+		}
+		if fresh {
+			return relay.PushGap, nil // Inside says what is
+		}
+		l.known = nil
+	}
+}
+
+// read reads the count from the leader of the stream.
+func (l *line) read(ctx context.Context, to *opened) (*stored, error) {
+	m, err := to.stream.GetLastMsgForSubject(ctx, l.state)
+	if errors.Is(err, natsjs.ErrMsgNotFound) {
+		return &stored{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := decodeCount(m.Data)
+	if err != nil { // nothing is known then, and what comes takes its place
+		c = count{}
+	}
+	return &stored{c, m.Sequence}, nil
+}
+
+// store stores a push. One that is larger than a batch goes in parts, the count with the last of
+// them: after a crash between them the first come twice, and are claimed once.
+func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushAnswer, error) {
+	keys := p.Keys
+	if l.room < len(keys) {
+		info, err := to.consumer.Info(ctx)
+		if err != nil {
+			return "", err
+		}
+		if l.room = l.b.options.MaxQueued - int(info.NumPending); l.room < len(keys) { // a number of what is stored
+			return relay.PushFull, nil
+		}
+	}
+	l.room -= len(keys)
+	for ; len(keys) >= batchMost; keys = keys[batchMost/2:] {
+		part := l.items(p, keys[:batchMost/2])
+		part[0].Header.Set(natsjs.ExpectedLastSubjSeqHeader, strconv.FormatUint(l.known.seq, 10))
+		part[0].Header.Set(natsjs.ExpectedLastSubjSeqSubjHeader, l.state)
+		if answer, _, err := l.batch(ctx, to, part); err != nil || answer != relay.PushDone {
+			return answer, err
+		}
+	}
+	c := count{Epoch: p.Epoch, First: p.First, Last: p.Number}
+	counts := &nats.Msg{Subject: l.state, Data: c.encode(), Header: nats.Header{}}
+	counts.Header.Set(natsjs.ExpectedLastSubjSeqHeader, strconv.FormatUint(l.known.seq, 10))
+	counts.Header.Set(natsjs.MsgRollup, natsjs.MsgRollupSubject)
+	answer, seq, err := l.batch(ctx, to, append(l.items(p, keys), counts))
+	if err == nil && answer == relay.PushDone {
+		l.known = &stored{c, seq}
+	}
+	return answer, err
+}
+
+func (l *line) items(p relay.Push, keys []outbox.Key) []*nats.Msg {
+	list := make([]*nats.Msg, len(keys), len(keys)+1)
+	for i, k := range keys {
+		list[i] = &nats.Msg{
+			Subject: l.ids, Header: nats.Header{},
+			Data: item{Copy: outbox.Copy{Key: k, Push: p.Number}, epoch: p.Epoch, lane: p.Lane}.encode(),
+		}
+	}
+	return list
+}
+
+// batch stores messages, all or none, and returns the sequence of the last one.
+func (l *line) batch(ctx context.Context, to *opened, messages []*nats.Msg) (relay.PushAnswer, uint64, error) {
+	last := messages[len(messages)-1]
+	if len(messages) > 1 {
+		id := uuid.NewString()
+		for i, m := range messages {
+			m.Header.Set(headerBatch, id)
+			m.Header.Set(headerSequence, strconv.Itoa(i+1))
+		}
+		last.Header.Set(headerCommit, "1")
+		for _, m := range messages[:len(messages)-1] {
+			if err := to.conn.PublishMsg(m); err != nil {
+				return "", 0, err
+			}
+		}
+	}
+	reply, err := to.conn.RequestMsgWithContext(ctx, last)
+	if err != nil {
+		return "", 0, err
+	}
+	var answer struct {
+		Error *natsjs.APIError `json:"error"`
+		Seq   uint64           `json:"seq"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return "", 0, fmt.Errorf("the server's answer: %w", err)
+	}
+	if answer.Error == nil && answer.Seq > 0 {
+		return relay.PushDone, answer.Seq, nil
+	}
+	if answer.Error == nil {
+		return "", 0, errors.New("the server answers without a sequence")
+	}
+	switch code := answer.Error.ErrorCode; {
+	case code == codeAccountFull, code == codeStoreFailed && strings.HasPrefix(answer.Error.Description, "maximum"):
+		return relay.PushFull, 0, nil
+	case code == codeWrongSequence, code == codeInProgress:
+		return "", 0, errMoved
+	}
+	return "", 0, answer.Error
+}
+
+// Inside implements relay.Carrier.
+func (c *carrier) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+	return c.b.lines[q].inside(ctx)
+}
+
+// inside reads the count, and the first copy that is left. Copies stand in the order of their
+// pushes, but for those of an epoch before: then no push of this one is said to be gone.
+func (l *line) inside(ctx context.Context) (in relay.Inside, err error) {
+	err = l.with(ctx, func(ctx context.Context, to *opened) error {
+		l.settled(ctx, to)
+		k, err := l.read(ctx, to)
+		if err != nil {
+			return err
+		}
+		in = relay.Inside{Epoch: k.Epoch, Last: k.Last, Oldest: k.Last + 1}
+		m, err := to.stream.GetMsg(ctx, 1, natsjs.WithGetMsgSubject(l.ids))
+		if errors.Is(err, natsjs.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch i, err := decodeItem(m.Data); {
+		case err != nil:
+			in.Oldest = k.First
+		case i.epoch != k.Epoch:
+			in.Oldest = min(i.Push, k.First)
+		default:
+			in.Oldest = i.Push
+		}
+		return nil
+	})
+	if err != nil {
+		return relay.Inside{}, fmt.Errorf("ask what is inside stream %s: %w", l.stream, err)
+	}
+	return in, nil
+}
+
+// settled waits until the acknowledgements of this process have been heard: they go without an
+// answer, in the order of one connection. When that is not known soon, a copy that is settled
+// counts as inside once more.
+func (l *line) settled(ctx context.Context, to *opened) {
+	l.acked.Lock()
+	last := l.last
+	l.last = ""
+	l.acked.Unlock()
+	if last == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(l.b.config.Timeout/4, time.Second))
+	defer cancel()
+	if _, err := to.conn.RequestWithContext(ctx, last, []byte("+ACK")); err != nil {
+		l.b.outage.log.Debug().Err(err).Str("transport", name).Str("detail", l.stream).Msg("acknowledgements are not confirmed")
+	}
+}
