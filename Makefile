@@ -33,7 +33,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay test-bench demo run clean postgres servers-for-tests
+.PHONY: help build lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ bench-load: postgres ## measure what a job does to others on the server, and dra
 
 bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
 	@$(BENCH) --only river,stock,claims,orders $(ARGS)
+
+bench-carriers: postgres servers-for-tests ## measure the transports of messages against each other and against asynq (ARGS='--messages N')
+	@$(BENCH) --only carriers --messages 500000 $(ARGS)
 
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...

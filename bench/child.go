@@ -20,18 +20,20 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// childEnv marks a process as a runner of the bench; its value is a childSpec.
+// childEnv marks a process as a runner or a relay of the bench; its value is a childSpec.
 const childEnv = "BELFRY_BENCH_CHILD"
 
-// childSpec tells a runner process what to run.
+// childSpec tells a runner process what to run, or a relay process.
 type childSpec struct {
-	DSN      string     `json:"dsn"`
-	Relation string     `json:"relation"`
-	Runner   job.Config `json:"runner"`
+	DSN       string     `json:"dsn"`
+	Relation  string     `json:"relation"`
+	Runner    job.Config `json:"runner"`
+	Transport string     `json:"transport,omitempty"` // of a relay; "": it is a runner
+	Redis     string     `json:"redis,omitempty"`     // address of the transport's server
 }
 
-// runAsChild runs what is due and exits, if this process was started as a runner; main and
-// TestMain call it first.
+// runAsChild runs what is due and exits, if this process was started as a runner, or delivers,
+// as a relay; main and TestMain call it first.
 func runAsChild() {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -40,7 +42,7 @@ func runAsChild() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // as cmd/belfry does
 	}
-	if err := runChild(text, os.Stdout); err != nil {
+	if err := runChild(text, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "runner process: %v\n", err)
 		os.Exit(1) //revive:disable-line:deep-exit // this call is the whole of such a process
 	}
@@ -48,8 +50,8 @@ func runAsChild() {
 }
 
 // runChild writes a line for each committed chunk, with how many they are and 0, and a last
-// one with the process's peak of resident memory instead of the 0.
-func runChild(text string, out io.Writer) error {
+// one with the process's peak of resident memory instead of the 0. A relay is deliverUntilKilled.
+func runChild(text string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	e := &env{failure: &failure{}}
@@ -62,6 +64,10 @@ func runChild(text string, out io.Writer) error {
 		e.pool, err = pgxpool.New(ctx, spec.DSN)
 		e.check(err)
 		defer e.pool.Close()
+		if spec.Transport != "" {
+			e.deliverUntilKilled(ctx, spec, in, out)
+			return
+		}
 		e.runDue(ctx, spec.Runner, job.WithObserver(func(p job.Progress) {
 			if p.Event == "chunk" {
 				fmt.Fprintln(out, p.Job.Chunks, 0) // when nobody reads, SIGPIPE ends the process

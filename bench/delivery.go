@@ -40,12 +40,12 @@ func (p provider) Send(ctx context.Context, batch []sender.Delivery) []sender.Re
 }
 
 // newRelay is a relay with one sender and default settings, but so many calls at once.
-func (e *env) newRelay(pool *pgxpool.Pool, client provider, calls int) *relay.Relay {
+func (e *env) newRelay(pool *pgxpool.Pool, client provider, calls int, options ...relay.Option) *relay.Relay {
 	composer, err := compose.New(pool, e.store, compose.DefaultConfig(), nil)
 	e.check(err)
 	to := relay.DefaultSenderConfig()
 	to.Name, to.Medium, to.Concurrency = "bench", "push", calls
-	r, err := relay.New(pool, composer, relay.DefaultConfig(), []relay.Sender{{SenderConfig: to, Client: client}})
+	r, err := relay.New(pool, composer, relay.DefaultConfig(), []relay.Sender{{SenderConfig: to, Client: client}}, options...)
 	e.check(err)
 	return r
 }
@@ -60,16 +60,7 @@ type delivery struct {
 // deliver writes the messages of a number of push jobs to everyone and has a relay deliver
 // them. before is called when they are written.
 func (e *env) deliver(ctx context.Context, jobs int, before func()) (d delivery) {
-	e.do(ctx, e.pool, queries.outboxEmpty, queries.jobsEmpty)
-	for range jobs {
-		e.enqueue(ctx, everyone(outbox.TypePush))
-	}
-	e.runDue(ctx, ungoverned())
-	e.do(ctx, e.pool, queries.messagesVacuum)
-	before()
-	e.checkpoint(ctx)
-	var sent int64
-	e.look(ctx, e.pool, queries.messagesSent, nil, &sent, &d.messages)
+	d.messages = e.writeMessages(ctx, jobs, before)
 	seen := &watch{}
 	pool := e.connect(ctx, e.dsn, application, seen)
 	defer pool.Close()
@@ -82,9 +73,26 @@ func (e *env) deliver(ctx context.Context, jobs int, before func()) (d delivery)
 	d.speed = perSecond(d.messages, time.Since(began))
 	stop()
 	d.claims = seen.claims
+	var sent int64
 	e.look(ctx, e.pool, queries.messagesSent, nil, &sent, &d.messages)
 	e.demand(sent == d.messages, "the relay sent %d of %d messages", sent, d.messages)
 	return d
+}
+
+// writeMessages writes the messages of a number of push jobs to everyone, and returns how
+// many they are. before is called when they are written, before the ground is level.
+func (e *env) writeMessages(ctx context.Context, jobs int, before func()) (messages int64) {
+	e.do(ctx, e.pool, queries.outboxEmpty, queries.jobsEmpty)
+	for range jobs {
+		e.enqueue(ctx, everyone(outbox.TypePush))
+	}
+	e.runDue(ctx, ungoverned())
+	e.do(ctx, e.pool, queries.messagesVacuum)
+	before()
+	e.checkpoint(ctx)
+	var sent int64
+	e.look(ctx, e.pool, queries.messagesSent, nil, &sent, &messages)
+	return messages
 }
 
 // delivered is the speed of one job's delivery.

@@ -57,7 +57,7 @@ func (c *config) sizes() []size {
 		{&c.rounds, "rounds", 3, 1, 1, 10_000, "repeat what is compared `R` times, in turns"},
 		{&c.enqueues, "enqueues", 200, 20, 1, 10_000, "time `N` jobs in latency"},
 		{&c.kills, "kills", 5, 1, 1, 10_000, "kill `N` runners in takeover"},
-		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river and stock, twice as many in claims"},
+		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river, stock and carriers, twice as many in claims"},
 		{&c.orders, "orders", 20_000, 500, 100, 10_000_000, "`N` transactions of each kind in orders"},
 	}
 }
@@ -86,6 +86,7 @@ func benchmarks() []benchmark {
 		{name: "stock", what: "messages delivered a second on a stock server, against a tuned one", run: stock, named: true, delivery: true},
 		{name: "claims", what: "claims at the beginning and at the end of two jobs", run: claims, named: true, delivery: true},
 		{name: "orders", what: "an order with its message, against the order alone", run: orders, named: true, delivery: true},
+		{name: "carriers", what: "messages delivered a second by each transport and by asynq", run: carriers, named: true, delivery: true},
 	}
 }
 
@@ -145,7 +146,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: make bench ARGS='[flags]', or bench-load, bench-relay")
+			fmt.Fprintln(stderr, "Usage: make bench ARGS='[flags]', or bench-load, bench-relay, bench-carriers")
 			flags.SetOutput(stderr)
 			flags.PrintDefaults()
 		}
