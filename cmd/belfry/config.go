@@ -55,6 +55,7 @@ type serverConfig struct {
 type deliveryConfig struct {
 	// Enabled has a daemon deliver, if there are senders.
 	Enabled bool           `mapstructure:"enabled"`
+	Carrier carrierConfig  `mapstructure:",squash"`
 	Relay   relay.Config   `mapstructure:",squash"`
 	Compose compose.Config `mapstructure:",squash"`
 }
@@ -81,7 +82,7 @@ func defaultConfig() configuration {
 		Channels:  channels.DefaultConfig(),
 		Abort:     abortcache.DefaultConfig(),
 		Retention: outbox.DefaultRetention(),
-		Delivery:  deliveryConfig{Enabled: true, Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
+		Delivery:  deliveryConfig{Enabled: true, Carrier: defaultCarrierConfig(), Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
 		Senders:   senderList{},
 		Schedules: []schedule.Definition{},
 		Log:       logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
@@ -114,7 +115,7 @@ func (c configuration) Validate() error {
 			c.Database.MaxConnections, relay.Connections, minConnections, minConnections+relay.Connections))
 	}
 	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(),
-		c.Delivery.Compose.Validate("delivery"))
+		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
 	errs = append(append(errs, delivery...), c.Senders.validate(delivery)...)
 	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)

@@ -109,6 +109,7 @@ func sample(t *testing.T, k config.Key) string {
 		"delivery.lease":                   "31s",
 		"delivery.activity_share":          "0.3",
 		"delivery.retries":                 "last",
+		"delivery.transport":               "redislist",
 		"delivery.retry.policy":            "linear",
 		"delivery.retry.jitter":            "0.5",
 		"delivery.time_zone":               "Asia/Seoul",
@@ -311,6 +312,8 @@ func TestConfig_TheCachesPasswordIsNotShown(t *testing.T) {
 	} {
 		require.Equal(t, want, withoutUser(url))
 	}
+	sentinels := "redis://:secret@a.example?addr=b.example:26379&sentinel_username=ann&sentinel_password=secret"
+	require.Equal(t, "redis://a.example?addr=b.example%3A26379", withoutUser(sentinels))
 	r := command(t, []string{"BELFRY_ABORT_CACHE=redis://:secret@cache.example"}, "config", "show", "--json")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.NotContains(t, r.stdout, "secret")

@@ -61,7 +61,7 @@ func (s settings) shown() []shownSetting {
 			switch k.Name {
 			case "database.url":
 				value = withoutPassword(v)
-			case "abort.cache":
+			case "abort.cache", "delivery.redis.url":
 				value = withoutUser(v)
 			}
 		case []string:

@@ -79,7 +79,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	loops := []func(context.Context) error{held.keep, runner.Run}
 	var relaying *delivery
 	if deliver && s.delivers() {
-		if relaying, err = newDelivery(s, db, logger, relay.WithOutage(outage)); err != nil {
+		if relaying, err = newDelivery(ctx, s, db, logger, relay.WithOutage(outage)); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, relaying.close()) }()

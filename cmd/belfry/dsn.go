@@ -46,6 +46,10 @@ func withoutUser(text string) string {
 		return notShown
 	}
 	u.User = nil
+	query := u.Query()
+	query.Del("sentinel_username")
+	query.Del("sentinel_password")
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 

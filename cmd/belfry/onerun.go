@@ -117,7 +117,7 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 			}
 		}))
 	}
-	c, err := newDelivery(r.settings, r.db, logger)
+	c, err := newDrain(r.settings, r.db, logger)
 	if err != nil {
 		return err
 	}

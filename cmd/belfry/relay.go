@@ -79,7 +79,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Release(ctx)) }()
-	relaying, err := newDelivery(s, db, logger)
+	relaying, err := newDelivery(ctx, s, db, logger)
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,23 @@ type delivery struct {
 	close func() error
 }
 
-// newDelivery wires a relay with the senders of the configuration.
-func newDelivery(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
+// newDelivery wires a relay with the senders and the carrier of the configuration.
+func newDelivery(ctx context.Context, s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
+	carried, closeBroker, err := s.onCarrier(ctx, logger)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDrain(s, db, logger, append(options, carried...)...)
+	if err != nil {
+		return nil, errors.Join(err, closeBroker())
+	}
+	closeSenders := d.close
+	d.close = func() error { return errors.Join(closeSenders(), closeBroker()) }
+	return d, nil
+}
+
+// newDrain wires a relay with the senders alone, for a drain, which needs no carrier.
+func newDrain(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
 	who, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err

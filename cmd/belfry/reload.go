@@ -144,10 +144,11 @@ func (r *reloader) live(key string, needRestart []string, sameSenders bool) bool
 	case "senders":
 		return r.relay != nil && sameSenders
 	case "delivery":
-		return r.relay != nil && !slices.Contains(restartDelivery, key)
+		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.")
 	}
 	return key == "log.level"
 }
 
 // restartDelivery are the keys of delivery that take effect at the next start.
-var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone", "delivery.quiet_hours_jitter"}
+var restartDelivery = []string{"delivery.enabled", "delivery.name", "delivery.lease", "delivery.listen", "delivery.time_zone", "delivery.quiet_hours_jitter",
+	"delivery.transport", "delivery.max_queued", "delivery.requeue_after"}

@@ -44,8 +44,10 @@ type Config struct {
 	Timeout time.Duration `mapstructure:"timeout"`
 }
 
-// DefaultConfig is what config.yaml documents: no server.
-func DefaultConfig() Config { return Config{KeyPrefix: "belfry", Timeout: 5 * time.Second} }
+// DefaultConfig is what config.yaml documents: a server on this machine.
+func DefaultConfig() Config {
+	return Config{URL: "redis://127.0.0.1:6379", KeyPrefix: "belfry", Timeout: 5 * time.Second}
+}
 
 const minTimeout, maxTimeout = 100 * time.Millisecond, time.Minute
 

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/config"
+)
+
+// What is wrong about a carrier is named with its key; of a server that is not used nothing is.
+func TestCarrier_BadConfigurationIsNamed(t *testing.T) {
+	t.Parallel()
+	load := func(environ ...string) error {
+		_, err := loadConfig(config.Input{Environ: environ}, nil)
+		return err
+	}
+	require.ErrorContains(t, load("BELFRY_DELIVERY_TRANSPORT=kafka"), `delivery.transport: "kafka" is not allowed; allowed values: postgres, redislist, redisstream`)
+	require.ErrorContains(t, load("BELFRY_DELIVERY_MAX_QUEUED=499"), "delivery.max_queued: 499 is not allowed; allowed values: delivery.batch (500) to 100000000")
+	require.ErrorContains(t, load("BELFRY_DELIVERY_REQUEUE_AFTER=1s"), "delivery.requeue_after: 1s is not allowed; allowed values: 10s to 24h0m0s")
+
+	wrong := "BELFRY_DELIVERY_REDIS_URL=redis://:sec%zzret@a.example"
+	require.NoError(t, load(wrong))
+	err := load(wrong, "BELFRY_DELIVERY_TRANSPORT=redisstream")
+	require.ErrorContains(t, err, "delivery.redis.url: not a usable URL")
+	require.NotContains(t, err.Error(), "ret@")
+	require.ErrorContains(t, load("BELFRY_DELIVERY_REDIS_KEY_PREFIX={a}", "BELFRY_DELIVERY_TRANSPORT=redislist"), `delivery.redis.key_prefix: "{a}" is not allowed`)
+}
