@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/redislist"
 	"github.com/belfryhq/belfry/outbox/redisstream"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -22,12 +23,13 @@ type carrierConfig struct {
 	// MaxQueued bounds each queue of a carrier, in ids.
 	MaxQueued int `mapstructure:"max_queued"`
 	// RequeueAfter is how old a push is before what the carrier has lost of it is pushed again.
-	RequeueAfter time.Duration  `mapstructure:"requeue_after"`
-	Redis        redisdb.Config `mapstructure:"redis"`
+	RequeueAfter time.Duration    `mapstructure:"requeue_after"`
+	Redis        redisdb.Config   `mapstructure:"redis"`
+	NATS         jetstream.Config `mapstructure:"nats"`
 }
 
 func defaultCarrierConfig() carrierConfig {
-	return carrierConfig{Transport: noCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig()}
+	return carrierConfig{Transport: noCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(), NATS: jetstream.DefaultConfig()}
 }
 
 // noCarrier is the transport that is PostgreSQL itself.
@@ -56,7 +58,14 @@ func carrierKinds() []carrierKind {
 	stream.open = func(c carrierConfig, r relay.Config, log zerolog.Logger) (relay.Broker, error) {
 		return redisstream.New(c.Redis, redisstream.Options{MaxQueued: c.MaxQueued, Lease: r.Lease, Log: log})
 	}
-	return []carrierKind{list, stream}
+	return []carrierKind{list, stream, {
+		name:     "jetstream",
+		validate: func(c carrierConfig) error { return c.NATS.Validate("delivery.nats") },
+		open: func(c carrierConfig, r relay.Config, log zerolog.Logger) (relay.Broker, error) {
+			return jetstream.New(c.NATS, jetstream.Options{MaxQueued: c.MaxQueued, Lease: r.Lease, Log: log})
+		},
+		at: func(c carrierConfig) string { return strings.Join(c.NATS.URLs, ", ") },
+	}}
 }
 
 // transportNames are the values of delivery.transport.

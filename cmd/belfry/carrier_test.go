@@ -15,7 +15,7 @@ func TestCarrier_BadConfigurationIsNamed(t *testing.T) {
 		_, err := loadConfig(config.Input{Environ: environ}, nil)
 		return err
 	}
-	require.ErrorContains(t, load("BELFRY_DELIVERY_TRANSPORT=kafka"), `delivery.transport: "kafka" is not allowed; allowed values: postgres, redislist, redisstream`)
+	require.ErrorContains(t, load("BELFRY_DELIVERY_TRANSPORT=kafka"), `delivery.transport: "kafka" is not allowed; allowed values: postgres, redislist, redisstream, jetstream`)
 	require.ErrorContains(t, load("BELFRY_DELIVERY_MAX_QUEUED=499"), "delivery.max_queued: 499 is not allowed; allowed values: delivery.batch (500) to 100000000")
 	require.ErrorContains(t, load("BELFRY_DELIVERY_REQUEUE_AFTER=1s"), "delivery.requeue_after: 1s is not allowed; allowed values: 10s to 24h0m0s")
 

@@ -110,6 +110,8 @@ func sample(t *testing.T, k config.Key) string {
 		"delivery.activity_share":          "0.3",
 		"delivery.retries":                 "last",
 		"delivery.transport":               "redislist",
+		"delivery.nats.urls":               "nats://a.example:4222,tls://b.example",
+		"delivery.nats.max_bytes":          "20000000",
 		"delivery.retry.policy":            "linear",
 		"delivery.retry.jitter":            "0.5",
 		"delivery.time_zone":               "Asia/Seoul",

@@ -63,6 +63,8 @@ func (s settings) shown() []shownSetting {
 				value = withoutPassword(v)
 			case "abort.cache", "delivery.redis.url":
 				value = withoutUser(v)
+			case "delivery.nats.password":
+				value = hidden(v)
 			}
 		case []string:
 			value = emptyList(v)

@@ -64,3 +64,11 @@ func parseURLProblem(err error) string {
 	text = strings.Replace(text, "failed to ", "cannot ", 1)
 	return "is no connection string (" + text + "); write it as postgres://user:password@host:5432/database"
 }
+
+// hidden stands for a secret: that there is one may be shown.
+func hidden(secret string) string {
+	if secret == "" {
+		return ""
+	}
+	return setNotShown
+}

@@ -144,7 +144,7 @@ func (r *reloader) live(key string, needRestart []string, sameSenders bool) bool
 	case "senders":
 		return r.relay != nil && sameSenders
 	case "delivery":
-		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.")
+		return r.relay != nil && !slices.Contains(restartDelivery, key) && !strings.HasPrefix(key, "delivery.redis.") && !strings.HasPrefix(key, "delivery.nats.")
 	}
 	return key == "log.level"
 }
