@@ -23,5 +23,5 @@
 //
 // That Check sees everything: a server may refuse INFO to its users, which is a warning. That
 // nothing but belfry's log says something: go-redis writes a line to the standard error when
-// the master that Sentinels name changes.
+// the master that Sentinels name changes, or a connection that waits is cut.
 package redisdb

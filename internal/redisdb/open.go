@@ -113,6 +113,27 @@ func (c Config) client(path string, connections int) (redis.UniversalClient, err
 	return redis.NewClient(single(options, u)), nil
 }
 
+// Wait makes a call that waits, on a connection of Block, and has the server end its waiting when
+// ctx ends: the call returns redis.Nil then, or what came before. Of a Cluster, and where the
+// user may not run CLIENT, the call's own timeout has to do. What a call took that ended so is
+// the caller's to handle.
+func (d *DB) Wait(ctx context.Context, call func(on redis.Cmdable) error) error {
+	client, one := d.Block.(*redis.Client)
+	if !one {
+		return call(d.Block)
+	}
+	conn := client.Conn()
+	defer func() { _ = conn.Close() }() // it goes back to the pool
+	if id, err := conn.ClientID(ctx).Result(); err == nil {
+		defer context.AfterFunc(ctx, func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.config.Timeout)
+			defer cancel()
+			_ = d.Do.ClientUnblock(ctx, id).Err() // the timeout ends it as well
+		})()
+	}
+	return call(conn)
+}
+
 // Close closes the connections. Calls in progress and later ones fail.
 func (d *DB) Close() error {
 	if err := errors.Join(d.Do.Close(), d.Block.Close()); err != nil {

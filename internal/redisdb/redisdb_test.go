@@ -111,6 +111,30 @@ func TestAway_KnowsItsErrors(t *testing.T) {
 	require.Eventually(t, func() bool { return db.Do.Set(ctx, "x", 1, 0).Err() == nil }, patience, time.Millisecond)
 }
 
+// Sentence 8: a stop ends a call that waits, or its own timeout does, where the user may not.
+func TestDB_WaitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	server.Do(t, "ACL", "SETUSER", "bell", "on", ">s3cret", "~*", "+@list")
+	for user, timeout := range map[string]time.Duration{"": 2 * patience, "bell:s3cret@": time.Second} {
+		db := open(t, strings.Replace(server.URL, "//", "//"+user, 1), nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		ended := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			ended <- db.Wait(ctx, func(on redis.Cmdable) error { return on.BLMove(ctx, "a", "b", "LEFT", "LEFT", timeout).Err() })
+		}()
+		require.Eventually(t, func() bool { // it waits
+			text, err := open(t, server.URL, nil).Do.ClientList(t.Context()).Result()
+			return err == nil && strings.Contains(text, "cmd=blmove")
+		}, patience, 10*time.Millisecond)
+		stop()
+		require.ErrorIs(t, <-ended, redis.Nil)
+		require.Less(t, time.Since(began), patience)
+	}
+}
+
 func TestCheck_SaysWhatIsUnfit(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -157,7 +157,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		}
 		if err != nil && !redisdb.Away(err) {
 			return warnings, fmt.Errorf("%s.url: the user may not do what is needed: %w "+
-				"(ACL SETUSER … ~{PREFIX:* +@list +@hash +@sortedset +@scripting +@string +del +unlink +scan +time +info)", path, err)
+				"(ACL SETUSER … ~%s* +@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info)", path, err, strings.TrimSuffix(b.db.Tag(""), "}:"))
 		}
 	}
 	if redisdb.Away(err) {

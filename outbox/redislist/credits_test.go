@@ -132,13 +132,31 @@ func TestSettled_KeepsDeadOnesForALook(t *testing.T) {
 	require.Equal(t, int64(1000), s.client.LLen(t.Context(), bulk+"dead").Val())
 	require.Zero(t, s.processing(t, "r1"))
 
+	known := s.broker(t, "", nil).Carrier("r3", func(copies []outbox.Copy) ([]outbox.Answer, error) {
+		answers, err := claimer(outbox.CopyFinished)(copies)
+		for i := range answers {
+			answers[i].Dead = i == 0
+		}
+		return answers, err
+	})
+	require.NoError(t, s.client.Del(t.Context(), bulk+"dead").Err())
+	pushed(t, known, 3, 3, 10)
+	drop(t, known)
+	require.Equal(t, int64(1), s.client.LLen(t.Context(), bulk+"dead").Val())
+
 	finished := s.broker(t, "", nil).Carrier("r2", claimer(outbox.CopyFinished))
 	require.NoError(t, s.client.Del(t.Context(), bulk+"dead").Err())
-	pushed(t, finished, 3, 3, 10)
-	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer stop()
-	_, err := finished.Receive(ctx, &credits{})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	pushed(t, finished, 4, 4, 10)
+	drop(t, finished)
 	require.Zero(t, s.copies(t), "it was dropped")
 	require.Zero(t, s.client.LLen(t.Context(), bulk+"dead").Val())
+}
+
+// drop receives for a moment, and nothing comes.
+func drop(t testing.TB, c relay.Carrier) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	_, err := c.Receive(ctx, &credits{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

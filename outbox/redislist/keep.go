@@ -36,9 +36,10 @@ func (c *carrier) listen(ctx context.Context, t *taken) {
 			return
 		case <-t.wanted:
 		}
-		// It moves nothing, so that there is nothing to handle or put back when it ends. A stop
-		// waits for it, pace.block at most.
-		err := c.db.Block.BLMove(ctx, t.main, t.main, "LEFT", "LEFT", c.pace.block).Err()
+		// It moves nothing, so that there is nothing to handle or put back when it ends.
+		err := c.db.Wait(ctx, func(on redis.Cmdable) error {
+			return on.BLMove(context.WithoutCancel(ctx), t.main, t.main, "LEFT", "LEFT", c.pace.block).Err()
+		})
 		switch {
 		case errors.Is(err, redis.Nil):
 		case err != nil:

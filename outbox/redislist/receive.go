@@ -280,7 +280,11 @@ func (c *carrier) claimAll(ctx context.Context, items []string) (claimed []outbo
 		case outbox.CopyLater:
 			changes[q] = append(changes[q], change{kept[i], max(0, a.Wait).Milliseconds()})
 		case outbox.CopyFinished, outbox.CopyAnother, outbox.CopyHeld, outbox.CopyNotQueued:
-			changes[q] = append(changes[q], change{kept[i], "drop"})
+			what := "drop"
+			if a.Dead {
+				what = "dead"
+			}
+			changes[q] = append(changes[q], change{kept[i], what})
 		}
 	}
 	for i, t := range c.taken {

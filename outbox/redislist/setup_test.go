@@ -45,12 +45,18 @@ func serverOf(t testing.TB, r *dbtest.Redis) *server {
 	return &server{r, client}
 }
 
+func (s *server) config() redisdb.Config {
+	c := redisdb.DefaultConfig()
+	c.URL = s.URL
+	return c
+}
+
 // broker is one on the server, or on what stands before it.
 func (s *server) broker(t testing.TB, url string, change func(*redislist.Options)) *redislist.Broker {
 	t.Helper()
-	config, options := redisdb.DefaultConfig(), redislist.Options{MaxQueued: capacity, Log: zerolog.Nop()}
-	if config.URL = url; url == "" {
-		config.URL = s.URL
+	config, options := s.config(), redislist.Options{MaxQueued: capacity, Log: zerolog.Nop()}
+	if url != "" {
+		config.URL = url
 	}
 	if change != nil {
 		change(&options)
