@@ -119,7 +119,7 @@ func TestDB_WaitEndsWithItsContext(t *testing.T) {
 	for user, timeout := range map[string]time.Duration{"": 2 * patience, "bell:s3cret@": time.Second} {
 		db := open(t, strings.Replace(server.URL, "//", "//"+user, 1), nil)
 		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
+		t.Cleanup(stop)
 		ended := make(chan error, 1)
 		began := time.Now()
 		go func() {
