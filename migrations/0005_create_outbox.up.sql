@@ -347,18 +347,20 @@ CREATE TABLE belfry.relays (
     senders      text[]      NOT NULL DEFAULT '{}',
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
     in_flight    integer     NOT NULL DEFAULT 0,
+    transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
     limits       jsonb       NOT NULL DEFAULT '[]' -- in force: name, rate_per_second (0: none), concurrency of each sender
 ) WITH (fillfactor = 70);
 
 -- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids
 -- are handed over in pushes, numbered without gaps, each after the COMMIT that made its
 -- messages QUEUED. A carrier that answers to another epoch, or to a lower number, has lost
--- what it was told. first_push is the first that it was told in this epoch. dispatcher is the
--- relay that pushes, until another may at leads_until.
+-- what it was told. first_push is the first that it was told in this epoch, which began at
+-- epoch_at. dispatcher is the relay that pushes, until another may at leads_until.
 CREATE TABLE belfry.queues (
     name        text        CONSTRAINT queues_pkey PRIMARY KEY,
     transport   text        NOT NULL,
     epoch       uuid        NOT NULL DEFAULT gen_random_uuid(),
+    epoch_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     first_push  bigint      NOT NULL DEFAULT 1,
     last_push   bigint      NOT NULL DEFAULT 0, -- made; 0: none yet
     dispatcher  text        NOT NULL,
@@ -463,7 +465,7 @@ BEGIN
         jsonb_build_object('session_user', session_user,
             'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text) END,
             'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text)));
-    UPDATE belfry.queues SET epoch = gen_random_uuid();
+    UPDATE belfry.queues SET epoch = gen_random_uuid(), epoch_at = clock_timestamp();
     PERFORM belfry.ring('belfry_messages');
     RETURN NULL;
 END $$;

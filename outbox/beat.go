@@ -8,6 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Over says which transport this relay gets its messages from, before it beats; postgres
+// unless it is said.
+func (l *Ledger) Over(transport string) { l.transport = transport }
+
 // Beat says that this relay lives, which senders it has, by what limits, and how many messages
 // it holds, and returns for each of its senders how many relays with it live, this one
 // included, and whether the database is adopted where it is (Installation): otherwise
@@ -31,7 +35,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int)
 	}
 	live = make(map[string]int, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (n int, err error) {
 		var sender string
 		err = row.Scan(&sender, &n, &adopted)

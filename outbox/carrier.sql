@@ -22,7 +22,7 @@ UPDATE belfry.queues q SET leads_until = '-infinity' WHERE q.dispatcher = @relay
 -- Begins a new epoch of a queue, whose first push is the earliest that a message is QUEUED
 -- by (messages_queued_idx). No row: another relay pushes, or has begun one.
 UPDATE belfry.queues q
-   SET epoch = gen_random_uuid(),
+   SET epoch = gen_random_uuid(), epoch_at = clock_timestamp(),
        first_push = coalesce((SELECT m.push FROM belfry.messages m
                                WHERE m.status = 'QUEUED' AND (m.job_id < 0) = @activities::boolean
                                ORDER BY m.push LIMIT 1), q.last_push + 1)

@@ -46,13 +46,14 @@ type Ledger struct {
 	leaseTime time.Duration
 	media     []string    // nil: all
 	senders   []string    // nil: all
+	transport string      // that the relay gets its messages from
 	readOnly  atomic.Bool // transactions are, unless they say otherwise
 }
 
 // NewLedger returns the ledger of the relay with that name, which must be different
 // for each process. leaseTime is how long what it claims is its own without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
-	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime}
+	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, transport: "postgres"}
 }
 
 // Serve leaves to other relays what this one has no sender for: claims take messages

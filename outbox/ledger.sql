@@ -431,9 +431,10 @@ UPDATE belfry.jobs j
 -- was adopted. Without senders: one row of the latter, for the sender ''. Relays not heard
 -- of for an hour are forgotten.
 WITH beat AS (
-    INSERT INTO belfry.relays (name, senders, media, in_flight, limits) VALUES (@relay, @senders, @media, @in_flight, @limits)
+    INSERT INTO belfry.relays (name, senders, media, in_flight, transport, limits) VALUES (@relay, @senders, @media, @in_flight, @transport, @limits)
         ON CONFLICT (name) DO UPDATE
-           SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_flight = excluded.in_flight, limits = excluded.limits
+           SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_flight = excluded.in_flight,
+               transport = excluded.transport, limits = excluded.limits
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k

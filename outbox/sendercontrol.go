@@ -47,6 +47,7 @@ type RelayState struct {
 	Senders     []string  `json:"senders" db:"senders"`
 	Media       []string  `json:"media" db:"media"`         // that it has senders for
 	InFlight    int       `json:"in_flight" db:"in_flight"` // messages
+	Transport   string    `json:"transport" db:"transport"` // where it gets its messages from
 	Live        bool      `json:"live" db:"live"`
 }
 

@@ -28,7 +28,7 @@ SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_
 -- name: RelayStates :many
 -- The relays that have a heartbeat, by name, and which of them live: beat within
 -- @seconds.
-SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight,
+SELECT r.name, r.started_at, r.heartbeat_at, r.senders, r.media, r.in_flight, r.transport,
        r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) AS live
   FROM belfry.relays r
  ORDER BY r.name;

@@ -17,6 +17,9 @@ type querySet struct {
 	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim,
 	messagesUnqueue, messagesUnserved, pushesForget string
 
+	// carrieract.sql
+	queueStates, queuesRebuild, transportRecord, transportRecordMore string
+
 	// dead.sql
 	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
 	messageShow, attemptList, deadSubjectExists string

@@ -226,14 +226,16 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	defer r.running.Store(false)
 	r.draining.Store(drain)
 	r.outcomes = newBatcher()
+	hard, release := r.stop.After(ctx, func() time.Duration { return r.settings().GracePeriod })
+	defer release()
+	r.open(hard, drain)
+	r.ledger.Over(r.transport.String())
 	if err := r.announce(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
 		return fmt.Errorf("start relay %s: %w", r.name, err)
 	}
-	hard, release := r.stop.After(ctx, func() time.Duration { return r.settings().GracePeriod })
-	defer release()
 	// What is recorded after the stop has a context of its own, which ends when all is
 	// recorded, or the database has not answered for long.
 	records, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -242,7 +244,6 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	work, over := context.WithCancel(ctx)
 	defer over()
 	defer context.AfterFunc(hard, over)()
-	r.open(hard, drain)
 	r.log.Info().Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("relay started")
 
 	var looking, keeping, settling sync.WaitGroup

@@ -80,3 +80,19 @@ func TestSwitch_DrainBesideRelaysOnTheCarrier(t *testing.T) {
 	b.Delivered(t)
 	require.Len(t, s.all(), 900)
 }
+
+// Operators see which relays work on a carrier, from their first heartbeat on; a drain does not.
+func TestSwitch_RelaysTellTheirTransport(t *testing.T) {
+	t.Parallel()
+	b, memory := setup(t, 10), outboxtest.NewMemory(capacity)
+	transport := func(name string) string {
+		return one[string](t, b, `SELECT coalesce(min(transport), '') FROM belfry.relays WHERE name = $1`, name)
+	}
+	run := b.start(t, carrying("r1"), []relay.Sender{push(&script{})}, on(memory, time.Hour))
+	b.eventually(t, `SELECT count(*) = 1 FROM belfry.relays WHERE name = 'r1'`)
+	require.Equal(t, "memory", transport("r1"))
+	b.start(t, carrying("r2"), []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 1 FROM belfry.relays WHERE name = 'r2'`)
+	require.Equal(t, "postgres", transport("r2"))
+	run.end(t)
+}

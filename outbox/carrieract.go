@@ -1,0 +1,123 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+// SubjectTransport is the subject of belfry.events that rebuilds and drains of a carrier are
+// recorded under.
+const SubjectTransport = "transport"
+
+// QueueState is one of a carrier's two queues as the database knows it, with or without one.
+type QueueState struct {
+	Name       string     `json:"name" db:"name"`               // activities or bulk
+	Transport  string     `json:"transport" db:"transport"`     // that was pushed to last; "": there was none
+	Dispatcher string     `json:"dispatcher" db:"dispatcher"`   // the relay that pushed last
+	LeadsUntil *time.Time `json:"leads_until" db:"leads_until"` // null: nobody pushes
+	Epoch      string     `json:"epoch" db:"epoch"`             // a UUID
+	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // when the carrier was last to begin anew
+	LastPush   int64      `json:"last_push" db:"last_push"`     // made
+	Queued     int64      `json:"queued" db:"queued"`           // messages
+	// Oldest is for how long a message has been QUEUED at most, in nanoseconds; null: none is.
+	Oldest *time.Duration `json:"oldest" db:"oldest"`
+}
+
+// QueueStates returns both queues: activities, then bulk.
+func QueueStates(ctx context.Context, pool *pgxpool.Pool) (list []QueueState, err error) {
+	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		list, err = queueStates(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what is queued: %w", err)
+	}
+	return list, nil
+}
+
+func queueStates(ctx context.Context, tx pgx.Tx) ([]QueueState, error) {
+	rows, err := tx.Query(ctx, queries.queueStates)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[QueueState])
+}
+
+// RebuildQueues has all that is QUEUED handed over again, by the dispatcher, when it goes on
+// with its lead, in bounded pushes and while work goes on; what the carrier still has of it
+// stays valid. It returns how many messages that is, and records the act (I14). Without a
+// carrier so far nothing is done.
+func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act) (queued int64, err error) {
+	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.queuesRebuild)
+		if err != nil {
+			return err
+		}
+		begun, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(begun) == 0 {
+			return err
+		}
+		states, err := queueStates(ctx, tx)
+		if err != nil {
+			return err
+		}
+		queued = 0
+		for _, q := range states {
+			queued += q.Queued
+		}
+		_, err = recordTransport(ctx, tx, "rebuilt", queued, act)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("rebuild the carrier: %w", err)
+	}
+	return queued, nil
+}
+
+// TakeBackQueued takes back what is QUEUED, PENDING as it was, in bounded steps of one
+// transaction each, and returns how many it took. Copies in a carrier stay valid. It takes
+// nothing while a relay pushes, and leaves what somebody has locked; calling it again goes on.
+// observe, unless nil, is called after each step. The act is one event, written with the first
+// step that takes something.
+func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observe func(taken int64)) (taken int64, err error) {
+	var event int64
+	for {
+		var n int64
+		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, queries.messagesUnserved, pgx.StrictNamedArgs{"keys": MaxBatch})
+			if n = tag.RowsAffected(); err != nil || n == 0 {
+				return err
+			}
+			if event != 0 {
+				tag, err := tx.Exec(ctx, queries.transportRecordMore, pgx.StrictNamedArgs{"id": event, "messages": n})
+				if err != nil || tag.RowsAffected() == 1 {
+					return err
+				}
+			}
+			event, err = recordTransport(ctx, tx, "drained", n, act)
+			return err
+		})
+		if err != nil {
+			return taken, fmt.Errorf("take back what is queued: %w", err)
+		}
+		if taken += n; n == 0 {
+			return taken, nil
+		}
+		if observe != nil {
+			observe(taken)
+		}
+	}
+}
+
+func recordTransport(ctx context.Context, tx pgx.Tx, kind string, messages int64, act job.Act) (id int64, err error) {
+	err = tx.QueryRow(ctx, queries.transportRecord, pgx.StrictNamedArgs{
+		"kind": kind, "messages": messages, "actor": act.Actor, "reason": act.Reason,
+	}).Scan(&id)
+	return id, err
+}

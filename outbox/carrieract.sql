@@ -1,0 +1,37 @@
+-- Operators' acts on the transport: what is QUEUED, pushed again, taken back.
+
+-- name: QueueStates :many
+-- The two queues of a carrier as the database knows them, whether there has been one or not
+-- (queues_pkey, messages_queued_idx, pushes_pkey). leads_until is NULL while nobody pushes;
+-- oldest is for how long a message has been QUEUED at most, NULL when none is.
+SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, '') AS dispatcher,
+       CASE WHEN q.leads_until > clock_timestamp() THEN q.leads_until END AS leads_until,
+       coalesce(q.epoch::text, '') AS epoch, q.epoch_at, coalesce(q.last_push, 0) AS last_push,
+       (SELECT count(*) FROM belfry.messages m WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities) AS queued,
+       (SELECT clock_timestamp() - p.made_at FROM belfry.pushes p
+         WHERE p.queue = n.name AND p.number = (SELECT m.push FROM belfry.messages m
+                                                 WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
+                                                 ORDER BY m.push LIMIT 1)) AS oldest
+  FROM (VALUES ('activities', true), ('bulk', false)) n(name, activities)
+  LEFT JOIN belfry.queues q ON q.name = n.name
+ ORDER BY n.name;
+
+-- name: QueuesRebuild :many
+-- Begins a new epoch of both queues, whoever pushes: the dispatcher finds, when it goes on
+-- with its lead, that the carrier has another, and makes the pushes again that messages are
+-- QUEUED by. No row: there has never been a carrier.
+UPDATE belfry.queues q SET epoch = gen_random_uuid(), epoch_at = clock_timestamp() RETURNING q.name;
+
+-- name: TransportRecord :one
+-- The event of a rebuild or a drain, in the transaction of its first step.
+INSERT INTO belfry.events (subject, kind, actor, reason, detail)
+VALUES ('transport', @kind, coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'messages', @messages::bigint))
+RETURNING id;
+
+-- name: TransportRecordMore :exec
+-- Adds a later step of a drain to its event, in the step's transaction. Zero rows: retention
+-- has deleted it.
+UPDATE belfry.events e
+   SET detail = jsonb_set(e.detail, '{messages}', to_jsonb((e.detail ->> 'messages')::bigint + @messages::bigint))
+ WHERE e.id = @id;
