@@ -3,33 +3,61 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/belfryhq/belfry/internal/child"
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox/jetstream"
+	"github.com/belfryhq/belfry/outbox/redislist"
+	"github.com/belfryhq/belfry/outbox/redisstream"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // transport is what relays receive their messages from.
 type transport struct {
 	name string
-	// open opens the broker on the Redis server at addr; nil: PostgreSQL itself.
-	open func(addr string) (relay.Broker, error)
+	// open opens the broker; nil: PostgreSQL itself.
+	open func(on servers) (relay.Broker, error)
+	// cluster: its servers need machines of their own, so that it has no goals on one.
+	cluster bool
 }
 
-// transports are those that carriers compares, PostgreSQL first.
-func transports() []transport {
-	return []transport{{name: "postgres"}}
+// servers are those of carriers, and part of what a relay process is told.
+type servers struct {
+	Redis string   `json:"redis,omitempty"` // "": none is installed
+	NATS  []string `json:"nats,omitempty"`  // URLs
+}
+
+// transports are those that carriers compares on these servers, PostgreSQL first.
+func (on servers) transports() []transport {
+	const queued = 1_000_000 // as belfry's configuration has it
+	lease := relay.DefaultConfig().Lease
+	atRedis := func(on servers) redisdb.Config {
+		c := redisdb.DefaultConfig()
+		c.URL = "redis://" + on.Redis
+		return c
+	}
+	all := []transport{
+		{name: "postgres"},
+		{name: "redislist", open: func(on servers) (relay.Broker, error) {
+			return redislist.New(atRedis(on), redislist.Options{MaxQueued: queued})
+		}},
+		{name: "redisstream", open: func(on servers) (relay.Broker, error) {
+			return redisstream.New(atRedis(on), redisstream.Options{MaxQueued: queued, Lease: lease})
+		}},
+	}
+	if len(on.NATS) > 0 {
+		all = append(all, transport{name: "jetstream", cluster: true, open: func(on servers) (relay.Broker, error) {
+			c := jetstream.DefaultConfig()
+			c.URLs, c.Replicas = on.NATS, len(on.NATS)
+			return jetstream.New(c, jetstream.Options{MaxQueued: queued, Lease: lease})
+		}})
+	}
+	return all
 }
 
 // processes are how many relay processes deliver at the same time.
@@ -49,20 +77,24 @@ const asynqShare = 10
 // carriers compares the transports, each with some relay processes, with asynq on the same
 // Redis server.
 func carriers(ctx context.Context, e *env, r *result) {
-	addr := e.redis(ctx)
-	if addr == "" {
+	on := servers{Redis: e.redis(ctx)}
+	if on.Redis == "" {
 		r.note("Skipped: no redis-server or valkey-server is installed.")
 		return
 	}
+	if on.NATS = e.nats(ctx); on.NATS == nil {
+		r.note("Without jetstream: nats-server cannot be built here (go tool -modfile=tools/go.mod nats-server).")
+	}
+	transports := on.transports()
 	var turns []turn
-	for _, t := range transports() {
+	for _, t := range transports {
 		for _, n := range processes() {
-			turns = append(turns, turn{fmt.Sprintf("%s %d", t.name, n), func() float64 { return e.deliverApart(ctx, t, n, addr) }})
+			turns = append(turns, turn{fmt.Sprintf("%s %d", t.name, n), func() float64 { return e.deliverApart(ctx, t, n, on) }})
 		}
 	}
 	workers := []int{10, 100}
 	for _, n := range workers {
-		turns = append(turns, turn{fmt.Sprintf("asynq %d", n), func() float64 { return e.asynqRound(ctx, addr, n) }})
+		turns = append(turns, turn{fmt.Sprintf("asynq %d", n), func() float64 { return e.asynqRound(ctx, on.Redis, n) }})
 	}
 	speeds := e.inTurns("/s", turns...)
 	at := func(t, p int) []float64 { return speeds[t*len(processes())+p] }
@@ -70,17 +102,21 @@ func carriers(ctx context.Context, e *env, r *result) {
 	if ten := speeds[len(speeds)-2]; median(ten) > median(rival) {
 		rival = ten
 	}
-	for i, t := range transports() {
+	for i, t := range transports {
 		for p, n := range processes() {
 			r.figure(fmt.Sprintf("%s_%d", t.name, n), t.name+", "+processesOf(n), median(at(i, p)), messageSpeed)
 		}
 		if t.open == nil {
 			continue
 		}
-		r.figure(t.name+"_to_asynq", t.name+", 1 process, to asynq", ratio(at(i, 0), rival), unitRatio, atLeast(4))
-		r.figure(t.name+"_to_postgres", t.name+" to postgres, 1 process", ratio(at(i, 0), at(0, 0)), unitRatio, atLeast(0.7))
+		var one, several []goal
+		if !t.cluster {
+			one, several = []goal{atLeast(0.7)}, []goal{atLeast(1)}
+			r.figure(t.name+"_to_asynq", t.name+", 1 process, to asynq", ratio(at(i, 0), rival), unitRatio, atLeast(4))
+		}
+		r.figure(t.name+"_to_postgres", t.name+" to postgres, 1 process", ratio(at(i, 0), at(0, 0)), unitRatio, one...)
 		for p, n := range processes()[1:] {
-			r.figure(fmt.Sprintf("%s_to_postgres_%d", t.name, n), t.name+" to postgres, "+processesOf(n), ratio(at(i, p+1), at(0, p+1)), unitRatio, atLeast(1))
+			r.figure(fmt.Sprintf("%s_to_postgres_%d", t.name, n), t.name+" to postgres, "+processesOf(n), ratio(at(i, p+1), at(0, p+1)), unitRatio, several...)
 		}
 	}
 	for i, n := range workers {
@@ -90,60 +126,19 @@ func carriers(ctx context.Context, e *env, r *result) {
 	r.note("asynq keeps its state in Redis only, and records no attempt before it is made: no-op tasks, a %dth as many, enqueued beforehand, timed from Start to the last one handled. Redis writes an append-only file, fsync every second.", asynqShare)
 }
 
-// redis starts a server that keeps what it has as one of its users would, and ends with the
-// run; "": none is installed.
-func (e *env) redis(ctx context.Context) (addr string) {
-	defer e.within("private Redis")
-	var program string
-	for _, name := range []string{"redis-server", "valkey-server"} {
-		if found, err := exec.LookPath(name); err == nil && program == "" {
-			program = found
-		}
-	}
-	if program == "" {
-		return ""
-	}
-	// The port may be somebody else's a moment later; then the server ends and says so.
-	var ports net.ListenConfig
-	free, err := ports.Listen(ctx, "tcp", "127.0.0.1:0")
-	e.check(err)
-	addr = free.Addr().String()
-	e.check(free.Close())
-	_, port, err := net.SplitHostPort(addr)
-	e.check(err)
-	dir := e.tempDir("belfry-bench-redis-")
-	said, err := os.Create(filepath.Join(dir, "log"))
-	e.check(err)
-	defer func() { _ = said.Close() }()
-	cmd := exec.Command(program, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes") //nolint:noctx // child ends it
-	cmd.Stdout, cmd.Stderr = said, said
-	server, err := child.Start(cmd, syscall.SIGKILL)
-	e.check(err)
-	e.onClose(func(context.Context) error {
-		return server.Stop(child.Step{Signal: syscall.SIGKILL, Wait: closeTimeout})
-	})
-	var dialer net.Dialer
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			e.check(conn.Close())
-			e.check(server.Err())
-			return addr
-		}
-		e.check(server.Err())
-		e.check(pause(ctx, 5*time.Millisecond))
-	}
-}
-
 // deliverApart writes the messages of a push job to everyone and has relay processes deliver
 // them. It returns their speed.
-func (e *env) deliverApart(ctx context.Context, t transport, n int, redis string) float64 {
+func (e *env) deliverApart(ctx context.Context, t transport, n int, on servers) float64 {
 	defer e.within(t.name + ", " + processesOf(n))
 	if t.open != nil {
-		b, err := t.open(redis)
+		b, err := t.open(on)
 		e.check(err)
 		defer func() { e.check(b.Close()) }()
-		e.check(b.Empty(ctx))
+		for e.check(b.Empty(ctx)); ; e.check(pause(ctx, 100*time.Millisecond)) {
+			if _, err = b.Check(ctx); err == nil {
+				break // it has what it needs; a cluster takes some seconds until it has a leader
+			}
+		}
 	}
 	messages := e.writeMessages(ctx, 1, func() {})
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,37 +146,37 @@ func (e *env) deliverApart(ctx context.Context, t transport, n int, redis string
 	defer func() {
 		cancel()
 		for _, c := range children {
-			_ = c.cmd.Wait() // what matters of its end was looked at before
+			_ = c.cmd.Wait() // it was killed, or has ended before
 		}
 	}()
 	for range n {
-		children = append(children, e.startRelay(ctx, childSpec{DSN: e.dsn, Relation: "belfry.channels", Transport: t.name, Redis: redis}))
+		children = append(children, e.startRelay(ctx, childSpec{DSN: e.dsn, Relation: "belfry.channels", Transport: t.name, Servers: on}))
 	}
 	for _, c := range children {
 		e.check(c.ready())
 	}
-	var sent, last atomic.Int64
+	var sent, took atomic.Int64
+	enough := make(chan struct{})
 	began := time.Now()
-	running, counted := errgroup.WithContext(ctx)
+	var running errgroup.Group
 	for _, c := range children {
 		running.Go(func() error {
-			return c.run(counted, func(more int64) {
-				if sent.Add(more) >= messages {
-					last.CompareAndSwap(0, int64(time.Since(began)))
-					cancel() // all processes are done
+			err := c.run(enough, func(more int64) {
+				if sent.Add(more) >= messages && took.CompareAndSwap(0, int64(time.Since(began))) {
+					close(enough)
 				}
 			})
+			if err != nil {
+				cancel() // the others
+			}
+			return err
 		})
 	}
-	err := running.Wait()
-	took := time.Duration(last.Load())
-	if took == 0 {
-		e.check(err)
-	}
+	e.check(running.Wait())
 	var inBase, all int64
-	e.look(context.WithoutCancel(ctx), e.pool, queries.messagesSent, nil, &inBase, &all)
+	e.look(ctx, e.pool, queries.messagesSent, nil, &inBase, &all)
 	e.demand(inBase == all && all == messages, "the relays sent %d of %d messages", inBase, all)
-	return perSecond(messages, took)
+	return perSecond(messages, time.Duration(took.Load()))
 }
 
 // asynqRound has asynq work no-op tasks on the Redis server and returns its speed.
@@ -224,14 +219,12 @@ func (e *env) asynqRound(ctx context.Context, addr string, workers int) float64 
 	return perSecond(tasks, time.Since(began))
 }
 
-// transportOf finds a transport by its name.
-func transportOf(name string) (transport, error) {
-	var known []string
-	for _, t := range transports() {
+// transport finds one by its name.
+func (on servers) transport(name string) (transport, error) {
+	for _, t := range on.transports() {
 		if t.name == name {
 			return t, nil
 		}
-		known = append(known, t.name)
 	}
-	return transport{}, fmt.Errorf("there is no transport %q here; allowed values: %s", name, strings.Join(known, ", "))
+	return transport{}, fmt.Errorf("there is no transport %q here", name)
 }

@@ -29,7 +29,7 @@ type childSpec struct {
 	Relation  string     `json:"relation"`
 	Runner    job.Config `json:"runner"`
 	Transport string     `json:"transport,omitempty"` // of a relay; "": it is a runner
-	Redis     string     `json:"redis,omitempty"`     // address of the transport's server
+	Servers   servers    `json:"servers,omitzero"`    // of the transport
 }
 
 // runAsChild runs what is due and exits, if this process was started as a runner, or delivers,
@@ -50,7 +50,7 @@ func runAsChild() {
 }
 
 // runChild writes a line for each committed chunk, with how many they are and 0, and a last
-// one with the process's peak of resident memory instead of the 0. A relay is deliverUntilKilled.
+// one with the process's peak of resident memory instead of the 0. A relay is deliverForParent.
 func runChild(text string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -65,7 +65,7 @@ func runChild(text string, in io.Reader, out io.Writer) error {
 		e.check(err)
 		defer e.pool.Close()
 		if spec.Transport != "" {
-			e.deliverUntilKilled(ctx, spec, in, out)
+			e.deliverForParent(ctx, spec, in, out)
 			return
 		}
 		e.runDue(ctx, spec.Runner, job.WithObserver(func(p job.Progress) {

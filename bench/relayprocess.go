@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -57,11 +58,22 @@ func (p *relayProcess) ended() error {
 	return errors.Join(fmt.Errorf("relay process: %s", strings.TrimSpace(p.stderr.String())), p.out.Err())
 }
 
-// run has it deliver until ctx ends, and hands on how many it has sent more.
-func (p *relayProcess) run(ctx context.Context, sent func(more int64)) error {
+// run has it deliver, hands on how many it has sent more, and ends it when enough is closed.
+func (p *relayProcess) run(enough <-chan struct{}, sent func(more int64)) error {
 	if _, err := fmt.Fprintln(p.in); err != nil {
 		return err
 	}
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	ending.Go(func() {
+		select {
+		case <-enough:
+		case <-ended:
+		}
+		_ = p.in.Close()
+	})
 	for p.out.Scan() {
 		var more int64
 		if _, err := fmt.Sscan(p.out.Text(), &more); err != nil {
@@ -69,22 +81,24 @@ func (p *relayProcess) run(ctx context.Context, sent func(more int64)) error {
 		}
 		sent(more)
 	}
-	if ctx.Err() == nil {
+	select {
+	case <-enough:
+		return p.cmd.Wait()
+	default:
 		return p.ended()
 	}
-	return nil // it was killed because all is delivered
 }
 
-// deliverUntilKilled is the relay process itself. It ends by itself when its parent has.
-func (e *env) deliverUntilKilled(ctx context.Context, spec childSpec, in io.Reader, out io.Writer) {
+// deliverForParent is the relay process itself. It ends when its input does.
+func (e *env) deliverForParent(ctx context.Context, spec childSpec, in io.Reader, out io.Writer) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcRelay) // as cmd/belfry does
 	}
-	t, err := transportOf(spec.Transport)
+	t, err := spec.Servers.transport(spec.Transport)
 	e.check(err)
 	var options []relay.Option
 	if t.open != nil {
-		b, err := t.open(spec.Redis)
+		b, err := t.open(spec.Servers)
 		e.check(err)
 		defer func() { e.check(b.Close()) }()
 		options = append(options, relay.WithBroker(b, relay.RequeueAfter))
@@ -95,24 +109,22 @@ func (e *env) deliverUntilKilled(ctx context.Context, spec childSpec, in io.Read
 	fmt.Fprintln(out, "ready")
 	lines := bufio.NewScanner(in)
 	e.demand(lines.Scan(), "nobody says go")
-	running, stop := e.start(ctx, r.Run, func(ctx context.Context) error {
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			lines.Scan() // until the parent ends
-		}()
-		select {
-		case <-ended:
-			return errors.New("the parent has ended")
-		case <-ctx.Done():
-			return nil
-		}
-	})
-	defer stop()
+	running, stop := e.start(ctx, r.Run)
+	defer stop() // softly: another process may lead the pushes at once
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		lines.Scan() // until the parent has enough, or has ended
+	}()
 	for told := int64(0); pause(running, 2*time.Millisecond) == nil; {
 		if sent := r.Stats().Sent; sent > told {
 			fmt.Fprintln(out, sent-told)
 			told = sent
+		}
+		select {
+		case <-over:
+			return
+		default:
 		}
 	}
 }
