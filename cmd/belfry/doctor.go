@@ -41,8 +41,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Long: `Check configuration, connection, server, what a pooler keeps, schema, privileges, the
 contract of channels.relation, jobs that are stuck or held back, paused lanes, schedules
 that fail, a database that is a copy, routes without a sender, senders without a relay,
-messages that are due and not moved, leases left behind, dead letters, what health
-checks may see, and the abort cache. Each finding comes with what to do about it.
+messages that are due and not moved, leases left behind, dead letters, the carrier
+that relays work on, what health checks may see, and the abort cache. Each finding comes with what to do about it.
 Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
 		Args: noArgs,
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// checkDelivery looks at the installation, routes, senders, relays and what they have not sent.
+// checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
 	d.checkInstallation(ctx, db)
 	relays := d.checkSenders(ctx, s, db)
 	d.checkRoutes(ctx, s, db, relays)
+	d.checkTransport(ctx, s, db, relays)
 	d.checkDue(ctx, s, db, relays)
 	d.checkLeases(ctx, db, relays)
 	d.checkDead(ctx, db)

@@ -35,6 +35,7 @@ var reading = map[string]bool{
 	"belfry schedules show":        true,
 	"belfry senders events":        true,
 	"belfry senders list":          true,
+	"belfry transport status":      true,
 }
 
 func onlyReads(cmd *cobra.Command) bool { return reading[cmd.CommandPath()] }

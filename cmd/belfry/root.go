@@ -59,7 +59,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a), newRecallCommand(a), newDeadCommand(a),
 		newLanesCommand(a), newSchedulesCommand(a), newCategoriesCommand(a))
 	inGroup(root, groupChannels, newChannelsCommand(a))
-	inGroup(root, groupOperate, newMigrateCommand(a), newAdoptCommand(a), newConfigCommand(a), newDoctorCommand(a), newRolesCommand(a), newSendersCommand(a), newLimitsCommand(a), newPruneCommand(a), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
+	inGroup(root, groupOperate, newMigrateCommand(a), newAdoptCommand(a), newConfigCommand(a), newDoctorCommand(a), newRolesCommand(a), newSendersCommand(a), newTransportCommand(a), newLimitsCommand(a), newPruneCommand(a), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }

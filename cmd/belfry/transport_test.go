@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// carried is the environment of a relay on a carrier.
+func (d *courierTest) carried(transport, url string) []string {
+	return append(d.environ(), "BELFRY_DELIVERY_TRANSPORT="+transport, "BELFRY_DELIVERY_REDIS_URL="+url, "BELFRY_DELIVERY_REDIS_TIMEOUT=500ms")
+}
+
+// relays starts a relay and returns what stops it.
+func (d *courierTest) relays(environ []string, args ...string) (stop func()) {
+	d.Helper()
+	ctx, cancel := context.WithCancel(d.Context())
+	ended := make(chan code, 1)
+	a := &app{stdout: io.Discard, stderr: io.Discard, environ: environ, now: time.Now}
+	go func() { ended <- a.execute(ctx, append([]string{"relay"}, args...)) }()
+	var once bool
+	stop = func() {
+		if !once {
+			once = true
+			cancel()
+			<-ended
+		}
+	}
+	d.Cleanup(stop)
+	return stop
+}
+
+// status is `belfry transport status --json`.
+func (d *courierTest) status(environ []string, want code) (r transportReport) {
+	d.Helper()
+	got := command(d.T, environ, "transport", "status", "--json")
+	require.Equal(d, want, got.code, got.stderr)
+	require.NoError(d, json.Unmarshal([]byte(got.stdout), &r))
+	return r
+}
+
+// queue makes what is due QUEUED, as a relay that has died since has left it.
+func (d *courierTest) queue(transport string) {
+	d.Helper()
+	d.exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until, last_push)
+		SELECT n, $1, 'gone', '-infinity', 1 FROM unnest('{activities,bulk}'::text[]) n ON CONFLICT (name) DO UPDATE SET last_push = belfry.queues.last_push + 1`, transport)
+	d.exec(`UPDATE belfry.messages SET status = 'QUEUED', push = (SELECT last_push FROM belfry.queues WHERE name = 'bulk') WHERE status = 'PENDING'`)
+}
+
+// I10: from PostgreSQL to a carrier, to another, and back: each message is delivered once, and
+// what each transport has is shown.
+func TestTransport_SwitchesAndShowsWhatIsInside(t *testing.T) {
+	t.Parallel()
+	redis := dbtest.StartRedis(t)
+	d := deliverable(t, dbtest.New(t), 40)
+	for i, transport := range []string{"redislist", "redisstream", "postgres"} {
+		environ := d.carried(transport, redis.URL)
+		d.queue("gone")
+		stop := d.relays(environ, "--relay-name", "r-"+transport)
+		require.Eventually(t, func() bool { return d.statuses()["SENT"] == int64(40*(i+1)) }, patience, 20*time.Millisecond)
+		r := d.status(environ, codeDone)
+		require.Equal(t, transport, r.Transport)
+		require.Equal(t, transport, r.Relays[0].Transport)
+		if transport == "postgres" {
+			require.Nil(t, r.Queues[1].Carrier)
+			require.Contains(t, command(t, environ, "transport", "status").stdout, "transport postgres: relays claim from the database, and there is no carrier\n")
+		} else {
+			require.NotEmpty(t, r.Server)
+			require.Equal(t, "r-"+transport, r.Queues[1].Dispatcher)
+			require.NotNil(t, r.Queues[1].LeadsUntil)
+			require.Equal(t, "r-"+transport, r.Queues[1].Carrier.Workers[0].Name)
+			require.NotNil(t, r.Queues[1].Carrier.Workers[0].Seen)
+			text := command(t, environ, "transport", "status").stdout
+			require.Regexp(t, `(?m)^bulk +0 +0 +\d+ +0 +0 +r-`+transport+` `, text)
+			require.Regexp(t, `(?m)^r-`+transport+` +live +`+transport+` `, text)
+
+			refused := command(t, environ, "transport", "drain", "--yes")
+			require.Equal(t, codeHeld, refused.code)
+			require.Contains(t, refused.stderr, "relays work on a carrier: r-"+transport+" ("+transport+"); stop them first")
+		}
+		stop()
+		if i < 2 {
+			d.enqueue()
+		}
+	}
+	require.EqualValues(t, 120, d.fakes.Summary().Of(fake.FCM).Accepted, "each once")
+}
+
+// A drain takes back what nobody serves, empties the carrier, asks first, and is recorded; a
+// carrier that is away keeps nobody from it.
+func TestTransport_DrainTakesEverythingBack(t *testing.T) {
+	t.Parallel()
+	redis := dbtest.StartRedis(t)
+	d := deliverable(t, dbtest.New(t), 30)
+	environ := d.carried("redislist", redis.URL)
+	d.queue("redislist")
+	require.EqualValues(t, 30, d.status(environ, codeDone).Queues[1].Queued)
+	r := command(t, environ, "transport", "drain")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, "nothing was changed; say --yes if")
+	require.EqualValues(t, 30, d.statuses()["QUEUED"])
+
+	r = command(t, environ, "transport", "drain", "--yes", "--actor", "ann", "--reason", "moving")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Equal(t, "30 messages taken back; the carrier is empty\n", r.stdout)
+	require.EqualValues(t, 30, d.statuses()["PENDING"])
+	require.Equal(t, "drained ann moving 30", text(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport'`))
+
+	d.queue("redislist")
+	away := d.carried("redislist", "redis://127.0.0.1:1")
+	r = command(t, away, "transport", "drain", "--yes", "--json")
+	require.Equal(t, codeUnavailable, r.code)
+	require.Contains(t, r.stderr, "the carrier is not emptied, which loses nothing")
+	require.JSONEq(t, `{"messages": 30, "by": "", "emptied": false}`, r.stdout)
+	require.EqualValues(t, 30, d.statuses()["PENDING"])
+	require.NotEmpty(t, d.status(away, codeUnavailable).Error, "and what the database knows is shown")
+
+	d.exec(`UPDATE belfry.queues SET leads_until = now() + interval '1 hour'`)
+	r = command(t, environ, "transport", "drain", "--yes")
+	require.Equal(t, codeHeld, r.code)
+	require.Contains(t, r.stderr, "relays work on a carrier: gone (redislist, until ")
+}
+
+// A rebuild has what is QUEUED pushed again, while the relay works.
+func TestTransport_RebuildPushesAgain(t *testing.T) {
+	t.Parallel()
+	redis := dbtest.StartRedis(t)
+	d := deliverable(t, dbtest.New(t), 20)
+	environ := d.carried("redislist", redis.URL)
+	r := command(t, environ, "transport", "rebuild", "--yes")
+	require.Equal(t, "0 messages to be pushed again, by the next relay that works on a carrier\n", r.stdout)
+	d.relays(environ, "--relay-name", "r1")
+	require.Eventually(t, func() bool { return d.statuses()["SENT"] == 20 }, patience, 20*time.Millisecond)
+	before := d.status(environ, codeDone).Queues[1]
+	d.enqueue()
+	d.queue("redislist") // by a push that the carrier was never told
+	r = command(t, environ, "transport", "rebuild", "--yes", "--json")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, `"by": "r1"`)
+	require.Eventually(t, func() bool { return d.statuses()["SENT"] == 40 }, patience, 20*time.Millisecond)
+	after := d.status(environ, codeDone).Queues[1]
+	require.NotEqual(t, before.Epoch, after.Epoch)
+	require.EqualValues(t, 40, d.fakes.Summary().Of(fake.FCM).Accepted)
+}
+
+// Who operates may rebuild and drain, who monitors may look.
+func TestTransport_RightsAreThoseOfOperators(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	d := deliverable(t, db, 5)
+	d.queue("redislist")
+	for kind, want := range map[string]code{"monitor": codeFailure, "operate": codeDone} {
+		d.db = withProfiles(t, db, "", kind)
+		require.Equal(t, codeDone, command(t, d.environ(), "transport", "status").code, kind)
+		for _, act := range []string{"rebuild", "drain"} {
+			r := command(t, d.environ(), "transport", act, "--yes")
+			require.Equal(t, want, r.code, "%s %s: %s", kind, act, r.stderr)
+		}
+	}
+}
+
+// The doctor sees what is QUEUED for nobody, two carriers at once, and a server that is away or
+// unfit.
+func TestTransport_DoctorLooksAtCarriers(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 5)
+	find := func(environ []string) string {
+		var lines []string
+		for line := range strings.Lines(command(t, environ, "doctor").stdout) {
+			if _, rest, _ := strings.Cut(line, " "); strings.HasPrefix(strings.TrimLeft(rest, " "), "transport ") && line[0] != ' ' {
+				lines = append(lines, line)
+			}
+		}
+		return strings.Join(lines, "")
+	}
+	require.Equal(t, "ok       transport      postgres; 0 messages QUEUED\n", find(d.environ()))
+	d.queue("redislist")
+	require.Equal(t, "warning  transport      5 messages of the queue bulk are QUEUED for redislist, and no relay pushes\n", find(d.environ()))
+	d.exec(`UPDATE belfry.messages SET status = 'PENDING'`)
+	d.exec(`INSERT INTO belfry.relays (name, transport) VALUES ('a', 'redislist'), ('b', 'postgres')`)
+	require.Contains(t, find(d.environ()), "warning  transport      live relays work on redislist, and delivery.transport is postgres here\n")
+	d.exec(`INSERT INTO belfry.relays (name, transport) VALUES ('c', 'jetstream')`)
+	require.Contains(t, find(d.environ()), "warning  transport      live relays work on jetstream and redislist: ")
+	d.exec(`DELETE FROM belfry.relays`)
+
+	require.Contains(t, find(d.carried("redislist", "redis://:secret@127.0.0.1:1")), "failed   transport      redislist at redis://127.0.0.1:1: ")
+	evicts := dbtest.StartRedis(t, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+	require.Regexp(t, `failed   transport      redislist at .*maxmemory-policy`, find(d.carried("redislist", evicts.URL)))
+}
