@@ -28,7 +28,9 @@ const natsBuild = 10 * time.Minute
 type NATS struct {
 	*service
 
-	URL string // "nats://127.0.0.1:12345", the same after a restart
+	URL   string // "nats://127.0.0.1:12345", the same after a restart
+	Name  string // by which the cluster knows it
+	Store string // the directory of its streams
 }
 
 // StartNATS starts a cluster of so many servers for one test, or one server alone, which takes
@@ -121,7 +123,7 @@ func newNATS(t testing.TB, program string, dirs []string) []*NATS {
 		file := filepath.Join(dir, "server.conf")
 		require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 		cluster[i] = &NATS{
-			URL: "nats://" + addr,
+			URL: "nats://" + addr, Name: name, Store: filepath.Join(dir, "store"),
 			service: &service{
 				program: program, args: []string{"--config", file}, dir: dir,
 				ask: func(ctx context.Context, _ int) error { return askNATS(ctx, addr, name) },

@@ -1,0 +1,245 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/jetstream"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// CARRIERS.md 1, 7: a server that comes back with an older state, as after a power failure, says
+// how much it knows, and takes what is missing under its old numbers.
+func TestBroker_LostTailShows(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartNATS(t, 1)
+	b := setup(t, server)
+	c := b.worker(t, "r1", all)
+	for n := range int64(5) {
+		push(t, c, nth(n+1, keys(10)))
+	}
+	older := t.TempDir()
+	require.NoError(t, server[0].Stop())
+	require.NoError(t, os.CopyFS(older, os.DirFS(server[0].Store)))
+	require.NoError(t, server[0].Start(t.Context()))
+	b.until(t, "it is back", func(ctx context.Context) bool {
+		answer, err := c.Push(ctx, nth(6, keys(10)))
+		return err == nil && answer == relay.PushDone
+	})
+	push(t, c, nth(7, keys(10)))
+	require.NoError(t, server[0].Stop())
+	require.NoError(t, os.RemoveAll(server[0].Store))
+	require.NoError(t, os.CopyFS(server[0].Store, os.DirFS(older)))
+	require.NoError(t, server[0].Start(t.Context()))
+	var answer relay.PushAnswer
+	b.until(t, "it is back", func(ctx context.Context) (ok bool) {
+		var err error
+		answer, err = c.Push(ctx, nth(8, keys(10)))
+		return err == nil
+	})
+	require.Equal(t, relay.PushGap, answer)
+	require.Equal(t, relay.Inside{Epoch: epoch, Last: 5, Oldest: 1}, inside(t, c))
+	for n := int64(6); n <= 8; n++ {
+		push(t, c, nth(n, keys(10)))
+	}
+	require.Equal(t, 80, b.ready(t))
+}
+
+// What a worker had that dies: each step of a copy's way leaves it to the next worker, and the
+// message is called for no more often than the database knows (I8, I10).
+func TestBroker_WorkerDiesBetweenSteps(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartNATS(t, 1)
+	for step, die := range map[string]func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, alive *atomic.Bool){
+		"take, claim": func(t testing.TB, _ *outbox.Ledger, first relay.Carrier, dead *bundle, alive *atomic.Bool) {
+			t.Helper()
+			alive.Store(false)
+			_, err := first.Receive(t.Context(), &room{50})
+			require.Error(t, err)
+			require.NoError(t, dead.Close())
+		},
+		"claim, record": func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, _ *atomic.Bool) {
+			t.Helper()
+			got := receive(t, first, 50)
+			require.NoError(t, dead.Close())
+			release := make([]outbox.Settlement, len(got))
+			for i, m := range got {
+				release[i] = outbox.Release(m) // the lease ran out
+			}
+			_, err := ledger.Settle(t.Context(), release, nil)
+			require.NoError(t, err)
+		},
+		"record, remove": func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, _ *atomic.Bool) {
+			t.Helper()
+			record(t, ledger, receive(t, first, 50))
+			require.NoError(t, dead.Close())
+		},
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			short := func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = time.Second }
+			dead := setup(t, server, short)
+			b := setup(t, server, short, func(c *jetstream.Config, _ *jetstream.Options) { c.Prefix = dead.config.Prefix })
+			d := outboxtest.NewDatabase(t, dbtest.Reused(t, 4), 100)
+			d.Job(t, "a", 1, 100, 0)
+			second := d.Carrier(t, b, "r2")
+			defer d.Dispatch("r2", second, 100, 500*time.Millisecond)()
+			b.until(t, "all is pushed", func(context.Context) bool { return b.ready(t) == 100 })
+
+			ledger := outbox.NewLedger(d.DB.Pool, "r1", time.Hour)
+			var alive atomic.Bool
+			alive.Store(true)
+			first := dead.worker(t, "r1", func(copies []outbox.Copy) ([]outbox.Answer, error) {
+				if !alive.Load() {
+					require.NoError(t, dead.Close()) // in the middle: nothing is given back
+					return nil, errors.New("killed")
+				}
+				return ledger.ClaimCopies(context.Background(), copies)
+			})
+			die(t, ledger, first, dead, &alive)
+			rest := 100 - outboxtest.One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`)
+			got := receive(t, second, rest)
+			record(t, outbox.NewLedger(d.DB.Pool, "r2", time.Hour), got)
+			settle(t, second, got)
+			d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status <> 'SENT')`)
+			b.until(t, "no copy is left", func(ctx context.Context) bool {
+				ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+				again, _ := second.Receive(ctx, &room{100})
+				require.Empty(t, again)
+				return inside(t, second).Oldest > inside(t, second).Last
+			})
+		})
+	}
+}
+
+// record records messages as SENT.
+func record(t testing.TB, ledger *outbox.Ledger, got []outbox.Claimed) {
+	t.Helper()
+	list := make([]outbox.Settlement, len(got))
+	for i, m := range got {
+		list[i] = outbox.Settlement{Claimed: m, To: outbox.Sent, NextAttempts: m.Attempts + 1, Sender: "fcm"}
+	}
+	_, err := ledger.Settle(t.Context(), list, nil)
+	require.NoError(t, err)
+}
+
+// CARRIERS.md 16: what is in flight is renewed for as long as its worker lives.
+func TestBroker_RenewsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1), func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = 3 * time.Second })
+	c, d := b.worker(t, "r1", all), b.worker(t, "r2", all)
+	push(t, c, nth(1, keys(10)))
+	got := receive(t, c, 10)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	defer cancel()
+	again, _ := d.Receive(ctx, &room{10})
+	require.Empty(t, again)
+	settle(t, c, got)
+	require.Equal(t, int64(2), inside(t, c).Oldest)
+}
+
+// What comes to a worker that has stopped to receive is another's at once.
+func TestBroker_StopKeepsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1), func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = time.Hour })
+	c, d := b.worker(t, "r1", all), b.worker(t, "r2", all)
+	for n := range int64(3) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := c.Receive(ctx, &room{10})
+			ended <- err
+		}()
+		b.until(t, "it waits", func(ctx context.Context) bool {
+			info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), "relays")
+			return err == nil && info.CachedInfo().NumWaiting > 0
+		})
+		stop()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		push(t, d, nth(n+1, keys(5)))
+		settle(t, d, receive(t, d, 5))
+	}
+}
+
+// CARRIERS.md 18, 20: a server that is away is said once, and once that it is back; who waits
+// goes on by itself.
+func TestBroker_SaysOnceThatItIsAway(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartNATS(t, 1)
+	b := setup(t, server, func(c *jetstream.Config, _ *jetstream.Options) { c.Timeout = time.Second })
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	require.Len(t, receive(t, c, 10), 10)
+	got := make(chan int)
+	go func() { // waits, whatever fails meanwhile
+		n := 0
+		for n < 10 && t.Context().Err() == nil {
+			claimed, _ := c.Receive(t.Context(), &room{10 - n})
+			n += len(claimed)
+		}
+		got <- n
+	}()
+	require.NoError(t, server[0].Stop())
+	for range 3 {
+		_, err := c.Push(t.Context(), nth(2, keys(10)))
+		require.Error(t, err)
+		_, err = c.Inside(t.Context(), relay.Bulk)
+		require.Error(t, err)
+	}
+	_, err := b.Check(t.Context())
+	require.ErrorIs(t, err, relay.ErrAway)
+	require.Equal(t, 1, strings.Count(b.log.String(), "the carrier is away"))
+	require.NoError(t, server[0].Start(t.Context()))
+	b.until(t, "it is back", func(ctx context.Context) bool {
+		answer, err := c.Push(ctx, nth(2, keys(10)))
+		return err == nil && answer == relay.PushDone
+	})
+	require.Equal(t, 10, <-got)
+	require.Equal(t, 1, strings.Count(b.log.String(), "the carrier is away"))
+	require.Equal(t, 1, strings.Count(b.log.String(), "the carrier is back"))
+}
+
+// CARRIERS.md 20: a connection that is cut at any command, before the server has it or after it
+// did it, costs nothing but a repetition.
+func TestFault_ConnectionCutAtEachCommand(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	server := dbtest.StartNATS(t, 1)
+	for name, command := range map[string]string{
+		"ids": ".bulk.ids ", "count": ".bulk.state ", "pull": "CONSUMER.MSG.NEXT.", "acknowledge": "$JS.ACK.",
+		"inside": "STREAM.MSG.GET.", "stream": "STREAM.INFO.", "consumer": "CONSUMER.CREATE.",
+	} {
+		for how, fault := range map[string]dbtest.Fault{"cut": dbtest.Cut, "answer lost": dbtest.DropReply} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				proxy := dbtest.StartProxy(t, strings.TrimPrefix(server[0].URL, "nats://"))
+				b := setup(t, server, impatient, func(c *jetstream.Config, _ *jetstream.Options) { c.URLs = []string{"nats://" + proxy.Addr} })
+				var met, lost atomic.Int64
+				proxy.Lose(func(request []byte) dbtest.Fault {
+					if bytes.Contains(request, []byte(command)) && met.Add(1)%2 == 1 && lost.Add(1) <= 2 {
+						return fault
+					}
+					return dbtest.Pass
+				})
+				d, s := outboxtest.NewDatabase(t, dbtest.Reused(t, 4), n), &calls{}
+				d.Job(t, "a", 1, n, 0)
+				b.start(t, d, "r1", s)
+				d.Delivered(t)
+				s.once(t, n)
+				require.Positive(t, lost.Load())
+			})
+		}
+	}
+}
