@@ -71,7 +71,7 @@ func searched(m model) *search {
 		f.ends(before, beyond, func(s *state) bool { return s.final() }, "I10: a message that never becomes final")
 	}
 	if f.broken == "" {
-		f.ends(before, beyond, func(s *state) bool { return s.final() && s.carrier.empty() }, "I13: a copy that stays for ever")
+		f.ends(before, beyond, func(s *state) bool { return s.final() && s.carrier.empty() }, "I13: a copy that stays permanently")
 	}
 	return f
 }

@@ -23,7 +23,7 @@ package outboxtest_test
 //     crashed or were stopped. The sweep, which takes ten minutes, is only needed for copies
 //     that somebody else has deleted.
 //   - I11: nothing is claimed before it is due.
-//   - I13: copies do not multiply, none stays for ever, and a backlog is not pushed again.
+//   - I13: copies do not multiply, none stays permanently, and a backlog is not pushed again.
 //     After mere crashes no copy of a message's latest push is claimed in vain.
 //
 // Each guard of the design is a field of guards; model_guards_test.go takes away one after

@@ -60,7 +60,7 @@ type pace struct {
 	tick  time.Duration // between signs of life, at most
 	alive time.Duration // after the last one a worker is dead
 	stuck time.Duration // after which what a live one has is returned as well
-	held  time.Duration // without credit, after which ids of a job may be put off
+	held  time.Duration // without credit, after which ids of a job may be deferred
 	off   time.Duration // for which they are
 }
 

@@ -239,7 +239,7 @@ func TestPush_OfANewEpochForgetsTheOldOne(t *testing.T) {
 	require.Equal(t, relay.Inside{Epoch: "f", Last: 1, Oldest: 1}, in)
 }
 
-// What is put off is due by the server's clock, whoever moves it, and at once after an outage.
+// What is deferred is due by the server's clock, whoever moves it, and at once after an outage.
 func TestKeep_MovesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	s := start(t)

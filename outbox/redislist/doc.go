@@ -56,7 +56,7 @@
 //
 // # What it does not promise
 //
-// Order: what is put off, returned or due again goes to the tail. That nothing is lost by the
+// Order: what is deferred, returned or due again goes to the tail. That nothing is lost by the
 // server: replication and the append-only file are asynchronous. That a Redis shared with
 // millions of other keys does not notice the SCAN every five minutes.
 package redislist

@@ -7,5 +7,5 @@ func (b *Broker) Pace(tick, alive, stuck time.Duration) {
 	b.pace.tick, b.pace.alive, b.pace.stuck = tick, alive, stuck
 }
 
-// Held has ids be put off earlier.
+// Held has ids be deferred earlier.
 func (b *Broker) Held(held, off time.Duration) { b.pace.held, b.pace.off = held, off }

@@ -26,7 +26,7 @@ func (s *server) memory(t testing.TB, share float64) string {
 }
 
 // Sentence 2: at 80 % of maxmemory pushes are full; when the memory is full, what is inside is
-// taken, put off, moved and removed all the same, and the worker shows that it lives.
+// taken, deferred, moved and removed all the same, and the worker shows that it lives.
 func TestCarrier_AFullServerDrains(t *testing.T) {
 	t.Parallel()
 	s := start(t)

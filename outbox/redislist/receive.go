@@ -137,7 +137,7 @@ func (c *carrier) takeBulk(ctx context.Context, credits relay.Credits, n int) ([
 	return nil, nil
 }
 
-// limits asks for the credits of the jobs that had ids at the head. -1: its ids may be put off.
+// limits asks for the credits of the jobs that had ids at the head. -1: its ids may be deferred.
 func (c *carrier) limits(credits relay.Credits) (limits []any, most int) {
 	now, lanes := time.Now(), make(map[string]struct{})
 	for id, j := range c.jobs {

@@ -236,8 +236,11 @@ func (r *Relay) died(s *outbox.Settlement, now outbox.Status) {
 		return
 	}
 	r.log.Warn().Int64("job_id", s.JobID).Int64("channel_id", s.ChannelID).Func(func(line *zerolog.Event) {
-		if n := len(s.Record); n > 0 && s.Record[n-1].Sender != "" { // else nobody was called
-			line.Str("medium", s.Record[n-1].Medium).Str("sender", s.Record[n-1].Sender)
+		if n := len(s.Record); n > 0 {
+			line.Str("medium", s.Record[n-1].Medium)
+			if s.Record[n-1].Sender != "" { // else nobody was called
+				line.Str("sender", s.Record[n-1].Sender)
+			}
 		}
 	}).Str("reason", string(s.Reason)).Msg(DeadLetter)
 }
