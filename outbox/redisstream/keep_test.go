@@ -218,6 +218,7 @@ func TestBroker_OneHashTagPerQueue(t *testing.T) {
 	got := receive(t, c, 5)
 	require.NoError(t, c.Settled(t.Context(), settled(got[:2], outbox.Pending, time.Hour)))
 	require.NoError(t, c.Settled(t.Context(), settled(got[2:4], outbox.Dead, 0)))
+	eventually(t, "it shows that it lives", func() bool { return b.Client().ZCard(t.Context(), b.Keys().Consumers).Val() == 1 })
 	for _, key := range b.Client().Keys(t.Context(), "*").Val() {
 		require.Regexp(t, `^\{tag:(bulk|activities)\}:(stream|state|waiting|returned|consumers|dead)$`, key)
 	}

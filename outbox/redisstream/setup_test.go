@@ -18,8 +18,6 @@ import (
 	"github.com/belfryhq/belfry/outbox/redisstream"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
-
 const (
 	// patience is how long a test waits for what must happen.
 	patience = time.Minute

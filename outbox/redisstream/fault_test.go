@@ -1,0 +1,247 @@
+package redisstream_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+	"github.com/belfryhq/belfry/outbox/redisstream"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// truthDB is a database with a table of calls.
+func truthDB(t testing.TB, n int) *outboxtest.Database {
+	t.Helper()
+	d := outboxtest.NewDatabase(t, dbtest.New(t), n)
+	d.Exec(t, `CREATE TABLE public.calls (job_id bigint, channel_id bigint, worker text)`)
+	return d
+}
+
+// start runs a relay until the test ends.
+func start(t testing.TB, pool *pgxpool.Pool, b relay.Broker, name string, client sender.Sender) (stop func()) {
+	t.Helper()
+	_, small := client.(*ledger)
+	r := newRelay(t, pool, b, name, client, small)
+	ctx, cancel := context.WithCancel(background(t))
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// accounted requires that every message was called for, and more than once only where an
+// attempt is on record whose outcome nobody knows (I8, I9).
+func accounted(t testing.TB, d *outboxtest.Database, n int) {
+	t.Helper()
+	require.Equal(t, n, outboxtest.One[int](t, d, `SELECT count(*) FROM (SELECT DISTINCT job_id, channel_id FROM public.calls) c`))
+	require.Zero(t, outboxtest.One[int](t, d, `SELECT count(*) FROM
+		(SELECT job_id, channel_id, count(*) AS calls FROM public.calls GROUP BY 1, 2) c
+		CROSS JOIN LATERAL (SELECT count(*) AS unknown FROM belfry.attempts a
+			WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed')) a
+		WHERE c.calls > 1 + a.unknown`))
+}
+
+// I8, I10: a relay is killed between each pair of steps; another one delivers what it had.
+func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	for _, at := range []point{taken, claimed, called, recorded, removed} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			const n = 300
+			d := truthDB(t, n)
+			d.Job(t, "default", 1, n, 0)
+			prefix := "dies-" + string(at)
+			w := startWorker(t, spec{d.DB.DSN, server.URL, prefix, "dying", at})
+			select {
+			case <-w.Ended():
+			case <-time.After(patience):
+				require.FailNow(t, "it does not die")
+			}
+			require.True(t, w.EndedBy(syscall.SIGKILL))
+			b, err := broker(server.URL, prefix)
+			require.NoError(t, err)
+			stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(point) {}})
+			d.Delivered(t)
+			accounted(t, d, n)
+			eventually(t, "nothing is left in the carrier", func() bool {
+				list, err := b.Queues(t.Context())
+				require.NoError(t, err)
+				return list[1].Ready+list[1].Later+list[1].Taken == 0 && list[1].Oldest == list[1].Last+1 && len(list[1].Workers) == 1
+			})
+			stop()
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// I8: a relay stands still for longer than its lease and its sign of life last, and goes on.
+func TestFault_WorkerStopsPastItsHeartbeat(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	server, d := dbtest.StartRedis(t), truthDB(t, n)
+	b, err := broker(server.URL, "stops")
+	require.NoError(t, err)
+	slow := startWorker(t, spec{d.DB.DSN, server.URL, "stops", "slow", ""})
+	d.Job(t, "default", 1, n, 0)
+	d.Eventually(t, `SELECT count(*) > 100 FROM public.calls WHERE worker = 'slow'`)
+	require.NoError(t, slow.Freeze(true))
+	stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(point) {}})
+	d.Delivered(t)
+	eventually(t, "what it had is taken over, and its consumer gone", func() bool {
+		list, err := b.Queues(t.Context())
+		require.NoError(t, err)
+		return list[1].Taken == 0 && len(list[1].Workers) == 1
+	})
+	require.NoError(t, slow.Freeze(false))
+	d.Job(t, "default", 1, n, 0)
+	d.Eventually(t, `SELECT count(*) > 0 FROM public.calls WHERE worker = 'slow' AND job_id = (SELECT max(id) FROM belfry.jobs)`)
+	d.Delivered(t)
+	accounted(t, d, 2*n)
+	stop()
+	require.NoError(t, b.Close())
+}
+
+// counting is a sender that counts its calls for each message.
+type counting struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (*counting) MaxBatch() int { return 1 }
+
+func (c *counting) Send(_ context.Context, batch []sender.Delivery) []sender.Result {
+	results := make([]sender.Result, len(batch))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, d := range batch {
+		c.calls[fmt.Sprint(d.JobID, "/", d.ChannelID)]++
+		results[i].Class = sender.Accepted
+	}
+	return results
+}
+
+// count is how many messages were called for, and how many calls there were.
+func (c *counting) count() (messages, calls int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.calls {
+		calls += n
+	}
+	return len(c.calls), calls
+}
+
+// queued has n messages of one job QUEUED and pushed to b, all of them.
+func queued(t testing.TB, d *outboxtest.Database, b *redisstream.Broker, n int) {
+	t.Helper()
+	d.Job(t, "default", 1, n, 0)
+	c := d.Carrier(t, b, "pusher")
+	stop := d.Dispatch("pusher", c, 1000, time.Hour)
+	eventually(t, "all are in the carrier", func() bool { return copies(t, b) == n })
+	stop()
+}
+
+// I10: the server is killed in the middle of 100,000 queued messages, and starts empty.
+func TestFault_ServerKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	forgets(t, func(server *dbtest.Redis) {
+		require.NoError(t, server.Stop())
+		require.NoError(t, server.Start(t.Context()))
+	})
+}
+
+// I10: somebody empties it.
+func TestFault_ServerFlushedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	forgets(t, func(server *dbtest.Redis) { require.Equal(t, "+OK", server.Do(t, "FLUSHALL")) })
+}
+
+// I10: it starts from a log that lacks the last third of what it did.
+func TestFault_ServersLogCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	forgets(t, func(server *dbtest.Redis) {
+		require.NoError(t, server.Stop())
+		file := filepath.Join(server.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+		is, err := os.Stat(file)
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(file, is.Size()*2/3))
+		require.NoError(t, server.Start(t.Context()))
+	}, "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
+}
+
+// forgets requires that each of 100,000 queued messages is called for once, or its second call is
+// on record, whatever the server forgets while two relays work.
+func forgets(t *testing.T, forget func(server *dbtest.Redis), settings ...string) {
+	t.Helper()
+	const n = 100_000
+	server, d := dbtest.StartRedis(t, settings...), outboxtest.NewDatabase(t, dbtest.New(t), n)
+	b := open(t, server.URL, "forgets", many)
+	queued(t, d, b, n)
+	s := &counting{calls: make(map[string]int)}
+	for _, name := range []string{"r1", "r2"} {
+		start(t, d.DB.Pool, b, name, s)
+	}
+	eventually(t, "some are delivered", func() bool { sent, _ := s.count(); return sent > n/5 })
+	began := time.Now()
+	forget(server)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for sent := 0; sent < n; sent, _ = s.count() {
+		require.Less(t, time.Since(began), 5*patience, "%d of %d are called for", sent, n)
+		<-tick.C
+	}
+	d.Delivered(t)
+	_, calls := s.count()
+	unknown := outboxtest.One[int](t, d, `SELECT count(*) FROM belfry.attempts WHERE outcome IN ('unknown', 'crashed')`)
+	t.Logf("%d calls for %d messages, %d of unknown outcome; delivered %s after", calls, n, unknown, time.Since(began).Round(time.Millisecond))
+	require.LessOrEqual(t, calls, n+unknown)
+}
+
+// A replica is promoted that lacks the last thousand pushes: Inside shows it, and they are made
+// again (sentence 1).
+func TestFault_PromotedReplicaLacksPushes(t *testing.T) {
+	t.Parallel()
+	const n, lost = 3000, 1000
+	master, replica, d := dbtest.StartRedis(t), dbtest.StartRedis(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
+	link := dbtest.StartProxy(t, master.Addr)
+	host, port, err := net.SplitHostPort(link.Addr)
+	require.NoError(t, err)
+	replica.Do(t, "REPLICAOF", host, port)
+	first, second := open(t, master.URL, "replica", many), open(t, replica.URL, "replica", many)
+	d.Job(t, "default", 1, n-lost, 0)
+	c := d.Carrier(t, first, "pusher")
+	stop := d.Dispatch("pusher", c, 1, time.Hour)
+	eventually(t, "the replica has all", func() bool { return copies(t, first) == n-lost && len(entries(t, second)) == n-lost })
+	link.Down(true)
+	d.Job(t, "default", n-lost+1, n, 0)
+	eventually(t, "the master has the rest", func() bool { return copies(t, first) == n })
+	stop()
+	require.NoError(t, master.Stop())
+	replica.Do(t, "REPLICAOF", "NO", "ONE")
+	in := inside(t, d.Carrier(t, second, "looks"))
+	require.EqualValues(t, n-lost, in.Last)
+	s := &counting{calls: make(map[string]int)}
+	start(t, d.DB.Pool, second, "r1", s)
+	d.Delivered(t)
+	_, calls := s.count()
+	require.Equal(t, n, calls)
+	require.Equal(t, in.Epoch, inside(t, d.Carrier(t, second, "looks again")).Epoch, "nothing else was pushed again")
+}
