@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,25 +41,17 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 		intBetween(demo.LeastChannels, demo.MostChannels))
 	name := flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")",
 		func(text string) (string, error) { return text, demo.CheckDatabase(text) })
-	transport := flagOf(cmd.Flags(), "transport", "NAME", "where relays get the ids of messages from: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)",
-		func(text string) (string, error) {
-			if !slices.Contains(demo.Transports(), text) {
-				return "", fmt.Errorf("%q is not allowed; allowed values: %s", oneLine(text, 60), strings.Join(demo.Transports(), ", "))
-			}
-			return text, nil
-		})
-	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
-			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(noCarrier), CarrierServer: *server}, *asJSON)
+			return a.demo(ctx, db, n.or(demo.DefaultChannels), name.or(demo.DefaultDatabase), *asJSON)
 		})
 	}
 	return cmd
 }
 
 // demo is `belfry demo`.
-func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool) error {
+func (a *app) demo(ctx context.Context, db *database, n int64, name string, asJSON bool) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find belfry's own binary: %w", err)
@@ -71,9 +61,11 @@ func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool
 		screen = a.stderr
 	}
 	_, tty := terminal(screen, a.environ)
-	c.Server, c.DSN, c.Executable, c.Environ = db.Pool, db.DSN, executable, a.environ
-	c.Screen, c.Color = screen, tty && !a.hasVariable("NO_COLOR")
-	report, err := demo.Run(ctx, c)
+	report, err := demo.Run(ctx, demo.Config{
+		Channels: n, Database: name, Server: db.Pool, DSN: db.DSN,
+		Executable: executable, Environ: a.environ,
+		Screen: screen, Color: tty && !a.hasVariable("NO_COLOR"),
+	})
 	if asJSON {
 		err = errors.Join(err, a.printJSON(report))
 	}
@@ -83,7 +75,7 @@ func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool
 	case !report.OK:
 		return &exitError{codeFailure, errors.New("demo: a promise was broken")}
 	case !asJSON:
-		a.printf("%s", whatNext(db, c.Database))
+		a.printf("%s", whatNext(db, name))
 	}
 	return nil
 }

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,10 +37,6 @@ type Config struct {
 	// Environ is the environment of the runners, as os.Environ returns it. Variables
 	// of belfry are replaced.
 	Environ []string
-	// Transport is where the relays get their ids from, one of Transports; empty: postgres.
-	// CarrierServer is the program that is started for it; empty: the one on PATH.
-	Transport     string
-	CarrierServer string
 	// Screen is what the audience sees, 80 columns wide.
 	Screen io.Writer
 	// Color has headings and SQL stand out by escape sequences.
@@ -59,9 +53,6 @@ func (c Config) Validate() error {
 	}
 	if err := CheckDatabase(c.Database); err != nil {
 		problems = append(problems, fmt.Errorf("database: %w", err))
-	}
-	if c.Transport != "" && !slices.Contains(Transports(), c.Transport) {
-		problems = append(problems, fmt.Errorf("transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
 	}
 	if c.Server == nil || c.DSN == "" || c.Executable == "" || c.Screen == nil {
 		problems = append(problems, errors.New("server, dsn, executable and screen are required"))

@@ -17,9 +17,6 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 		return report, fmt.Errorf("demo: %w", err)
 	}
 	began := time.Now()
-	if config.Transport == "" {
-		config.Transport = postgres
-	}
 	s := newStage(config, &report)
 	err = report.blame(s.open(ctx))
 	if err == nil {
