@@ -16,14 +16,14 @@ import (
 type Proxy struct {
 	Addr string // "127.0.0.1:12345"
 
-	server   string
 	listener net.Listener
 	pumps    sync.WaitGroup
 
-	mu    sync.Mutex
-	fault func(request []byte) Fault
-	open  map[net.Conn]struct{}
-	down  bool
+	mu     sync.Mutex
+	server string
+	fault  func(request []byte) Fault
+	open   map[net.Conn]struct{}
+	down   bool
 }
 
 // Fault is what becomes of a request.
@@ -59,6 +59,14 @@ func (p *Proxy) Lose(fault func(request []byte) Fault) {
 	p.fault = fault
 }
 
+// To has new connections go to another server, and closes all there are.
+func (p *Proxy) To(addr string) {
+	p.Down(true)
+	p.mu.Lock()
+	p.server, p.down = addr, false
+	p.mu.Unlock()
+}
+
 // Down closes all connections, and new ones at once until it is up again.
 func (p *Proxy) Down(yes bool) {
 	p.mu.Lock()
@@ -77,7 +85,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.server) //nolint:noctx // loopback: at once, or refused
+		p.mu.Lock()
+		to := p.server
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", to) //nolint:noctx // loopback: at once, or refused
 		if err != nil || !p.keep(client, server) {
 			_ = client.Close()
 			if err == nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
@@ -39,19 +40,27 @@ func (c *counter) Send(_ context.Context, batch []sender.Delivery) []sender.Resu
 // relayOf is a relay of a name, with the defaults but for what change does.
 func relayOf(t testing.TB, d *outboxtest.Database, name string, s sender.Sender, change func(*relay.Config), options ...relay.Option) *relay.Relay {
 	t.Helper()
+	r, err := newRelay(d.DB.Pool, name, s, change, options...)
+	require.NoError(t, err)
+	return r
+}
+
+func newRelay(pool *pgxpool.Pool, name string, s sender.Sender, change func(*relay.Config), options ...relay.Option) (*relay.Relay, error) {
 	catalog, err := channels.New(channels.DefaultConfig())
-	require.NoError(t, err)
-	composer, err := compose.New(d.DB.Pool, catalog, compose.DefaultConfig(), nil)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
+	composer, err := compose.New(pool, catalog, compose.DefaultConfig(), nil)
+	if err != nil {
+		return nil, err
+	}
 	c, sc := relay.DefaultConfig(), relay.DefaultSenderConfig()
 	c.Name = name
 	if change != nil {
 		change(&c)
 	}
 	sc.Name, sc.Medium, sc.Concurrency = "nothing", "push", 1000
-	r, err := relay.New(d.DB.Pool, composer, c, []relay.Sender{{SenderConfig: sc, Client: s}}, options...)
-	require.NoError(t, err)
-	return r
+	return relay.New(pool, composer, c, []relay.Sender{{SenderConfig: sc, Client: s}}, options...)
 }
 
 // What a relay, PostgreSQL and the carrier do for a message, with a sender that does nothing.

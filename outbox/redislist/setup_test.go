@@ -1,6 +1,7 @@
 package redislist_test
 
 import (
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/redislist"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		os.Exit(childMain(spec))
+	}
+	dbtest.Main(m)
+}
 
 const (
 	// capacity is what a queue of a test's carrier holds.

@@ -1,0 +1,99 @@
+package redislist_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/redislist"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// cluster is one of two nodes, activities on the first and bulk on the second.
+func cluster(t testing.TB) redisdb.Config {
+	t.Helper()
+	a, b := start(t, "--cluster-enabled", "yes"), start(t, "--cluster-enabled", "yes")
+	of := int(a.client.ClusterKeySlot(t.Context(), bulk).Val())
+	require.NoError(t, b.client.ClusterAddSlots(t.Context(), of).Err())
+	if of > 0 {
+		require.NoError(t, a.client.ClusterAddSlotsRange(t.Context(), 0, of-1).Err())
+	}
+	if of < 16383 {
+		require.NoError(t, a.client.ClusterAddSlotsRange(t.Context(), of+1, 16383).Err())
+	}
+	host, port, _ := strings.Cut(b.Addr, ":")
+	require.NoError(t, a.client.ClusterMeet(t.Context(), host, port).Err())
+	for _, node := range []*server{a, b} {
+		require.Eventually(t, func() bool {
+			info := node.client.ClusterInfo(t.Context()).Val()
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
+		}, patience, 10*time.Millisecond)
+	}
+	c := redisdb.DefaultConfig()
+	c.URL, c.Cluster = fmt.Sprintf("redis://%s?addr=%s", a.Addr, b.Addr), true
+	return c
+}
+
+// Sentence 19: each queue lives on one node of a Cluster, and the two on different ones.
+func TestBroker_OnACluster(t *testing.T) {
+	t.Parallel()
+	config := cluster(t)
+	b, err := redislist.New(config, redislist.Options{MaxQueued: capacity})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	_, err = b.Check(t.Context())
+	require.NoError(t, err)
+	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
+	stop := keep(t, c)
+	pushed(t, c, 1, 7, 10)
+	answer, err := c.Push(t.Context(), relay.Push{Queue: relay.Activities, Epoch: "e", First: 1, Number: 1, Keys: []outbox.Key{{JobID: -1, ChannelID: 1}}})
+	require.NoError(t, err)
+	require.Equal(t, relay.PushDone, answer)
+	var outcomes []relay.Settled
+	for _, m := range receive(t, c, &credits{}, 11) {
+		outcomes = append(outcomes, relay.Settled{Key: m.Key, Status: outbox.Pending, Wait: 10 * time.Millisecond})
+	}
+	require.NoError(t, c.Settled(t.Context(), outcomes))
+	require.Len(t, receive(t, c, &credits{}, 11), 11)
+	stop()
+	queues, err := b.Queues(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(1), queues[0].Ready)
+	require.Equal(t, int64(10), queues[1].Ready)
+	require.NoError(t, b.Empty(t.Context()))
+	queues, err = b.Queues(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, queues[0].Ready+queues[1].Ready)
+}
+
+// Sentences 1 and 20: Sentinels promote the replica; what went on goes on there.
+func TestFault_SentinelPromotesTheReplica(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	master := start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(master.Addr, ":")
+	replica := dbtest.StartRedis(t, "--replicaof", host+" "+port)
+	sentinel := dbtest.StartSentinel(t, "belfry", master.Redis)
+	require.Eventually(t, func() bool { return sentinel.Do(t, "SENTINEL", "REPLICAS", "belfry") == "*1" }, patience, 100*time.Millisecond)
+	config := redisdb.DefaultConfig()
+	config.URL, config.Sentinel = sentinel.URL, "belfry"
+	b, err := redislist.New(config, redislist.Options{MaxQueued: 1000})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	d := setup(t, n)
+	d.Job(t, "a", 1, n, 0)
+	sent := newCalls()
+	defer run(t, d, "r1", sent, b, func(c *relay.Config) { c.Batch = 20 })()
+	require.Eventually(t, func() bool { return sent.count() > n/5 }, 2*patience, time.Millisecond)
+	require.NoError(t, master.Stop())
+	d.Delivered(t)
+	sent.once(t, n)
+	require.NotErrorIs(t, serverOf(t, replica).client.HGet(t.Context(), bulk+"state", "last").Err(), redis.Nil)
+}
