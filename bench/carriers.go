@@ -119,6 +119,11 @@ func carriers(ctx context.Context, e *env, r *result) {
 			r.figure(fmt.Sprintf("%s_to_postgres_%d", t.name, n), t.name+" to postgres, "+processesOf(n), ratio(at(i, p+1), at(0, p+1)), unitRatio, several...)
 		}
 	}
+	for _, t := range transports {
+		if t.open != nil && !t.cluster {
+			r.figure(t.name+"_idle", t.name+", statements a second while nothing is due", e.idleOn(ctx, t, on), "/s", atMost(1))
+		}
+	}
 	for i, n := range workers {
 		r.figure(fmt.Sprintf("asynq_%d", n), fmt.Sprintf("asynq, %d workers", n), median(speeds[len(speeds)-len(workers)+i]), "tasks/s")
 	}
@@ -177,6 +182,26 @@ func (e *env) deliverApart(ctx context.Context, t transport, n int, on servers) 
 	e.look(ctx, e.pool, queries.messagesSent, nil, &inBase, &all)
 	e.demand(inBase == all && all == messages, "the relays sent %d of %d messages", inBase, all)
 	return perSecond(messages, time.Duration(took.Load()))
+}
+
+// idleOn is how many statements a second one relay on a carrier asks PostgreSQL, with nothing
+// to do: BEGIN, COMMIT and settings of a transaction counted.
+func (e *env) idleOn(ctx context.Context, t transport, on servers) float64 {
+	defer e.within(t.name + ", idle")
+	e.do(ctx, e.pool, queries.outboxEmpty, queries.jobsEmpty)
+	b, err := t.open(on)
+	e.check(err)
+	defer func() { e.check(b.Close()) }()
+	asked := &watch{}
+	pool := e.connect(ctx, e.dsn, application, asked)
+	defer pool.Close()
+	_, stop := e.start(ctx, e.newRelay(pool, provider{}, calls, relay.WithBroker(b, relay.RequeueAfter)).Run)
+	defer stop()
+	before, during := e.idleTimes()
+	e.check(pause(ctx, before))
+	n, began := asked.statements.Load(), time.Now()
+	e.check(pause(ctx, during))
+	return float64(asked.statements.Load()-n) / time.Since(began).Seconds()
 }
 
 // asynqRound has asynq work no-op tasks on the Redis server and returns its speed.

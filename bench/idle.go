@@ -30,12 +30,17 @@ func idle(ctx context.Context, e *env, r *result) {
 		lifecycle.Given{Kind: lifecycle.RunnerName, Name: idleApplication}, lifecycle.Given{Kind: lifecycle.RelayName, Name: idleApplication})
 }
 
+// idleTimes are how long is waited before statements are counted, and for how long.
+func (e *env) idleTimes() (before, during time.Duration) {
+	if e.quick {
+		return time.Second, 2 * time.Second
+	}
+	return 15 * time.Second, time.Minute
+}
+
 // idleFigures measures one form.
 func (e *env) idleFigures(ctx context.Context, r *result, prefix, label string, names ...lifecycle.Given) {
-	before, during := 15*time.Second, time.Minute
-	if e.quick {
-		before, during = time.Second, 2*time.Second
-	}
+	before, during := e.idleTimes()
 	asked := &watch{}
 	pool := e.connect(ctx, e.dsn, idleApplication, asked)
 	defer pool.Close()
