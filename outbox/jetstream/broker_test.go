@@ -119,6 +119,21 @@ func TestBroker_NothingSwallowsAPushThatIsMadeAgain(t *testing.T) {
 	require.Len(t, receive(t, c, 10), 10)
 }
 
+// Copies of an epoch before stand in front of those of the present one, which has made earlier
+// pushes again: none of them is said to be gone.
+func TestBroker_OldestBehindAnEpochBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1))
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	settle(t, c, receive(t, c, 10))
+	push(t, c, nth(2, keys(10)))
+	again := nth(1, keys(5))
+	again.Epoch = "0b8f4a7e-54a5-4a0e-8c56-9d3a7e1f6c11"
+	push(t, c, again)
+	require.Equal(t, relay.Inside{Epoch: again.Epoch, Last: 1, Oldest: 1}, inside(t, c))
+}
+
 // CARRIERS.md 17: a stream that is full is an answer, and drains by itself.
 func TestBroker_MaxBytesIsBackPressure(t *testing.T) {
 	t.Parallel()

@@ -136,13 +136,13 @@ func record(t testing.TB, ledger *outbox.Ledger, got []outbox.Claimed) {
 }
 
 // CARRIERS.md 16: what is in flight is renewed for as long as its worker lives.
-func TestBroker_RenewsWhatIsInFlight(t *testing.T) {
+func TestFault_RenewsWhatIsInFlight(t *testing.T) {
 	t.Parallel()
-	b := setup(t, dbtest.StartNATS(t, 1), func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = 3 * time.Second })
+	b := setup(t, dbtest.StartNATS(t, 1), func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = 10 * time.Second })
 	c, d := b.worker(t, "r1", all), b.worker(t, "r2", all)
 	push(t, c, nth(1, keys(10)))
 	got := receive(t, c, 10)
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	again, _ := d.Receive(ctx, &room{10})
 	require.Empty(t, again)
