@@ -201,7 +201,7 @@ func queueState(r *transportReport, q transportQueue) string {
 		if c.Full {
 			parts = append(parts, "full")
 		}
-		if !c.InStep {
+		if !c.InStep && q.Queued > 0 { // else there is nothing that it was to remember
 			parts = append(parts, "memory lost")
 		}
 	}

@@ -114,7 +114,10 @@ func TestTransport_DrainTakesEverythingBack(t *testing.T) {
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
 	require.Equal(t, "drained ann moving 30", text(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport'`))
 
+	require.NotContains(t, command(t, environ, "transport", "status").stdout, "memory lost", "it was to forget")
+
 	d.queue("redislist")
+	require.Contains(t, command(t, environ, "transport", "status").stdout, "nobody pushes, memory lost")
 	away := d.carried("redislist", "redis://127.0.0.1:1")
 	r = command(t, away, "transport", "drain", "--yes", "--json")
 	require.Equal(t, codeUnavailable, r.code)
