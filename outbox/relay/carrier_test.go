@@ -95,6 +95,17 @@ func TestCarrier_DispatcherDiesBeforeItHandsOver(t *testing.T) {
 	require.Len(t, s.all(), 100)
 }
 
+// A relay with a short lease that dies keeps the others from pushing for no longer.
+func TestCarrier_LeadIsNoLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	c := carrying("r1")
+	c.Lease, c.StatementTimeout = 3*time.Second, time.Second
+	b.start(t, c, []relay.Sender{push(&script{})}, on(outboxtest.NewMemory(capacity), time.Hour))
+	b.eventually(t, `SELECT count(*) = 2 FROM belfry.queues`)
+	require.LessOrEqual(t, one[float64](t, b, `SELECT extract(epoch FROM max(leads_until - clock_timestamp()))::float8 FROM belfry.queues`), 3.0)
+}
+
 // I10: whatever of its memory a carrier loses while relays work, and whatever the database
 // loses of what the carrier knows: every message is called for once.
 func TestCarrier_ForgetsInTheMiddle(t *testing.T) {

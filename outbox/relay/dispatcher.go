@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// leadFor is how long a dispatcher that dies keeps the others from pushing.
-	leadFor = 30 * time.Second
+	// leadAtMost is how long a dispatcher that dies keeps the others from pushing, or its relay's
+	// lease if that is shorter.
+	leadAtMost = 30 * time.Second
 	// RequeueAfter is how long a message is QUEUED before a carrier that has no copy of it is
 	// believed to have lost it.
 	RequeueAfter = 10 * time.Minute
@@ -58,7 +59,7 @@ type dispatcher struct {
 type DispatchOptions struct {
 	Ledger *outbox.Ledger // of a relay's name that no other dispatcher has
 	To     Carrier
-	Config func() Config // Batch, PollInterval, StatementTimeout
+	Config func() Config // Batch, PollInterval, Lease, StatementTimeout
 	// RequeueAfter is how old a push is at least that the carrier has no copy of, before its
 	// messages are pushed again.
 	RequeueAfter time.Duration
@@ -101,6 +102,9 @@ func (d *dispatcher) within(act func(context.Context) error) error {
 	defer cancel()
 	return act(ctx)
 }
+
+// leadFor is how long it leads without going on with it.
+func (d *dispatcher) leadFor() time.Duration { return min(leadAtMost, d.Config().Lease) }
 
 // run pushes until ctx ends. What fails is tried again, at most a second later.
 func (d *dispatcher) run(ctx context.Context) {
@@ -146,13 +150,13 @@ func (d *dispatcher) step(ctx context.Context) error {
 
 // lead takes the lead, or goes on with it when a third of its time is over.
 func (d *dispatcher) lead() error {
-	if len(d.queues) > 0 && time.Since(d.led) < leadFor/3 {
+	if len(d.queues) > 0 && time.Since(d.led) < d.leadFor()/3 {
 		return nil
 	}
 	began := time.Now()
 	var queues []outbox.PushQueue
 	err := d.within(func(ctx context.Context) (err error) {
-		queues, err = d.Ledger.Lead(ctx, d.To.String(), leadFor)
+		queues, err = d.Ledger.Lead(ctx, d.To.String(), d.leadFor())
 		return err
 	})
 	if err != nil {
@@ -168,7 +172,7 @@ func (d *dispatcher) lead() error {
 // follow waits for a turn to lead. Who leads asks which jobs are delivered.
 func (d *dispatcher) follow(ctx context.Context) {
 	d.walk.forgetSettled()
-	timer := time.NewTimer(leadFor / 6)
+	timer := time.NewTimer(d.leadFor() / 6)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -262,7 +266,7 @@ func (d *dispatcher) dispatch(ctx context.Context) error {
 	if len(d.queues) == 0 {
 		return nil
 	}
-	limit := time.Until(d.led.Add(leadFor / 3))
+	limit := time.Until(d.led.Add(d.leadFor() / 3))
 	for _, q := range d.queues {
 		if q.full || !q.known {
 			limit = min(limit, d.Config().PollInterval)
