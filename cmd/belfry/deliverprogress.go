@@ -83,12 +83,14 @@ func (a *app) follow(ctx context.Context, db *database, show *progress, log *zer
 				return
 			case <-again.C:
 			}
-			waiting, err := messagesWaiting(ctx, db)
-			if err != nil {
-				continue // the relay says so
-			}
 			now := a.now()
-			f.look(now, waiting)
+			if show.width != nil || log == nil { // the log tells nothing of what waits
+				waiting, err := messagesWaiting(ctx, db)
+				if err != nil {
+					continue // the relay says so
+				}
+				f.look(now, waiting)
+			}
 			switch done := settledBy(stats()); {
 			case show.width != nil:
 				show.line(f.line(max(0, min(20, show.width()/4))))

@@ -95,6 +95,21 @@ func TestCarrier_DispatcherDiesBeforeItHandsOver(t *testing.T) {
 	require.Len(t, s.all(), 100)
 }
 
+// A relay on a carrier rests while nothing comes out of it, and works when something does.
+func TestCarrier_RelayRestsOnOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c := carrying("r1")
+	c.Listen = true
+	s := &script{}
+	run := b.start(t, c, []relay.Sender{push(s)}, on(outboxtest.NewMemory(capacity), time.Hour))
+	rests(t, run)
+	b.job(t, "default", 1, 1)
+	b.exec(t, `NOTIFY belfry_messages`)
+	b.Delivered(t)
+	rests(t, run)
+}
+
 // A relay with a short lease that dies keeps the others from pushing for no longer.
 func TestCarrier_LeadIsNoLongerThanTheLease(t *testing.T) {
 	t.Parallel()

@@ -324,7 +324,7 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		hears: func() bool { return r.listener.Load().Listening() },
 		at:    r.at,
 	})
-	r.transport = carried{to, r.dispatch.walk}
+	r.transport = carried{to, r.dispatch.walk, r.setResting}
 }
 
 // carried is a carrier beside which the dispatcher's walk hears what was recorded: of which
@@ -332,7 +332,32 @@ func (r *Relay) open(hard context.Context, drain bool) {
 // be taken in their turn, but are pushed when nothing else is left.
 type carried struct {
 	Carrier
-	walk *postgres
+	walk    *postgres
+	resting func(bool) // is told when nothing comes for a while
+}
+
+// calmAfter is how long nothing comes out of a carrier, with nothing in flight, before the
+// relay rests.
+const calmAfter = 2 * time.Second
+
+// Receive implements Transport.
+func (c carried) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error) {
+	waiting, over := context.WithCancel(ctx)
+	var calm sync.WaitGroup
+	calm.Go(func() {
+		for rest(waiting, calmAfter) {
+			if credits.Idle() {
+				c.resting(true)
+			}
+		}
+	})
+	found, err := c.Carrier.Receive(ctx, credits)
+	over()
+	calm.Wait()
+	if len(found) > 0 {
+		c.resting(false)
+	}
+	return found, err
 }
 
 // Settled implements Transport.
