@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -176,7 +177,7 @@ func flaggedProblem(err error) error {
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
 		for i, id := range flagged.JobIDs {
-			names[i] = itoa(id)
+			names[i] = printer.Int(id)
 		}
 		return &exitError{codeUnavailable, withAdvice(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")}
 	}
@@ -195,7 +196,7 @@ func (o operatorAct) apply(ctx context.Context, store *job.Store, ids []int64, g
 	for _, id := range ids {
 		j, err := o.one(store, ctx, id, who)
 		if err != nil {
-			errs = append(errs, recallInstead(err, itoa(id)))
+			errs = append(errs, recallInstead(err, printer.Int(id)))
 			continue
 		}
 		jobs = append(jobs, j)
@@ -215,13 +216,13 @@ func recallInstead(err error, of string) error {
 
 // statusLine is one line about where a job is.
 func statusLine(j job.Job) string {
-	line := "job " + itoa(j.ID) + " (" + j.Type + ") " + string(j.Status)
+	line := "job " + printer.Int(j.ID) + " (" + j.Type + ") " + string(j.Status)
 	switch j.Status {
 	case job.Processed:
-		line += ": " + counted(j.RowsWritten, "row")
+		line += ": " + printer.Counted(j.RowsWritten, "row")
 	case job.Aborted, job.Failed, job.Expired, job.Pending:
 		if j.Cursor != "" {
-			line += " at cursor " + j.Cursor + ", " + counted(j.RowsWritten, "row") + " written"
+			line += " at cursor " + j.Cursor + ", " + printer.Counted(j.RowsWritten, "row") + " written"
 		}
 	case job.Running:
 		line += " on " + j.Runner

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -121,16 +122,16 @@ func (a *app) showAdoption(r adoptReport) {
 		case age.Within != nil:
 			when = "in the last 7 days"
 		}
-		lines = append(lines, fmt.Sprintf("%s of %s enqueued %s", counted(age.Messages, "message"), counted(age.Jobs, "job"), when))
+		lines = append(lines, fmt.Sprintf("%s of %s enqueued %s", printer.Counted(age.Messages, "message"), printer.Counted(age.Jobs, "job"), when))
 	}
 	if n := r.Backlog.Activities; n > 0 {
-		lines = append(lines, counted(n, "message")+" of activities")
+		lines = append(lines, printer.Counted(n, "message")+" of activities")
 	}
 	if n := r.Backlog.Unwalked; n > 0 {
-		lines = append(lines, "what "+counted(n, "job")+" that are PENDING or RUNNING will write")
+		lines = append(lines, "what "+printer.Counted(n, "job")+" that are PENDING or RUNNING will write")
 	}
 	if n := r.Backlog.Schedules; n > 0 {
-		lines = append(lines, "what "+counted(n, "schedule")+" will enqueue")
+		lines = append(lines, "what "+printer.Counted(n, "schedule")+" will enqueue")
 	}
 	if len(lines) == 0 {
 		lines = []string{"nothing that waits now"}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // attachWait bounds how long attach and detach look for a moment without writers.
@@ -96,7 +97,7 @@ func (a *app) attach(cmd *cobra.Command, what channels.Attachment, wait time.Dur
 		case asJSON:
 			return a.printJSON(state)
 		}
-		a.printf("%s attached, %s brought over in %s\n", state.Relation, counted(state.Filled, "row"), took)
+		a.printf("%s attached, %s brought over in %s\n", state.Relation, printer.Counted(state.Filled, "row"), took)
 		a.remark("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
 		return nil
 	})
@@ -151,10 +152,10 @@ replica, a restore of one table, a trigger that was disabled. Exit code 1 when
 			if *asJSON {
 				err = a.printJSON(d)
 			} else {
-				a.printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", counted(d.Rows, "row"), took,
-					grouped(d.Missing), grouped(d.Different), counted(d.Strays, "channel"), repaired(d, *dry))
+				a.printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", printer.Counted(d.Rows, "row"), took,
+					printer.Grouped(d.Missing), printer.Grouped(d.Different), printer.Counted(d.Strays, "channel"), repaired(d, *dry))
 				if d.Unusable > 0 {
-					a.remark("%s without an external id of 1 to 200 characters, and so without a channel", counted(d.Unusable, "row"))
+					a.remark("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(d.Unusable, "row"))
 				}
 			}
 			if err == nil && *dry && !d.None() {
@@ -180,7 +181,7 @@ func addAttachBatch(cmd *cobra.Command) *parsed[int64] {
 // drift shows how far the steps have come.
 func (t *ticker) drift(done string) func(channels.Drift) {
 	return func(d channels.Drift) {
-		t.tell("%s %s, %s", counted(d.Rows, "row"), done, t.perSecond(d.Rows))
+		t.tell("%s %s, %s", printer.Counted(d.Rows, "row"), done, t.perSecond(d.Rows))
 	}
 }
 
@@ -196,7 +197,7 @@ func attachProblem(err error) error {
 func attachedSince(s channels.Attached) string {
 	verified := "never verified"
 	if s.VerifiedAt != nil {
-		verified = "verified " + clock(*s.VerifiedAt)
+		verified = "verified " + printer.Clock(*s.VerifiedAt)
 	}
-	return fmt.Sprintf("belfry.channels follows %s since %s, %s", s.Relation, clock(s.AttachedAt), verified)
+	return fmt.Sprintf("belfry.channels follows %s since %s, %s", s.Relation, printer.Clock(s.AttachedAt), verified)
 }

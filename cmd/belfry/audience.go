@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // audienceFlags select channels. Nobody is ever selected by default: a bulk to
@@ -99,7 +100,7 @@ func (f audienceFlags) build(a *app, given []string) (channels.Audience, error) 
 		if err != nil {
 			return channels.Audience{}, usagef("--city: %w", err)
 		}
-		a.remark("--city: %s, %s, %s", at.Name, at.Country, counted(at.Population, "inhabitant"))
+		a.remark("--city: %s, %s, %s", at.Name, at.Country, printer.Counted(at.Population, "inhabitant"))
 		return channels.Within(at.Latitude, at.Longitude, *f.radius.value), nil
 	case "--segment":
 		return channels.InSegment(*f.segment), nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -118,7 +119,7 @@ func parseReasons(names []string) ([]outbox.Reason, error) {
 	for _, name := range names {
 		r := outbox.Reason(strings.TrimSpace(name))
 		if !slices.Contains(known, r) {
-			return nil, usagef("invalid argument %q for \"--list\" flag: allowed values: %s%s", oneLine(name, 60), strings.Join(texts, ", "), config.Hint(name, texts))
+			return nil, usagef("invalid argument %q for \"--list\" flag: allowed values: %s%s", printer.OneLine(name, 60), strings.Join(texts, ", "), config.Hint(name, texts))
 		}
 		wanted = append(wanted, r)
 	}
@@ -171,7 +172,7 @@ func entryText(e outbox.Entry) string {
 		text += "; it is gone"
 	}
 	if e.Error != "" {
-		text += ": " + oneLine(e.Error, 500)
+		text += ": " + printer.OneLine(e.Error, 500)
 	}
 	return text
 }
@@ -206,7 +207,7 @@ func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) er
 		err = u.show(report)
 	}
 	if err == nil && !report.Agree && !report.Moving {
-		return &exitError{codeFailure, errors.New("the accounts of job " + itoa(u.job) + " do not agree:\n  " + strings.Join(report.Disagreements, "\n  "))}
+		return &exitError{codeFailure, errors.New("the accounts of job " + printer.Int(u.job) + " do not agree:\n  " + strings.Join(report.Disagreements, "\n  "))}
 	}
 	return err
 }
@@ -214,29 +215,29 @@ func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) er
 // comparing is one line about an audit that is under way.
 func comparing(p outbox.AuditProgress, pace string) string {
 	if p.Total < p.Channels { // an estimate, too low
-		return fmt.Sprintf("%s and %s compared, %s", counted(p.Channels, "channel"), counted(p.Rows, "row"), pace)
+		return fmt.Sprintf("%s and %s compared, %s", printer.Counted(p.Channels, "channel"), printer.Counted(p.Rows, "row"), pace)
 	}
-	return fmt.Sprintf("%s / %s and %s compared, %d%%, %s", grouped(p.Channels), counted(p.Total, "channel"), counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), pace)
+	return fmt.Sprintf("%s / %s and %s compared, %d%%, %s", printer.Grouped(p.Channels), printer.Counted(p.Total, "channel"), printer.Counted(p.Rows, "row"), 100*p.Channels/max(p.Total, 1), pace)
 }
 
 // show prints the sums.
 func (u audit) show(r outbox.Report) error {
-	t := newTable("REASON", ">CHANNELS", "MEANING")
+	t := printer.NewTable("REASON", ">CHANNELS", "MEANING")
 	for _, reason := range outbox.Reasons() {
 		if n := r.Counts[reason]; n > 0 || reason == outbox.ReasonMissing {
 			name := string(reason)
 			if reason.Mark() {
 				name = "(" + name + ")"
 			}
-			t.add(name, grouped(n), reason.Text())
+			t.Add(name, printer.Grouped(n), reason.Text())
 			for _, why := range outbox.Whys(reason) {
 				if n := r.Why[reason][why]; n > 0 {
-					t.add("  "+string(why), grouped(n), "  "+outbox.WhyText(reason, why))
+					t.Add("  "+string(why), printer.Grouped(n), "  "+outbox.WhyText(reason, why))
 				}
 			}
 		}
 	}
-	if err := t.write(u.stdout); err != nil {
+	if err := t.Write(u.stdout); err != nil {
 		return err
 	}
 	u.printf("%s\n", verdict(r))
@@ -245,7 +246,7 @@ func (u audit) show(r outbox.Report) error {
 
 // verdict is one line about the sums.
 func verdict(r outbox.Report) string {
-	line := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, counted(r.Channels, "channel"), counted(r.Rows, "row"))
+	line := fmt.Sprintf("job %d (%s) %s: %s, %s; ", r.Job.ID, r.Job.Type, r.Job.Status, printer.Counted(r.Channels, "channel"), printer.Counted(r.Rows, "row"))
 	switch {
 	case r.Moving:
 		return line + "it went on meanwhile, so the sums were not compared"

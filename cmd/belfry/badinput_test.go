@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -146,7 +147,7 @@ func TestBadInput(t *testing.T) {
 		r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN, "USER=ann"}, args...)
 		shown := make([]string, len(args))
 		for i, arg := range args {
-			shown[i] = oneLine(arg, 60)
+			shown[i] = printer.OneLine(arg, 60)
 			if strings.ContainsAny(arg, " {[\"") || arg == "" {
 				shown[i] = "'" + shown[i] + "'"
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func newCategoriesCommand(a *app) *cobra.Command {
@@ -42,11 +43,11 @@ is sent, and how many a channel gets at most within a time.
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
-			t := newTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "DESCRIPTION")
+			t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "DESCRIPTION")
 			for _, c := range list {
-				t.add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), oneLine(c.Description, 80))
+				t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), printer.OneLine(c.Description, 80))
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd
@@ -202,7 +203,7 @@ func unknownCategory(ctx context.Context, db *database, name string) error {
 		names[i] = c.Name
 	}
 	slices.Sort(names)
-	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", oneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
+	return usagef("CATEGORY: %q is not a category; allowed values: %s%s", printer.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
 }
 
 // preferenceProblem makes what the database refused a matter of usage.

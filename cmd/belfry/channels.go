@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func newChannelsCommand(a *app) *cobra.Command {
@@ -106,7 +107,7 @@ func (a *app) reportFaults(relation string, faults []channels.Fault, asJSON bool
 		}
 	}
 	if fatal > 0 {
-		return fmt.Errorf("%s does not keep the contract: %s", relation, counted(fatal, "fault"))
+		return fmt.Errorf("%s does not keep the contract: %s", relation, printer.Counted(fatal, "fault"))
 	}
 	if !asJSON {
 		a.printf("%s keeps the contract\n", relation)
@@ -147,14 +148,14 @@ func (t *ticker) perSecond(n int64) string {
 	if took <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s/s", grouped(int64(float64(n)/took.Seconds())))
+	return fmt.Sprintf("%s/s", printer.Grouped(int64(float64(n)/took.Seconds())))
 }
 
 // pace is the rate since the beginning, and how long the rest takes at that.
 func (t *ticker) pace(n, total int64) string {
 	text := t.perSecond(n)
 	if n > 0 && n < total {
-		text += ", " + short(time.Duration(float64(t.app.now().Sub(t.began))*float64(total-n)/float64(n))) + " left"
+		text += ", " + printer.Short(time.Duration(float64(t.app.now().Sub(t.began))*float64(total-n)/float64(n))) + " left"
 	}
 	return text
 }
@@ -162,5 +163,5 @@ func (t *ticker) pace(n, total int64) string {
 // end removes the live line and returns how long it took.
 func (t *ticker) end() string {
 	t.live.end()
-	return short(t.app.now().Sub(t.began))
+	return printer.Short(t.app.now().Sub(t.began))
 }

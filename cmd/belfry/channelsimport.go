@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func newChannelsImportCommand(a *app) *cobra.Command {
@@ -66,7 +67,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 					if size > 0 {
 						of = fmt.Sprintf(" (%d%% of the file)", 100*p.Bytes/size)
 					}
-					show.tell("%s read%s, %s, %s rejected", counted(p.Rows, "row"), of, show.perSecond(p.Rows), grouped(p.Rejected))
+					show.tell("%s read%s, %s, %s rejected", printer.Counted(p.Rows, "row"), of, show.perSecond(p.Rows), printer.Grouped(p.Rejected))
 				},
 			})
 			return a.reportImport(importReport{result, bad.made()}, show.end(), err, *asJSON)
@@ -81,11 +82,11 @@ func columnMap(values []string) (map[string]string, error) {
 	for _, value := range values {
 		i := strings.LastIndexByte(value, '=')
 		if i < 1 {
-			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, as --map uid=external_id", oneLine(value, 60))
+			return nil, usagef("--map %q is not allowed; write COLUMN=FIELD, as --map uid=external_id", printer.OneLine(value, 60))
 		}
 		column := strings.TrimSpace(value[:i])
 		if _, again := columns[column]; again {
-			return nil, usagef("--map names the column %s twice", oneLine(column, 60))
+			return nil, usagef("--map names the column %s twice", printer.OneLine(column, 60))
 		}
 		columns[column] = strings.TrimSpace(value[i+1:])
 	}
@@ -106,14 +107,14 @@ func (a *app) reportImport(r importReport, took string, failure error, asJSON bo
 			return errors.Join(failure, err)
 		}
 	} else {
-		a.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", counted(r.Rows, "row"), took,
-			grouped(r.Inserted), grouped(r.Updated), grouped(r.Unchanged), grouped(r.Repeated), grouped(r.Rejected))
+		a.printf("%s in %s: %s inserted, %s updated, %s unchanged, %s repeated, %s rejected\n", printer.Counted(r.Rows, "row"), took,
+			printer.Grouped(r.Inserted), printer.Grouped(r.Updated), printer.Grouped(r.Unchanged), printer.Grouped(r.Repeated), printer.Grouped(r.Rejected))
 	}
 	if failure != nil {
 		return failure
 	}
 	if r.Rejected > 0 {
-		return fmt.Errorf("%s rejected, see %s", counted(r.Rejected, "row"), r.RejectsFile)
+		return fmt.Errorf("%s rejected, see %s", printer.Counted(r.Rejected, "row"), r.RejectsFile)
 	}
 	return nil
 }

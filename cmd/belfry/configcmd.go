@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -41,11 +42,11 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		if *asJSON {
 			return a.printJSON(shown)
 		}
-		t := newTable("KEY", "VALUE", "SOURCE")
+		t := printer.NewTable("KEY", "VALUE", "SOURCE")
 		for _, line := range shown {
-			t.add(line.Key, showValue(line.Value), line.Source)
+			t.Add(line.Key, showValue(line.Value), line.Source)
 		}
-		return t.write(a.stdout)
+		return t.Write(a.stdout)
 	}
 	return cmd
 }
@@ -140,7 +141,7 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 				given++
 			}
 		}
-		a.printf("ok: %s read, %s set, the rest at defaults\n", s.readFrom(), counted(int64(given), "key"))
+		a.printf("ok: %s read, %s set, the rest at defaults\n", s.readFrom(), printer.Counted(int64(given), "key"))
 		return nil
 	}
 	return cmd

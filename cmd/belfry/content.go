@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -46,7 +47,7 @@ func parseRoute(text string) ([]string, error) {
 // dataOf parses what --data was given.
 func dataOf(text string) (json.RawMessage, error) {
 	if !isObject([]byte(text)) {
-		return nil, usagef("invalid argument %q for \"--data\" flag: allowed values: %s", oneLine(text, 60), dataWants)
+		return nil, usagef("invalid argument %q for \"--data\" flag: allowed values: %s", printer.OneLine(text, 60), dataWants)
 	}
 	return json.RawMessage(text), nil
 }
@@ -56,7 +57,7 @@ func variantsOf(text string) (json.RawMessage, error) {
 	variants, err := readVariants(text)
 	switch {
 	case errors.Is(err, errNotAllowed):
-		return nil, usagef("invalid argument %q for \"--variants\" flag: allowed values: %s", oneLine(text, 60), variantsWants)
+		return nil, usagef("invalid argument %q for \"--variants\" flag: allowed values: %s", printer.OneLine(text, 60), variantsWants)
 	case err != nil:
 		return nil, usagef("--variants: %w; allowed values: %s", err, variantsWants)
 	}
@@ -78,7 +79,7 @@ func readVariants(text string) (json.RawMessage, error) {
 			return nil, err
 		}
 		if len(content) > maxVariantsFile {
-			return nil, fmt.Errorf("%s has more than %d bytes", oneLine(text, 60), maxVariantsFile)
+			return nil, fmt.Errorf("%s has more than %d bytes", printer.OneLine(text, 60), maxVariantsFile)
 		}
 	}
 	if !isObject(content) {
@@ -96,9 +97,9 @@ func isObject(text []byte) bool {
 func locales(variants json.RawMessage) string {
 	var by map[string]json.RawMessage
 	if err := json.Unmarshal(variants, &by); err != nil { // the database lets objects in only
-		return orNone("")
+		return printer.OrNone("")
 	}
-	return orNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
+	return printer.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }
 
 // columnFlags are the flags that fill the columns of a job or an activity.

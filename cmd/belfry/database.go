@@ -17,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -305,7 +306,7 @@ func (e *unreachableError) reason() string {
 	case errors.As(e.err, &server):
 		return server.Message
 	case pgconn.Timeout(e.err), errors.Is(e.err, context.DeadlineExceeded):
-		return "no answer within " + short(e.waited)
+		return "no answer within " + printer.Short(e.waited)
 	case errors.As(e.err, &network):
 		return network.Err.Error()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -174,7 +175,7 @@ func newDeadListCommand(a *app) *cobra.Command {
 			if err != nil {
 				return deadProblem(err)
 			}
-			list, more := page(list, n)
+			list, more := onePage(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
@@ -207,11 +208,11 @@ func (a *app) listDead(list []outbox.DeadLetter, more, later, filtered bool) err
 		a.printf("no dead letters: every message is sent, cancelled, or still to be sent\n")
 		return nil
 	}
-	t := newTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
+	t := printer.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
 	for _, d := range list {
-		t.add(itoa(d.JobID), itoa(d.ChannelID), d.Medium, string(d.Reason), itoa(int64(d.Attempts)), clock(d.DeadAt), redriveNote(d.Held, d.Kept), oneLine(d.Error, 120))
+		t.Add(printer.Int(d.JobID), printer.Int(d.ChannelID), d.Medium, string(d.Reason), printer.Int(int64(d.Attempts)), printer.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), printer.OneLine(d.Error, 120))
 	}
-	if err := t.write(a.stdout); err != nil {
+	if err := t.Write(a.stdout); err != nil {
 		return err
 	}
 	if more {
@@ -281,7 +282,7 @@ that was no plain success, and each medium that was bypassed.`,
 // showMessage prints a message, a field to a line, and its record.
 func (a *app) showMessage(m outbox.MessageRecord) error {
 	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
+		a.printf("%-16s %s\n", name, printer.OneLine(fmt.Sprintf(format, args...), 500))
 	}
 	field("message", "%s to channel %d", messageSubject(m.JobID), m.ChannelID)
 	field("status", "%s", messageStatus(m))
@@ -291,19 +292,19 @@ func (a *app) showMessage(m outbox.MessageRecord) error {
 	if m.Step < len(route) && m.Status != outbox.Sent {
 		route[m.Step] = "[" + route[m.Step] + "]"
 	}
-	field("route", "%s", orNone(strings.Join(route, ", ")))
+	field("route", "%s", printer.OrNone(strings.Join(route, ", ")))
 	field("attempts", "%d by this medium", m.Attempts)
 	if m.Crashes > 0 {
-		field("crashes", "%s died sending it", counted(int64(m.Crashes), "relay"))
+		field("crashes", "%s died sending it", printer.Counted(int64(m.Crashes), "relay"))
 	}
 	switch {
 	case m.DeadAt != nil:
-		field("dead since", "%s", clock(*m.DeadAt))
+		field("dead since", "%s", printer.Clock(*m.DeadAt))
 		field("redrive", "%s", redriveAdvice(m))
 	case m.SentAt != nil:
-		field("sent", "%s", clock(*m.SentAt))
+		field("sent", "%s", printer.Clock(*m.SentAt))
 	case !m.Status.Final():
-		field("due", "%s", clock(m.NextAttemptAt))
+		field("due", "%s", printer.Clock(m.NextAttemptAt))
 	}
 	if m.Receipt != "" {
 		field("receipt", "%s", m.Receipt)
@@ -316,15 +317,15 @@ func (a *app) showMessage(m outbox.MessageRecord) error {
 		return nil
 	}
 	a.printf("\n")
-	t := newTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
+	t := printer.NewTable("AT", "MEDIUM", "SENDER", ">ATTEMPT", "OUTCOME", "REASON", "CODE", "ERROR")
 	for _, r := range m.Record {
 		attempt := "-"
 		if r.Attempt > 0 {
-			attempt = itoa(int64(r.Attempt))
+			attempt = printer.Int(int64(r.Attempt))
 		}
-		t.add(clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), oneLine(r.Code, 40), oneLine(r.Error, 200))
+		t.Add(printer.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), printer.OneLine(r.Code, 40), printer.OneLine(r.Error, 200))
 	}
-	return t.write(a.stdout)
+	return t.Write(a.stdout)
 }
 
 func messageSubject(jobID int64) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -100,7 +101,7 @@ It goes in bounded steps. Interrupted, it leaves what it did done; repeating it 
 			defer show.end()
 			done, err := act.do(ctx, db.Pool, filter, outbox.DeadOptions{Act: who(), Observe: func(d outbox.DeadDone) {
 				if show.width != nil {
-					show.line(act.done + " so far: " + counted(d.Changed, "message"))
+					show.line(act.done + " so far: " + printer.Counted(d.Changed, "message"))
 				}
 			}})
 			show.end()
@@ -140,15 +141,15 @@ func (a *app) countDead(ctx context.Context, db *database, act deadAct, filter o
 		return a.printJSON(deadReport{DryRun: true, DeadDone: sum, Counts: counts})
 	}
 	if len(counts) > 0 {
-		t := newTable(">JOB", "MEDIUM", "REASON", ">LETTERS", ">LEFT")
+		t := printer.NewTable(">JOB", "MEDIUM", "REASON", ">LETTERS", ">LEFT")
 		for _, c := range counts {
-			of := itoa(c.JobID)
+			of := printer.Int(c.JobID)
 			if c.JobID == 0 {
 				of = "activities"
 			}
-			t.add(of, c.Medium, string(c.Reason), grouped(c.Letters), grouped(c.Retention+c.Recalled))
+			t.Add(of, c.Medium, string(c.Reason), printer.Grouped(c.Letters), printer.Grouped(c.Retention+c.Recalled))
 		}
-		if err := t.write(a.stdout); err != nil {
+		if err := t.Write(a.stdout); err != nil {
 			return err
 		}
 	}
@@ -158,16 +159,16 @@ func (a *app) countDead(ctx context.Context, db *database, act deadAct, filter o
 
 // deadLine is one line about what an act did.
 func deadLine(what string, d outbox.DeadDone) string {
-	line := what + ": " + counted(d.Changed, "message")
+	line := what + ": " + printer.Counted(d.Changed, "message")
 	if d.Held > 0 {
-		line += fmt.Sprintf(", %s of them held until their job is resumed", grouped(d.Held))
+		line += fmt.Sprintf(", %s of them held until their job is resumed", printer.Grouped(d.Held))
 	}
 	var left []string
 	if d.Recalled > 0 {
-		left = append(left, grouped(d.Recalled)+" of jobs that were recalled")
+		left = append(left, printer.Grouped(d.Recalled)+" of jobs that were recalled")
 	}
 	if d.Retention > 0 {
-		left = append(left, grouped(d.Retention)+" that retention deletes")
+		left = append(left, printer.Grouped(d.Retention)+" that retention deletes")
 	}
 	if len(left) > 0 {
 		line += "; left: " + strings.Join(left, ", ")

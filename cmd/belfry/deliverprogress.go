@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -40,7 +41,7 @@ func (f *following) line(size int) string {
 	done := settledBy(st)
 	all := done + f.waiting
 	if f.waiting == 0 {
-		return "delivery: " + counted(done, "message") + deadText(st.Dead) + ", nothing waits"
+		return "delivery: " + printer.Counted(done, "message") + deadText(st.Dead) + ", nothing waits"
 	}
 	text := "delivery: "
 	if size > 0 {
@@ -48,22 +49,22 @@ func (f *following) line(size int) string {
 	}
 	text += percent(done, all)
 	if fastest := &f.own; f.own.known {
-		text += fmt.Sprintf(", %s/s", grouped(int64(f.own.rate+0.5)))
+		text += fmt.Sprintf(", %s/s", printer.Grouped(int64(f.own.rate+0.5)))
 		if f.fall.rate > f.own.rate { // other relays send too
 			fastest = &f.fall
 		}
 		if left := fastest.left(f.waiting); left >= 0 {
-			text += ", " + short(left) + " left"
+			text += ", " + printer.Short(left) + " left"
 		}
 	}
-	return text + fmt.Sprintf("; %s / %s messages", grouped(done), grouped(all)) + deadText(st.Dead)
+	return text + fmt.Sprintf("; %s / %s messages", printer.Grouped(done), printer.Grouped(all)) + deadText(st.Dead)
 }
 
 func deadText(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return ", " + grouped(n) + " dead"
+	return ", " + printer.Grouped(n) + " dead"
 }
 
 // follow shows a delivery until the returned function is called, which waits for the end.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/demo"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -37,7 +38,7 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
   belfry demo --json | jq '.jobs[] | {id, status, missing, duplicates}'`,
 		Args: noArgs,
 	}
-	n := flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", grouped(demo.DefaultChannels)),
+	n := flagOf(cmd.Flags(), "channels", "N", fmt.Sprintf("how many channels to generate (default %s)", printer.Grouped(demo.DefaultChannels)),
 		intBetween(demo.LeastChannels, demo.MostChannels))
 	name := flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")",
 		func(text string) (string, error) { return text, demo.CheckDatabase(text) })

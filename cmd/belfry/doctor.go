@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -141,7 +142,7 @@ func (d *doctor) report(asJSON bool) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s failed, %s", counted(failed, "check"), counted(warnings, "warning"))
+		return fmt.Errorf("%s failed, %s", printer.Counted(failed, "check"), printer.Counted(warnings, "warning"))
 	}
 	return nil
 }
@@ -172,13 +173,13 @@ func (d *doctor) checkConnection(ctx context.Context, s settings, db *database) 
 	}
 	if best > slowAnswer {
 		d.note("connection", healthWarning, "run belfry nearer to its database: every chunk waits for several answers",
-			"%s, %s; it takes %s to answer", db.Address, kind, short(best))
+			"%s, %s; it takes %s to answer", db.Address, kind, printer.Short(best))
 	} else {
 		d.note("connection", healthOK, "", "%s, %s; answers in %s", db.Address, kind, best.Round(10*time.Microsecond))
 	}
 	if skew.Abs() > maxSkew {
 		d.note("clock", healthWarning, "synchronise the clocks; schedules follow the database's, `--at +10m` this machine's",
-			"this machine is %s %s the database", short(skew.Abs()), map[bool]string{true: "ahead of", false: "behind"}[skew > 0])
+			"this machine is %s %s the database", printer.Short(skew.Abs()), map[bool]string{true: "ahead of", false: "behind"}[skew > 0])
 	} else {
 		d.note("clock", healthOK, "", "within %s of the database's", maxSkew)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // serverFacts is the row of DoctorServer.
@@ -185,7 +186,7 @@ func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
 		return
 	}
 	for _, j := range list {
-		d.note("jobs", healthWarning, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, short(j.Age))
+		d.note("jobs", healthWarning, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, printer.Short(j.Age))
 	}
 	var waiting int64
 	var longest time.Duration
@@ -197,8 +198,8 @@ func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
 	case len(unknown) > 0:
 		d.note("jobs", healthWarning, "run the program that was built with them", "due jobs are of types that this belfry does not run: %s", strings.Join(unknown, ", "))
 	case longest > overdueAfter:
-		d.note("jobs", healthWarning, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", counted(waiting, "job"), short(longest))
+		d.note("jobs", healthWarning, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", printer.Counted(waiting, "job"), printer.Short(longest))
 	case len(list) == 0:
-		d.note("jobs", healthOK, "", "%s due, none stale", counted(waiting, "job"))
+		d.note("jobs", healthOK, "", "%s due, none stale", printer.Counted(waiting, "job"))
 	}
 }

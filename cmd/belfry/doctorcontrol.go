@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -41,11 +42,11 @@ func (d *doctor) checkStatistics(ctx context.Context, s settings, db *database) 
 	case seen.Standbys == 0:
 		d.note("health checks", healthOK, "", "no standby is attached here")
 	case health.ReplicaLag > 0 && seen.Lag != nil && *seen.Lag > health.ReplicaLag:
-		d.note("health checks", healthWarning, "jobs pause until it catches up", "a standby lags by %s; allowed are %s", short(*seen.Lag), health.ReplicaLag)
+		d.note("health checks", healthWarning, "jobs pause until it catches up", "a standby lags by %s; allowed are %s", printer.Short(*seen.Lag), health.ReplicaLag)
 	default:
 		lag := "caught up"
 		if seen.Lag != nil {
-			lag = "at most " + short(*seen.Lag) + " behind"
+			lag = "at most " + printer.Short(*seen.Lag) + " behind"
 		}
 		d.note("health checks", healthOK, "", "%d of the server's standbys seen, %s", seen.Standbys, lag)
 	}
@@ -65,10 +66,10 @@ func (d *doctor) checkRunning(ctx context.Context, db *database) {
 			continue
 		}
 		d.note("load", healthWarning, fmt.Sprintf("it goes on by itself; `belfry jobs set %d health_checks=off` goes on regardless", j.ID),
-			"job %d is held back by %s; %s in all", j.ID, throttled(j), short(time.Duration(j.ThrottledMS)*time.Millisecond))
+			"job %d is held back by %s; %s in all", j.ID, throttled(j), printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
 	}
 	if free == len(running) {
-		d.note("load", healthOK, "", "%s RUNNING, none held back", counted(int64(free), "job"))
+		d.note("load", healthOK, "", "%s RUNNING, none held back", printer.Counted(int64(free), "job"))
 	}
 }
 
@@ -84,7 +85,7 @@ func (d *doctor) checkLanes(ctx context.Context, db *database) {
 		if l.PausedAt != nil {
 			paused++
 			d.note("lanes", healthWarning, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
-				l.Name, clock(*l.PausedAt), l.PausedBy, orNone(oneLine(l.PauseReason, 200)), counted(l.Due, "job"))
+				l.Name, printer.Clock(*l.PausedAt), l.PausedBy, printer.OrNone(printer.OneLine(l.PauseReason, 200)), printer.Counted(l.Due, "job"))
 		}
 	}
 	if paused == 0 {
@@ -107,16 +108,16 @@ func (d *doctor) checkSchedules(ctx context.Context, db *database) {
 		if s.LastError == "" && fires {
 			if err := store.CheckQuery(ctx, s); err != nil {
 				failing++
-				d.note("schedules", healthWarning, "correct it before it is due", "schedule %s will fail: %s", s.Name, oneLine(err.Error(), 300))
+				d.note("schedules", healthWarning, "correct it before it is due", "schedule %s will fail: %s", s.Name, printer.OneLine(err.Error(), 300))
 			}
 		}
 		if s.LastError != "" {
 			failing++
-			d.note("schedules", healthWarning, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, oneLine(s.LastError, 300))
+			d.note("schedules", healthWarning, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, printer.OneLine(s.LastError, 300))
 		}
 	}
 	if failing == 0 {
-		d.note("schedules", healthOK, "", "%s, none fails", counted(int64(len(list)), "schedule"))
+		d.note("schedules", healthOK, "", "%s, none fails", printer.Counted(int64(len(list)), "schedule"))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -103,11 +104,11 @@ func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (li
 		if state.PausedAt != nil {
 			fine = false
 			d.note("senders", healthWarning, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
-				state.Name, clock(*state.PausedAt), state.PausedBy, orNone(oneLine(state.PauseReason, 200)))
+				state.Name, printer.Clock(*state.PausedAt), state.PausedBy, printer.OrNone(printer.OneLine(state.PauseReason, 200)))
 		}
 	}
 	if fine {
-		d.note("senders", healthOK, "", "%s configured, %s alive", counted(int64(len(s.Senders)), "sender"), counted(int64(len(live)), "relay"))
+		d.note("senders", healthOK, "", "%s configured, %s alive", printer.Counted(int64(len(s.Senders)), "sender"), printer.Counted(int64(len(live)), "relay"))
 	}
 	if have := s.Database.MaxConnections; len(s.Senders) > 0 && have < relay.Connections {
 		d.note("senders", healthWarning, fmt.Sprintf("set database.max_connections to %d or more", relay.Connections),
@@ -149,7 +150,7 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 	}
 	if len(list) == 0 || inFlight > 0 {
 		d.note("delivery", healthOK, "", "%s with messages that are due for over %s; relays have %s in flight",
-			counted(int64(len(list)), "job"), unmovedAfter, counted(int64(inFlight), "message"))
+			printer.Counted(int64(len(list)), "job"), unmovedAfter, printer.Counted(int64(inFlight), "message"))
 		return
 	}
 	remedy := "start a daemon with senders, or `belfry relay`"
@@ -164,7 +165,7 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 		if m.Reason != "" {
 			of += " (" + m.Reason + ")"
 		}
-		d.note("delivery", healthWarning, remedy, "%s are due for %s, and nobody moves them", of, short(m.For))
+		d.note("delivery", healthWarning, remedy, "%s are due for %s, and nobody moves them", of, printer.Short(m.For))
 	}
 }
 
@@ -182,7 +183,7 @@ func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (t
 		due := u.DueIn == nil || *u.DueIn <= 0
 		if still := c.standstill(u, d.now()); due && !u.Held && !c.alive(u.Route[0]) {
 			told = append(told, u.JobID)
-			d.note("delivery", healthWarning, still.remedy, "%s of job %d not sent: %s", counted(u.Waiting, "message"), u.JobID, still.why)
+			d.note("delivery", healthWarning, still.remedy, "%s of job %d not sent: %s", printer.Counted(u.Waiting, "message"), u.JobID, still.why)
 		}
 	}
 	return told, nil
@@ -198,9 +199,9 @@ func (d *doctor) checkLeases(ctx context.Context, db *database, live []outbox.Re
 	}
 	switch {
 	case n > 0 && len(live) == 0:
-		d.note("leases", healthWarning, "any relay takes them back: start one", "%s of relays that died, the first for %s", counted(n, "lease"), short(longest))
+		d.note("leases", healthWarning, "any relay takes them back: start one", "%s of relays that died, the first for %s", printer.Counted(n, "lease"), printer.Short(longest))
 	case n > 0 && longest > unmovedAfter:
-		d.note("leases", healthWarning, "look at the relays' log", "%s ran out, the first %s ago, and no relay takes them back", counted(n, "lease"), short(longest))
+		d.note("leases", healthWarning, "look at the relays' log", "%s ran out, the first %s ago, and no relay takes them back", printer.Counted(n, "lease"), printer.Short(longest))
 	default:
 		d.note("leases", healthOK, "", "none is left behind")
 	}
@@ -225,15 +226,15 @@ func (d *doctor) checkDead(ctx context.Context, db *database) {
 	var reasons []string
 	for _, l := range list {
 		total += l.N
-		reasons = append(reasons, l.Reason+" "+grouped(l.N))
+		reasons = append(reasons, l.Reason+" "+printer.Grouped(l.N))
 	}
 	if total == 0 {
 		d.note("dead letters", healthOK, "", "none")
 		return
 	}
-	text := counted(total, "message")
+	text := printer.Counted(total, "message")
 	if total >= deadCounted {
-		text = grouped(total) + " messages or more"
+		text = printer.Grouped(total) + " messages or more"
 	}
 	d.note("dead letters", healthWarning, "`belfry dead-letters list` shows them, `belfry dead-letters redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -41,11 +42,11 @@ func (d *doctor) checkTransport(ctx context.Context, s settings, db *database, l
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
 			fine = false
 			d.note(check, healthWarning, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
-				"%s of the queue %s are QUEUED for %s, and no relay pushes", counted(q.Queued, "message"), q.Name, orNone(q.Transport))
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.Counted(q.Queued, "message"), q.Name, printer.OrNone(q.Transport))
 		}
 	}
 	if fine {
-		d.note(check, healthOK, "", "%s; %s QUEUED", configured, counted(queued, "message"))
+		d.note(check, healthOK, "", "%s; %s QUEUED", configured, printer.Counted(queued, "message"))
 	}
 }
 

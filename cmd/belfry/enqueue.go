@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
@@ -189,7 +190,7 @@ func (e enqueueFlags) confirmLate(ctx context.Context, a *app) error {
 	if ago <= late {
 		return nil
 	}
-	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", clock(*e.at.value), short(ago))
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.Clock(*e.at.value), printer.Short(ago))
 	agreed, err := a.agreed(ctx, why+". Enqueue it?")
 	if err == nil && !agreed {
 		err = usagef("%s; say --yes if that is meant", why)
@@ -283,7 +284,7 @@ func (a *app) enqueue(ctx context.Context, db *database, types []string, spec jo
 	for _, j := range made.Jobs {
 		a.printf("%d\n", j.ID)
 		if j.CreatedAt.Before(before) {
-			a.remark("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, clock(j.CreatedAt), j.Status, differing(j, spec))
+			a.remark("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, printer.Clock(j.CreatedAt), j.Status, differing(j, spec))
 			continue
 		}
 		a.remark("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due(j, before))
@@ -328,15 +329,15 @@ func (a *app) remarkUnknown(ctx context.Context, s settings, db *database, audie
 	}
 	switch {
 	case err != nil:
-		a.remark("whether each listed channel is there could not be looked at: %s", oneLine(err.Error(), 200))
+		a.remark("whether each listed channel is there could not be looked at: %s", printer.OneLine(err.Error(), 200))
 	case n > 0:
-		a.remark("%s without a channel now, as %s", counted(n, "listed id"), strings.Join(sample, ", "))
+		a.remark("%s without a channel now, as %s", printer.Counted(n, "listed id"), strings.Join(sample, ", "))
 	}
 }
 
 func due(j job.Job, now time.Time) string {
 	if wait := j.ScheduleAt.Sub(now); wait > time.Second {
-		return clock(j.ScheduleAt) + ", in " + short(wait)
+		return printer.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
 	}
 	return "now; `belfry run` or a running daemon takes it"
 }
@@ -369,7 +370,7 @@ func (a *app) countAudience(cmd *cobra.Command, audience channels.Audience, limi
 			return a.printJSON(audienceCount{audience, n})
 		}
 		a.printf("%d\n", n)
-		a.remark("%s: %s", audience, counted(n, "active channel"))
+		a.remark("%s: %s", audience, printer.Counted(n, "active channel"))
 		return nil
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // Where the fakes listen unless told otherwise, and how long a result of AlimTalk takes.
@@ -155,7 +156,7 @@ func (a *app) watchFakes(ctx context.Context, server *fake.Server) {
 
 // fakeLine is one line about all calls; lately is how many the last second brought.
 func fakeLine(sum fake.Tally, lately int64) string {
-	line := fmt.Sprintf("%s, %s/s: %s accepted", counted(sum.Calls, "call"), grouped(max(lately, 0)), grouped(sum.Accepted))
+	line := fmt.Sprintf("%s, %s/s: %s accepted", printer.Counted(sum.Calls, "call"), printer.Grouped(max(lately, 0)), printer.Grouped(sum.Accepted))
 	for _, part := range []struct {
 		n    int64
 		what string
@@ -164,7 +165,7 @@ func fakeLine(sum fake.Tally, lately int64) string {
 		{sum.Unanswered, "unanswered"}, {sum.Early, "early"},
 	} {
 		if part.n > 0 {
-			line += ", " + grouped(part.n) + " " + part.what
+			line += ", " + printer.Grouped(part.n) + " " + part.what
 		}
 	}
 	return line
@@ -178,14 +179,14 @@ func (a *app) fakeTable(s fake.Summary) error {
 		return nil
 	}
 	a.printf("\n")
-	t := newTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
+	t := printer.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
 	row := func(name string, p fake.Tally) {
 		var codes []string
 		for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
-			codes = append(codes, code+" "+grouped(p.Refused[code]))
+			codes = append(codes, code+" "+printer.Grouped(p.Refused[code]))
 		}
-		t.add(name, grouped(p.Calls), grouped(p.Accepted), grouped(p.DistinctKeys), grouped(p.Duplicates), grouped(p.Repeats),
-			grouped(p.Refusals()), grouped(p.Dropped), grouped(p.Unanswered), grouped(p.Early), strings.Join(codes, ", "))
+		t.Add(name, printer.Grouped(p.Calls), printer.Grouped(p.Accepted), printer.Grouped(p.DistinctKeys), printer.Grouped(p.Duplicates), printer.Grouped(p.Repeats),
+			printer.Grouped(p.Refusals()), printer.Grouped(p.Dropped), printer.Grouped(p.Unanswered), printer.Grouped(p.Early), strings.Join(codes, ", "))
 	}
 	for _, p := range s.Providers {
 		if p.Calls > 0 {
@@ -193,5 +194,5 @@ func (a *app) fakeTable(s fake.Summary) error {
 		}
 	}
 	row("all", total)
-	return t.write(a.stdout)
+	return t.Write(a.stdout)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // maxGenerated keeps a slip of the finger from filling the disk.
@@ -30,7 +31,7 @@ nobody. All of them are written, or none.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		n, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || n < 1 || n > maxGenerated {
-			return usagef("%q channels cannot be generated; allowed values: 1 to %d", oneLine(args[0], 60), maxGenerated)
+			return usagef("%q channels cannot be generated; allowed values: 1 to %d", printer.OneLine(args[0], 60), maxGenerated)
 		}
 		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
 			store, err := channels.New(s.Channels)
@@ -42,7 +43,7 @@ nobody. All of them are written, or none.`,
 			result, err := cities.Generate(ctx, store, db.Pool, n, cities.Options{
 				Seed: uint64(seed.or(0)), //nolint:gosec // not negative
 				Progress: func(made int64) {
-					show.tell("%s / %s channels, %d%%, %s", grouped(made), grouped(n), 100*made/n, show.perSecond(made))
+					show.tell("%s / %s channels, %d%%, %s", printer.Grouped(made), printer.Grouped(n), 100*made/n, show.perSecond(made))
 				},
 			})
 			took := show.end()
@@ -52,7 +53,7 @@ nobody. All of them are written, or none.`,
 			if *asJSON {
 				return a.printJSON(result)
 			}
-			a.printf("%s in %s\n", counted(result.Channels, "channel"), took)
+			a.printf("%s in %s\n", printer.Counted(result.Channels, "channel"), took)
 			return nil
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -82,7 +83,7 @@ func (a *app) showJobs(ctx context.Context, db *database, filter job.Filter, gro
 	if err != nil {
 		return err
 	}
-	jobs, more := page(jobs, limit)
+	jobs, more := onePage(jobs, limit)
 	states, err := statesOf(ctx, db, jobs)
 	if err != nil {
 		return err
@@ -107,26 +108,22 @@ func (a *app) listJobs(jobs []jobState, groups map[uuid.UUID]int64, filter job.F
 		}
 		return nil
 	}
-	t := newTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
+	t := printer.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
 	for _, j := range jobs {
 		group, sent := "", ""
 		if j.GroupID != nil {
-			group = itoa(groups[*j.GroupID])
+			group = printer.Int(groups[*j.GroupID])
 		}
 		if j.Messages.Messages > 0 {
-			sent = grouped(j.Messages.Sent)
+			sent = printer.Grouped(j.Messages.Sent)
 		}
-		t.add(itoa(j.ID), group, j.shown()+j.marks(), j.Type, j.Category, j.Lane, done(j.Job), grouped(j.RowsWritten), sent, clock(j.ScheduleAt), oneLine(j.Title, 60))
+		t.Add(printer.Int(j.ID), group, j.shown()+j.marks(), j.Type, j.Category, j.Lane, done(j.Job), printer.Grouped(j.RowsWritten), sent, printer.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
 	}
 	if len(groups) == 0 {
-		t.drop("GROUP")
+		t.Drop("GROUP")
 	}
-	if fd, ok := terminal(a.stdout, a.environ); ok {
-		t.fit(columnsOf(fd), 16, "CATEGORY", "LANE", "DUE")
-	}
-	if err := t.write(a.stdout); err != nil {
-		return err
-	}
+	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
+	a.page().Table(t)
 	if more {
 		a.remark("there are more: --before %d shows the next page", jobs[len(jobs)-1].ID)
 	}
@@ -169,7 +166,7 @@ func (s jobState) marks() string {
 		text += " throttled"
 	}
 	if s.Skipped > 0 {
-		text += " " + grouped(s.Skipped) + " skipped"
+		text += " " + printer.Grouped(s.Skipped) + " skipped"
 	}
 	return text
 }
@@ -199,7 +196,7 @@ func newJobsEventsCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			events, more := page(events, n)
+			events, more := onePage(events, n)
 			if *asJSON {
 				return a.printJSON(emptyList(events))
 			}
@@ -214,7 +211,7 @@ func (a *app) listEvents(events []job.Event, more bool) error {
 		a.printf("no more events\n")
 		return nil
 	}
-	t := newTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
+	t := printer.NewTable("AT", "EVENT", "BY", ">ROWS", "CURSOR", "REASON")
 	for _, e := range events {
 		var detail struct {
 			Cursor string                     `json:"cursor"`
@@ -225,15 +222,15 @@ func (a *app) listEvents(events []job.Event, more bool) error {
 		rows := ""
 		// A detail of another shape has nothing for these columns.
 		if err := json.Unmarshal(e.Detail, &detail); err == nil && detail.Rows != nil {
-			rows = grouped(*detail.Rows)
+			rows = printer.Grouped(*detail.Rows)
 		}
 		reason := e.Reason
 		if e.Kind == job.EventChanged {
 			reason = strings.TrimPrefix(reason+"; "+changed(detail.Before, detail.After), "; ")
 		}
-		t.add(clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, oneLine(reason, 200))
+		t.Add(printer.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))
 	}
-	if err := t.write(a.stdout); err != nil {
+	if err := t.Write(a.stdout); err != nil {
 		return err
 	}
 	if more {
@@ -246,7 +243,7 @@ func (a *app) listEvents(events []job.Event, more bool) error {
 func changed(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, oneLine(string(before[column]), 60), oneLine(string(after[column]), 60)))
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, printer.OneLine(string(before[column]), 60), printer.OneLine(string(after[column]), 60)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -279,13 +276,6 @@ func done(j job.Job) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d%%", min(99, 100*j.ChannelsRead/total)) // the total is an estimate
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 func statusNames() string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -67,13 +68,13 @@ func percent(part, whole int64) string {
 
 // messagesText is what became of a job's messages.
 func messagesText(p outbox.Progress) string {
-	text := fmt.Sprintf("%s of %s sent", grouped(p.Sent), grouped(p.Messages))
+	text := fmt.Sprintf("%s of %s sent", printer.Grouped(p.Sent), printer.Grouped(p.Messages))
 	for _, part := range []struct {
 		n    int64
 		what string
 	}{{p.Dead, "dead"}, {p.Cancelled, "cancelled"}, {p.Waiting, "waiting"}} {
 		if part.n > 0 {
-			text += ", " + grouped(part.n) + " " + part.what
+			text += ", " + printer.Grouped(part.n) + " " + part.what
 		}
 	}
 	return text
@@ -129,9 +130,9 @@ func (p *pace) text(rest int64) string {
 	if !p.known {
 		return ""
 	}
-	text := fmt.Sprintf(", %s/s", grouped(int64(p.rate+0.5)))
+	text := fmt.Sprintf(", %s/s", printer.Grouped(int64(p.rate+0.5)))
 	if left := p.left(rest); left >= 0 && rest > 0 {
-		text += ", " + short(left) + " left"
+		text += ", " + printer.Short(left) + " left"
 	}
 	return text
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -58,18 +59,18 @@ func newLanesListCommand(a *app) *cobra.Command {
 				a.printf("no lane has a job that waits or runs, and none was ever paused; a job names its lane with\n  belfry enqueue --lane NAME …\n")
 				return nil
 			}
-			t := newTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
+			t := printer.NewTable("LANE", "STATE", ">RUNNING", ">DUE", ">LATER", "PAUSED", "BY", "REASON")
 			for _, l := range list {
 				state, running := "open", "-"
 				if l.PausedAt != nil {
 					state = "paused"
 				}
 				if l.Running != nil {
-					running = "job " + itoa(*l.Running)
+					running = "job " + printer.Int(*l.Running)
 				}
-				t.add(l.Name, state, running, grouped(l.Due), grouped(l.Later), instantOr(l.PausedAt, ""), l.PausedBy, oneLine(l.PauseReason, 80))
+				t.Add(l.Name, state, running, printer.Grouped(l.Due), printer.Grouped(l.Later), printer.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd
@@ -122,11 +123,11 @@ func laneProblem(err error) error {
 
 // laneStatus is one line about a lane.
 func laneStatus(l job.Lane) string {
-	waits := counted(l.Due, "job") + " due, " + grouped(l.Later) + " later"
+	waits := printer.Counted(l.Due, "job") + " due, " + printer.Grouped(l.Later) + " later"
 	if l.PausedAt == nil {
 		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)
 	}
-	line := fmt.Sprintf("lane %s is paused since %s by %s; %s", l.Name, clock(*l.PausedAt), l.PausedBy, waits)
+	line := fmt.Sprintf("lane %s is paused since %s by %s; %s", l.Name, printer.Clock(*l.PausedAt), l.PausedBy, waits)
 	if l.Running != nil {
 		line += fmt.Sprintf("; job %d is handed back after the chunk in progress", *l.Running)
 	}
@@ -186,7 +187,7 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 		Use: "events [" + of.argument + "]", Short: of.short, Example: of.example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("%s takes one %s or none, got %s", named(cmd), of.argument, counted(int64(len(args)), "argument"))
+				return usagef("%s takes one %s or none, got %s", named(cmd), of.argument, printer.Counted(int64(len(args)), "argument"))
 			}
 			return nil
 		},
@@ -205,7 +206,7 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, more := page(list, n)
+			list, more := onePage(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
@@ -214,17 +215,17 @@ func newControlEventsCommand(a *app, of controlEvents) *cobra.Command {
 				a.printf("no more events\n")
 				return nil
 			case len(list) == 0 && name != "":
-				a.printf("no events of %s\n", oneLine(name, 70))
+				a.printf("no events of %s\n", printer.OneLine(name, 70))
 				return nil
 			case len(list) == 0:
 				a.printf("%s\n", of.none)
 				return nil
 			}
-			t := newTable("AT", of.argument, "EVENT", "BY", "CHANGE", "REASON")
+			t := printer.NewTable("AT", of.argument, "EVENT", "BY", "CHANGE", "REASON")
 			for _, e := range list {
-				t.add(clock(e.At), e.Name, e.Kind, e.Actor, oneLine(changes(e.Detail), 200), oneLine(e.Reason, 200))
+				t.Add(printer.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
 			}
-			if err := t.write(a.stdout); err != nil {
+			if err := t.Write(a.stdout); err != nil {
 				return err
 			}
 			if more {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // limits is the row of belfry.limits; nil: no ceiling.
@@ -132,7 +134,7 @@ func limitChanges(args, keys []string) ([]byte, error) {
 			var parsed any
 			if value != "none" || key == "health_checks" {
 				if parsed, err = k.parse(value); err != nil {
-					return fmt.Errorf("%q is not allowed; allowed values: %s", oneLine(value, 60), k.allowed)
+					return fmt.Errorf("%q is not allowed; allowed values: %s", printer.OneLine(value, 60), k.allowed)
 				}
 			}
 			changes[strings.Replace(key, "chunk_target", "chunk_target_ms", 1)] = parsed
@@ -174,13 +176,13 @@ func (a *app) printLimits(l limits, asJSON bool) error {
 	if l.HealthChecks {
 		checks = "may not be switched off"
 	}
-	t := newTable("KEY", "CEILING")
-	t.add("priority", whole(l.Priority, ""))
-	t.add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""))
-	t.add("duty_cycle", share)
-	t.add("chunk_target", whole(l.ChunkTargetMS, "ms"))
-	t.add("max_chunk_rows", whole(l.MaxChunkRows, ""))
-	t.add("max_skips", whole(l.MaxSkips, ""))
-	t.add("health_checks", checks)
-	return t.write(a.stdout)
+	t := printer.NewTable("KEY", "CEILING")
+	t.Add("priority", whole(l.Priority, ""))
+	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""))
+	t.Add("duty_cycle", share)
+	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"))
+	t.Add("max_chunk_rows", whole(l.MaxChunkRows, ""))
+	t.Add("max_skips", whole(l.MaxSkips, ""))
+	t.Add("health_checks", checks)
+	return t.Write(a.stdout)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -111,22 +112,22 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
-			t := newTable(">VERSION", "APPLIED", "TITLE")
+			t := printer.NewTable(">VERSION", "APPLIED", "TITLE")
 			pending := 0
 			for _, m := range list {
 				at := "pending"
 				if m.Applied != nil {
-					at = clock(*m.Applied)
+					at = printer.Clock(*m.Applied)
 				} else {
 					pending++
 				}
-				t.add(fmt.Sprint(m.Version), at, m.Title)
+				t.Add(fmt.Sprint(m.Version), at, m.Title)
 			}
-			if err := t.write(a.stdout); err != nil {
+			if err := t.Write(a.stdout); err != nil {
 				return err
 			}
 			if pending > 0 {
-				a.remark("%s pending; apply with `belfry migrate up`", counted(int64(pending), "migration"))
+				a.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
 			}
 			return nil
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // names are those that the configuration gives to this process, held until release.
@@ -73,7 +74,7 @@ func (d *doctor) checkNames(ctx context.Context, db *database) {
 	for _, w := range list {
 		key := map[string]string{lifecycle.RunnerName: "runner.name", lifecycle.RelayName: "delivery.name"}[w.Kind]
 		d.note("names", healthWarning, fmt.Sprintf("is a unit file copied? Leave %s out, or give each process its own", key),
-			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, oneLine(w.Name, 70), w.Holder, w.Rival)
+			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, printer.OneLine(w.Name, 70), w.Holder, w.Rival)
 	}
 	if len(list) == 0 {
 		d.note("names", healthOK, "", "no two processes want one name")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -34,9 +35,9 @@ func TestNames_TwoProcessesUnderOneName(t *testing.T) {
 				refused, lives = first, second
 			}
 			require.Equal(t, codeHeld, refused.exit(t), refused.stderr.String())
-			require.Regexp(t, `belfry: `+c.key+` "one" belongs to process `+itoa(int64(lives.Process.Pid))+` on .+, which runs since 20.+: give each process a name of its own, or none, or stop that one`, refused.stderr.String())
+			require.Regexp(t, `belfry: `+c.key+` "one" belongs to process `+printer.Int(int64(lives.Process.Pid))+` on .+, which runs since 20.+: give each process a name of its own, or none, or stop that one`, refused.stderr.String())
 			r := command(t, d.environ(), "doctor")
-			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+itoa(int64(lives.Process.Pid))+`, and process .+:`+itoa(int64(refused.Process.Pid))+` wanted it`, r.stdout)
+			require.Regexp(t, `(?m)^warning  names          `+c.key+` "one" belongs to process .+:`+printer.Int(int64(lives.Process.Pid))+`, and process .+:`+printer.Int(int64(refused.Process.Pid))+` wanted it`, r.stdout)
 			lives.terminate(t)
 			require.Equal(t, codeDone, lives.exit(t))
 			require.Zero(t, count(t, d.db, "belfry.names WHERE kind = '"+kind+"'"))

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -197,7 +198,7 @@ func (r *oneRun) fire(ctx context.Context) error {
 	}
 	if !r.quiet {
 		for _, o := range r.fired.Occurrences {
-			r.remark("schedule %s fired for %s: %s", o.Schedule, clock(o.At), jobList(o.Jobs))
+			r.remark("schedule %s fired for %s: %s", o.Schedule, printer.Clock(o.At), jobList(o.Jobs))
 		}
 	}
 	return err
@@ -210,7 +211,7 @@ func jobList(ids []int64) string {
 	}
 	names := make([]string, 0, len(ids))
 	for _, id := range ids {
-		names = append(names, itoa(id))
+		names = append(names, printer.Int(id))
 	}
 	if len(ids) == 1 {
 		return "job " + names[0]
@@ -250,7 +251,7 @@ func (r *oneRun) judge() error {
 	for _, j := range append(slices.Clone(r.outcome.Jobs), r.givenUp...) {
 		switch j.Status {
 		case job.Failed:
-			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, oneLine(j.LastError, 500)))
+			failed = append(failed, fmt.Sprintf("job %d FAILED: %s", j.ID, printer.OneLine(j.LastError, 500)))
 		case job.Aborted:
 			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED", j.ID))
 		case job.Expired, job.Pending, job.Running, job.Processed:
@@ -279,7 +280,7 @@ func (r *oneRun) judge() error {
 // remarkOnOthers says what was not run, and was not held by another runner either.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
-		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, instantOr(j.ExpiresAt, "its time"), nextStep(j))
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, printer.ClockOr(j.ExpiresAt, "its time"), nextStep(j))
 	}
 	for _, line := range r.lost {
 		r.remark("%s", line)
@@ -289,7 +290,7 @@ func (r *oneRun) remarkOnOthers() {
 	}
 	told := "" // the remedy
 	for _, u := range r.unsent {
-		text := fmt.Sprintf("%s of job %d not sent: %s", counted(u.Messages, "message"), u.JobID, u.Why)
+		text := fmt.Sprintf("%s of job %d not sent: %s", printer.Counted(u.Messages, "message"), u.JobID, u.Why)
 		if u.Remedy != "" && u.Remedy != told { // once is enough
 			text += "\n  -> " + u.Remedy
 		}
@@ -299,8 +300,8 @@ func (r *oneRun) remarkOnOthers() {
 	for _, l := range r.paused {
 		reason := ""
 		if l.PauseReason != "" {
-			reason = ": " + oneLine(l.PauseReason, 200)
+			reason = ": " + printer.OneLine(l.PauseReason, 200)
 		}
-		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, counted(l.Due, "job"), l.Name)
+		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, printer.Counted(l.Due, "job"), l.Name)
 	}
 }

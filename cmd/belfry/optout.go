@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // optOutsReport is the JSON of `belfry channels opt-outs`.
@@ -88,7 +89,7 @@ The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked fo
 			if *asJSON {
 				return a.printJSON(o)
 			}
-			a.printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), clock(o.OptedOutAt))
+			a.printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), printer.Clock(o.OptedOutAt))
 			return nil
 		})
 	}
@@ -168,11 +169,11 @@ func (a *app) listOptOuts(id int64, list []channels.OptOut, invalid []channels.I
 	if len(list) == 0 {
 		a.printf("channel %d has opted out of nothing\n", id)
 	} else {
-		t := newTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
+		t := printer.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
 		for _, o := range list {
-			t.add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), clock(o.OptedOutAt), oneLine(o.Reason, 120))
+			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), printer.Clock(o.OptedOutAt), printer.OneLine(o.Reason, 120))
 		}
-		if err := t.write(a.stdout); err != nil {
+		if err := t.Write(a.stdout); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
@@ -96,27 +97,27 @@ func (a *app) preview(ctx context.Context, s settings, db *database, what compos
 
 func (a *app) printPreview(what compose.Content, p compose.Preview) {
 	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 300))
+		a.printf("%-16s %s\n", name, printer.OneLine(fmt.Sprintf(format, args...), 300))
 	}
 	looked := ""
 	if !p.Exact {
-		looked = ", the rest is of a sample of " + grouped(p.LookedAt)
+		looked = ", the rest is of a sample of " + printer.Grouped(p.LookedAt)
 	}
-	field("channels", "%s%s", grouped(p.Channels), looked)
+	field("channels", "%s%s", printer.Grouped(p.Channels), looked)
 	field("by platform", "%s", tallied(p.Platforms))
 	field("by locale", "%s", tallied(p.Locales))
 	if what.Messages {
 		field("first medium", "%s", tallied(p.Media))
-		field("without address", "%s", grouped(p.NoAddress))
-		field("invalid address", "%s", grouped(p.InvalidAddress))
-		field("opted out", "%s", grouped(p.OptedOut))
-		field("in quiet hours", "%s", grouped(p.QuietHours))
-		field("over the cap", "%s", grouped(p.Capped))
+		field("without address", "%s", printer.Grouped(p.NoAddress))
+		field("invalid address", "%s", printer.Grouped(p.InvalidAddress))
+		field("opted out", "%s", printer.Grouped(p.OptedOut))
+		field("in quiet hours", "%s", printer.Grouped(p.QuietHours))
+		field("over the cap", "%s", printer.Grouped(p.Capped))
 		if p.BadContent > 0 {
-			field("bad content", "%s", grouped(p.BadContent))
+			field("bad content", "%s", printer.Grouped(p.BadContent))
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.MissingAttributes)) {
-			field("missing", "attributes.%s of %s, and no default in the words", name, counted(p.MissingAttributes[name], "channel"))
+			field("missing", "attributes.%s of %s, and no default in the words", name, printer.Counted(p.MissingAttributes[name], "channel"))
 		}
 	}
 	for _, one := range p.Samples {
@@ -143,12 +144,12 @@ func tallied(counts map[string]int64) string {
 			rest += counts[name]
 			continue
 		}
-		parts = append(parts, orNone(name)+" "+grouped(counts[name]))
+		parts = append(parts, printer.OrNone(name)+" "+printer.Grouped(counts[name]))
 	}
 	if rest > 0 {
-		parts = append(parts, "others "+grouped(rest))
+		parts = append(parts, "others "+printer.Grouped(rest))
 	}
-	return orNone(strings.Join(parts, ", "))
+	return printer.OrNone(strings.Join(parts, ", "))
 }
 
 // confirmAudience refuses an audience of another size than the one that was seen.
@@ -162,7 +163,7 @@ func confirmAudience(ctx context.Context, s settings, db *database, audience cha
 		return err
 	}
 	if n != want {
-		return fmt.Errorf("the audience has %s now, and --confirm-count says %s; nothing was enqueued", counted(n, "channel"), grouped(want))
+		return fmt.Errorf("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(want))
 	}
 	return nil
 }

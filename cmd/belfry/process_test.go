@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -316,7 +317,7 @@ func TestProcess_WatchEndsWithASignal(t *testing.T) {
 	db := dbtest.New(t)
 	id, err := job.NewStore(db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello"})
 	require.NoError(t, err)
-	p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "jobs", "watch", itoa(id))
+	p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "jobs", "watch", printer.Int(id))
 	p.prints(t, "job 1 (push): PENDING, due ")
 	p.terminate(t)
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())

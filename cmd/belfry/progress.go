@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -59,7 +60,7 @@ func (p *progress) observe(u job.Progress) {
 	case p.width != nil:
 		if p.live == "" || now.Sub(p.drawn) >= redrawEvery {
 			p.drawn = now
-			p.draw(oneLine(advance(u), max(p.width()-1, 20)))
+			p.draw(printer.OneLine(advance(u), max(p.width()-1, 20)))
 		}
 	case now.Sub(p.shown[u.Job.ID]) >= plainEvery:
 		p.shown[u.Job.ID] = now
@@ -86,7 +87,7 @@ func (p *progress) line(text string) {
 		p.print(text)
 		return
 	}
-	p.draw(oneLine(text, max(p.width()-1, 20)))
+	p.draw(printer.OneLine(text, max(p.width()-1, 20)))
 }
 
 // end removes the live line.
@@ -123,23 +124,23 @@ func advance(u job.Progress) string {
 	j := u.Job
 	line := label(j) + ": " + walked(j)
 	if u.KeysPerSecond > 0 {
-		line += fmt.Sprintf(", %s/s", grouped(int64(u.KeysPerSecond)))
+		line += fmt.Sprintf(", %s/s", printer.Grouped(int64(u.KeysPerSecond)))
 	}
 	if u.ETA >= 0 {
-		line += ", " + short(u.ETA) + " left"
+		line += ", " + printer.Short(u.ETA) + " left"
 	}
 	return line
 }
 
 // walked is how far the walk of a job is.
 func walked(j job.Job) string {
-	line := grouped(j.ChannelsRead)
+	line := printer.Grouped(j.ChannelsRead)
 	if total, known := j.Total(); known {
-		line += fmt.Sprintf(" / %s channels, %s", grouped(total), done(j))
+		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), done(j))
 	} else {
 		line += " channels"
 	}
-	return line + ", " + counted(j.RowsWritten, "row")
+	return line + ", " + printer.Counted(j.RowsWritten, "row")
 }
 
 // transition is one line about what became of a job.
@@ -151,21 +152,21 @@ func transition(u job.Progress) string {
 	}
 	switch u.Event {
 	case job.EventClaimed:
-		return label(j) + ": claimed, " + from + ": " + oneLine(j.Title, 60)
+		return label(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
 	case job.EventResumed:
 		return label(j) + ": taken over, its run was stale, " + from
 	case job.EventFinished:
-		return label(j) + ": processed, " + counted(j.RowsWritten, "row") + " in " + counted(j.Chunks, eventChunk) + took(j)
+		return label(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
 	case job.EventAborted:
-		return label(j) + ": aborted at cursor " + orNone(j.Cursor) + ", " + counted(j.RowsWritten, "row") + " written" + nextStep(j)
+		return label(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + nextStep(j)
 	case job.EventFailed:
-		return label(j) + ": failed at cursor " + orNone(j.Cursor) + ": " + oneLine(j.LastError, 500) + nextStep(j)
+		return label(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + nextStep(j)
 	case job.EventInterrupted:
-		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + ", " + counted(j.RowsWritten, "row") + " written; the next run goes on from there"
+		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run goes on from there"
 	case job.EventPreempted:
-		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
+		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return label(j) + ": handed back at cursor " + orNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
 	case job.EventExpired:
 		return label(j) + ": expired, it did not start in time" + nextStep(j)
 	case job.EventThrottled:
@@ -183,5 +184,5 @@ func took(j job.Job) string {
 	if j.StartedAt == nil || j.FinishedAt == nil {
 		return ""
 	}
-	return ", " + short(j.FinishedAt.Sub(*j.StartedAt))
+	return ", " + printer.Short(j.FinishedAt.Sub(*j.StartedAt))
 }

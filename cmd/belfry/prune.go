@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -74,7 +75,7 @@ deleted what it deleted; repeating it goes on.`,
 }
 
 func prunedLine(what string, p outbox.Pruned) string {
-	return fmt.Sprintf("%s: %s, %s, %s, %s", what, counted(p.Notifications, "notification"), counted(p.Messages, "message"), counted(p.Jobs, "job"), counted(p.Events, "event"))
+	return fmt.Sprintf("%s: %s, %s, %s, %s", what, printer.Counted(p.Notifications, "notification"), printer.Counted(p.Messages, "message"), printer.Counted(p.Jobs, "job"), printer.Counted(p.Events, "event"))
 }
 
 // parseAge parses durations of a minute to a hundred years, also in days.

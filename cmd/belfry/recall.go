@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -106,7 +107,7 @@ func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id 
 	defer show.end()
 	done, err := outbox.Recall(ctx, db.Pool, id, who, func(p outbox.RecallProgress) {
 		if show.width != nil {
-			show.line(fmt.Sprintf("job %d: %s looked at, %s recalled", id, grouped(p.Looked), counted(p.Messages+p.Notifications, "row")))
+			show.line(fmt.Sprintf("job %d: %s looked at, %s recalled", id, printer.Grouped(p.Looked), printer.Counted(p.Messages+p.Notifications, "row")))
 		}
 	})
 	show.end()
@@ -121,12 +122,12 @@ func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id 
 func recalled(one actedJob) string {
 	r := one.Recall
 	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
-		label(one.Job), counted(r.Notifications, "notification"), grouped(r.Read), counted(r.Messages, "message"), grouped(r.Sent), grouped(r.Dead))
+		label(one.Job), printer.Counted(r.Notifications, "notification"), printer.Grouped(r.Read), printer.Counted(r.Messages, "message"), printer.Grouped(r.Sent), printer.Grouped(r.Dead))
 	if r.Awaiting > 0 {
-		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", grouped(r.Awaiting))
+		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", printer.Grouped(r.Awaiting))
 	}
 	if r.InFlight > 0 {
-		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", grouped(r.InFlight), one.ID)
+		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", printer.Grouped(r.InFlight), one.ID)
 	}
 	return text
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -181,7 +182,7 @@ func delivered(st relay.Stats) string {
 		{st.Recovered, "taken back from relays that died"},
 	} {
 		if part.n > 0 {
-			parts = append(parts, grouped(part.n)+" "+part.what)
+			parts = append(parts, printer.Grouped(part.n)+" "+part.what)
 		}
 	}
 	if len(parts) == 0 {
@@ -207,7 +208,7 @@ func deaths(by map[outbox.Reason]int64) string {
 	}
 	parts := make([]string, len(reasons))
 	for i, why := range reasons {
-		parts[i] = fmt.Sprintf("%s %s", grouped(by[why]), why)
+		parts[i] = fmt.Sprintf("%s %s", printer.Grouped(by[why]), why)
 	}
 	return " (" + strings.Join(parts, ", ") + ")"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -34,7 +35,7 @@ An inbox job has no messages: ` + "`belfry jobs audit`" + ` says who got its not
 			return err
 		}
 		if *format != "csv" {
-			return usagef("invalid argument %q for \"-o, --output\" flag: allowed values: csv", oneLine(*format, 60))
+			return usagef("invalid argument %q for \"-o, --output\" flag: allowed values: csv", printer.OneLine(*format, 60))
 		}
 		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
 			store, err := channels.New(s.Channels)
@@ -61,7 +62,7 @@ func (a *app) writeReport(ctx context.Context, db *database, store *channels.Sto
 	err = outbox.EachMessage(ctx, db.Pool, store, id, func(l outbox.ReportLine) error {
 		lines++
 		return out.Write([]string{
-			l.ExternalID, itoa(l.ChannelID), l.Medium, l.Sender, string(l.Status), l.Reason, itoa(int64(l.Attempts)),
+			l.ExternalID, printer.Int(l.ChannelID), l.Medium, l.Sender, string(l.Status), l.Reason, printer.Int(int64(l.Attempts)),
 			stamp(l.DueAt), stamp(l.SentAt), stamp(l.DeadAt),
 		})
 	})

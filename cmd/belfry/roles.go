@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // A grant gives privileges on one of belfry's relations, or on columns of it, or on a
@@ -209,7 +210,7 @@ func chosenProfiles(names []string) ([]*profile, error) {
 	for _, name := range names {
 		p := profileNamed(strings.TrimSpace(name))
 		if p == nil {
-			return nil, usagef("--for: %q is not allowed; allowed values: %s", oneLine(name, 60), strings.Join(profileNames(), ", "))
+			return nil, usagef("--for: %q is not allowed; allowed values: %s", printer.OneLine(name, 60), strings.Join(profileNames(), ", "))
 		}
 		list = append(list, p)
 	}

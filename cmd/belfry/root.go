@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // The groups of `belfry help`.
@@ -105,7 +106,7 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if suggestion == "" {
 		suggestion = "; there are: " + strings.Join(names, ", ")
 	}
-	return usagef("unknown command %q for %q%s", oneLine(args[0], 60), cmd.CommandPath(), suggestion)
+	return usagef("unknown command %q for %q%s", printer.OneLine(args[0], 60), cmd.CommandPath(), suggestion)
 }
 
 // flagProblem adds what was probably meant to an unknown flag.
@@ -127,7 +128,7 @@ func named(cmd *cobra.Command) string {
 // noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no arguments, got %q", named(cmd), oneLine(args[0], 60))
+		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(args[0], 60))
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usagef("%s takes %s, got %s", named(cmd), strings.Join(names, " "), counted(int64(len(args)), "argument"))
+			return usagef("%s takes %s, got %s", named(cmd), strings.Join(names, " "), printer.Counted(int64(len(args)), "argument"))
 		}
 		return nil
 	}
@@ -146,7 +147,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 func jobID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 {
-		return 0, usagef("%q is not a job's id; allowed values: whole numbers from 1, as `belfry jobs list` shows them", oneLine(text, 60))
+		return 0, usagef("%q is not a job's id; allowed values: whole numbers from 1, as `belfry jobs list` shows them", printer.OneLine(text, 60))
 	}
 	return id, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -114,7 +115,7 @@ func (f scheduleFlags) definition(a *app, cmd *cobra.Command, name string) (sche
 	}
 	if *f.data != "" {
 		if err := config.ParseJSON([]byte(*f.data), &d.Template.Data); err != nil || d.Template.Data == nil {
-			return d, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", oneLine(*f.data, 60))
+			return d, usagef("invalid argument %q for \"--data\" flag: allowed values: JSON objects of up to 16384 bytes", printer.OneLine(*f.data, 60))
 		}
 	}
 	if *f.variants != "" {

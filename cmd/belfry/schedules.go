@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -68,12 +69,12 @@ func newSchedulesListCommand(a *app) *cobra.Command {
 				a.printf("no schedules yet; define them under schedules in the configuration, or with\n  belfry schedules add NAME --cron '0 9 * * *' --type inbox --category popular_content --title \"Today\" --everyone\n")
 				return nil
 			}
-			t := newTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
+			t := printer.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
 			for _, s := range list {
-				t.add(s.Name, timetable(s.Definition), scheduleState(s), instantOr(s.NextAt, "-"), instantOr(s.LastAt, "-"),
-					ids(s.LastJobs), grouped(s.Fired), grouped(s.Skipped), string(s.Source))
+				t.Add(s.Name, timetable(s.Definition), scheduleState(s), printer.ClockOr(s.NextAt, "-"), printer.ClockOr(s.LastAt, "-"),
+					ids(s.LastJobs), printer.Grouped(s.Fired), printer.Grouped(s.Skipped), string(s.Source))
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd
@@ -107,7 +108,7 @@ func ids(list []int64) string {
 			texts = append(texts, fmt.Sprintf("… %d in all", len(list)))
 			break
 		}
-		texts = append(texts, itoa(id))
+		texts = append(texts, printer.Int(id))
 	}
 	if len(texts) == 0 {
 		return "-"
@@ -138,7 +139,7 @@ func newSchedulesShowCommand(a *app) *cobra.Command {
 
 func (a *app) showSchedule(s schedule.Schedule) error {
 	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 1000))
+		a.printf("%-16s %s\n", name, printer.OneLine(fmt.Sprintf(format, args...), 1000))
 	}
 	template, err := json.Marshal(s.Template)
 	if err != nil {
@@ -146,23 +147,23 @@ func (a *app) showSchedule(s schedule.Schedule) error {
 	}
 	field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
 	if s.PausedAt != nil {
-		field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", clock(*s.PausedAt), s.PausedBy, orNone(s.PauseReason), s.Name)
+		field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", printer.Clock(*s.PausedAt), s.PausedBy, printer.OrNone(s.PauseReason), s.Name)
 	} else {
 		field("state", "%s", scheduleState(s))
 	}
 	field("when", "%s", timetable(s.Definition))
-	field("next", "%s", instantOr(s.NextAt, "when it is looked at next"))
+	field("next", "%s", printer.ClockOr(s.NextAt, "when it is looked at next"))
 	field("missed", "%s, later than %s is missed", s.Missed, s.After)
 	field("template", "%s", template)
 	if s.Query != "" {
 		field("query", "%s", s.Query)
 		field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
 	}
-	field("last", "%s, fired %s, jobs %s", instantOr(s.LastAt, "none"), instantOr(s.LastFiredAt, "never"), ids(s.LastJobs))
-	field("in all", "%s fired, %s skipped", counted(s.Fired, "occurrence"), grouped(s.Skipped))
+	field("last", "%s, fired %s, jobs %s", printer.ClockOr(s.LastAt, "none"), printer.ClockOr(s.LastFiredAt, "never"), ids(s.LastJobs))
+	field("in all", "%s fired, %s skipped", printer.Counted(s.Fired, "occurrence"), printer.Grouped(s.Skipped))
 	if s.LastError != "" {
 		field("last error", "%s", s.LastError)
-		field("failures", "%d since the last firing, tried again %s", s.Failures, instantOr(s.RetryAt, "with the next occurrence"))
+		field("failures", "%d since the last firing, tried again %s", s.Failures, printer.ClockOr(s.RetryAt, "with the next occurrence"))
 	}
 	return nil
 }
@@ -201,11 +202,11 @@ database's clock, as if it were not paused.`,
 				return fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
 			}
 			list := make([]upcoming, 0, len(times))
-			t := newTable(s.TimeZone, "UTC", "IN")
+			t := printer.NewTable(s.TimeZone, "UTC", "IN")
 			for _, at := range times {
 				local := at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")
 				list = append(list, upcoming{at.UTC(), local})
-				t.add(local, at.UTC().Format("2006-01-02 15:04:05"), short(at.Sub(now)))
+				t.Add(local, at.UTC().Format("2006-01-02 15:04:05"), printer.Short(at.Sub(now)))
 			}
 			switch {
 			case *asJSON:
@@ -217,7 +218,7 @@ database's clock, as if it were not paused.`,
 			if s.PausedAt != nil {
 				a.remark("it is paused: `belfry schedules resume %s`", s.Name)
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd
@@ -300,7 +301,7 @@ func newScheduleTurnCommand(a *app, turn scheduleTurn) *cobra.Command {
 				return a.printJSON(s)
 			}
 			if s.PausedAt != nil {
-				a.printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, clock(*s.PausedAt), s.PausedBy, s.Name)
+				a.printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, printer.Clock(*s.PausedAt), s.PausedBy, s.Name)
 				return nil
 			}
 			a.printf("schedule %s is active; `belfry schedules next %s` says when it fires\n", s.Name, s.Name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func newSegmentCommand(a *app) *cobra.Command {
@@ -50,11 +51,11 @@ func newSegmentListCommand(a *app) *cobra.Command {
 				a.printf("no segments yet; make one with\n  belfry channels segment create NAME\n")
 				return nil
 			}
-			t := newTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
+			t := printer.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
 			for _, s := range list {
-				t.add(s.Name, grouped(s.Members), clock(s.CreatedAt), oneLine(s.Description, 80))
+				t.Add(s.Name, printer.Grouped(s.Members), printer.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd
@@ -134,9 +135,9 @@ done, or nothing.`,
 				change.UnknownSample = emptyList(change.UnknownSample)
 				return a.printJSON(change)
 			}
-			a.printf("%s given: %s added, %s removed\n", counted(change.Given, "key"), grouped(change.Added), grouped(change.Removed))
+			a.printf("%s given: %s added, %s removed\n", printer.Counted(change.Given, "key"), printer.Grouped(change.Added), printer.Grouped(change.Removed))
 			if change.Unknown > 0 {
-				a.remark("%s without a channel left out, as %s", counted(change.Unknown, "key"), strings.Join(change.UnknownSample, ", "))
+				a.remark("%s without a channel left out, as %s", printer.Counted(change.Unknown, "key"), strings.Join(change.UnknownSample, ", "))
 			}
 			return nil
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -56,7 +57,7 @@ SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,
 	s := addSendFlags(a, cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%s takes one CHANNEL, got %s", named(cmd), counted(int64(len(args)), "argument"))
+			return usagef("%s takes one CHANNEL, got %s", named(cmd), printer.Counted(int64(len(args)), "argument"))
 		}
 		if (len(args) == 1) == cmd.Flags().Changed("external-id") {
 			return usagef("%s takes either CHANNEL, the id of one, or --external-id ID", named(cmd))
@@ -68,7 +69,7 @@ SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,
 		if len(args) == 1 {
 			id, err := parseChannel(args[0])
 			if err != nil {
-				return usagef("%q is not a channel's id; %w", oneLine(args[0], 60), err)
+				return usagef("%q is not a channel's id; %w", printer.OneLine(args[0], 60), err)
 			}
 			to.id.value = &id
 		}
@@ -174,9 +175,9 @@ func (a *app) send(ctx context.Context, db *database, values pgx.StrictNamedArgs
 	by := strings.Join(sent.Route, ", ")
 	switch {
 	case sent.CreatedAt.Before(before):
-		a.remark("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, clock(sent.CreatedAt), orNone(sent.Status))
+		a.remark("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, printer.Clock(sent.CreatedAt), printer.OrNone(sent.Status))
 	case sent.DeliverAt != nil && sent.DeliverAt.Sub(before) > time.Second:
-		a.remark("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, clock(*sent.DeliverAt), short(sent.DeliverAt.Sub(before)))
+		a.remark("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, printer.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(before)))
 	default:
 		a.remark("activity %d to channel %d by %s, due now; a running daemon or `belfry relay` delivers it", sent.ID, sent.ChannelID, by)
 	}

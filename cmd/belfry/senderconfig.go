@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
@@ -66,7 +67,7 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 		entry.Medium, entry.Platforms, entry.Settings = kind.Medium, kind.Platforms, kind.Config
 		problems = append(problems, config.Decode(path+"."+entry.Kind, section[entry.Kind], entry.Settings))
 	} else {
-		problem := fmt.Sprintf("%q is not allowed", oneLine(fmt.Sprint(section[keyKind]), 60))
+		problem := fmt.Sprintf("%q is not allowed", printer.OneLine(fmt.Sprint(section[keyKind]), 60))
 		if section[keyKind] == nil {
 			problem = "is required"
 		}

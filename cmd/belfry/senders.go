@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -95,15 +96,15 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 	if len(senders) == 0 {
 		a.printf("no relay with a sender lives, none is configured, and no operator has changed any\n")
 	} else {
-		t := newTable("SENDER", "STATE", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
+		t := printer.NewTable("SENDER", "STATE", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range senders {
 			state := "open"
 			if s.PausedAt != nil {
 				state = "paused"
 			}
-			t.add(s.Name, state, rateText(s), slotsText(s), itoa(int64(s.Relays)), instantOr(s.PausedAt, ""), s.PausedBy, oneLine(s.PauseReason, 80))
+			t.Add(s.Name, state, rateText(s), slotsText(s), printer.Int(int64(s.Relays)), printer.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
 		}
-		if err := t.write(a.stdout); err != nil {
+		if err := t.Write(a.stdout); err != nil {
 			return err
 		}
 	}
@@ -111,15 +112,15 @@ func (a *app) listSenders(senders []outbox.SenderState, relays []outbox.RelaySta
 		return nil
 	}
 	a.printf("\n")
-	t := newTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
+	t := printer.NewTable("RELAY", "STATE", ">IN FLIGHT", "HEARTBEAT", "STARTED", "SENDERS")
 	for _, r := range relays {
 		state := "silent"
 		if r.Live {
 			state = "live"
 		}
-		t.add(oneLine(r.Name, 80), state, grouped(int64(r.InFlight)), clock(r.HeartbeatAt), clock(r.StartedAt), strings.Join(r.Senders, ", "))
+		t.Add(printer.OneLine(r.Name, 80), state, printer.Grouped(int64(r.InFlight)), printer.Clock(r.HeartbeatAt), printer.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
 	}
-	return t.write(a.stdout)
+	return t.Write(a.stdout)
 }
 
 const asConfigured = "as configured"
@@ -134,7 +135,7 @@ func rateText(s outbox.SenderState) string {
 }
 
 func slotsText(s outbox.SenderState) string {
-	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return grouped(int64(n)) })
+	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return printer.Grouped(int64(n)) })
 }
 
 // limitText is one limit: what live relays work by, and whether an operator set it.
@@ -189,7 +190,7 @@ counts again with default, or nothing after the =. Keys:
 func nameAndChanges(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < 2 {
-			return usagef("%s takes %s KEY=VALUE..., got %s", named(cmd), name, counted(int64(len(args)), "argument"))
+			return usagef("%s takes %s KEY=VALUE..., got %s", named(cmd), name, printer.Counted(int64(len(args)), "argument"))
 		}
 		return nil
 	}
@@ -204,9 +205,9 @@ func keyValues(args, keys []string, set func(key, value string) error) error {
 		key, value, ok := strings.Cut(arg, "=")
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", oneLine(arg, 60)))
+			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))
 		case !slices.Contains(keys, key):
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(keys, ", "), config.Hint(key, keys)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(keys, ", "), config.Hint(key, keys)))
 		case seen[key]:
 			problems = append(problems, key+": given twice")
 		default:
@@ -231,7 +232,7 @@ func parseSenderChange(args []string) (c outbox.SenderChange, err error) {
 			}
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 || n > 10_000 {
-				return fmt.Errorf("%q is not allowed; allowed values: 1 to 10000, or default", oneLine(value, 60))
+				return fmt.Errorf("%q is not allowed; allowed values: 1 to 10000, or default", printer.OneLine(value, 60))
 			}
 			c.Concurrency = &n
 			return nil
@@ -241,7 +242,7 @@ func parseSenderChange(args []string) (c outbox.SenderChange, err error) {
 		}
 		rate, err := strconv.ParseFloat(value, 64)
 		if err != nil || math.IsNaN(rate) || rate <= 0 || rate > 1_000_000 {
-			return fmt.Errorf("%q is not allowed; allowed values: above 0 to 1000000, or default", oneLine(value, 60))
+			return fmt.Errorf("%q is not allowed; allowed values: above 0 to 1000000, or default", printer.OneLine(value, 60))
 		}
 		c.RatePerSecond = &rate
 		return nil
@@ -308,7 +309,7 @@ func (a *app) actOnSender(cmd *cobra.Command, name string, asJSON bool, act func
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
-		a.remark("no live relay and no configuration here has a sender %s; there are: %s%s", name, orNone(strings.Join(names, ", ")), config.Hint(name, names))
+		a.remark("no live relay and no configuration here has a sender %s; there are: %s%s", name, printer.OrNone(strings.Join(names, ", ")), config.Hint(name, names))
 		return nil
 	})
 }
@@ -328,9 +329,9 @@ func senderProblem(err error) error {
 
 // senderStatus is one line about a sender.
 func senderStatus(s outbox.SenderState) string {
-	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), counted(int64(s.Relays), "live relay"))
+	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), printer.Counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
 	}
-	return fmt.Sprintf("sender %s is paused since %s by %s; %s; `belfry senders resume %s` opens it", s.Name, clock(*s.PausedAt), s.PausedBy, limits, s.Name)
+	return fmt.Sprintf("sender %s is paused since %s by %s; %s; `belfry senders resume %s` opens it", s.Name, printer.Clock(*s.PausedAt), s.PausedBy, limits, s.Name)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -140,9 +141,9 @@ func (a *app) parseChanges(args []string) (job.Changes, error) {
 		i := slices.IndexFunc(known, func(c change) bool { return c.key == key || c.column == key })
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE, as max_rows_per_second=5000", oneLine(arg, 60)))
+			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE, as max_rows_per_second=5000", printer.OneLine(arg, 60)))
 		case i < 0:
-			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", oneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
 		default:
 			c := known[i]
 			if _, twice := changes[c.column]; twice {
@@ -172,9 +173,9 @@ func (c change) value(key, text string) (any, error) {
 	value, err := c.parse(text)
 	switch {
 	case errors.Is(err, errNotAllowed):
-		return nil, fmt.Errorf("%q is not allowed; allowed values: %s", oneLine(text, 60), c.allow)
+		return nil, fmt.Errorf("%q is not allowed; allowed values: %s", printer.OneLine(text, 60), c.allow)
 	case err != nil && strings.HasPrefix(err.Error(), "allowed values"):
-		return nil, fmt.Errorf("%q is not allowed; %w", oneLine(text, 60), err)
+		return nil, fmt.Errorf("%q is not allowed; %w", printer.OneLine(text, 60), err)
 	}
 	return value, err
 }
@@ -203,7 +204,7 @@ The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17
   belfry jobs set 17 priority=100 expires_at=+2h`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usagef("%s takes ID KEY=VALUE..., got %s", named(cmd), counted(int64(len(args)), "argument"))
+				return usagef("%s takes ID KEY=VALUE..., got %s", named(cmd), printer.Counted(int64(len(args)), "argument"))
 			}
 			return nil
 		},
@@ -243,14 +244,14 @@ func shownChanges(j job.Job, changes job.Changes) []string {
 	all := map[string]string{
 		"category": j.Category, "title": j.Title, "body": j.Body, "data": string(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
-		"lane": j.Lane, "priority": itoa(int64(j.Priority)), "schedule_at": clock(j.ScheduleAt),
-		"deliver_at": instantOr(j.DeliverAt, "at once"), "expires_at": instantOr(j.ExpiresAt, "never"),
+		"lane": j.Lane, "priority": printer.Int(int64(j.Priority)), "schedule_at": printer.Clock(j.ScheduleAt),
+		"deliver_at": printer.ClockOr(j.DeliverAt, "at once"), "expires_at": printer.ClockOr(j.ExpiresAt, "never"),
 	}
 	for _, s := range walkSettings(j) {
 		all[s.column] = s.value
 	}
 	for column := range changes {
-		lines = append(lines, strings.TrimSuffix(column, "_ms")+": "+oneLine(all[column], 200))
+		lines = append(lines, strings.TrimSuffix(column, "_ms")+": "+printer.OneLine(all[column], 200))
 	}
 	slices.Sort(lines)
 	return lines
@@ -264,7 +265,7 @@ type walkSetting struct {
 
 // walkSettings returns the settings of a job's walk as they are shown.
 func walkSettings(j job.Job) []walkSetting {
-	number := func(n int) string { return grouped(int64(n)) }
+	number := func(n int) string { return printer.Grouped(int64(n)) }
 	return []walkSetting{
 		settingOf("max_rows_per_second", j.MaxRowsPerSecond, func(n int) string {
 			if n == 0 {
@@ -286,13 +287,6 @@ func settingOf[T any](column string, value *T, show func(T) string) walkSetting 
 		return walkSetting{column: column, value: "the runner's"}
 	}
 	return walkSetting{column, show(*value), true}
-}
-
-func instantOr(t *time.Time, otherwise string) string {
-	if t == nil {
-		return otherwise
-	}
-	return clock(*t)
 }
 
 // columnProblem makes a value that the database refused a matter of usage, and

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -87,7 +88,7 @@ func (a *app) reportJob(ctx context.Context, s settings, store *job.Store, db *d
 func (a *app) showJob(r jobReport) {
 	j := r.Job
 	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, oneLine(fmt.Sprintf(format, args...), 500))
+		a.printf("%-16s %s\n", name, printer.OneLine(fmt.Sprintf(format, args...), 500))
 	}
 	field("job", "%d, %s", j.ID, j.Type)
 	field("status", "%s%s", r.shown(), nextStep(j))
@@ -103,17 +104,17 @@ func (a *app) showJob(r jobReport) {
 		lane += " (paused, and holds the messages; `belfry lanes resume " + j.Lane + "`)"
 	}
 	field("lane", "%s, priority %d", lane, j.Priority)
-	field("requested", "%s by %s", clock(j.CreatedAt), j.RequestedBy)
+	field("requested", "%s by %s", printer.Clock(j.CreatedAt), j.RequestedBy)
 	if j.IdempotencyKey != nil {
 		field("idempotency key", "%s", *j.IdempotencyKey)
 	}
-	field("due", "%s", clock(j.ScheduleAt))
+	field("due", "%s", printer.Clock(j.ScheduleAt))
 	for _, at := range []struct {
 		name string
 		at   *time.Time
 	}{{"deliver", j.DeliverAt}, {"expires", j.ExpiresAt}, {"started", j.StartedAt}, {"finished", j.FinishedAt}} {
 		if at.at != nil {
-			field(at.name, "%s", clock(*at.at))
+			field(at.name, "%s", printer.Clock(*at.at))
 		}
 	}
 	if own := ownSettings(j); own != "" {
@@ -129,12 +130,12 @@ func (a *app) showJob(r jobReport) {
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
 		if n := r.Deliveries.Dead; n > 0 {
-			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", grouped(n), j.ID)
+			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", printer.Grouped(n), j.ID)
 		}
 	}
 	if n := len(r.Revisions); n > 0 {
 		last := r.Revisions[n-1]
-		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
+		field("revisions", "%s, the last at cursor %s by %s; `belfry jobs revisions %d`", printer.Counted(int64(n), "correction"), last.Cursor, last.EditedBy, j.ID)
 	}
 	if j.LastError != "" {
 		field("last error", "%s", j.LastError)
@@ -162,21 +163,21 @@ func showContent(j job.Job, field func(name, format string, args ...any)) {
 
 // showWalk prints how far the job got and what its accounts say.
 func showWalk(j job.Job, field func(name, format string, args ...any)) {
-	field("progress", "%s; %s, %s read in %s", done(j), counted(j.RowsWritten, "row"), counted(j.ChannelsRead, "channel"), counted(j.Chunks, "chunk"))
+	field("progress", "%s; %s, %s read in %s", done(j), printer.Counted(j.RowsWritten, "row"), printer.Counted(j.ChannelsRead, "channel"), printer.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		field("accounts", "%s", accounts(j))
 	}
 	if j.Skipped > 0 {
-		field("skipped", "%s; `belfry jobs skips %d` lists them", counted(j.Skipped, "recipient"), j.ID)
+		field("skipped", "%s; `belfry jobs skips %d` lists them", printer.Counted(j.Skipped, "recipient"), j.ID)
 	}
 	if j.ThrottledMS > 0 {
-		field("held back", "%s in all", short(time.Duration(j.ThrottledMS)*time.Millisecond))
+		field("held back", "%s in all", printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
 	}
 	if j.RecalledAt != nil {
-		field("recalled", "%s at %s", counted(j.Recalled, "row"), clock(*j.RecalledAt))
+		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), printer.Clock(*j.RecalledAt))
 	}
 	if j.Bound != nil {
-		field("cursor", "%s of bound %s", orNone(j.Cursor), orNone(*j.Bound))
+		field("cursor", "%s of bound %s", printer.OrNone(j.Cursor), printer.OrNone(*j.Bound))
 	}
 	field("attempts", "%d, fencing token %d", j.Attempts, j.Fence)
 	if j.Takeovers > 0 {
@@ -187,7 +188,7 @@ func showWalk(j job.Job, field func(name, format string, args ...any)) {
 		if j.BackendPID != nil {
 			backend = "server process " + strconv.Itoa(int(*j.BackendPID))
 		}
-		field("runner", "%s, heartbeat %s, %s", j.Runner, clock(*j.HeartbeatAt), backend)
+		field("runner", "%s, heartbeat %s, %s", j.Runner, printer.Clock(*j.HeartbeatAt), backend)
 	}
 }
 
@@ -205,14 +206,14 @@ func deliveries(j job.Job, c outbox.Counts) string {
 	var parts []string
 	for _, one := range list {
 		if one.n > 0 {
-			parts = append(parts, grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
+			parts = append(parts, printer.Grouped(one.n)+" "+one.what+whyText(c.Why, one.of))
 		}
 	}
 	text := strings.Join(parts, ", ")
 	if !c.Complete {
 		text += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
 	}
-	return orNone(text)
+	return printer.OrNone(text)
 }
 
 // whyText is how many messages have which reason, in brackets.
@@ -224,7 +225,7 @@ func whyText(t outbox.Tally, of outbox.Reason) string {
 	var parts []string
 	for _, why := range outbox.Whys(of) {
 		if n := counted[why]; n > 0 {
-			parts = append(parts, grouped(n)+" "+string(why))
+			parts = append(parts, printer.Grouped(n)+" "+string(why))
 		}
 	}
 	if len(parts) == 0 {
@@ -243,15 +244,15 @@ func throttled(j job.Job) string {
 
 // accounts is where every channel that was read went.
 func accounts(j job.Job) string {
-	text := fmt.Sprintf("%s read = %s out of audience + %s written", grouped(j.ChannelsRead), grouped(j.ChannelsRead-j.ChannelsMatched), grouped(j.RowsWritten))
+	text := fmt.Sprintf("%s read = %s out of audience + %s written", printer.Grouped(j.ChannelsRead), printer.Grouped(j.ChannelsRead-j.ChannelsMatched), printer.Grouped(j.RowsWritten))
 	if j.Declined > 0 {
-		text += " + " + grouped(j.Declined) + " declined"
+		text += " + " + printer.Grouped(j.Declined) + " declined"
 	}
 	if j.Skipped > 0 {
-		text += " + " + grouped(j.Skipped) + " skipped"
+		text += " + " + printer.Grouped(j.Skipped) + " skipped"
 	}
 	if rest := j.ChannelsMatched - j.RowsWritten - j.Declined - j.Skipped; rest != 0 {
-		text += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", grouped(rest), j.ID)
+		text += fmt.Sprintf("; %s do not add up, `belfry jobs audit %d` says where", printer.Grouped(rest), j.ID)
 	}
 	return text
 }
@@ -281,7 +282,7 @@ func nextStep(j job.Job) string {
 		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
 	case job.Processed:
 		if j.Skipped > 0 {
-			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", counted(j.Skipped, "recipient"), j.ID)
+			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", printer.Counted(j.Skipped, "recipient"), j.ID)
 		}
 	case job.Pending, job.Running:
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -34,7 +35,7 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 			if err != nil {
 				return notFound(err)
 			}
-			list, more := page(list, n)
+			list, more := onePage(list, n)
 			if *asJSON {
 				return a.printJSON(emptyList(list))
 			}
@@ -53,15 +54,15 @@ func (a *app) listSkips(id int64, after string, list []job.Skip, more bool) erro
 		a.printf("job %d skipped nobody\n", id)
 		return nil
 	}
-	t := newTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
+	t := printer.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
 	for _, s := range list {
 		next := "-"
 		if s.Retry {
 			next = "tries again"
 		}
-		t.add(oneLine(s.Key, 60), clock(s.SkippedAt), clock(s.TriedAt), itoa(int64(s.Attempts)), next, s.SQLState, oneLine(s.Error, 200))
+		t.Add(printer.OneLine(s.Key, 60), printer.Clock(s.SkippedAt), printer.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
 	}
-	if err := t.write(a.stdout); err != nil {
+	if err := t.Write(a.stdout); err != nil {
 		return err
 	}
 	if more {
@@ -103,7 +104,7 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 			if *asJSON {
 				return a.printJSON(j)
 			}
-			a.printf("%s; %s tried again by the next run\n", statusLine(j), counted(j.Skipped, "skipped recipient"))
+			a.printf("%s; %s tried again by the next run\n", statusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
 			return nil
 		})
 	}
@@ -140,11 +141,11 @@ was, belfry.job_content(ID, CHANNEL) answers by SQL.`,
 				a.printf("job %d was never corrected after its walk had begun\n", id)
 				return nil
 			}
-			t := newTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
+			t := printer.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 			for _, r := range list {
-				t.add(itoa(int64(r.Revision)), r.Cursor, clock(r.EditedAt), r.EditedBy, oneLine(r.Reason, 60), oneLine(r.Title, 60), oneLine(string(r.Audience), 80))
+				t.Add(printer.Int(int64(r.Revision)), r.Cursor, printer.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(string(r.Audience), 80))
 			}
-			return t.write(a.stdout)
+			return t.Write(a.stdout)
 		})
 	}
 	return cmd

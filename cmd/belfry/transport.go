@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -140,36 +141,36 @@ func (a *app) showTransport(r *transportReport) error {
 	} else {
 		a.printf("transport %s at %s\n\n", r.Transport, r.Server)
 	}
-	t := newTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
-	workers := newTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
+	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
+	workers := printer.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
 	for _, q := range r.Queues {
 		cells := []string{q.Name, "", "", "", ""}
 		if c := q.Carrier; c != nil {
-			cells = []string{q.Name, grouped(c.Ready), grouped(c.Later), grouped(c.Taken), grouped(c.Dead)}
+			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), printer.Grouped(c.Dead)}
 			for _, w := range c.Workers {
-				workers.add(oneLine(w.Name, 80), q.Name, grouped(w.Taken), instantOr(w.Seen, "not alive"))
+				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), printer.ClockOr(w.Seen, "not alive"))
 			}
 		}
 		oldest, by := "", "nobody"
 		if q.Oldest != nil {
-			oldest = short(*q.Oldest)
+			oldest = printer.Short(*q.Oldest)
 		}
 		if q.LeadsUntil != nil {
-			by = oneLine(q.Dispatcher, 60)
+			by = printer.OneLine(q.Dispatcher, 60)
 		}
-		t.add(append(cells, grouped(q.Queued), oldest, by, instantOr(q.EpochAt, "never"), queueState(r, q))...)
+		t.Add(append(cells, printer.Grouped(q.Queued), oldest, by, printer.ClockOr(q.EpochAt, "never"), queueState(r, q))...)
 	}
 	if r.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
-			t.drop(heading)
+			t.Drop(heading)
 		}
 	}
-	if err := t.write(a.stdout); err != nil {
+	if err := t.Write(a.stdout); err != nil {
 		return err
 	}
-	if len(workers.rows) > 0 {
+	if !workers.Empty() {
 		a.printf("\n")
-		if err := workers.write(a.stdout); err != nil {
+		if err := workers.Write(a.stdout); err != nil {
 			return err
 		}
 	}
@@ -177,15 +178,15 @@ func (a *app) showTransport(r *transportReport) error {
 		return nil
 	}
 	a.printf("\n")
-	relays := newTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
+	relays := printer.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
 	for _, one := range r.Relays {
 		state := "live"
 		if !one.Live {
 			state = "dead"
 		}
-		relays.add(oneLine(one.Name, 80), state, one.Transport, grouped(int64(one.InFlight)), clock(one.HeartbeatAt))
+		relays.Add(printer.OneLine(one.Name, 80), state, one.Transport, printer.Grouped(int64(one.InFlight)), printer.Clock(one.HeartbeatAt))
 	}
-	return relays.write(a.stdout)
+	return relays.Write(a.stdout)
 }
 
 // queueState is in a word or two what is particular about a queue.
@@ -276,10 +277,10 @@ It asks on a terminal; elsewhere say --yes.`,
 				return a.printJSON(done)
 			}
 			if done.By == "" {
-				a.printf("%s to be pushed again, by the next relay that works on a carrier\n", counted(n, "message"))
+				a.printf("%s to be pushed again, by the next relay that works on a carrier\n", printer.Counted(n, "message"))
 				return nil
 			}
-			a.printf("%s to be pushed again, by %s within ten seconds\n", counted(n, "message"), done.By)
+			a.printf("%s to be pushed again, by %s within ten seconds\n", printer.Counted(n, "message"), done.By)
 			return nil
 		})
 	}
@@ -317,7 +318,7 @@ a terminal; elsewhere say --yes.`,
 			if *asJSON {
 				return errors.Join(a.printJSON(done), err)
 			}
-			a.printf("%s taken back%s\n", counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+			a.printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 			return err
 		})
 	}
@@ -330,7 +331,7 @@ func (a *app) drainTransport(ctx context.Context, s settings, db *database, who 
 	defer show.end()
 	done.Messages, err = outbox.TakeBackQueued(ctx, db.Pool, who, func(taken int64) {
 		if show.width != nil {
-			show.line("taken back so far: " + counted(taken, "message"))
+			show.line("taken back so far: " + printer.Counted(taken, "message"))
 		}
 	})
 	if err != nil {
@@ -345,7 +346,7 @@ func (a *app) drainTransport(ctx context.Context, s settings, db *database, who 
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, fmt.Errorf("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", counted(q.Queued, "message"), q.Name)
+			return done, fmt.Errorf("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
 		}
 	}
 	broker, err := s.openBroker(a.briefLogger(s))
@@ -377,7 +378,7 @@ func carrierFree(ctx context.Context, db *database) error {
 	}
 	for _, q := range states {
 		if q.LeadsUntil != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, q.Dispatcher+" (") }) {
-			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, clock(*q.LeadsUntil)))
+			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.Clock(*q.LeadsUntil)))
 		}
 	}
 	if len(names) == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -108,7 +109,7 @@ func (c carriers) standstill(u unsentJob, now time.Time) standstill {
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
 		return standstill{why: "nobody has a sender for " + strings.Join(lacking, " or "), remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
 	case u.DueIn != nil && *u.DueIn > 0:
-		s := standstill{why: fmt.Sprintf("the first is due %s%s", clock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
+		s := standstill{why: fmt.Sprintf("the first is due %s%s", printer.Clock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
 		if !c.alive(u.Route[0]) {
 			s.remedy = "`belfry run --deliver` sends them then, or `belfry relay` or a daemon"
 		}

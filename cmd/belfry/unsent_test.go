@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -44,11 +45,11 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"due later": {
 			carriers{live: pushes}, unsentJob{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
-			"the first is due " + clock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
+			"the first is due " + printer.Clock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
 		},
 		"due later, for nobody": {
 			carriers{configured: []string{"push"}}, unsentJob{Route: []string{"push"}, DueIn: &in},
-			"the first is due " + clock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+			"the first is due " + printer.Clock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
 		},
 		"a relay has them": {
 			carriers{live: pushes}, unsentJob{JobID: 7, Route: []string{"push", "sms"}},

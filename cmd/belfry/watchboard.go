@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -67,13 +68,13 @@ func (b *board) atRest() bool {
 // walkText is how far the walk is.
 func (w *watchedJob) walkText() string {
 	if w.Status == job.Pending && w.Cursor == "" {
-		return "due " + clock(w.ScheduleAt)
+		return "due " + printer.Clock(w.ScheduleAt)
 	}
 	text := done(w.Job)
 	if total, known := w.Total(); known && w.Status == job.Running {
 		text += w.walk.text(total - w.ChannelsRead)
 	}
-	return text + "; " + counted(w.ChannelsRead, "channel") + " read, " + counted(w.RowsWritten, "row")
+	return text + "; " + printer.Counted(w.ChannelsRead, "channel") + " read, " + printer.Counted(w.RowsWritten, "row")
 }
 
 // deliveryText is how far the delivery is.
@@ -104,7 +105,7 @@ func (w *watchedJob) line() string {
 	if why := w.waits(); why != "" {
 		text += "; " + why
 	}
-	return oneLine(text, 500)
+	return printer.OneLine(text, 500)
 }
 
 // waits is why messages stay where they are; "" when they do not.
@@ -126,7 +127,7 @@ func (b *board) lines(width, height int) []string {
 			room-- // for saying that there are more
 		}
 		if len(block) > room && i > 0 {
-			return append(all, oneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", counted(int64(len(b.jobs)-i), "job")), width))
+			return append(all, printer.OneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", printer.Counted(int64(len(b.jobs)-i), "job")), width))
 		}
 		all = append(all, block...)
 	}
@@ -137,9 +138,9 @@ func (b *board) lines(width, height int) []string {
 func (w *watchedJob) block(width int) []string {
 	size := max(10, min(24, width/5))
 	row := func(name string, part, whole int64, text string) string {
-		return oneLine(fmt.Sprintf("  %-8s %s %s", name, bar(part, whole, size), text), width)
+		return printer.OneLine(fmt.Sprintf("  %-8s %s %s", name, bar(part, whole, size), text), width)
 	}
-	lines := []string{oneLine(label(w.Job)+": "+w.shown()+w.marks()+", "+w.Title, width)}
+	lines := []string{printer.OneLine(label(w.Job)+": "+w.shown()+w.marks()+", "+w.Title, width)}
 	read := w.ChannelsRead
 	total, _ := w.Total()
 	if w.Status == job.Processed {
@@ -150,10 +151,10 @@ func (w *watchedJob) block(width int) []string {
 		lines = append(lines, row("delivery", w.settled(), w.Messages.Messages, w.deliveryText()))
 	}
 	if w.Throttle != "" {
-		lines = append(lines, oneLine("  slowed   "+throttled(w.Job), width))
+		lines = append(lines, printer.OneLine("  slowed   "+throttled(w.Job), width))
 	}
 	if why := w.waits(); why != "" {
-		lines = append(lines, oneLine("  waits    "+why, width))
+		lines = append(lines, printer.OneLine("  waits    "+why, width))
 	}
 	return lines
 }

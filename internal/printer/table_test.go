@@ -1,4 +1,4 @@
-package main
+package printer_test
 
 import (
 	"bytes"
@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 func TestTable_LeavesColumnsOutWhereThereIsNoRoom(t *testing.T) {
 	t.Parallel()
-	table := func() *table {
-		l := newTable(">ID", "STATUS", "LANE", "DUE", "TITLE")
-		l.add("1", "PROCESSED", "default", "2026-11-20 12:00:00", strings.Repeat("x", 60))
+	table := func() *printer.Table {
+		l := printer.NewTable(">ID", "STATUS", "LANE", "DUE", "TITLE")
+		l.Add("1", "PROCESSED", "default", "2026-11-20 12:00:00", strings.Repeat("x", 60))
 		return l
 	}
 	for columns, want := range map[int]string{
@@ -23,9 +25,9 @@ func TestTable_LeavesColumnsOutWhereThereIsNoRoom(t *testing.T) {
 		10:  "ID  STATUS     TITLE\n 1  PROCESSED  " + strings.Repeat("x", 15) + "…\n",
 	} {
 		l := table()
-		l.fit(columns, 16, "LANE", "DUE")
+		l.Dispensable(16, "LANE", "DUE")
 		var out bytes.Buffer
-		require.NoError(t, l.write(&out))
+		(&printer.Page{Output: &out, Columns: columns}).Table(l)
 		require.Equal(t, want, out.String(), columns)
 	}
 }

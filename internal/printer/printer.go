@@ -1,0 +1,52 @@
+// Package printer is how belfry says things to a person in plain text: counts, spans of
+// time, instants, tables, and the page that a command prints.
+//
+// A [Page] keeps data and remarks apart: what somebody may pipe into another program goes
+// to the output, and what only a person wants to know goes to the notes. It also knows how
+// wide the person's terminal is, if there is one.
+package printer
+
+import (
+	"fmt"
+	"io"
+)
+
+// Page is where a result is told in text. The zero value says nothing to nobody.
+type Page struct {
+	// Output takes data, Notes remarks about it; nil: it is dropped.
+	Output, Notes io.Writer
+	// Columns is how wide the terminal is that shows the output; 0: it is none, and
+	// nothing is cut.
+	Columns int
+}
+
+// Printf writes data.
+func (p *Page) Printf(format string, args ...any) {
+	if p.Output != nil {
+		fmt.Fprintf(p.Output, format, args...)
+	}
+}
+
+// Note writes a remark, a line.
+func (p *Page) Note(format string, args ...any) {
+	if p.Notes != nil {
+		fmt.Fprintf(p.Notes, format+"\n", args...)
+	}
+}
+
+// Field writes a line of data that starts with a name, in a block of such lines. The text
+// is cut at a thousand characters.
+func (p *Page) Field(name, format string, args ...any) {
+	p.Printf("%-16s %s\n", name, OneLine(fmt.Sprintf(format, args...), 1000))
+}
+
+// Table writes a table. On a terminal that is too narrow it does without columns, as
+// [Table.Dispensable] says.
+func (p *Page) Table(t *Table) {
+	if p.Columns > 0 && t.room > 0 {
+		t.fit(p.Columns, t.room, t.dispensable...)
+	}
+	if p.Output != nil {
+		_ = t.Write(p.Output) // the command looks after its output's errors
+	}
+}

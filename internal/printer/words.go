@@ -1,0 +1,85 @@
+package printer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Grouped renders a count with thousands separators: 1,234,567.
+func Grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// Counted renders a count with its noun: 1 job, 2 jobs.
+func Counted(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return Grouped(n) + " " + noun + "s"
+}
+
+// Short renders a duration at the precision that people read.
+func Short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return d.String()
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// Clock renders an instant in local time, to the second, with its zone, as psql does and
+// as --at reads it.
+func Clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05-07:00") }
+
+// OneLine keeps a text from breaking a table or a terminal: control characters
+// become spaces, and it is cut at width.
+func OneLine(s string, width int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-1]) + "…"
+}
+
+// ClockOr renders an instant as Clock does, and what to say where there is none.
+func ClockOr(t *time.Time, otherwise string) string {
+	if t == nil {
+		return otherwise
+	}
+	return Clock(*t)
+}
+
+// OrNone renders an empty text as none.
+func OrNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Int renders a number that is a name, as a job's id: without separators.
+func Int(n int64) string { return strconv.FormatInt(n, 10) }
