@@ -568,3 +568,16 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
   FROM (SELECT extract(epoch FROM max(replay_lag))::double precision AS lag, bool_or(state IS NULL) AS hidden
           FROM pg_stat_replication
          WHERE @replicas::boolean) r;
+
+-- name: LimitsGet :one
+-- Reads the ceilings for who may only enqueue. Always one row.
+SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks FROM belfry.limits;
+
+-- name: LimitsSet :one
+-- Changes the ceilings that @changes, a JSON object by column, names; null lifts one.
+-- Always one row, as it is now.
+UPDATE belfry.limits l
+   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks) =
+       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.health_checks
+          FROM jsonb_populate_record(l, @changes::jsonb) n)
+RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks;

@@ -13,11 +13,10 @@ import (
 )
 
 func newChannelsCommand(a *app) *cobra.Command {
-	return newGroup("channels", "Import, generate, count and check recipient channels, and what they do not want",
+	return a.nounCommand("channels",
 		newChannelsImportCommand(a), newChannelsGenerateCommand(a), newChannelsCountCommand(a),
 		newChannelsCheckCommand(a), newSegmentCommand(a),
-		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a),
-		newOptOutCommand(a), newOptInCommand(a), newOptOutsCommand(a))
+		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a))
 }
 
 func newChannelsCountCommand(a *app) *cobra.Command {

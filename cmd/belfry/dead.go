@@ -16,14 +16,8 @@ import (
 )
 
 func newDeadCommand(a *app) *cobra.Command {
-	c := newGroup("dead-letters", "List the messages that gave up, return them to the queue, or discard them",
-		newDeadListCommand(a), newDeadShowCommand(a), newDeadRedriveCommand(a), newDeadDiscardCommand(a),
-		newControlEventsCommand(a, controlEvents{
-			subject: outbox.SubjectDeadLetter, argument: "JOB", short: "Show what was redriven and discarded, newest first",
-			example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",
-		}))
-	c.Aliases = []string{"dlq", "dead"}
-	return c
+	return a.nounCommand("dead-letters",
+		newDeadListCommand(a), newDeadShowCommand(a), newDeadRedriveCommand(a), newDeadDiscardCommand(a))
 }
 
 // deadHelp says what the flags of a filter mean.

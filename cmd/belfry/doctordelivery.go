@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -77,7 +78,7 @@ func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database, live
 // checkSenders wants a live relay for every configured sender, and says which are
 // paused. It returns the relays that live.
 func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (live []outbox.RelayState) {
-	states, relays, err := outbox.SenderStates(ctx, db.Pool, relayAlive)
+	states, relays, err := outbox.SenderStates(ctx, db.Pool, admin.RelayAlive)
 	if err != nil {
 		d.note("senders", healthFailed, "", "%s", err)
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -224,7 +225,7 @@ func (e enqueueFlags) showPreview(a *app, cmd *cobra.Command, audience channels.
 	return a.withDatabase(cmd, schemaCurrent, previewLimit, func(ctx context.Context, s settings, db *database) error {
 		err := a.preview(ctx, s, db, what, audience, *e.json)
 		if errors.Is(err, channels.ErrNoCategory) {
-			return unknownCategory(ctx, db, what.Category)
+			return usagef("%w", admin.UnknownCategory(ctx, db.Pool, what.Category))
 		}
 		return err
 	})

@@ -143,23 +143,6 @@ SELECT coalesce(reason, '') AS reason, count(*) AS n
  GROUP BY 1
  ORDER BY n DESC, 1;
 
--- name: ActSet :exec
--- Says who acts, and why, for the events of this transaction.
-SELECT belfry.act(@actor, @reason);
-
--- name: LimitsGet :one
--- Reads the ceilings for who may only enqueue. Always one row.
-SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks FROM belfry.limits;
-
--- name: LimitsSet :one
--- Changes the ceilings that @changes, a JSON object by column, names; null lifts one.
--- Always one row, as it is now.
-UPDATE belfry.limits l
-   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks) =
-       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.health_checks
-          FROM jsonb_populate_record(l, @changes::jsonb) n)
-RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks;
-
 -- name: ActivitySend :one
 -- Sends one message to the channel @channel_id, in a transaction of its own, and returns
 -- the activity's id. NULL: @route the category's, @deliver_at at once. With an

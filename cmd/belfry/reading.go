@@ -1,18 +1,19 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-// reading are the commands that only read. They take a standby; all others ask for a server
-// that takes rows, for a dry run too. adopt writes only where it is asked to.
+	"github.com/belfryhq/belfry/admin"
+)
+
+// reading are the commands that only read, beside the operations that change nothing. They
+// take a standby; all others ask for a server that takes rows, for a dry run too. adopt
+// writes only where it is asked to.
 var reading = map[string]bool{
 	"belfry adopt":                 true,
-	"belfry categories events":     true,
-	"belfry categories list":       true,
 	"belfry channels check":        true, // what it brings in step was brought so on the primary, as a rule
 	"belfry channels count":        true,
-	"belfry channels opt-outs":     true,
 	"belfry channels segment list": true,
-	"belfry dead-letters events":   true,
 	"belfry dead-letters list":     true,
 	"belfry dead-letters show":     true,
 	"belfry jobs audit":            true,
@@ -24,18 +25,24 @@ var reading = map[string]bool{
 	"belfry jobs show":             true,
 	"belfry jobs skips":            true,
 	"belfry jobs watch":            true,
-	"belfry lanes events":          true,
-	"belfry lanes list":            true,
-	"belfry limits events":         true,
-	"belfry limits list":           true,
 	"belfry migrate status":        true,
-	"belfry schedules events":      true,
 	"belfry schedules list":        true,
 	"belfry schedules next":        true,
 	"belfry schedules show":        true,
-	"belfry senders events":        true,
-	"belfry senders list":          true,
 	"belfry transport status":      true,
 }
 
-func onlyReads(cmd *cobra.Command) bool { return reading[cmd.CommandPath()] }
+// readsAnnotation marks the command of an operation that changes nothing.
+const readsAnnotation = "belfry_reads"
+
+// annotationsOf mark an operation's command.
+func annotationsOf(o admin.Operation) map[string]string {
+	if o.Changes {
+		return nil
+	}
+	return map[string]string{readsAnnotation: "true"}
+}
+
+func onlyReads(cmd *cobra.Command) bool {
+	return reading[cmd.CommandPath()] || cmd.Annotations[readsAnnotation] != ""
+}

@@ -30,7 +30,8 @@ func TestReading_IsWhatLooks(t *testing.T) {
 		}
 		reads := slices.Contains(looks, cmd.Name()) || cmd.CommandPath() == "belfry adopt"
 		require.Equal(t, reads, onlyReads(cmd), cmd.CommandPath())
-		if reads {
+		if reading[cmd.CommandPath()] {
+			require.Empty(t, cmd.Annotations[readsAnnotation], "%s: the operation says so", cmd.CommandPath())
 			found++
 		}
 	}

@@ -58,9 +58,9 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	root.SetHelpCommandGroupID(groupOperate)
 	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newEnqueueCommand(a), newSendCommand(a), newJobsCommand(a),
 		newAbortCommand(a), newResumeCommand(a), newRetryCommand(a), newRecallCommand(a), newDeadCommand(a),
-		newLanesCommand(a), newSchedulesCommand(a), newCategoriesCommand(a))
+		a.nounCommand("lanes"), newSchedulesCommand(a), a.nounCommand("categories"))
 	inGroup(root, groupChannels, newChannelsCommand(a))
-	inGroup(root, groupOperate, newMigrateCommand(a), newAdoptCommand(a), newConfigCommand(a), newDoctorCommand(a), newRolesCommand(a), newSendersCommand(a), newTransportCommand(a), newLimitsCommand(a), newPruneCommand(a), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
+	inGroup(root, groupOperate, newMigrateCommand(a), newAdoptCommand(a), newConfigCommand(a), newDoctorCommand(a), newRolesCommand(a), a.nounCommand("senders"), newTransportCommand(a), a.nounCommand("limits"), newPruneCommand(a), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }

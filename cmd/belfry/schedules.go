@@ -17,7 +17,7 @@ import (
 )
 
 func newSchedulesCommand(a *app) *cobra.Command {
-	return newGroup("schedules", "Keep recurring schedules: list, show, pause, add, run one now",
+	return a.nounCommand("schedules",
 		newSchedulesListCommand(a), newSchedulesShowCommand(a), newSchedulesNextCommand(a), newSchedulesAddCommand(a),
 		newSchedulesRunCommand(a), newSchedulesRemoveCommand(a),
 		newScheduleTurnCommand(a, scheduleTurn{
@@ -27,10 +27,6 @@ func newSchedulesCommand(a *app) *cobra.Command {
 		}),
 		newScheduleTurnCommand(a, scheduleTurn{
 			"resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume,
-		}),
-		newControlEventsCommand(a, controlEvents{
-			subject: job.SubjectSchedule, argument: "NAME", short: "Show what became of schedules, newest first",
-			example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",
 		}))
 }
 

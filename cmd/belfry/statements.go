@@ -15,7 +15,6 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	schemaExists, schemaVersion, sessionStandard, serverClock, doctorServer,
 	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
-	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, actSet, limitsGet,
-	limitsSet, activitySend, activityTest, activityGet, unsentJobs, jobsUnderWay,
+	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, activitySend, activityTest, activityGet, unsentJobs, jobsUnderWay,
 	messagesWaiting, groupsFirst, doctorNames string
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -90,7 +91,7 @@ func (a *app) transportStatus(ctx context.Context, s settings, db *database) (*t
 	if err != nil {
 		return nil, err
 	}
-	_, relays, err := outbox.SenderStates(ctx, db.Pool, relayAlive)
+	_, relays, err := outbox.SenderStates(ctx, db.Pool, admin.RelayAlive)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +363,7 @@ func (a *app) drainTransport(ctx context.Context, s settings, db *database, who 
 
 // carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.
 func carrierFree(ctx context.Context, db *database) error {
-	_, relays, err := outbox.SenderStates(ctx, db.Pool, relayAlive)
+	_, relays, err := outbox.SenderStates(ctx, db.Pool, admin.RelayAlive)
 	if err != nil {
 		return err
 	}

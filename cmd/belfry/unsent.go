@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -59,7 +60,7 @@ func carriersOf(ctx context.Context, s settings, db *database) (c carriers, err 
 	for _, file := range s.Files {
 		c.flags += " --config " + shellWord(file)
 	}
-	_, relays, err := outbox.SenderStates(ctx, db.Pool, relayAlive)
+	_, relays, err := outbox.SenderStates(ctx, db.Pool, admin.RelayAlive)
 	for _, r := range relays {
 		if r.Live {
 			c.live = append(c.live, r)

@@ -1,0 +1,161 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// categoryKeys are what may be said of a category.
+type categoryKeys struct {
+	Route Change[[]string]            `change:"route" help:"media in the order in which they are tried, as push,sms,alimtalk"`
+	Quiet Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
+	Cap   Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
+}
+
+func (k categoryKeys) change() channels.CategoryChange {
+	c := channels.CategoryChange{
+		Quiet: k.Quiet.To, ClearQuiet: k.Quiet.Asked && k.Quiet.To == nil,
+		Cap: k.Cap.To, ClearCap: k.Cap.Asked && k.Cap.To == nil,
+	}
+	if k.Route.To != nil {
+		c.Route = *k.Route.To
+	}
+	return c
+}
+
+type categoryChange struct {
+	Category string `arg:"CATEGORY"`
+	categoryKeys
+	Act
+}
+
+type newCategory struct {
+	Category string `arg:"CATEGORY"`
+	categoryKeys
+	Description string `flag:"description" help:"what the category is for"`
+	Act
+}
+
+func categoryOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "categories list", Short: "List categories, and what holds for their messages", Role: Viewer,
+			Long: `List categories: the route by which their messages go, the time of day in which none
+is sent, and how many a channel gets at most within a time.
+
+` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
+		}, func(ctx context.Context, env *Env, _ None) (List[channels.Category], error) {
+			list, err := channels.Categories(ctx, env.DB)
+			return List[channels.Category]{Items: list}, err
+		}, categoriesText),
+		Define(Operation{
+			Name: "categories add", Short: "Add a category", Role: Operator, Changes: true, Events: "the category's events",
+			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
+push, at any time and without a cap, unless keys say otherwise; they are those of
+` + "`belfry categories set`" + `.
+
+The same by SQL: INSERT INTO belfry.categories (name, description) VALUES (…);`,
+			Usage: "CATEGORY [KEY=VALUE...]",
+			Example: `  belfry categories add digest --description "the weekly digest"
+  belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
+		}, addCategory, func(p *printer.Page, _ newCategory, c channels.Category) { categoryLine(p, c) }),
+		Define(Operation{
+			Name: "categories set", Short: "Change a category's route, quiet hours or cap", Role: Operator, Changes: true, Events: "the category's events",
+			Long: `Change what holds for the messages of a category. A route counts for jobs and
+activities that are enqueued from now on, quiet hours and the cap for every message that
+is not sent yet. Keys:
+
+{keys}`,
+			Example: `  belfry categories set operator_notice route=push,sms
+  belfry categories set popular_content quiet_hours=21:00-08:00 cap=3/24h --reason "fewer at night"
+  belfry categories set popular_content quiet_hours=none`,
+		}, setCategory, func(p *printer.Page, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
+		timeline{
+			noun: "categories", subject: "category", label: "CATEGORY", short: "Show when categories were changed, newest first",
+			example: "  belfry categories events\n  belfry categories events operator_notice --json", none: "no category was ever changed",
+		}.events(),
+	}
+}
+
+func categoriesText(p *printer.Page, _ None, out List[channels.Category]) {
+	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "DESCRIPTION")
+	for _, c := range out.Items {
+		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), printer.OneLine(c.Description, 80))
+	}
+	p.Table(t)
+}
+
+func categoryLine(p *printer.Page, c channels.Category) {
+	p.Printf("category %s: route %s, quiet hours %s, cap %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c))
+}
+
+func quietText(c channels.Category) string {
+	if c.Quiet == nil {
+		return "none"
+	}
+	return c.Quiet.String()
+}
+
+func capText(c channels.Category) string {
+	if c.Cap == nil {
+		return "none"
+	}
+	return c.Cap.String()
+}
+
+func addCategory(ctx context.Context, env *Env, in newCategory) (channels.Category, error) {
+	who := in.by(env)
+	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), who.Actor, who.Reason)
+	if errors.Is(err, channels.ErrCategoryExists) {
+		return c, advise(channels.ErrCategoryExists, "`belfry categories set "+in.Category+" …` changes it")
+	}
+	return c, preferenceRefused(err)
+}
+
+func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Category, error) {
+	who := in.by(env)
+	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), who.Actor, who.Reason)
+	if errors.Is(err, channels.ErrNoCategory) {
+		return c, UnknownCategory(ctx, env.DB, in.Category)
+	}
+	return c, preferenceRefused(err)
+}
+
+// UnknownCategory is the error of a category that there is not.
+func UnknownCategory(ctx context.Context, q channels.Querier, name string) error {
+	list, err := channels.Categories(ctx, q)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = c.Name
+	}
+	slices.Sort(names)
+	return invalid("category", "%q is not a category; allowed values: %s%s", printer.OneLine(name, 60), strings.Join(names, ", "), config.Hint(name, names))
+}
+
+// preferenceRefused makes a preference that is not allowed a matter of the input.
+func preferenceRefused(err error) error {
+	var server *pgconn.PgError
+	switch {
+	case !errors.Is(err, channels.ErrPreference):
+		return err
+	case errors.As(err, &server):
+		return refusedText(server.Message, server.Hint, nil)
+	}
+	_, text, _ := strings.Cut(err.Error(), channels.ErrPreference.Error()+": ")
+	param, problem, named := strings.Cut(text, ": ")
+	if !named {
+		return invalid("", "%s", text)
+	}
+	return invalid(param, "%s", problem)
+}

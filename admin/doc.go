@@ -1,0 +1,39 @@
+// Package admin holds what an operator can do with belfry, each thing defined once.
+//
+// # Operations
+//
+// An [Operation] is a name ("lanes pause"), the help for people, the least [Role] that may
+// do it, whether it changes something, and three functions' worth of types: an input
+// struct, whose fields are the parameters, a function that does it, and one that tells the
+// result in text. [Define] makes one of a typed function; [Operations] lists them all. The
+// command line builds its commands from that list; nothing about an operation is written a
+// second time.
+//
+// # Parameters
+//
+// A field of the input with one of these tags is a parameter ([Param]):
+//
+//	arg:"LANE"        an argument by its place; "[LANE]" may be left out, "ID..." takes the rest
+//	flag:"limit"      a flag
+//	change:"priority" a key of KEY=VALUE; the field's type is a [Change]
+//
+// Beside it stand help, label (what help shows for a flag's value), min, max, default,
+// allowed (what an error says may be given), reset (the words that take a Change back) and
+// required:"true". A struct that is embedded adds its fields. The field's type decides what
+// is understood: strings, numbers and switches as they are, pointers to them where "not
+// given" differs from zero, slices for what may be given several times, and any type that
+// implements encoding.TextUnmarshaler, whose error says what is allowed.
+//
+// # Results
+//
+// A result is a plain struct, or a [List] of such, with one form in JSON, which is the
+// struct's own, and one in text. An operation may return a result and an error as well: it
+// did a part, or what it looked at is not as it should be. The result is then shown before
+// the error.
+//
+// # Errors
+//
+// What was given and cannot be used is an [InvalidError], which names the parameter and
+// what is allowed. An [AdvisedError] says what to do next, in the words of the command line.
+// Everything else is the error of the packages below.
+package admin

@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// timeline is one kind of subject in belfry.events.
+type timeline struct {
+	noun, subject  string
+	label          string // of what may be named, to see it alone
+	short, example string
+	none           string // what is said when there is nothing
+}
+
+// timelineInput is the input of every timeline. The argument's label is the timeline's.
+type timelineInput struct {
+	Name   string `arg:"[NAME]"`
+	Limit  int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Before int64  `flag:"before" label:"ID" help:"only events before this one, for the next page" min:"1"`
+}
+
+// events is the operation that shows a timeline, newest first.
+func (t timeline) events() Operation {
+	o := Define(Operation{
+		Name: t.noun + " events", Short: t.short, Example: t.example, Role: Viewer,
+	}, func(ctx context.Context, env *Env, in timelineInput) (List[job.ControlEvent], error) {
+		list, err := env.Jobs.ControlEvents(ctx, t.subject, in.Name, in.Before, in.Limit+1)
+		return pageOf(list, in.Limit, func(last job.ControlEvent) string { return printer.Int(last.ID) }), err
+	}, t.text)
+	o.params[0].Label = t.label
+	return o
+}
+
+func (t timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEvent]) {
+	switch {
+	case len(out.Items) == 0 && in.Before != 0:
+		p.Printf("no more events\n")
+		return
+	case len(out.Items) == 0 && in.Name != "":
+		p.Printf("no events of %s\n", printer.OneLine(in.Name, 70))
+		return
+	case len(out.Items) == 0:
+		p.Printf("%s\n", t.none)
+		return
+	}
+	table := printer.NewTable("AT", t.label, "EVENT", "BY", "CHANGE", "REASON")
+	for _, e := range out.Items {
+		table.Add(printer.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
+	}
+	p.Table(table)
+	more(p, "before", out.Next)
+}
+
+// more says how to see the next page, if there is one.
+func more(p *printer.Page, flag, next string) {
+	if next != "" {
+		p.Note("there are more: --%s %s shows the next page", flag, next)
+	}
+}
+
+// changes tells what an event changed, by the two states in its detail: values that one of
+// them does not have are "unset". Who paused, when and why the event itself says.
+func changes(detail json.RawMessage) string {
+	var d struct{ Before, After map[string]json.RawMessage }
+	if json.Unmarshal(detail, &d) != nil || d.Before == nil || d.After == nil {
+		return "" // nothing was before, or is after; or this kind of event has another detail
+	}
+	value := func(state map[string]json.RawMessage, key string) string {
+		raw, ok := state[key]
+		var text string
+		var list []string
+		switch {
+		case !ok || string(raw) == "null":
+			return "unset"
+		case json.Unmarshal(raw, &text) == nil && text != "":
+			return text
+		case json.Unmarshal(raw, &list) == nil && len(list) > 0:
+			return strings.Join(list, ",")
+		default:
+			return string(raw)
+		}
+	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(d.Before)), maps.Keys(d.After))
+	slices.Sort(keys)
+	var parts []string
+	for _, key := range slices.Compact(keys) {
+		if was, is := value(d.Before, key), value(d.After, key); was != is && !slices.Contains([]string{"paused_at", "paused_by", "pause_reason"}, key) {
+			parts = append(parts, key+" "+was+" → "+is)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// limitsChange is the input of `limits set`.
+type limitsChange struct {
+	Priority         Change[int]    `change:"priority" min:"0" max:"1000" reset:"none" allowed:"0 to 1000, or none"`
+	MaxRowsPerSecond Change[int]    `change:"max_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, or none"`
+	DutyCycle        Change[Share]  `change:"duty_cycle" reset:"none" allowed:"0.01 to 1, as 0.5 or 50%, or none"`
+	ChunkTarget      Change[Millis] `change:"chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
+	MaxChunkRows     Change[int]    `change:"max_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, or none"`
+	MaxSkips         Change[int]    `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
+	HealthChecks     Change[bool]   `change:"health_checks" allowed:"on (they may not be switched off), off"`
+	Act
+}
+
+func limitOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "limits list", Short: "List the ceilings of what a job may ask for", Role: Viewer,
+			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
+a job asks of the database and of other jobs. What is beyond a ceiling is refused at
+the INSERT. Roles that may UPDATE a column of belfry.jobs are not bound by its ceiling.
+
+The same by SQL: SELECT * FROM belfry.limits`,
+		}, func(ctx context.Context, env *Env, _ None) (job.Limits, error) { return env.Jobs.Limits(ctx) },
+			func(p *printer.Page, _ None, l job.Limits) { limitsText(p, l) }),
+		Define(Operation{
+			Name: "limits set", Short: "Change how far enqueuers may go", Role: Admin, Changes: true, Events: "the events of the ceilings",
+			Long: `Change the ceilings for what a job may ask for when its role may INSERT jobs and not
+UPDATE them; none lifts one. They count for jobs that are enqueued from now on. Keys:
+
+{keys}
+
+The same by SQL: UPDATE belfry.limits SET priority = 100`,
+			Example: `  belfry limits set priority=100 --reason "orders go first"
+  belfry limits set max_chunk_rows=10000 chunk_target=200ms
+  belfry limits set max_skips=none`,
+		}, func(ctx context.Context, env *Env, in limitsChange) (job.Limits, error) {
+			asked := make(job.Changes)
+			ask(asked, "priority", in.Priority)
+			ask(asked, "max_rows_per_second", in.MaxRowsPerSecond)
+			ask(asked, "duty_cycle", in.DutyCycle)
+			ask(asked, "chunk_target_ms", in.ChunkTarget)
+			ask(asked, "max_chunk_rows", in.MaxChunkRows)
+			ask(asked, "max_skips", in.MaxSkips)
+			ask(asked, "health_checks", in.HealthChecks)
+			return env.Jobs.SetLimits(ctx, asked, in.by(env))
+		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
+		timeline{
+			noun: "limits", subject: "limits", label: "NAME", short: "Show when the ceilings were changed, newest first",
+			example: "  belfry limits events\n  belfry limits events --json", none: "the ceilings were never changed",
+		}.events(),
+	}
+}
+
+// ask adds a change of a column, if one is asked for.
+func ask[T any](changes job.Changes, column string, c Change[T]) {
+	switch {
+	case c.To != nil:
+		changes[column] = *c.To
+	case c.Asked:
+		changes[column] = nil
+	}
+}
+
+func limitsText(p *printer.Page, l job.Limits) {
+	whole := func(n *int, unit string) string {
+		if n == nil {
+			return "none"
+		}
+		return strconv.Itoa(*n) + unit
+	}
+	share := "none"
+	if l.DutyCycle != nil {
+		share = strconv.FormatFloat(*l.DutyCycle, 'g', -1, 64)
+	}
+	checks := "may be switched off"
+	if l.HealthChecks {
+		checks = "may not be switched off"
+	}
+	t := printer.NewTable("KEY", "CEILING")
+	t.Add("priority", whole(l.Priority, ""))
+	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""))
+	t.Add("duty_cycle", share)
+	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"))
+	t.Add("max_chunk_rows", whole(l.MaxChunkRows, ""))
+	t.Add("max_skips", whole(l.MaxSkips, ""))
+	t.Add("health_checks", checks)
+	p.Table(t)
+}

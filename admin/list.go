@@ -1,0 +1,39 @@
+package admin
+
+import "encoding/json"
+
+// List is one page of a list. Its JSON is that of the items; Next goes beside it.
+type List[T any] struct {
+	Items []T
+	// Next is what the parameter that pages takes for the page after this one; empty:
+	// there is none.
+	Next string
+}
+
+// MarshalJSON renders the items; none are [].
+func (l List[T]) MarshalJSON() ([]byte, error) {
+	if l.Items == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal(l.Items)
+}
+
+// UnmarshalJSON reads the items.
+func (l *List[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.Items) }
+
+// pageOf cuts a list that was read with one item more than limit, and says by next how the
+// page after it begins.
+func pageOf[T any](items []T, limit int, next func(last T) string) List[T] {
+	if len(items) <= limit {
+		return List[T]{Items: items}
+	}
+	return List[T]{items[:limit], next(items[limit-1])}
+}
+
+// orEmpty makes the JSON of no items [] rather than null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

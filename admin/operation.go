@@ -1,0 +1,153 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// Role is what somebody may do; each may do what those before it may.
+type Role int
+
+// The roles.
+const (
+	Viewer   Role = iota + 1 // looks
+	Author                   // writes jobs, and neither releases nor stops them
+	Operator                 // stops, corrects and resumes
+	Admin                    // changes what belfry may do at all
+)
+
+// Need is what an operation needs of the database before it begins.
+type Need int
+
+// The needs.
+const (
+	NeedSchema  Need = iota // a server that answers, with the schema of this version
+	NeedNothing             // nothing yet: what it does first works without an answer
+)
+
+// Operation is one thing that an operator can do. Define makes one.
+type Operation struct {
+	// Name is noun and verb, or a verb alone.
+	Name string
+	// Short is a sentence without its full stop, Long the help with its paragraphs; {keys}
+	// in it is where the keys of KEY=VALUE are listed. Example is lines of shell.
+	Short, Long, Example string
+	// Usage is how the parameters are written where their list does not say it:
+	// "{ID... | --group GROUP}".
+	Usage string
+	// Events says where an act is kept, for the help of --reason: "the lane's events".
+	Events string
+	// Role is the least that may do it.
+	Role Role
+	// Changes tells that it changes something: a standby will not do.
+	Changes bool
+	// Need is what the database has to be.
+	Need Need
+	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
+	// many of them as there are.
+	Deadline time.Duration
+
+	params []Param
+	input  reflect.Type
+	run    func(ctx context.Context, env *Env, in any) (any, error)
+	text   func(p *printer.Page, in, out any)
+}
+
+// DefaultDeadline bounds an operation that says nothing else.
+const DefaultDeadline = 30 * time.Second
+
+// Define returns an operation with an input of type In and results of type Out, which text
+// tells to a person. It panics if a field's tags or type cannot be a parameter.
+func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {
+	o.input = reflect.TypeFor[In]()
+	o.params = paramsOf(o, o.input)
+	o.run = func(ctx context.Context, env *Env, in any) (any, error) {
+		given, ok := in.(*In)
+		if !ok {
+			return nil, fmt.Errorf("%s takes a %T, got %T", o.Name, given, in)
+		}
+		return run(ctx, env, *given)
+	}
+	o.text = func(p *printer.Page, in, out any) {
+		given, isIn := in.(*In)
+		result, isOut := out.(Out)
+		if isIn && isOut {
+			text(p, *given, result)
+		}
+	}
+	if o.Deadline == 0 {
+		o.Deadline = DefaultDeadline
+	}
+	return o
+}
+
+// Noun is the first word of the name, if there are two.
+func (o Operation) Noun() string {
+	if noun, _, two := cutLast(o.Name); two {
+		return noun
+	}
+	return ""
+}
+
+// Verb is the last word of the name.
+func (o Operation) Verb() string {
+	_, verb, _ := cutLast(o.Name)
+	return verb
+}
+
+func cutLast(name string) (before, last string, found bool) {
+	if i := strings.LastIndexByte(name, ' '); i >= 0 {
+		return name[:i], name[i+1:], true
+	}
+	return "", name, false
+}
+
+// Params are the parameters, in the order of the input's fields.
+func (o Operation) Params() []Param { return o.params }
+
+// NewInput returns a pointer to an input with the defaults.
+func (o Operation) NewInput() any {
+	in := reflect.New(o.input)
+	for _, p := range o.params {
+		if p.Default == "" {
+			continue
+		}
+		if err := p.set(in.Elem(), p.Default); err != nil {
+			panic(fmt.Sprintf("%s: default of %s: %v", o.Name, p.Name, err))
+		}
+	}
+	return in.Interface()
+}
+
+// Run does it. The input is one of NewInput. A result that is not nil is worth showing,
+// though there is an error as well.
+func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
+	if err := o.missing(in); err != nil {
+		return nil, err
+	}
+	out, err := o.run(ctx, env, in)
+	if err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
+		return nil, err
+	}
+	return out, err
+}
+
+// Text tells a result of Run to a person.
+func (o Operation) Text(p *printer.Page, in, out any) { o.text(p, in, out) }
+
+// missing reports the required parameters that were not given, all of them.
+func (o Operation) missing(in any) error {
+	var bad InvalidError
+	v := reflect.ValueOf(in).Elem()
+	for _, p := range o.params {
+		if p.Required && p.field(v).IsZero() {
+			bad.add(p.Name, "is required%s", allowedText(p.Allowed, "; "))
+		}
+	}
+	return bad.orNil()
+}

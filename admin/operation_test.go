@@ -1,0 +1,120 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// What the list says of itself holds for every operation.
+func TestOperations_AreWhole(t *testing.T) {
+	t.Parallel()
+	nouns := admin.Nouns()
+	seen := make(map[string]bool)
+	for _, o := range admin.Operations() {
+		require.False(t, seen[o.Name], "%s is there once", o.Name)
+		seen[o.Name] = true
+		require.NotEmpty(t, o.Short, o.Name)
+		require.False(t, strings.HasSuffix(o.Short, "."), o.Name)
+		require.Equal(t, o.Role > admin.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
+		if o.Noun() != "" {
+			require.True(t, slices.ContainsFunc(nouns, func(n admin.Noun) bool { return n.Name == o.Noun() }), "%s: no such noun", o.Name)
+		}
+		in := o.NewInput()
+		optional := false
+		for _, p := range o.Params() {
+			switch p.Place {
+			case admin.Argument:
+				require.False(t, optional && p.Required, "%s: what may be left out comes last", o.Name)
+				optional = !p.Required
+			case admin.Flag:
+				require.NotEmpty(t, p.Help, "%s: --%s", o.Name, p.Flag)
+				require.NotContains(t, p.Help, "{", "%s: --%s", o.Name, p.Flag)
+			case admin.Key:
+				require.NotEmpty(t, p.Help+p.Allowed, "%s: %s", o.Name, p.Name)
+				require.False(t, p.Given(in), "%s: %s", o.Name, p.Name)
+			}
+		}
+	}
+}
+
+// operation finds one by its name.
+func operation(t *testing.T, name string) admin.Operation {
+	t.Helper()
+	list := admin.Operations()
+	i := slices.IndexFunc(list, func(o admin.Operation) bool { return o.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return list[i]
+}
+
+// set gives a text to a parameter.
+func set(t *testing.T, o admin.Operation, in any, name, text string) error {
+	t.Helper()
+	i := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == name })
+	require.GreaterOrEqual(t, i, 0, "%s: %s", o.Name, name)
+	return o.Params()[i].Set(in, text)
+}
+
+func TestParam_SaysWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ operation, param, text, problem string }{
+		{"lanes events", "limit", "1", ""},
+		{"lanes events", "limit", "1_000", ""},
+		{"lanes events", "limit", "0", "allowed values: whole numbers from 1 to 1000"},
+		{"lanes events", "limit", "1001", "allowed values: whole numbers from 1 to 1000"},
+		{"lanes events", "before", "-1", "allowed values: whole numbers from 1"},
+		{"lanes events", "before", "9223372036854775808", "allowed values: whole numbers from 1"},
+		{"channels opt-out", "channel", "x", "allowed values: whole numbers"},
+		{"limits set", "duty_cycle", "50%", ""},
+		{"limits set", "duty_cycle", "NaN", `"NaN" is not allowed; allowed values: 0.01 to 1, as 0.5 or 50%, or none`},
+		{"limits set", "duty_cycle", "none", ""},
+		{"limits set", "duty_cycle", "", ""},
+		{"limits set", "chunk_target", "2m", `"2m" is not allowed; allowed values: durations of 1ms to 1m, or none`},
+		{"limits set", "health_checks", "none", `"none" is not allowed; allowed values: on (they may not be switched off), off`},
+		{"senders set", "rate_per_second", "0", `"0" is not allowed; allowed values: above 0 to 1000000, or default`},
+		{"senders set", "rate_per_second", "none", ""},
+		{"categories set", "cap", "3", `"3" is not allowed; allowed values: a number of messages from 1 to 10000 and a time from 1m to 8784h, such as 3/24h, or none`},
+	} {
+		o := operation(t, test.operation)
+		in := o.NewInput()
+		err := set(t, o, in, test.param, test.text)
+		if test.problem == "" {
+			require.NoError(t, err, "%s %s=%q", test.operation, test.param, test.text)
+			continue
+		}
+		require.EqualError(t, err, test.problem, "%s %s=%q", test.operation, test.param, test.text)
+		for _, p := range o.Params() {
+			require.Equal(t, p.Default != "", p.Given(in), "%s: %s: what is refused leaves nothing behind", test.operation, p.Name)
+		}
+	}
+}
+
+// What is missing is named, all of it, before anything is done: there is no database here.
+func TestRun_NamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	o := operation(t, "lanes pause")
+	out, err := o.Run(t.Context(), nil, o.NewInput())
+	require.Nil(t, out)
+	var bad *admin.InvalidError
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, []admin.Problem{{Param: "lane", Text: "is required"}}, bad.Problems)
+}
+
+// A list has one form in JSON, and reads its own.
+func TestList_JSONIsThatOfItsItems(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(admin.List[int]{})
+	require.NoError(t, err)
+	require.Equal(t, "[]", string(b))
+	b, err = json.Marshal(admin.List[int]{Items: []int{1, 2}, Next: "2"})
+	require.NoError(t, err)
+	require.Equal(t, "[1,2]", string(b))
+	var back admin.List[int]
+	require.NoError(t, json.Unmarshal(b, &back))
+	require.Equal(t, []int{1, 2}, back.Items)
+}

@@ -1,0 +1,48 @@
+package admin
+
+import (
+	"slices"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// Operations are all of them, by noun in the order of the help.
+func Operations() []Operation {
+	return slices.Concat(
+		laneOperations(),
+		categoryOperations(),
+		senderOperations(),
+		limitOperations(),
+		optOutOperations(),
+		[]Operation{
+			timeline{
+				noun: "dead-letters", subject: outbox.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
+				example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",
+			}.events(),
+			timeline{
+				noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
+				example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",
+			}.events(),
+		},
+	)
+}
+
+// Noun is what a group of operations is about.
+type Noun struct {
+	Name, Short string
+	Aliases     []string
+}
+
+// Nouns are those of the operations' names.
+func Nouns() []Noun {
+	return []Noun{
+		{Name: "lanes", Short: "List lanes, stop one, or open it again"},
+		{Name: "categories", Short: "List and add categories, or change a route, quiet hours or a cap"},
+		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},
+		{Name: "schedules", Short: "Keep recurring schedules: list, show, pause, add, run one now"},
+		{Name: "channels", Short: "Import, generate, count and check recipient channels, and what they do not want"},
+		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
+		{Name: "limits", Short: "Show or change how far enqueuers may go"},
+	}
+}

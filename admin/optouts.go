@@ -1,0 +1,182 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// channelRef names one channel.
+type channelRef struct {
+	Channel    *int64  `flag:"channel" label:"ID" help:"the channel with this id"`
+	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID"`
+}
+
+// find returns the id of the channel, which exists.
+func (c channelRef) find(ctx context.Context, env *Env, operation string) (int64, error) {
+	if (c.Channel != nil) == (c.ExternalID != nil) {
+		return 0, invalid("", "%s takes either --channel ID or --external-id ID", operation)
+	}
+	if c.ExternalID != nil {
+		return env.Channels.Resolve(ctx, env.DB, *c.ExternalID)
+	}
+	found, err := env.Channels.Recipients(ctx, env.DB, []int64{*c.Channel})
+	if err != nil {
+		return 0, err
+	}
+	if len(found) == 0 {
+		return 0, fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, *c.Channel, env.Channels.Relation())
+	}
+	return *c.Channel, nil
+}
+
+type optOut struct {
+	channelRef
+	Category string `flag:"category" label:"CATEGORY" help:"only messages of this category"`
+	Medium   string `flag:"medium" label:"MEDIUM" help:"only by this medium"`
+	Reason   string `flag:"reason" help:"why, kept with it"`
+}
+
+type optIn struct {
+	channelRef
+	Category string `flag:"category" label:"CATEGORY" help:"the opt-out of this category"`
+	Medium   string `flag:"medium" label:"MEDIUM" help:"the opt-out by this medium"`
+}
+
+// OptOuts is what a channel does not want.
+type OptOuts struct {
+	ChannelID        int64                     `json:"channel_id"`
+	OptOuts          []channels.OptOut         `json:"opt_outs"`
+	InvalidAddresses []channels.InvalidAddress `json:"invalid_addresses"`
+}
+
+func optOutOperations() []Operation {
+	const usage = "{--channel ID | --external-id ID}"
+	return []Operation{
+		Define(Operation{
+			Name: "channels opt-outs", Short: "Show what a channel does not want, and its addresses that are no good", Usage: usage, Role: Viewer,
+			Long: `Show what a channel does not want, and which of its addresses a provider called
+invalid: those are not used again, and are kept by their SHA-256 only. A new address
+takes effect at once.`,
+			Example: "  belfry channels opt-outs --external-id user-4711",
+		}, listOptOuts, optOutsText),
+		Define(Operation{
+			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: Operator, Changes: true,
+			Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
+It takes effect for every message that is composed from then on: such a medium is
+bypassed, and a message with no other is cancelled. Notifications are not concerned.
+One that is recorded already stays as it is.
+
+The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
+			Example: `  belfry channels opt-out --external-id user-4711
+  belfry channels opt-out --channel 4711 --category popular_content --medium sms --reason "asked for it"`,
+		}, func(ctx context.Context, env *Env, in optOut) (channels.OptOut, error) {
+			id, err := in.find(ctx, env, "channels opt-out")
+			if err != nil {
+				return channels.OptOut{}, err
+			}
+			o, err := channels.OptOutChannel(ctx, env.DB, channels.OptOut{ChannelID: id, Category: in.Category, Medium: in.Medium, Reason: in.Reason})
+			return o, preferenceRefused(err)
+		}, func(p *printer.Page, _ optOut, o channels.OptOut) {
+			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), printer.Clock(o.OptedOutAt))
+		}),
+		Define(Operation{
+			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true,
+			Long: `Take exactly that opt-out back: without --category the one of every category, without
+--medium the one by every medium. Others of the channel stay;
+` + "`belfry channels opt-outs`" + ` lists them.
+
+The same by SQL: SELECT belfry.opt_in(4711, 'popular_content', 'sms');`,
+			Example: `  belfry channels opt-in --external-id user-4711
+  belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
+		}, optInChannel, optInText),
+	}
+}
+
+func listOptOuts(ctx context.Context, env *Env, in channelRef) (OptOuts, error) {
+	id, err := in.find(ctx, env, "channels opt-outs")
+	if err != nil {
+		return OptOuts{}, err
+	}
+	list, err := channels.OptOuts(ctx, env.DB, []int64{id})
+	if err != nil {
+		return OptOuts{}, err
+	}
+	addresses, err := channels.InvalidAddresses(ctx, env.DB, []int64{id})
+	return OptOuts{id, orEmpty(list), orEmpty(addresses)}, err
+}
+
+func optOutsText(p *printer.Page, _ channelRef, out OptOuts) {
+	if len(out.OptOuts) == 0 {
+		p.Printf("channel %d has opted out of nothing\n", out.ChannelID)
+	} else {
+		t := printer.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
+		for _, o := range out.OptOuts {
+			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), printer.Clock(o.OptedOutAt), printer.OneLine(o.Reason, 120))
+		}
+		p.Table(t)
+	}
+	for _, one := range out.InvalidAddresses {
+		p.Printf("an address for %s was called invalid: SHA-256 %x\n", one.Medium, one.SHA256)
+	}
+}
+
+func optInChannel(ctx context.Context, env *Env, in optIn) (List[channels.OptOut], error) {
+	id, err := in.find(ctx, env, "channels opt-in")
+	if err != nil {
+		return List[channels.OptOut]{}, err
+	}
+	removed, err := channels.OptInChannel(ctx, env.DB, id, in.Category, in.Medium)
+	return List[channels.OptOut]{Items: removed}, preferenceRefused(err)
+}
+
+func optInText(p *printer.Page, in optIn, removed List[channels.OptOut]) {
+	for _, o := range removed.Items {
+		p.Printf("channel %d wants messages%s again\n", o.ChannelID, strings.TrimSuffix(unwanted(o), " at all"))
+	}
+	if len(removed.Items) == 0 {
+		p.Printf("%s had no such opt-out; `belfry channels opt-outs %s` lists what it has\n", in.text(), in.flags())
+	}
+}
+
+// text names the channel as it was given.
+func (c channelRef) text() string {
+	if c.ExternalID != nil {
+		return "channel " + printer.OneLine(*c.ExternalID, 60)
+	}
+	return "channel " + printer.Int(*c.Channel)
+}
+
+// flags are the flags that name the channel.
+func (c channelRef) flags() string {
+	if c.ExternalID != nil {
+		return "--external-id " + printer.OneLine(*c.ExternalID, 60)
+	}
+	return "--channel " + printer.Int(*c.Channel)
+}
+
+// unwanted completes a sentence about messages with those of an opt-out.
+func unwanted(o channels.OptOut) string {
+	text := ""
+	if o.Category != channels.Any {
+		text += " of " + o.Category
+	}
+	if o.Medium != channels.Any {
+		text += " by " + o.Medium
+	}
+	if text == "" {
+		return " at all"
+	}
+	return text
+}
+
+// anyText is a category or a medium of an opt-out.
+func anyText(name, noun string) string {
+	if name == channels.Any {
+		return "every " + noun
+	}
+	return name
+}

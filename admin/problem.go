@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+// InvalidError is input that cannot be used. Nothing was done.
+type InvalidError struct{ Problems []Problem }
+
+// Problem is one thing that is wrong with an input.
+type Problem struct {
+	// Param is the name of the parameter; empty: several together.
+	Param string
+	// Text says what is wrong and what is allowed, and hints at what was meant.
+	Text string
+}
+
+// Error lists every problem, a line each.
+func (e *InvalidError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.Text
+		if p.Param != "" {
+			lines[i] = p.Param + ": " + p.Text
+		}
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+func (e *InvalidError) add(param, format string, args ...any) {
+	e.Problems = append(e.Problems, Problem{param, fmt.Sprintf(format, args...)})
+}
+
+func (e *InvalidError) orNil() error {
+	if len(e.Problems) == 0 {
+		return nil
+	}
+	return e
+}
+
+// invalid returns an error about one parameter.
+func invalid(param, format string, args ...any) error {
+	e := new(InvalidError)
+	e.add(param, format, args...)
+	return e
+}
+
+// refused makes what the database refused a matter of the input. Its message begins with
+// the table and the column; columns says which parameter gives a column that has another
+// name.
+func refused(err error, columns map[string]string) error {
+	var bad *job.InvalidError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	return refusedText(bad.Message, bad.Hint, columns)
+}
+
+func refusedText(message, hint string, columns map[string]string) error {
+	param, text := "", message
+	if place, problem, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(place, "belfry.") && !strings.Contains(place, " ") {
+		param, text = place[strings.LastIndexByte(place, '.')+1:], problem
+	}
+	if name, known := columns[param]; known {
+		param = name
+	}
+	if hint != "" && !strings.Contains(text, hint) {
+		text += "\n  " + hint
+	}
+	return invalid(param, "%s", text)
+}
+
+// AdvisedError is an error with what to do about it, in the words of the command line.
+type AdvisedError struct {
+	Err  error
+	Next string
+}
+
+// Error is the error and the advice.
+func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next }
+
+func (a *AdvisedError) Unwrap() error { return a.Err }
+
+func advise(err error, next string) error { return &AdvisedError{err, next} }

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// nounCommand is the group of a noun's operations, and of commands that are none.
+func (a *app) nounCommand(noun string, others ...*cobra.Command) *cobra.Command {
+	nouns := admin.Nouns()
+	i := slices.IndexFunc(nouns, func(n admin.Noun) bool { return n.Name == noun })
+	group := newGroup(noun, nouns[i].Short)
+	group.Aliases = nouns[i].Aliases
+	for _, o := range admin.Operations() {
+		if o.Noun() == noun {
+			group.AddCommand(a.operationCommand(o))
+		}
+	}
+	group.AddCommand(others...)
+	return group
+}
+
+// operationCommand is the command of an operation.
+func (a *app) operationCommand(o admin.Operation) *cobra.Command {
+	in := o.NewInput()
+	cmd := &cobra.Command{
+		Use: strings.TrimSpace(o.Verb() + " " + usageOf(o)), Short: o.Short, Long: longOf(o), Example: o.Example,
+		Annotations: annotationsOf(o),
+		Args:        func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
+	}
+	for _, p := range o.Params() {
+		if p.Place != admin.Flag {
+			continue
+		}
+		if p.Switch(in) {
+			cmd.Flags().VarPF(&paramFlag{p, in, "bool", ""}, p.Flag, "", p.Help).NoOptDefVal = "true"
+			continue
+		}
+		kind := p.Label
+		if kind == "" {
+			kind = "string"
+		}
+		cmd.Flags().Var(&paramFlag{p, in, kind, ""}, p.Flag, p.Help)
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, *asJSON) }
+	return cmd
+}
+
+// paramFlag is a parameter as a flag.
+type paramFlag struct {
+	param admin.Param
+	in    any
+	kind  string // what help shows for its value
+	text  string
+}
+
+// Set understands the flag's value.
+func (f *paramFlag) Set(text string) error {
+	f.text = text
+	return f.param.Set(f.in, text)
+}
+
+func (f *paramFlag) String() string { return f.text }
+
+// Type is what help shows.
+func (f *paramFlag) Type() string { return f.kind }
+
+// operate runs an operation and shows what came of it.
+func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON bool) error {
+	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
+		out, err := o.Run(ctx, env, in)
+		if out != nil {
+			if asJSON {
+				err = errors.Join(a.printJSON(out), err)
+			} else {
+				o.Text(a.page(), in, out)
+			}
+		}
+		return operationProblem(o, err)
+	})
+}
+
+// withEnv opens what an operation works with.
+func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Context, *admin.Env) error) error {
+	limit := max(o.Deadline, 0)
+	return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+		return stored(s, db, func(store *job.Store) error {
+			recipients, err := channels.New(s.Channels)
+			if err != nil {
+				return err
+			}
+			env := &admin.Env{DB: db.Pool, Jobs: store, Channels: recipients, Actor: a.whoami()}
+			for _, sender := range s.Senders {
+				env.Senders = append(env.Senders, sender.Name)
+			}
+			return do(ctx, env)
+		})
+	})
+}
+
+// usageOf is how an operation's parameters are written.
+func usageOf(o admin.Operation) string {
+	if o.Usage != "" {
+		return o.Usage
+	}
+	var parts []string
+	for _, p := range o.Params() {
+		text := p.Label
+		if p.Repeated {
+			text += "..."
+		}
+		switch {
+		case p.Place == admin.Key:
+			if text = "KEY=VALUE..."; slices.Contains(parts, text) {
+				continue
+			}
+		case p.Place == admin.Flag && p.Required:
+			text = "--" + p.Flag + " " + p.Label
+		case p.Place == admin.Flag:
+			continue
+		case !p.Required:
+			text = "[" + text + "]"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " ")
+}
+
+// longOf is an operation's help, with its keys.
+func longOf(o admin.Operation) string {
+	if !strings.Contains(o.Long, "{keys}") {
+		return o.Long
+	}
+	width := 0
+	for _, p := range o.Params() {
+		if p.Place == admin.Key {
+			width = max(width, len(p.Name))
+		}
+	}
+	var lines []string
+	for _, p := range o.Params() {
+		if p.Place != admin.Key {
+			continue
+		}
+		text := p.Help
+		if text == "" {
+			text = p.Allowed
+		}
+		lines = append(lines, wrapped(fmt.Sprintf("  %-*s  ", width, p.Name), text, 88))
+	}
+	return strings.ReplaceAll(o.Long, "{keys}", strings.Join(lines, "\n"))
+}
+
+// wrapped breaks a text into lines of at most so many characters, each but the first under
+// the first's text.
+func wrapped(head, text string, width int) string {
+	indent := strings.Repeat(" ", len(head))
+	line, lines := head, []string(nil)
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > width && strings.TrimSpace(line) != strings.TrimSpace(head) {
+			lines, line = append(lines, strings.TrimRight(line, " ")), indent
+		}
+		line += word + " "
+	}
+	return strings.Join(append(lines, strings.TrimRight(line, " ")), "\n")
+}
+
+// takeArguments gives the arguments of a command line to the input.
+func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string) error {
+	var keys []admin.Param
+	var names []string
+	rest := args
+	for _, p := range o.Params() {
+		switch {
+		case p.Place == admin.Key:
+			keys, names = append(keys, p), append(names, p.Name)
+		case p.Place != admin.Argument:
+		case len(rest) == 0 && p.Required:
+			return miscounted(cmd, o, len(args))
+		default:
+			n := min(1, len(rest))
+			if p.Repeated {
+				n = len(rest)
+			}
+			for _, text := range rest[:n] {
+				if err := p.Set(in, text); err != nil {
+					return usagef("%s: %w", p.Label, err)
+				}
+			}
+			rest = rest[n:]
+		}
+	}
+	if len(keys) == 0 && len(rest) > 0 || len(keys) > 0 && len(rest) == 0 && !strings.Contains(usageOf(o), "[KEY=VALUE") {
+		return miscounted(cmd, o, len(args))
+	}
+	return takeKeys(keys, names, in, rest)
+}
+
+// miscounted is the error of too few or too many arguments.
+func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
+	usage := usageOf(o)
+	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
+	switch {
+	case usage == "":
+		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(cmd.Flags().Arg(0), 60))
+	case optional:
+		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), printer.Counted(int64(n), "argument"))
+	case n == 0 && strings.HasPrefix(usage, "KEY=VALUE"):
+		return usagef("%s takes %s, got none", named(cmd), usage)
+	}
+	return usagef("%s takes %s, got %s", named(cmd), usage, printer.Counted(int64(n), "argument"))
+}
+
+// takeKeys gives KEY=VALUE arguments to the input, each with one of the keys, none twice.
+// It reports every one that is wrong.
+func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
+	var problems []string
+	seen := make(map[string]bool)
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		i := slices.Index(names, key)
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))
+		case i < 0:
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
+		case seen[key]:
+			problems = append(problems, key+": given twice")
+		default:
+			seen[key] = true
+			if err := keys[i].Set(in, value); err != nil {
+				problems = append(problems, key+": "+err.Error())
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return usagef("%s", strings.Join(problems, "\n  "))
+	}
+	return nil
+}
+
+// operationProblem says what is wrong with an input as the command line has it.
+func operationProblem(o admin.Operation, err error) error {
+	var bad *admin.InvalidError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	lines := make([]string, len(bad.Problems))
+	for i, problem := range bad.Problems {
+		lines[i] = problem.Text
+		if problem.Param == "" {
+			continue
+		}
+		name := problem.Param
+		for _, p := range o.Params() {
+			switch {
+			case p.Name != name:
+			case p.Place == admin.Flag:
+				name = "--" + p.Flag
+			case p.Place == admin.Argument:
+				name = p.Label
+			}
+		}
+		lines[i] = name + ": " + problem.Text
+	}
+	return usagef("%s", strings.Join(lines, "\n  "))
+}

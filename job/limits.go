@@ -1,0 +1,59 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Limits is the row of belfry.limits: how far a role that may INSERT jobs, and not UPDATE
+// them, may go in what a job asks for; nil: no ceiling.
+type Limits struct {
+	Priority         *int     `json:"priority"`
+	MaxRowsPerSecond *int     `json:"max_rows_per_second"`
+	DutyCycle        *float64 `json:"duty_cycle"`
+	ChunkTargetMS    *int     `json:"chunk_target_ms"`
+	MaxChunkRows     *int     `json:"max_chunk_rows"`
+	MaxSkips         *int     `json:"max_skips"`
+	HealthChecks     bool     `json:"health_checks"` // true: they may not be switched off
+}
+
+// Limits returns the ceilings.
+func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		l, err = readLimits(ctx, tx, queries.limitsGet, nil)
+		return err
+	})
+	return l, err
+}
+
+// SetLimits changes ceilings by their column, nil lifts one, and records who did, and why.
+// They count for jobs that are enqueued from now on.
+func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limits, err error) {
+	document, err := json.Marshal(changes)
+	if err != nil {
+		return l, fmt.Errorf("limits: %w", err)
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""}); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+		l, err = readLimits(ctx, tx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(document)})
+		return err
+	})
+	return l, err
+}
+
+func readLimits(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (Limits, error) {
+	rows, err := tx.Query(ctx, statement, args)
+	if err != nil {
+		return Limits{}, fmt.Errorf("limits: %w", err)
+	}
+	l, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Limits])
+	if err != nil {
+		return Limits{}, fmt.Errorf("limits: %w", err)
+	}
+	return l, nil
+}
