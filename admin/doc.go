@@ -24,6 +24,11 @@
 // given" differs from zero, slices for what may be given several times, and any type that
 // implements encoding.TextUnmarshaler, whose error says what is allowed.
 //
+// # Questions
+//
+// What a person should agree to first is the operation's Confirm. The client that has a
+// person asks; one that has none is told to agree beforehand, and nothing is run.
+//
 // # Results
 //
 // A result is a plain struct, or a [List] of such, with one form in JSON, which is the
@@ -35,5 +40,6 @@
 //
 // What was given and cannot be used is an [InvalidError], which names the parameter and
 // what is allowed. An [AdvisedError] says what to do next, in the words of the command line.
-// Everything else is the error of the packages below.
+// An [UnavailableError] and a [HeldError] are about something that does not answer, and
+// something that others work on. Everything else is the error of the packages below.
 package admin

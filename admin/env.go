@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"fmt"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // Env is what operations work with.
@@ -18,14 +21,31 @@ type Env struct {
 	Actor string
 	// Senders are the names of the senders that this process is configured with.
 	Senders []string
+	// Carrier is the one that this process is configured with.
+	Carrier Carrier
 	// Progress is told how a long operation goes, a line now and then; nil: nobody looks.
 	Progress func(line string)
+}
+
+// Carrier is the configured one.
+type Carrier struct {
+	Transport string // its kind; outbox.NoCarrier: there is none
+	Server    string // where it is, without user and password; "": there is none
+	// Open opens it. It is the caller's to close; nil: there is none.
+	Open func() (relay.Broker, error)
 }
 
 // Act is who acts and why, kept in the events.
 type Act struct {
 	Reason string `flag:"reason" help:"why, kept in {events}"`
 	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)"`
+}
+
+// progress tells how the operation goes.
+func (e *Env) progress(format string, args ...any) {
+	if e.Progress != nil {
+		e.Progress(fmt.Sprintf(format, args...))
+	}
 }
 
 func (a Act) by(env *Env) job.Act {

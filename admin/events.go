@@ -66,10 +66,17 @@ func more(p *printer.Page, flag, next string) {
 }
 
 // changes tells what an event changed, by the two states in its detail: values that one of
-// them does not have are "unset". Who paused, when and why the event itself says.
+// them does not have are "unset". Who paused, when and why the event itself says. Of an
+// event that only counts messages it is their number.
 func changes(detail json.RawMessage) string {
-	var d struct{ Before, After map[string]json.RawMessage }
-	if json.Unmarshal(detail, &d) != nil || d.Before == nil || d.After == nil {
+	var d struct {
+		Before, After map[string]json.RawMessage
+		Messages      *int64
+	}
+	switch err := json.Unmarshal(detail, &d); {
+	case err == nil && d.Messages != nil:
+		return printer.Counted(*d.Messages, "message")
+	case err != nil || d.Before == nil || d.After == nil:
 		return "" // nothing was before, or is after; or this kind of event has another detail
 	}
 	value := func(state map[string]json.RawMessage, key string) string {

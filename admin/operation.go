@@ -51,11 +51,31 @@ type Operation struct {
 	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
 	// many of them as there are.
 	Deadline time.Duration
+	// Confirm says what a person has to agree to before it is run; nil: nothing. It is
+	// the client's to ask, with no deadline. See Confirming.
+	Confirm func(ctx context.Context, env *Env, in any) (Question, error)
 
 	params []Param
 	input  reflect.Type
 	run    func(ctx context.Context, env *Env, in any) (any, error)
 	text   func(p *printer.Page, in, out any)
+}
+
+// Question is what a person has to agree to. The zero value is none.
+type Question struct {
+	Text string // "Take back all that is queued?"
+	If   string // what is agreed to, after "if": "all that is queued is to be taken back"
+}
+
+// Confirming makes an Operation's Confirm of a function of its input.
+func Confirming[In any](ask func(context.Context, *Env, In) (Question, error)) func(context.Context, *Env, any) (Question, error) {
+	return func(ctx context.Context, env *Env, in any) (Question, error) {
+		given, ok := in.(*In)
+		if !ok {
+			return Question{}, fmt.Errorf("the question is about a %T, got %T", given, in)
+		}
+		return ask(ctx, env, *given)
+	}
 }
 
 // DefaultDeadline bounds an operation that says nothing else.

@@ -15,6 +15,7 @@ func Operations() []Operation {
 		senderOperations(),
 		limitOperations(),
 		optOutOperations(),
+		transportOperations(),
 		[]Operation{
 			timeline{
 				noun: "dead-letters", subject: outbox.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
@@ -43,6 +44,7 @@ func Nouns() []Noun {
 		{Name: "schedules", Short: "Keep recurring schedules: list, show, pause, add, run one now"},
 		{Name: "channels", Short: "Import, generate, count and check recipient channels, and what they do not want"},
 		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
+		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},
 		{Name: "limits", Short: "Show or change how far enqueuers may go"},
 	}
 }

@@ -86,3 +86,17 @@ func (a *AdvisedError) Error() string { return a.Err.Error() + "; " + a.Next }
 func (a *AdvisedError) Unwrap() error { return a.Err }
 
 func advise(err error, next string) error { return &AdvisedError{err, next} }
+
+// UnavailableError is something beside the database that does not answer. Trying again may
+// help.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string { return e.Err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// HeldError is something that others work on. Nothing was done, or not all; trying again
+// later helps.
+type HeldError struct{ Err error }
+
+func (e *HeldError) Error() string { return e.Err.Error() }
+func (e *HeldError) Unwrap() error { return e.Err }

@@ -15,6 +15,9 @@ import (
 // recorded under.
 const SubjectTransport = "transport"
 
+// NoCarrier is the transport of relays that claim from the database.
+const NoCarrier = "postgres"
+
 // QueueState is one of a carrier's two queues as the database knows it, with or without one.
 type QueueState struct {
 	Name       string     `json:"name" db:"name"`               // activities or bulk
@@ -71,7 +74,7 @@ func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act) (queued
 		for _, q := range states {
 			queued += q.Queued
 		}
-		_, err = recordTransport(ctx, tx, "rebuilt", queued, act)
+		_, err = recordTransport(ctx, tx, "rebuilt", "", &queued, act)
 		return err
 	})
 	if err != nil {
@@ -100,7 +103,7 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 					return err
 				}
 			}
-			event, err = recordTransport(ctx, tx, "drained", n, act)
+			event, err = recordTransport(ctx, tx, "drained", "", &n, act)
 			return err
 		})
 		if err != nil {
@@ -115,9 +118,22 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 	}
 }
 
-func recordTransport(ctx context.Context, tx pgx.Tx, kind string, messages int64, act job.Act) (id int64, err error) {
+// RecordEmptied records that a carrier of that transport was emptied.
+func RecordEmptied(ctx context.Context, pool *pgxpool.Pool, transport string, act job.Act) error {
+	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := recordTransport(ctx, tx, "emptied", transport, nil, act)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record that the carrier was emptied: %w", err)
+	}
+	return nil
+}
+
+// recordTransport writes an event; transport is "" for those of the queues.
+func recordTransport(ctx context.Context, tx pgx.Tx, kind, transport string, messages *int64, act job.Act) (id int64, err error) {
 	err = tx.QueryRow(ctx, queries.transportRecord, pgx.StrictNamedArgs{
-		"kind": kind, "messages": messages, "actor": act.Actor, "reason": act.Reason,
+		"kind": kind, "transport": transport, "messages": messages, "actor": act.Actor, "reason": act.Reason,
 	}).Scan(&id)
 	return id, err
 }

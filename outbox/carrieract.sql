@@ -23,10 +23,13 @@ SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, ''
 UPDATE belfry.queues q SET epoch = gen_random_uuid(), epoch_at = clock_timestamp() RETURNING q.name;
 
 -- name: TransportRecord :one
--- The event of a rebuild or a drain, in the transaction of its first step.
-INSERT INTO belfry.events (subject, kind, actor, reason, detail)
-VALUES ('transport', @kind, coalesce(nullif(@actor, ''), session_user), @reason,
-        jsonb_build_object('session_user', session_user, 'messages', @messages::bigint))
+-- The event of a rebuild, of a drain, in the transaction of its first step, or of an
+-- emptied carrier. Its name is the transport; @transport '': those that were pushed to last
+-- (queues_pkey). @messages NULL: it says nothing of messages.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+VALUES ('transport', coalesce(nullif(@transport, ''), (SELECT string_agg(DISTINCT q.transport, ', ') FROM belfry.queues q WHERE q.transport <> ''), ''),
+        @kind, coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user) || jsonb_strip_nulls(jsonb_build_object('messages', @messages::bigint)))
 RETURNING id;
 
 -- name: TransportRecordMore :exec

@@ -53,7 +53,7 @@ type Ledger struct {
 // NewLedger returns the ledger of the relay with that name, which must be different
 // for each process. leaseTime is how long what it claims is its own without Renew.
 func NewLedger(pool *pgxpool.Pool, relay string, leaseTime time.Duration) *Ledger {
-	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, transport: "postgres"}
+	return &Ledger{pool: pool, relay: relay, leaseTime: leaseTime, transport: NoCarrier}
 }
 
 // Serve leaves to other relays what this one has no sender for: claims take messages

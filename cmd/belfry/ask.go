@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/belfryhq/belfry/admin"
 )
 
 // agreed asks a person at a terminal; without one nobody agrees. A signal ends the question.
@@ -31,4 +33,20 @@ func (a *app) agreed(ctx context.Context, question string) (bool, error) {
 	case said := <-answer:
 		return said == "y" || said == "yes", nil
 	}
+}
+
+// confirm asks what an operation wants to be agreed to. Without a yes it is not run.
+func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in any) error {
+	if o.Confirm == nil {
+		return nil
+	}
+	q, err := o.Confirm(ctx, env, in)
+	if err != nil || q.Text == "" {
+		return err
+	}
+	agreed, err := a.agreed(ctx, q.Text)
+	if err == nil && !agreed {
+		err = usagef("nothing was changed; say --yes if %s", q.If)
+	}
+	return err
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/redisdb"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/redislist"
 	"github.com/belfryhq/belfry/outbox/redisstream"
@@ -29,11 +31,8 @@ type carrierConfig struct {
 }
 
 func defaultCarrierConfig() carrierConfig {
-	return carrierConfig{Transport: noCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(), NATS: jetstream.DefaultConfig()}
+	return carrierConfig{Transport: outbox.NoCarrier, MaxQueued: 50_000, RequeueAfter: relay.RequeueAfter, Redis: redisdb.DefaultConfig(), NATS: jetstream.DefaultConfig()}
 }
-
-// noCarrier is the transport that is PostgreSQL itself.
-const noCarrier = "postgres"
 
 // carrierKind is a value of delivery.transport.
 type carrierKind struct {
@@ -70,7 +69,7 @@ func carrierKinds() []carrierKind {
 
 // transportNames are the values of delivery.transport.
 func transportNames() []string {
-	names := []string{noCarrier}
+	names := []string{outbox.NoCarrier}
 	for _, k := range carrierKinds() {
 		names = append(names, k.name)
 	}
@@ -96,7 +95,7 @@ const (
 func (c carrierConfig) validate(r relay.Config) error {
 	var problems []error
 	kind, carried := c.kind()
-	if !carried && c.Transport != noCarrier {
+	if !carried && c.Transport != outbox.NoCarrier {
 		problems = append(problems, fmt.Errorf("delivery.transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(transportNames(), ", ")))
 	}
 	if c.MaxQueued < r.Batch || c.MaxQueued > maxQueued {
@@ -123,6 +122,16 @@ func (s settings) openBroker(log zerolog.Logger) (relay.Broker, error) {
 		return nil, &exitError{codeConfiguration, err}
 	}
 	return b, nil
+}
+
+// operated is the configured carrier as operations know it.
+func (a *app) operated(s settings) admin.Carrier {
+	c := s.Delivery.Carrier
+	kind, carried := c.kind()
+	if !carried {
+		return admin.Carrier{Transport: c.Transport}
+	}
+	return admin.Carrier{Transport: c.Transport, Server: kind.at(c), Open: func() (relay.Broker, error) { return s.openBroker(a.briefLogger(s)) }}
 }
 
 // onCarrier has a relay work on the configured carrier, if there is one. A server that is unfit

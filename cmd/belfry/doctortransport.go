@@ -19,7 +19,7 @@ func (d *doctor) checkTransport(ctx context.Context, s settings, db *database, l
 	fine := d.checkBroker(ctx, s, check)
 	var carriers []string
 	for _, r := range live {
-		if r.Transport != noCarrier && !slices.Contains(carriers, r.Transport) {
+		if r.Transport != outbox.NoCarrier && !slices.Contains(carriers, r.Transport) {
 			carriers = append(carriers, r.Transport)
 		}
 	}

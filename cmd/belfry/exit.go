@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -78,6 +79,10 @@ func codeOf(err error) code {
 		return codeFailure
 	case errors.As(err, &exit):
 		return exit.code
+	case errors.As(err, new(*admin.UnavailableError)):
+		return codeUnavailable
+	case errors.As(err, new(*admin.HeldError)):
+		return codeHeld
 	case errors.As(err, &problems):
 		if problems.FlagsOnly() {
 			return codeUsage

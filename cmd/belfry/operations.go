@@ -53,8 +53,11 @@ func (a *app) operationCommand(o admin.Operation) *cobra.Command {
 		}
 		cmd.Flags().Var(&paramFlag{p, in, kind, ""}, p.Flag, p.Help)
 	}
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, *asJSON) }
+	asJSON, yes := addJSON(cmd), new(bool)
+	if o.Confirm != nil {
+		cmd.Flags().BoolVar(yes, "yes", false, "do it without asking")
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, *asJSON, *yes) }
 	return cmd
 }
 
@@ -77,10 +80,15 @@ func (f *paramFlag) String() string { return f.text }
 // Type is what help shows.
 func (f *paramFlag) Type() string { return f.kind }
 
-// operate runs an operation and shows what came of it.
-func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON bool) error {
-	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
-		out, err := o.Run(ctx, env, in)
+// operate asks if it has to, runs an operation and shows what came of it.
+func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
+	return a.withEnv(cmd, func(ctx context.Context, env *admin.Env) error {
+		if !yes {
+			if err := a.confirm(ctx, env, o, in); err != nil {
+				return operationProblem(o, err)
+			}
+		}
+		out, err := a.runOperation(ctx, env, o, in)
 		if out != nil {
 			if asJSON {
 				err = errors.Join(a.printJSON(out), err)
@@ -92,16 +100,30 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON bool
 	})
 }
 
+// runOperation runs an operation within its deadline. On a terminal a line says how it goes.
+func (a *app) runOperation(ctx context.Context, env *admin.Env, o admin.Operation, in any) (any, error) {
+	if o.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Deadline)
+		defer cancel()
+	}
+	show := a.newProgress()
+	defer show.end()
+	if show.width != nil {
+		env.Progress = show.line
+	}
+	return o.Run(ctx, env, in)
+}
+
 // withEnv opens what an operation works with.
-func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Context, *admin.Env) error) error {
-	limit := max(o.Deadline, 0)
-	return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+func (a *app) withEnv(cmd *cobra.Command, do func(context.Context, *admin.Env) error) error {
+	return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
 		return stored(s, db, func(store *job.Store) error {
 			recipients, err := channels.New(s.Channels)
 			if err != nil {
 				return err
 			}
-			env := &admin.Env{DB: db.Pool, Jobs: store, Channels: recipients, Actor: a.whoami()}
+			env := &admin.Env{DB: db.Pool, Jobs: store, Channels: recipients, Actor: a.whoami(), Carrier: a.operated(s)}
 			for _, sender := range s.Senders {
 				env.Senders = append(env.Senders, sender.Name)
 			}

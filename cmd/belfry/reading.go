@@ -29,7 +29,6 @@ var reading = map[string]bool{
 	"belfry schedules list":        true,
 	"belfry schedules next":        true,
 	"belfry schedules show":        true,
-	"belfry transport status":      true,
 }
 
 // readsAnnotation marks the command of an operation that changes nothing.

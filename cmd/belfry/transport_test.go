@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -39,7 +40,7 @@ func (d *courierTest) relays(environ []string, args ...string) (stop func()) {
 }
 
 // status is `belfry transport status --json`.
-func (d *courierTest) status(environ []string, want code) (r transportReport) {
+func (d *courierTest) status(environ []string, want code) (r admin.Transport) {
 	d.Helper()
 	got := command(d.T, environ, "transport", "status", "--json")
 	require.Equal(d, want, got.code, got.stderr)
@@ -112,17 +113,24 @@ func TestTransport_DrainTakesEverythingBack(t *testing.T) {
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Equal(t, "30 messages taken back; the carrier is empty\n", r.stdout)
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
-	require.Equal(t, "drained ann moving 30", text(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport'`))
+	require.Equal(t, "drained ann moving 30", text(t, d.db, `SELECT format('%s %s %s %s', kind, actor, reason, detail ->> 'messages') FROM belfry.events WHERE subject = 'transport' AND kind = 'drained'`))
+	events := command(t, environ, "transport", "events").stdout
+	require.Regexp(t, `(?s)^AT +TRANSPORT +EVENT +BY +CHANGE +REASON\n[^\n]+ redislist +emptied +ann +moving\n[^\n]+ redislist +drained +ann +30 messages +moving\n$`, events)
+	require.Contains(t, command(t, environ, "transport", "events", "jetstream").stdout, "no events of jetstream\n")
+	require.Equal(t, codeDone, command(t, environ, "transport", "drain", "--yes").code)
+	require.Equal(t, "emptied", text(t, d.db, `SELECT kind FROM belfry.events ORDER BY id DESC LIMIT 1`), "an act, though there was nothing to take back")
 
 	require.NotContains(t, command(t, environ, "transport", "status").stdout, "memory lost", "it was to forget")
 
 	d.queue("redislist")
 	require.Contains(t, command(t, environ, "transport", "status").stdout, "nobody pushes, memory lost")
+	acts := text(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`)
 	away := d.carried("redislist", "redis://127.0.0.1:1")
 	r = command(t, away, "transport", "drain", "--yes", "--json")
 	require.Equal(t, codeUnavailable, r.code)
 	require.Contains(t, r.stderr, "the carrier is not emptied, which loses nothing")
 	require.JSONEq(t, `{"messages": 30, "by": "", "emptied": false}`, r.stdout)
+	require.Equal(t, acts, text(t, d.db, `SELECT count(*)::text FROM belfry.events WHERE kind = 'emptied'`), "nothing was")
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
 	require.NotEmpty(t, d.status(away, codeUnavailable).Error, "and what the database knows is shown")
 
@@ -152,6 +160,7 @@ func TestTransport_RebuildPushesAgain(t *testing.T) {
 	after := d.status(environ, codeDone).Queues[1]
 	require.NotEqual(t, before.Epoch, after.Epoch)
 	require.EqualValues(t, 40, d.fakes.Summary().Of(fake.FCM).Accepted)
+	require.Regexp(t, `(?m) redislist +rebuilt .* \d+ messages?$`, command(t, environ, "transport", "events").stdout)
 }
 
 // Who operates may rebuild and drain, who monitors may look.

@@ -384,7 +384,7 @@ func (r *Relay) postgres(hard context.Context, drain bool) Transport {
 		resting: r.setResting,
 		act:     func(f func(context.Context) error) error { return r.within(hard, f) },
 		pass:    func() error { return r.at(hard, pointClaim) },
-		name:    r.name, transport: "postgres", log: r.log,
+		name:    r.name, transport: outbox.NoCarrier, log: r.log,
 	})
 }
 

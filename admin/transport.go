@@ -1,0 +1,323 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// Transport is what `transport status` shows.
+type Transport struct {
+	Transport string              `json:"transport"` // configured here
+	Server    string              `json:"server"`    // of the carrier, without user and password; "": there is none
+	Error     string              `json:"error"`     // why the carrier does not tell what is inside; "": it does
+	Queues    []TransportQueue    `json:"queues"`
+	Relays    []outbox.RelayState `json:"relays"` // by their last heartbeat
+}
+
+// TransportQueue is one queue, as the database and as the carrier know it.
+type TransportQueue struct {
+	outbox.QueueState
+
+	Carrier *CarrierQueue `json:"carrier"` // null: no carrier is configured, or it does not answer
+}
+
+// CarrierQueue is what is inside of a queue of the carrier.
+type CarrierQueue struct {
+	InStep  bool            `json:"in_step"` // its memory is that of the present epoch
+	Ready   int64           `json:"ready"`
+	Later   int64           `json:"later"`
+	Taken   int64           `json:"taken"`
+	Dead    int64           `json:"dead"`
+	Full    bool            `json:"full"`
+	Workers []CarrierWorker `json:"workers"`
+}
+
+// CarrierWorker is a relay that takes from a queue.
+type CarrierWorker struct {
+	Name  string     `json:"name"`
+	Taken int64      `json:"taken"`
+	Seen  *time.Time `json:"seen"` // null: it does not live, and has left something
+}
+
+// TransportDone is what came of a rebuild or a drain.
+type TransportDone struct {
+	Messages int64  `json:"messages"` // pushed again soon, or taken back
+	By       string `json:"by"`       // the relay that pushes; "": none now
+	Emptied  bool   `json:"emptied"`  // the carrier
+}
+
+func transportOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: Viewer,
+			Long: `Show where relays of this configuration get their messages from, and for each of a
+carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, ids of
+DEAD letters that are kept for a look; and what the database says: how many messages are
+QUEUED, for how long at most, who pushes, and since when the epoch is. An epoch begins
+when a carrier has lost its memory, or is rebuilt. Then its workers, and the relays.
+
+Exit code 69 when the carrier does not answer; what the database knows is shown.`,
+		}, transportStatus, transportText),
+		Define(Operation{
+			Name: "transport rebuild", Short: "Have all that is QUEUED handed to the carrier again",
+			Long: `Have all that is QUEUED handed to the carrier again, in bounded pushes, while work goes
+on: for a carrier that has lost something which nobody noticed. One that has lost its
+memory, or pushes, is rebuilt without this command, and a copy that is lost alone is
+pushed again after delivery.requeue_after. The relay that pushes begins within ten
+seconds. What the carrier still has may come up twice; each message is claimed once.
+
+It asks on a terminal; elsewhere say --yes.`,
+			Example: `  belfry transport rebuild
+  belfry transport rebuild --yes --reason "restored from a snapshot"`,
+			Role: Operator, Changes: true, Events: "the transport's events",
+			Confirm: Confirming(func(context.Context, *Env, Act) (Question, error) {
+				return Question{"Push all that is queued again?", "all that is queued is to be pushed again"}, nil
+			}),
+		}, rebuildTransport, rebuiltText),
+		Define(Operation{
+			Name: "transport drain", Short: "Take everything back from a carrier that no relay works on, and empty it",
+			Long: `Take everything back from a carrier that no relay works on: what is QUEUED becomes
+PENDING, in bounded steps, and the configured carrier is emptied. It is how a carrier is
+given up at once; relays without one do the same by themselves within a minute or so,
+but for the emptying. Interrupted, it leaves what it did done, and repeating it goes on.
+
+While relays work on a carrier it names them, does nothing, and ends with exit code 75;
+with 69 when all was taken back and the carrier does not answer to be emptied. It asks on
+a terminal; elsewhere say --yes.`,
+			Example: `  belfry transport drain
+  belfry transport drain --yes --reason "moving to another server"`,
+			Role: Operator, Changes: true, Events: "the transport's events", Deadline: -1,
+			Confirm: Confirming(func(ctx context.Context, env *Env, _ Act) (Question, error) {
+				return Question{"Take back all that is queued?", "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
+			}),
+		}, drainTransport, func(p *printer.Page, _ Act, done *TransportDone) {
+			p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+		}),
+		timeline{
+			noun: "transport", subject: outbox.SubjectTransport, label: "TRANSPORT", short: "Show when carriers were rebuilt, drained and emptied, newest first",
+			example: "  belfry transport events\n  belfry transport events redislist --json", none: "no carrier was ever rebuilt or drained",
+		}.events(),
+	}
+}
+
+// transportStatus asks the database and the carrier. With a result an error is the carrier's.
+func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) {
+	states, err := outbox.QueueStates(ctx, env.DB)
+	if err != nil {
+		return nil, err
+	}
+	_, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	if err != nil {
+		return nil, err
+	}
+	out := &Transport{Transport: env.Carrier.Transport, Relays: orEmpty(relays)}
+	for _, q := range states {
+		out.Queues = append(out.Queues, TransportQueue{QueueState: q})
+	}
+	if env.Carrier.Open == nil {
+		return out, nil
+	}
+	broker, err := env.Carrier.Open()
+	if err != nil {
+		return out, err
+	}
+	out.Server = env.Carrier.Server
+	inside, err := broker.Queues(ctx)
+	if err = errors.Join(err, broker.Close()); err != nil {
+		out.Error = err.Error()
+		return out, &UnavailableError{fmt.Errorf("the carrier at %s: %w", out.Server, err)}
+	}
+	for _, in := range inside {
+		for i := range out.Queues {
+			if q := &out.Queues[i]; q.Name == string(in.Queue) {
+				q.Carrier = insideOf(q.QueueState, in)
+			}
+		}
+	}
+	return out, nil
+}
+
+func insideOf(q outbox.QueueState, in relay.QueueStatus) *CarrierQueue {
+	c := &CarrierQueue{
+		InStep: in.Epoch == q.Epoch && in.Last <= q.LastPush || q.LastPush == 0 && in.Epoch == "",
+		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},
+	}
+	for _, w := range in.Workers {
+		worker := CarrierWorker{Name: w.Name, Taken: w.Taken}
+		if !w.Seen.IsZero() {
+			worker.Seen = &w.Seen
+		}
+		c.Workers = append(c.Workers, worker)
+	}
+	return c
+}
+
+func transportText(p *printer.Page, _ None, out *Transport) {
+	if out.Server == "" {
+		p.Printf("transport %s: relays claim from the database, and there is no carrier\n\n", out.Transport)
+	} else {
+		p.Printf("transport %s at %s\n\n", out.Transport, out.Server)
+	}
+	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
+	workers := printer.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
+	for _, q := range out.Queues {
+		cells := []string{q.Name, "", "", "", ""}
+		if c := q.Carrier; c != nil {
+			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), printer.Grouped(c.Dead)}
+			for _, w := range c.Workers {
+				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), printer.ClockOr(w.Seen, "not alive"))
+			}
+		}
+		oldest, by := "", "nobody"
+		if q.Oldest != nil {
+			oldest = printer.Short(*q.Oldest)
+		}
+		if q.LeadsUntil != nil {
+			by = printer.OneLine(q.Dispatcher, 60)
+		}
+		t.Add(append(cells, printer.Grouped(q.Queued), oldest, by, printer.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+	}
+	if out.Server == "" {
+		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
+			t.Drop(heading)
+		}
+	}
+	p.Table(t)
+	if !workers.Empty() {
+		p.Printf("\n")
+		p.Table(workers)
+	}
+	if len(out.Relays) == 0 {
+		return
+	}
+	p.Printf("\n")
+	relays := printer.NewTable("RELAY", "STATE", "TRANSPORT", ">IN FLIGHT", "HEARTBEAT")
+	for _, r := range out.Relays {
+		state := "live"
+		if !r.Live {
+			state = "dead"
+		}
+		relays.Add(printer.OneLine(r.Name, 80), state, r.Transport, printer.Grouped(int64(r.InFlight)), printer.Clock(r.HeartbeatAt))
+	}
+	p.Table(relays)
+}
+
+// queueText is in a word or two what is particular about a queue.
+func queueText(out *Transport, q TransportQueue) string {
+	var parts []string
+	if q.LeadsUntil != nil && out.Transport != q.Transport {
+		parts = append(parts, "pushed to "+q.Transport)
+	}
+	if q.LeadsUntil == nil && q.Queued > 0 {
+		parts = append(parts, "nobody pushes")
+	}
+	if c := q.Carrier; c != nil {
+		if c.Full {
+			parts = append(parts, "full")
+		}
+		if !c.InStep && q.Queued > 0 { // else there is nothing that it was to remember
+			parts = append(parts, "memory lost")
+		}
+	}
+	if len(parts) == 0 {
+		return "ok"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func rebuildTransport(ctx context.Context, env *Env, in Act) (*TransportDone, error) {
+	n, err := outbox.RebuildQueues(ctx, env.DB, in.by(env))
+	if err != nil {
+		return nil, err
+	}
+	done := &TransportDone{Messages: n}
+	states, err := outbox.QueueStates(ctx, env.DB)
+	for _, q := range states {
+		if q.LeadsUntil != nil {
+			done.By = q.Dispatcher
+		}
+	}
+	return done, err
+}
+
+func rebuiltText(p *printer.Page, _ Act, done *TransportDone) {
+	when := "by the next relay that works on a carrier"
+	if done.By != "" {
+		when = "by " + done.By + " within ten seconds"
+	}
+	p.Printf("%s to be pushed again, %s\n", printer.Counted(done.Messages, "message"), when)
+}
+
+// drainTransport takes everything back and empties the carrier.
+func drainTransport(ctx context.Context, env *Env, in Act) (*TransportDone, error) {
+	if err := carrierFree(ctx, env); err != nil {
+		return nil, err
+	}
+	done := new(TransportDone)
+	var err error
+	done.Messages, err = outbox.TakeBackQueued(ctx, env.DB, in.by(env), func(taken int64) {
+		env.progress("taken back so far: %s", printer.Counted(taken, "message"))
+	})
+	if err != nil {
+		return done, err
+	}
+	if err := carrierFree(ctx, env); err != nil { // one has started meanwhile, and pushes
+		return done, err
+	}
+	states, err := outbox.QueueStates(ctx, env.DB)
+	if err != nil {
+		return done, err
+	}
+	for _, q := range states {
+		if q.Queued > 0 {
+			return done, fmt.Errorf("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
+		}
+	}
+	if env.Carrier.Open == nil {
+		return done, nil
+	}
+	broker, err := env.Carrier.Open()
+	if err != nil {
+		return done, err
+	}
+	if err := errors.Join(broker.Empty(ctx), broker.Close()); err != nil {
+		return done, &UnavailableError{fmt.Errorf("the carrier is not emptied, which loses nothing: %w", err)}
+	}
+	done.Emptied = true
+	return done, outbox.RecordEmptied(ctx, env.DB, env.Carrier.Transport, in.by(env))
+}
+
+// carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.
+func carrierFree(ctx context.Context, env *Env) error {
+	_, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	if err != nil {
+		return err
+	}
+	states, err := outbox.QueueStates(ctx, env.DB)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range relays {
+		if r.Live && r.Transport != outbox.NoCarrier {
+			names = append(names, r.Name+" ("+r.Transport+")")
+		}
+	}
+	for _, q := range states {
+		if q.LeadsUntil != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, q.Dispatcher+" (") }) {
+			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.Clock(*q.LeadsUntil)))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return &HeldError{fmt.Errorf("relays work on a carrier: %s; stop them first, or start them with delivery.transport: %s", strings.Join(names, ", "), outbox.NoCarrier)}
+}
