@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -23,8 +24,21 @@ type Env struct {
 	Senders []string
 	// Carrier is the one that this process is configured with.
 	Carrier Carrier
+	// Media are those that these senders are for.
+	Media []string
+	// ConfigFlags name the files of this configuration to belfry, with a blank before each.
+	ConfigFlags string
+	// Now is this process's clock; nil: the machine's.
+	Now func() time.Time
 	// Progress is told how a long operation goes, a line now and then; nil: nobody looks.
 	Progress func(line string)
+}
+
+func (e *Env) now() time.Time {
+	if e.Now == nil {
+		return time.Now()
+	}
+	return e.Now()
 }
 
 // Carrier is the configured one.

@@ -61,7 +61,7 @@ func (t timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEv
 // more says how to see the next page, if there is one.
 func more(p *printer.Page, flag, next string) {
 	if next != "" {
-		p.Note("there are more: --%s %s shows the next page", flag, next)
+		p.Note("there are more: --%s %s shows the next page", flag, printer.ShellWord(next))
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 // Operations are all of them, by noun in the order of the help.
 func Operations() []Operation {
 	return slices.Concat(
+		jobOperations(),
+		skipOperations(),
+		[]Operation{jobSetOperation()},
 		laneOperations(),
 		categoryOperations(),
 		senderOperations(),
@@ -38,6 +41,7 @@ type Noun struct {
 // Nouns are those of the operations' names.
 func Nouns() []Noun {
 	return []Noun{
+		{Name: "jobs", Short: "List jobs, show one, its timeline and whom it skipped, or change it"},
 		{Name: "lanes", Short: "List lanes, stop one, or open it again"},
 		{Name: "categories", Short: "List and add categories, or change a route, quiet hours or a cap"},
 		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},

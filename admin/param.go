@@ -38,6 +38,11 @@ type Param struct {
 	Default string
 	// Required tells that it has to be given, Repeated that it may be given several times.
 	Required, Repeated bool
+	// File tells that the command line may name a file with the value instead.
+	File bool
+	// Column is another name of a key, that of its column, whose values have no unit: Unit
+	// is theirs.
+	Column, Unit string
 
 	low, high float64
 	choices   []string
@@ -67,9 +72,14 @@ func (p Param) set(in reflect.Value, text string) error {
 	return p.parse(field, text)
 }
 
+// Resets reports whether text takes the parameter back.
+func (p Param) Resets(text string) bool {
+	return slices.Contains(p.reset, text) || text == "" && len(p.reset) > 0
+}
+
 // change sets a key of KEY=VALUE, or takes it back.
 func (p Param) change(c changing, text string) error {
-	if slices.Contains(p.reset, text) || text == "" && len(p.reset) > 0 {
+	if p.Resets(text) {
 		c.clear()
 		return nil
 	}
@@ -183,6 +193,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
 			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true",
+			File: f.Tag.Get("file") == "true", Column: f.Tag.Get("column"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))

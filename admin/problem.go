@@ -63,7 +63,8 @@ func refused(err error, columns map[string]string) error {
 func refusedText(message, hint string, columns map[string]string) error {
 	param, text := "", message
 	if place, problem, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(place, "belfry.") && !strings.Contains(place, " ") {
-		param, text = place[strings.LastIndexByte(place, '.')+1:], problem
+		parts := strings.SplitN(place, ".", 3) // what is within a column stands behind it: jobs.variants.ko
+		param, text = parts[len(parts)-1], problem
 	}
 	if name, known := columns[param]; known {
 		param = name

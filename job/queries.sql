@@ -581,3 +581,8 @@ UPDATE belfry.limits l
        (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.health_checks
           FROM jsonb_populate_record(l, @changes::jsonb) n)
 RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks;
+
+-- name: GroupsFirst :many
+-- The lowest id of the jobs of each of @groups (jobs_group_idx). No row: none of
+-- them has one.
+SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]::uuid[]) GROUP BY group_id;

@@ -107,6 +107,35 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 	return list, err
 }
 
+// FirstOfGroups returns the lowest id of the jobs of each group: its name for people.
+func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first map[uuid.UUID]int64, err error) {
+	first = make(map[uuid.UUID]int64, len(groups))
+	if len(groups) == 0 {
+		return first, nil
+	}
+	ids := make([]string, len(groups)) // plain strings: pgx's exec and simple modes know no other
+	for i, group := range groups {
+		ids[i] = group.String()
+	}
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.groupsFirst, pgx.StrictNamedArgs{"groups": ids})
+		if err != nil {
+			return fmt.Errorf("look for groups: %w", err)
+		}
+		var group uuid.UUID
+		var id int64
+		_, err = pgx.ForEachRow(rows, []any{&group, &id}, func() error {
+			first[group] = id
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("look for groups: %w", err)
+		}
+		return nil
+	})
+	return first, err
+}
+
 // Events returns a job's timeline after event afterID (0: from the start), oldest
 // first, at most limit entries (0: 1,000). ErrNotFound when there is no such job.
 func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list []Event, err error) {

@@ -207,3 +207,20 @@ SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], 
  WHERE m.job_id = @id AND m.channel_id > @after
  ORDER BY m.channel_id
  LIMIT @limit;
+
+-- name: UnsentJobs :many
+-- Jobs with messages that are not final, most urgent first: @limit at most, or of those
+-- the ones with @ids. due_in is how long until the message that is due first, which waits
+-- for reason: NULL when none is PENDING. held tells that belfry.sendable_jobs has not the
+-- job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row:
+-- nothing is left to send.
+SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+  LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
+                      WHERE job_id = j.id AND job_id > 0 AND status = 'PENDING'
+                      ORDER BY next_attempt_at, channel_id LIMIT 1) m ON true
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND p.waiting > 0
+   AND (@ids::bigint[] IS NULL OR j.id = ANY (@ids))
+ ORDER BY j.priority DESC, j.id
+ LIMIT @limit;

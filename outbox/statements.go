@@ -37,7 +37,8 @@ type querySet struct {
 	// queries.sql
 	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,
 	operatorAct, recallRecord, recallCount, messageRecall, notificationRecall, deliveryCounts,
-	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage string
+	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
+	unsentJobs string
 
 	// retention.sql
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -146,7 +147,7 @@ func (a *app) showActed(cmd *cobra.Command, act operatorAct, jobs []job.Job, gro
 	for _, j := range jobs {
 		acted, ids = append(acted, actedJob{Job: j}), append(ids, j.ID)
 		if !asJSON {
-			a.printf("%s\n", statusLine(j))
+			a.printf("%s\n", admin.StatusLine(j))
 		}
 	}
 	if act.recall && len(jobs) > 0 {
@@ -212,20 +213,4 @@ func recallInstead(err error, of string) error {
 		return err
 	}
 	return withAdvice(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
-}
-
-// statusLine is one line about where a job is.
-func statusLine(j job.Job) string {
-	line := "job " + printer.Int(j.ID) + " (" + j.Type + ") " + string(j.Status)
-	switch j.Status {
-	case job.Processed:
-		line += ": " + printer.Counted(j.RowsWritten, "row")
-	case job.Aborted, job.Failed, job.Expired, job.Pending:
-		if j.Cursor != "" {
-			line += " at cursor " + j.Cursor + ", " + printer.Counted(j.RowsWritten, "row") + " written"
-		}
-	case job.Running:
-		line += " on " + j.Runner
-	}
-	return line + nextStep(j)
 }

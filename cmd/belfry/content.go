@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,18 +86,11 @@ func readVariants(text string) (json.RawMessage, error) {
 	return json.RawMessage(content), nil
 }
 
+var errNotAllowed = errors.New("not allowed")
+
 func isObject(text []byte) bool {
 	var object map[string]json.RawMessage
 	return json.Unmarshal(text, &object) == nil && object != nil
-}
-
-// locales lists those in which variants say something.
-func locales(variants json.RawMessage) string {
-	var by map[string]json.RawMessage
-	if err := json.Unmarshal(variants, &by); err != nil { // the database lets objects in only
-		return printer.OrNone("")
-	}
-	return printer.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }
 
 // columnFlags are the flags that fill the columns of a job or an activity.

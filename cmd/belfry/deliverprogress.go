@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -47,7 +48,7 @@ func (f *following) line(size int) string {
 	if size > 0 {
 		text += bar(done, all, size) + " "
 	}
-	text += percent(done, all)
+	text += admin.Percent(done, all)
 	if fastest := &f.own; f.own.known {
 		text += fmt.Sprintf(", %s/s", printer.Grouped(int64(f.own.rate+0.5)))
 		if f.fall.rate > f.own.rate { // other relays send too

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -66,7 +67,7 @@ func (d *doctor) checkRunning(ctx context.Context, db *database) {
 			continue
 		}
 		d.note("load", healthWarning, fmt.Sprintf("it goes on by itself; `belfry jobs set %d health_checks=off` goes on regardless", j.ID),
-			"job %d is held back by %s; %s in all", j.ID, throttled(j), printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
+			"job %d is held back by %s; %s in all", j.ID, admin.ThrottledBy(j), printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
 	}
 	if free == len(running) {
 		d.note("load", healthOK, "", "%s RUNNING, none held back", printer.Counted(int64(free), "job"))

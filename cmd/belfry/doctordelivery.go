@@ -172,19 +172,19 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 
 // checkCarriers says which due messages no live relay could send, and returns their jobs.
 func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (told []int64, err error) {
-	c, err := carriersOf(ctx, s, db)
+	c, err := admin.CarriersOf(ctx, d.env(s, db))
 	if err != nil {
 		return nil, err
 	}
-	list, err := unsentJobs(ctx, db, nil)
+	list, err := outbox.UnsentJobs(ctx, db.Pool, nil, unsentShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, u := range list {
 		due := u.DueIn == nil || *u.DueIn <= 0
-		if still := c.standstill(u, d.now()); due && !u.Held && !c.alive(u.Route[0]) {
+		if still := c.Standstill(u, d.now()); due && !u.Held && !c.Alive(u.Route[0]) {
 			told = append(told, u.JobID)
-			d.note("delivery", healthWarning, still.remedy, "%s of job %d not sent: %s", printer.Counted(u.Waiting, "message"), u.JobID, still.why)
+			d.note("delivery", healthWarning, still.Remedy, "%s of job %d not sent: %s", printer.Counted(u.Waiting, "message"), u.JobID, still.Why)
 		}
 	}
 	return told, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -121,4 +122,15 @@ func onlyWrongStatus(errs []error) bool {
 		}
 	}
 	return true
+}
+
+// columnProblem makes a value that the database refused a matter of usage, and
+// names its key.
+func columnProblem(err error) error {
+	var invalid *job.InvalidError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	text := strings.TrimPrefix(invalid.Message, "belfry.jobs.")
+	return &exitError{codeUsage, errors.New(withHint(text, invalid.Hint))}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 )
@@ -122,37 +123,10 @@ func parsePoint(text string) (channels.Point, error) {
 	return channels.Point{Latitude: latitude, Longitude: longitude}, nil
 }
 
-// zonedLayouts are the forms of a time with its zone; the second is what tables show.
-var zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00"}
-
-// localLayouts are the forms of a time without a zone, read in the local one.
-var localLayouts = []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"}
-
-// instantParser parses an instant: RFC 3339, +DURATION from now, or a date and
-// time in the given zone. The zone and now are the process's; the database
-// compares the result with its own clock.
+// instantParser parses an instant, one without a zone in the given one.
 func instantParser(now func() time.Time, zone *time.Location) func(string) (time.Time, error) {
 	return func(text string) (time.Time, error) {
-		for _, layout := range zonedLayouts {
-			if t, err := time.Parse(layout, text); err == nil {
-				return t.UTC(), nil
-			}
-		}
-		if d, ok := strings.CutPrefix(text, "+"); ok {
-			if ahead, err := parseDuration(d); err == nil {
-				return now().Add(ahead).UTC(), nil
-			}
-		}
-		for _, layout := range localLayouts {
-			t, err := time.ParseInLocation(layout, text, zone)
-			if err != nil {
-				continue
-			}
-			if t.Format(layout) != text { // an hour that the change of clocks skips
-				return time.Time{}, fmt.Errorf("%s does not exist in the time zone %s", text, zone)
-			}
-			return t.UTC(), nil
-		}
-		return time.Time{}, fmt.Errorf(`allowed values: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`)
+		i, err := admin.ParseInstant(text, zone)
+		return i.At(now()), err
 	}
 }

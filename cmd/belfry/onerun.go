@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -17,6 +18,17 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
+
+// unsentShown is of how many jobs it is said why their messages wait.
+const unsentShown = 10
+
+// unsentMessages is the JSON of what is not sent of one job, and why.
+type unsentMessages struct {
+	JobID    int64  `json:"job_id"`
+	Messages int64  `json:"messages"`
+	Why      string `json:"why"`
+	Remedy   string `json:"remedy"` // "": nothing is to be done
+}
 
 // oneRun is one `belfry run`.
 type oneRun struct {
@@ -151,18 +163,18 @@ func (r *oneRun) look(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
 	defer cancel()
-	c, err := carriersOf(ctx, r.settings, r.db)
-	var list []unsentJob
+	c, err := admin.CarriersOf(ctx, r.env(r.settings, r.db))
+	var list []outbox.Unsent
 	if err == nil {
-		list, err = unsentJobs(ctx, r.db, nil)
+		list, err = outbox.UnsentJobs(ctx, r.db.Pool, nil, unsentShown)
 	}
 	if err != nil {
 		r.remark("what is not sent cannot be told: %s", err)
 		return
 	}
 	for _, u := range list {
-		still := c.standstill(u, r.now())
-		r.unsent = append(r.unsent, unsentMessages{u.JobID, u.Waiting, still.why, still.remedy})
+		still := c.Standstill(u, r.now())
+		r.unsent = append(r.unsent, unsentMessages{u.JobID, u.Waiting, still.Why, still.Remedy})
 	}
 }
 
@@ -280,7 +292,7 @@ func (r *oneRun) judge() error {
 // remarkOnOthers says what was not run, and was not held by another runner either.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
-		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, printer.ClockOr(j.ExpiresAt, "its time"), nextStep(j))
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, printer.ClockOr(j.ExpiresAt, "its time"), admin.NextStep(j))
 	}
 	for _, line := range r.lost {
 		r.remark("%s", line)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -72,7 +74,7 @@ type paramFlag struct {
 // Set understands the flag's value.
 func (f *paramFlag) Set(text string) error {
 	f.text = text
-	return f.param.Set(f.in, text)
+	return give(f.param, f.in, text)
 }
 
 func (f *paramFlag) String() string { return f.text }
@@ -123,13 +125,23 @@ func (a *app) withEnv(cmd *cobra.Command, do func(context.Context, *admin.Env) e
 			if err != nil {
 				return err
 			}
-			env := &admin.Env{DB: db.Pool, Jobs: store, Channels: recipients, Actor: a.whoami(), Carrier: a.operated(s)}
-			for _, sender := range s.Senders {
-				env.Senders = append(env.Senders, sender.Name)
-			}
+			env := a.env(s, db)
+			env.Jobs, env.Channels, env.Carrier = store, recipients, a.operated(s)
 			return do(ctx, env)
 		})
 	})
+}
+
+// env is what needs neither jobs nor channels of it.
+func (a *app) env(s settings, db *database) *admin.Env {
+	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Now: a.now}
+	for _, sender := range s.Senders {
+		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
+	}
+	for _, file := range s.Files {
+		env.ConfigFlags += " --config " + printer.ShellWord(file)
+	}
+	return env
 }
 
 // usageOf is how an operation's parameters are written.
@@ -218,7 +230,7 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 			}
 			for _, text := range rest[:n] {
 				if err := p.Set(in, text); err != nil {
-					return usagef("%s: %w", p.Label, err)
+					return usagef("%s: %w", p.Label, quoting(text, err))
 				}
 			}
 			rest = rest[n:]
@@ -228,6 +240,39 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 		return miscounted(cmd, o, len(args))
 	}
 	return takeKeys(keys, names, in, rest)
+}
+
+// quoting says which text it was that is not allowed, where the error does not.
+func quoting(text string, err error) error {
+	if strings.HasPrefix(err.Error(), "allowed values") {
+		return fmt.Errorf("%q is not allowed; %w", printer.OneLine(text, 60), err)
+	}
+	return err
+}
+
+// maxFile bounds a file with a parameter's value.
+const maxFile = 1 << 20
+
+// give sets a parameter. One that may be long takes the name of a file for it: whatever does
+// not begin as JSON does.
+func give(p admin.Param, in any, text string) error {
+	start := strings.TrimSpace(text)
+	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
+		return p.Set(in, text)
+	}
+	file, err := os.Open(text)
+	if err != nil {
+		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+	case len(content) > maxFile:
+		return fmt.Errorf("%s has more than %d bytes; allowed values: %s", printer.OneLine(text, 60), maxFile, p.Allowed)
+	}
+	return p.Set(in, string(content))
 }
 
 // miscounted is the error of too few or too many arguments.
@@ -252,17 +297,20 @@ func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
 	seen := make(map[string]bool)
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
-		i := slices.Index(names, key)
+		i := slices.IndexFunc(keys, func(p admin.Param) bool { return key == p.Name || key == p.Column && key != "" })
 		switch {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))
 		case i < 0:
 			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
-		case seen[key]:
+		case seen[names[i]]:
 			problems = append(problems, key+": given twice")
 		default:
-			seen[key] = true
-			if err := keys[i].Set(in, value); err != nil {
+			seen[names[i]] = true
+			if key != names[i] && !keys[i].Resets(value) {
+				value += keys[i].Unit
+			}
+			if err := give(keys[i], in, value); err != nil {
 				problems = append(problems, key+": "+err.Error())
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -117,12 +118,10 @@ func (p *progress) draw(line string) {
 	p.live = line
 }
 
-func label(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
-
 // advance is one line about a job that is under way.
 func advance(u job.Progress) string {
 	j := u.Job
-	line := label(j) + ": " + walked(j)
+	line := admin.JobLabel(j) + ": " + walked(j)
 	if u.KeysPerSecond > 0 {
 		line += fmt.Sprintf(", %s/s", printer.Grouped(int64(u.KeysPerSecond)))
 	}
@@ -136,7 +135,7 @@ func advance(u job.Progress) string {
 func walked(j job.Job) string {
 	line := printer.Grouped(j.ChannelsRead)
 	if total, known := j.Total(); known {
-		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), done(j))
+		line += fmt.Sprintf(" / %s channels, %s", printer.Grouped(total), admin.WalkDone(j))
 	} else {
 		line += " channels"
 	}
@@ -152,31 +151,31 @@ func transition(u job.Progress) string {
 	}
 	switch u.Event {
 	case job.EventClaimed:
-		return label(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
+		return admin.JobLabel(j) + ": claimed, " + from + ": " + printer.OneLine(j.Title, 60)
 	case job.EventResumed:
-		return label(j) + ": taken over, its run was stale, " + from
+		return admin.JobLabel(j) + ": taken over, its run was stale, " + from
 	case job.EventFinished:
-		return label(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
+		return admin.JobLabel(j) + ": processed, " + printer.Counted(j.RowsWritten, "row") + " in " + printer.Counted(j.Chunks, eventChunk) + took(j)
 	case job.EventAborted:
-		return label(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + nextStep(j)
+		return admin.JobLabel(j) + ": aborted at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written" + admin.NextStep(j)
 	case job.EventFailed:
-		return label(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + nextStep(j)
+		return admin.JobLabel(j) + ": failed at cursor " + printer.OrNone(j.Cursor) + ": " + printer.OneLine(j.LastError, 500) + admin.NextStep(j)
 	case job.EventInterrupted:
-		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run goes on from there"
+		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", " + printer.Counted(j.RowsWritten, "row") + " written; the next run goes on from there"
 	case job.EventPreempted:
-		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
+		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + " for a more urgent job of lane " + j.Lane
 	case job.EventLanePaused:
-		return label(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
+		return admin.JobLabel(j) + ": handed back at cursor " + printer.OrNone(j.Cursor) + ", lane " + j.Lane + " was paused; `belfry lanes resume " + j.Lane + "` opens it"
 	case job.EventExpired:
-		return label(j) + ": expired, it did not start in time" + nextStep(j)
+		return admin.JobLabel(j) + ": expired, it did not start in time" + admin.NextStep(j)
 	case job.EventThrottled:
-		return label(j) + ": slowed down, " + throttled(j)
+		return admin.JobLabel(j) + ": slowed down, " + admin.ThrottledBy(j)
 	case job.EventReleased:
-		return label(j) + ": at full speed again"
+		return admin.JobLabel(j) + ": at full speed again"
 	case eventLost:
-		return label(j) + ": this run is over, another runner has the job"
+		return admin.JobLabel(j) + ": this run is over, another runner has the job"
 	}
-	return label(j) + ": " + u.Event
+	return admin.JobLabel(j) + ": " + u.Event
 }
 
 // took is how long a job took from its first claim, pauses included.

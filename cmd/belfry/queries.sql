@@ -171,23 +171,6 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
   LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
  WHERE a.id = @id;
 
--- name: UnsentJobs :many
--- Jobs with messages that are not final, most urgent first: @limit at most, or of those
--- the ones with @ids. due_in is how long until the message that is due first, which waits
--- for reason: NULL when none is PENDING. held tells that belfry.sendable_jobs has not the
--- job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row:
--- nothing is left to send.
-SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
-  FROM belfry.jobs j
-  JOIN belfry.job_progress p ON p.job_id = j.id
-  LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages
-                      WHERE job_id = j.id AND job_id > 0 AND status = 'PENDING'
-                      ORDER BY next_attempt_at, channel_id LIMIT 1) m ON true
- WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND p.waiting > 0
-   AND (@ids::bigint[] IS NULL OR j.id = ANY (@ids))
- ORDER BY j.priority DESC, j.id
- LIMIT @limit;
-
 -- name: JobsUnderWay :many
 -- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
 -- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
@@ -209,10 +192,6 @@ SELECT coalesce(sum(p.waiting), 0)::bigint
   JOIN belfry.jobs j ON j.id = s.job_id
   JOIN belfry.job_progress p ON p.job_id = s.job_id
  WHERE coalesce(j.deliver_at <= now(), true);
-
--- name: GroupsFirst :many
--- The lowest id of the jobs of each of @groups (jobs_group_idx).
-SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]::uuid[]) GROUP BY group_id;
 
 -- name: DoctorNames :many
 -- Names that another process was refused within ten minutes. No row: none.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -122,7 +123,7 @@ func (a *app) recallOne(ctx context.Context, store *job.Store, db *database, id 
 func recalled(one actedJob) string {
 	r := one.Recall
 	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
-		label(one.Job), printer.Counted(r.Notifications, "notification"), printer.Grouped(r.Read), printer.Counted(r.Messages, "message"), printer.Grouped(r.Sent), printer.Grouped(r.Dead))
+		admin.JobLabel(one.Job), printer.Counted(r.Notifications, "notification"), printer.Grouped(r.Read), printer.Counted(r.Messages, "message"), printer.Grouped(r.Sent), printer.Grouped(r.Dead))
 	if r.Awaiting > 0 {
 		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", printer.Grouped(r.Awaiting))
 	}

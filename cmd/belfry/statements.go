@@ -15,6 +15,6 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	schemaExists, schemaVersion, sessionStandard, serverClock, doctorServer,
 	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
-	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, activitySend, activityTest, activityGet, unsentJobs, jobsUnderWay,
-	messagesWaiting, groupsFirst, doctorNames string
+	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, activitySend, activityTest, activityGet, jobsUnderWay,
+	messagesWaiting, doctorNames string
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
@@ -159,22 +161,22 @@ func (w *watch) look(ctx context.Context) error {
 			return err
 		}
 	}
-	states, err := statesOf(ctx, w.db, jobs)
+	states, err := admin.JobStates(ctx, w.db.Pool, jobs)
 	if err != nil {
 		return err
 	}
-	c, err := carriersOf(ctx, w.settings, w.db)
+	c, err := admin.CarriersOf(ctx, w.env(w.settings, w.db))
 	if err != nil {
 		return err
 	}
-	unsent, err := unsentJobs(ctx, w.db, ids)
+	unsent, err := outbox.UnsentJobs(ctx, w.db.Pool, ids, max(len(ids), 1))
 	if err != nil {
 		return err
 	}
 	now := w.now()
-	why := make(map[int64]standstill, len(unsent))
+	why := make(map[int64]admin.Standstill, len(unsent))
 	for _, u := range unsent {
-		why[u.JobID] = c.standstill(u, now)
+		why[u.JobID] = c.Standstill(u, now)
 	}
 	w.board.look(now, states, why)
 	return nil

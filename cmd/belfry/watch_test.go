@@ -9,24 +9,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // watchedStates are a walk, then a delivery, then rest.
-func watchedStates() []jobState {
+func watchedStates() []admin.JobState {
 	total := int64(60_000)
 	j := job.Job{
 		ID: 2, Type: "push", Title: "A title that is longer than any narrow terminal has room for beside the rest", Status: job.Running,
 		Cursor: "15000", ChannelsTotal: &total, ChannelsRead: 15_000, RowsWritten: 14_000, Throttle: "rate", ThrottleDetail: "limit 15000/s",
 	}
-	walks := jobState{j, outbox.Progress{Messages: 14_000, Waiting: 14_000}}
+	walks := admin.JobState{Job: j, Messages: outbox.Progress{Messages: 14_000, Waiting: 14_000}}
 	j.ChannelsRead, j.RowsWritten = 30_000, 28_000
-	goes := jobState{j, outbox.Progress{Messages: 28_000, Sent: 900, Dead: 100, Waiting: 27_000}}
+	goes := admin.JobState{Job: j, Messages: outbox.Progress{Messages: 28_000, Sent: 900, Dead: 100, Waiting: 27_000}}
 	j.Status, j.Throttle, j.ThrottleDetail, j.ChannelsRead, j.RowsWritten = job.Processed, "", "", 60_000, 56_000
-	delivers := jobState{j, outbox.Progress{Messages: 56_000, Sent: 9_000, Dead: 1_000, Waiting: 46_000}}
-	ends := jobState{j, outbox.Progress{Messages: 56_000, Sent: 54_000, Dead: 1_900, Cancelled: 100}}
-	return []jobState{walks, goes, delivers, ends}
+	delivers := admin.JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 9_000, Dead: 1_000, Waiting: 46_000}}
+	ends := admin.JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 54_000, Dead: 1_900, Cancelled: 100}}
+	return []admin.JobState{walks, goes, delivers, ends}
 }
 
 func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
@@ -34,11 +35,11 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 	b := newBoard()
 	var lines, screens []string
 	for i, s := range watchedStates() {
-		still := standstill{why: "nobody has a sender for push", remedy: "add one"}
+		still := admin.Standstill{Why: "nobody has a sender for push", Remedy: "add one"}
 		if i == 3 {
-			still = standstill{}
+			still = admin.Standstill{}
 		}
-		b.look(noon().Add(time.Duration(i)*steady), []jobState{s}, map[int64]standstill{2: still})
+		b.look(noon().Add(time.Duration(i)*steady), []admin.JobState{s}, map[int64]admin.Standstill{2: still})
 		lines = append(lines, b.jobs[0].line())
 		screens = append(screens, strings.Join(b.lines(79, 23), "\n"))
 		require.Equal(t, i == 3, b.atRest())
@@ -52,7 +53,7 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 	t.Parallel()
 	b := newBoard()
-	states := make([]jobState, 10)
+	states := make([]admin.JobState, 10)
 	for i := range states {
 		states[i] = watchedStates()[2]
 		states[i].ID = int64(i + 1)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -17,17 +18,17 @@ type board struct {
 
 // watchedJob is one job of the board.
 type watchedJob struct {
-	jobState
+	admin.JobState
 
 	walk, delivery pace
-	still          standstill // "": nothing stands in the way
-	said           string     // the last line about it, where there is no terminal
+	still          admin.Standstill // "": nothing stands in the way
+	said           string           // the last line about it, where there is no terminal
 }
 
 func newBoard() *board { return &board{} }
 
 // look takes note of how the jobs stand at a time, and of what keeps their messages.
-func (b *board) look(now time.Time, states []jobState, why map[int64]standstill) {
+func (b *board) look(now time.Time, states []admin.JobState, why map[int64]admin.Standstill) {
 	b.at = now
 	before := make(map[int64]*watchedJob, len(b.jobs))
 	for _, one := range b.jobs {
@@ -39,9 +40,9 @@ func (b *board) look(now time.Time, states []jobState, why map[int64]standstill)
 		if one == nil {
 			one = &watchedJob{}
 		}
-		one.jobState, one.still = s, why[s.ID]
+		one.JobState, one.still = s, why[s.ID]
 		one.walk.look(now, s.ChannelsRead)
-		one.delivery.look(now, s.settled())
+		one.delivery.look(now, s.Settled())
 		b.jobs = append(b.jobs, one)
 	}
 }
@@ -58,7 +59,7 @@ func (b *board) watched() []int64 {
 // atRest reports whether nothing of any job goes on.
 func (b *board) atRest() bool {
 	for _, one := range b.jobs {
-		if !one.atRest() {
+		if !one.AtRest() {
 			return false
 		}
 	}
@@ -70,7 +71,7 @@ func (w *watchedJob) walkText() string {
 	if w.Status == job.Pending && w.Cursor == "" {
 		return "due " + printer.Clock(w.ScheduleAt)
 	}
-	text := done(w.Job)
+	text := admin.WalkDone(w.Job)
 	if total, known := w.Total(); known && w.Status == job.Running {
 		text += w.walk.text(total - w.ChannelsRead)
 	}
@@ -81,24 +82,24 @@ func (w *watchedJob) walkText() string {
 func (w *watchedJob) deliveryText() string {
 	text := "100%"
 	if w.Messages.Waiting > 0 {
-		text = percent(w.settled(), w.Messages.Messages)
-		if !w.atRest() {
+		text = admin.Percent(w.Settled(), w.Messages.Messages)
+		if !w.AtRest() {
 			text += w.delivery.text(w.Messages.Waiting)
 		}
 	}
-	return text + "; " + messagesText(w.Messages)
+	return text + "; " + admin.MessagesText(w.Messages)
 }
 
 // line is one line about the job.
 func (w *watchedJob) line() string {
-	text := label(w.Job) + ": " + string(w.Status) + w.marks()
+	text := admin.JobLabel(w.Job) + ": " + string(w.Status) + w.Marks()
 	switch {
-	case w.delivering():
-		text = label(w.Job) + ": DELIVERING" + w.marks() + " " + w.deliveryText()
+	case w.Delivering():
+		text = admin.JobLabel(w.Job) + ": DELIVERING" + w.Marks() + " " + w.deliveryText()
 	case w.Messages.Messages == 0:
 		text += ", " + w.walkText()
 	case w.Status == job.Processed:
-		text += ", " + messagesText(w.Messages)
+		text += ", " + admin.MessagesText(w.Messages)
 	default:
 		text += ", " + w.walkText() + ", delivery " + w.deliveryText()
 	}
@@ -110,10 +111,10 @@ func (w *watchedJob) line() string {
 
 // waits is why messages stay where they are; "" when they do not.
 func (w *watchedJob) waits() string {
-	if w.Messages.Waiting == 0 || w.still.why == "" || w.still.moving || w.delivery.known && w.delivery.rate >= moving {
+	if w.Messages.Waiting == 0 || w.still.Why == "" || w.still.Moving || w.delivery.known && w.delivery.rate >= moving {
 		return ""
 	}
-	return w.still.text()
+	return w.still.Text()
 }
 
 // lines is the board for a terminal of this size: a block of lines for each job, and how
@@ -140,7 +141,7 @@ func (w *watchedJob) block(width int) []string {
 	row := func(name string, part, whole int64, text string) string {
 		return printer.OneLine(fmt.Sprintf("  %-8s %s %s", name, bar(part, whole, size), text), width)
 	}
-	lines := []string{printer.OneLine(label(w.Job)+": "+w.shown()+w.marks()+", "+w.Title, width)}
+	lines := []string{printer.OneLine(admin.JobLabel(w.Job)+": "+w.Shown()+w.Marks()+", "+w.Title, width)}
 	read := w.ChannelsRead
 	total, _ := w.Total()
 	if w.Status == job.Processed {
@@ -148,10 +149,10 @@ func (w *watchedJob) block(width int) []string {
 	}
 	lines = append(lines, row("walk", read, total, w.walkText()))
 	if w.Messages.Messages > 0 {
-		lines = append(lines, row("delivery", w.settled(), w.Messages.Messages, w.deliveryText()))
+		lines = append(lines, row("delivery", w.Settled(), w.Messages.Messages, w.deliveryText()))
 	}
 	if w.Throttle != "" {
-		lines = append(lines, printer.OneLine("  slowed   "+throttled(w.Job), width))
+		lines = append(lines, printer.OneLine("  slowed   "+admin.ThrottledBy(w.Job), width))
 	}
 	if why := w.waits(); why != "" {
 		lines = append(lines, printer.OneLine("  waits    "+why, width))
@@ -180,11 +181,11 @@ type watchDocument struct {
 
 func (w *watchedJob) document(at time.Time) watchDocument {
 	d := watchDocument{
-		At: at.UTC(), ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, Delivering: w.delivering(),
+		At: at.UTC(), ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, Delivering: w.Delivering(),
 		ChannelsRead: w.ChannelsRead, ChannelsTotal: w.ChannelsTotal, RowsWritten: w.RowsWritten, Throttle: w.Throttle, Messages: w.Messages,
 	}
-	if !w.still.moving {
-		d.Why = w.still.why
+	if !w.still.Moving {
+		d.Why = w.still.Why
 	}
 	left := time.Duration(-1)
 	total, walkable := w.Total()
@@ -197,7 +198,7 @@ func (w *watchedJob) document(at time.Time) watchDocument {
 	switch {
 	case w.Status == job.Running && walkable:
 		left = w.walk.left(total - w.ChannelsRead)
-	case w.delivering():
+	case w.Delivering():
 		left = w.delivery.left(w.Messages.Waiting)
 	}
 	if left >= 0 {

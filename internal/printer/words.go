@@ -83,3 +83,11 @@ func OrNone(s string) string {
 
 // Int renders a number that is a name, as a job's id: without separators.
 func Int(n int64) string { return strconv.FormatInt(n, 10) }
+
+// ShellWord quotes a text for a shell where it has to be.
+func ShellWord(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,4 +1,4 @@
-package main
+package admin_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -17,53 +18,53 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 	in, past := 5*time.Minute, -time.Second
 	pushes := []outbox.RelayState{{Media: []string{"push"}}}
 	for name, c := range map[string]struct {
-		carriers carriers
-		job      unsentJob
+		carriers admin.Carriers
+		job      outbox.Unsent
 		why      string
 		remedy   string
 		moving   bool
 	}{
 		"no senders at all": {
-			carriers{flags: " --config config.yaml"}, unsentJob{Route: []string{"push", "sms"}, DueIn: &past},
+			admin.Carriers{Flags: " --config config.yaml"}, outbox.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
 			"nobody has a sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
 		},
 		"no sender of the medium": {
-			carriers{configured: []string{"sms"}}, unsentJob{Route: []string{"push", "sms"}, DueIn: &past},
+			admin.Carriers{Configured: []string{"sms"}}, outbox.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
 			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
 		},
 		"a copy": {
-			carriers{live: pushes, copied: true}, unsentJob{JobID: 7, Route: []string{"push"}, DueIn: &past},
+			admin.Carriers{Live: pushes, Copied: true}, outbox.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
 			"the database is a copy or was moved, and relays wait", "`belfry adopt` shows what would leave, and lets it", false,
 		},
 		"aborted": {
-			carriers{}, unsentJob{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
+			admin.Carriers{}, outbox.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
 			"held, the job is ABORTED", "`belfry resume 7`", false,
 		},
 		"lane paused": {
-			carriers{live: pushes}, unsentJob{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
+			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
 			"held, lane night is paused", "`belfry lanes resume night`", false,
 		},
 		"due later": {
-			carriers{live: pushes}, unsentJob{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
+			admin.Carriers{Live: pushes}, outbox.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
 			"the first is due " + printer.Clock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
 		},
 		"due later, for nobody": {
-			carriers{configured: []string{"push"}}, unsentJob{Route: []string{"push"}, DueIn: &in},
+			admin.Carriers{Configured: []string{"push"}}, outbox.Unsent{Route: []string{"push"}, DueIn: &in},
 			"the first is due " + printer.Clock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
 		},
 		"a relay has them": {
-			carriers{live: pushes}, unsentJob{JobID: 7, Route: []string{"push", "sms"}},
+			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Route: []string{"push", "sms"}},
 			"relays are sending them", "`belfry jobs watch 7`", true,
 		},
 		"the provider is down": {
-			carriers{live: pushes}, unsentJob{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
+			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
 			"relays are sending them (it waits for the provider to recover)", "`belfry jobs watch 7`", false,
 		},
 		"no relay": {
-			carriers{configured: []string{"push"}}, unsentJob{Route: []string{"push"}, DueIn: &past},
+			admin.Carriers{Configured: []string{"push"}}, outbox.Unsent{Route: []string{"push"}, DueIn: &past},
 			"due, and no relay is running", "`belfry run --deliver` sends them, or `belfry relay` or a daemon", false,
 		},
 	} {
-		require.Equal(t, standstill{c.why, c.remedy, c.moving}, c.carriers.standstill(c.job, noon()), name)
+		require.Equal(t, admin.Standstill{Why: c.why, Remedy: c.remedy, Moving: c.moving}, c.carriers.Standstill(c.job, noon()), name)
 	}
 }

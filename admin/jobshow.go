@@ -1,99 +1,67 @@
-package main
+package admin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// jobReport is the JSON of `belfry jobs show`.
+// jobReport is everything about one job.
 type jobReport struct {
-	jobState
+	JobState
 
 	Waits      string         `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
 	Deliveries *outbox.Counts `json:"deliveries"` // null where no row was written
 	Revisions  []job.Revision `json:"revisions"`
 
-	waits standstill
+	waits Standstill
 }
 
-func newJobsShowCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "Show one job: where it stands, its accounts, what holds it back",
-		Long: `Show one job: where it stands, what holds it back, its settings that differ from
-the runner's, its accounts, what became of its rows, and its corrections.`,
-		Example: "  belfry jobs show 17",
-		Args:    exactArgs("ID"),
+func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) {
+	if r.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
+		return jobReport{}, noSuchJob(err)
 	}
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := jobID(args[0])
-		if err != nil {
-			return err
-		}
-		return a.withStored(cmd, func(ctx context.Context, s settings, store *job.Store, db *database) error {
-			report, err := a.reportJob(ctx, s, store, db, id)
-			if err != nil {
-				return notFound(err)
-			}
-			if *asJSON {
-				return a.printJSON(report)
-			}
-			a.showJob(report)
-			return nil
-		})
-	}
-	return cmd
-}
-
-func (a *app) reportJob(ctx context.Context, s settings, store *job.Store, db *database, id int64) (r jobReport, err error) {
-	if r.Job, err = store.Get(ctx, id); err != nil {
-		return r, err
-	}
-	states, err := statesOf(ctx, db, []job.Job{r.Job})
+	states, err := JobStates(ctx, env.DB, []job.Job{r.Job})
 	if err != nil {
-		return r, err
+		return jobReport{}, err
 	}
-	r.jobState = states[0]
+	r.JobState = states[0]
 	if r.Messages.Waiting > 0 {
-		if r.waits, err = a.waits(ctx, s, db, id); err != nil {
-			return r, err
+		if r.waits, err = standstillOf(ctx, env, in.ID); err != nil {
+			return jobReport{}, err
 		}
-		r.Waits = r.waits.why
+		r.Waits = r.waits.Why
 	}
-	if r.Revisions, err = store.Revisions(ctx, id); err != nil {
-		return r, err
+	if r.Revisions, err = env.Jobs.Revisions(ctx, in.ID); err != nil {
+		return jobReport{}, noSuchJob(err)
 	}
-	r.Revisions = emptyList(r.Revisions)
+	r.Revisions = orEmpty(r.Revisions)
 	if r.RowsWritten > 0 {
-		counts, err := outbox.Deliveries(ctx, db.Pool, id)
+		counts, err := outbox.Deliveries(ctx, env.DB, in.ID)
 		if err != nil {
-			return r, err
+			return jobReport{}, noSuchJob(err)
 		}
 		r.Deliveries = &counts
 	}
 	return r, nil
 }
 
-// showJob prints what there is to say about a job, a field to a line.
-func (a *app) showJob(r jobReport) {
-	j := r.Job
-	field := func(name, format string, args ...any) {
-		a.printf("%-16s %s\n", name, printer.OneLine(fmt.Sprintf(format, args...), 500))
-	}
+// jobText prints what there is to say about a job, a field to a line.
+func jobText(p *printer.Page, _ jobRef, r jobReport) {
+	j, field := r.Job, p.Field
 	field("job", "%d, %s", j.ID, j.Type)
-	field("status", "%s%s", r.shown(), nextStep(j))
+	field("status", "%s%s", r.Shown(), NextStep(j))
 	if j.Throttle != "" {
-		field("throttled", "%s", throttled(j))
+		field("throttled", "%s", ThrottledBy(j))
 	}
 	if j.GroupID != nil {
 		field("group", "%s", j.GroupID)
@@ -122,10 +90,10 @@ func (a *app) showJob(r jobReport) {
 	}
 	showWalk(j, field)
 	if r.Messages.Messages > 0 {
-		field("messages", "%s", messagesText(r.Messages))
+		field("messages", "%s", MessagesText(r.Messages))
 	}
-	if r.Messages.Waiting > 0 && r.waits.why != "" {
-		field("waiting", "%s", r.waits.text())
+	if r.Messages.Waiting > 0 && r.Waits != "" {
+		field("waiting", "%s", r.waits.Text())
 	}
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
@@ -163,7 +131,7 @@ func showContent(j job.Job, field func(name, format string, args ...any)) {
 
 // showWalk prints how far the job got and what its accounts say.
 func showWalk(j job.Job, field func(name, format string, args ...any)) {
-	field("progress", "%s; %s, %s read in %s", done(j), printer.Counted(j.RowsWritten, "row"), printer.Counted(j.ChannelsRead, "channel"), printer.Counted(j.Chunks, "chunk"))
+	field("progress", "%s; %s, %s read in %s", WalkDone(j), printer.Counted(j.RowsWritten, "row"), printer.Counted(j.ChannelsRead, "channel"), printer.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		field("accounts", "%s", accounts(j))
 	}
@@ -171,7 +139,7 @@ func showWalk(j job.Job, field func(name, format string, args ...any)) {
 		field("skipped", "%s; `belfry jobs skips %d` lists them", printer.Counted(j.Skipped, "recipient"), j.ID)
 	}
 	if j.ThrottledMS > 0 {
-		field("held back", "%s in all", printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
+		field("held back", "%s in all", printer.Short(heldBack(j)))
 	}
 	if j.RecalledAt != nil {
 		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), printer.Clock(*j.RecalledAt))
@@ -234,14 +202,6 @@ func whyText(t outbox.Tally, of outbox.Reason) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// throttled is what holds a run back now.
-func throttled(j job.Job) string {
-	if j.ThrottleDetail == "" {
-		return j.Throttle
-	}
-	return j.Throttle + ": " + j.ThrottleDetail
-}
-
 // accounts is where every channel that was read went.
 func accounts(j job.Job) string {
 	text := fmt.Sprintf("%s read = %s out of audience + %s written", printer.Grouped(j.ChannelsRead), printer.Grouped(j.ChannelsRead-j.ChannelsMatched), printer.Grouped(j.RowsWritten))
@@ -268,23 +228,11 @@ func ownSettings(j job.Job) string {
 	return strings.Join(own, ", ")
 }
 
-// nextStep is what an operator can do about a job that is at rest.
-func nextStep(j job.Job) string {
-	switch j.Status {
-	case job.Aborted:
-		if j.WalkedAt != nil {
-			return fmt.Sprintf("; `belfry resume %d` lets its messages go out", j.ID)
-		}
-		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
-	case job.Failed:
-		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
-	case job.Expired:
-		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
-	case job.Processed:
-		if j.Skipped > 0 {
-			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", printer.Counted(j.Skipped, "recipient"), j.ID)
-		}
-	case job.Pending, job.Running:
+// locales lists those in which variants say something.
+func locales(variants json.RawMessage) string {
+	var by map[string]json.RawMessage
+	if err := json.Unmarshal(variants, &by); err != nil { // the database lets objects in only
+		return printer.OrNone("")
 	}
-	return ""
+	return printer.OrNone(strings.Join(slices.Sorted(maps.Keys(by)), ", "))
 }

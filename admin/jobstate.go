@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// JobState is a job and what has become of its messages.
+type JobState struct {
+	job.Job
+
+	Messages outbox.Progress `json:"messages"`
+}
+
+// JobStates adds what has become of their messages to jobs.
+func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobState, error) {
+	ids := make([]int64, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	progress, err := outbox.ProgressOf(ctx, pool, ids)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]JobState, len(jobs))
+	for i, j := range jobs {
+		states[i] = JobState{j, progress[j.ID]}
+		states[i].Messages.JobID = j.ID // also of one that was pruned in between
+	}
+	return states, nil
+}
+
+// Delivering reports whether the walk is over and messages are left to send.
+func (s JobState) Delivering() bool { return s.Status == job.Processed && s.Messages.Waiting > 0 }
+
+// AtRest reports whether nothing of the job goes on before an operator acts.
+func (s JobState) AtRest() bool {
+	switch s.Status {
+	case job.Pending, job.Running:
+		return false
+	case job.Aborted: // what waits is held
+		return true
+	case job.Processed, job.Failed, job.Expired:
+	}
+	return s.Messages.Waiting == 0
+}
+
+// Shown is the status for people: what the job is doing, and how far it is with that.
+func (s JobState) Shown() string {
+	if s.Delivering() {
+		return "DELIVERING " + Percent(s.Settled(), s.Messages.Messages)
+	}
+	return string(s.Status)
+}
+
+// Settled is how many messages are final.
+func (s JobState) Settled() int64 { return s.Messages.Messages - s.Messages.Waiting }
+
+// Marks is what an operator should know beside the status: " throttled", " 3 skipped".
+func (s JobState) Marks() string {
+	text := ""
+	if s.Throttle != "" {
+		text += " throttled"
+	}
+	if s.Skipped > 0 {
+		text += " " + printer.Grouped(s.Skipped) + " skipped"
+	}
+	return text
+}
+
+// Percent is a part of a whole that is not complete.
+func Percent(part, whole int64) string {
+	return fmt.Sprintf("%d%%", min(99, 100*part/max(whole, 1)))
+}
+
+// MessagesText is what became of a job's messages.
+func MessagesText(p outbox.Progress) string {
+	text := fmt.Sprintf("%s of %s sent", printer.Grouped(p.Sent), printer.Grouped(p.Messages))
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{{p.Dead, "dead"}, {p.Cancelled, "cancelled"}, {p.Waiting, "waiting"}} {
+		if part.n > 0 {
+			text += ", " + printer.Grouped(part.n) + " " + part.what
+		}
+	}
+	return text
+}
+
+// WalkDone is how far a job's walk is, in percent of the keys to examine; "-" when there is
+// no telling.
+func WalkDone(j job.Job) string {
+	total, known := j.Total()
+	switch {
+	case j.Status == job.Processed, j.WalkedAt != nil: // one that was stopped after its walk as well
+		return "100%"
+	case !known:
+		return "-"
+	}
+	return Percent(j.ChannelsRead, total) // the total is an estimate
+}
+
+// JobLabel names a job to a person.
+func JobLabel(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
+
+// StatusLine is one line about where a job is.
+func StatusLine(j job.Job) string {
+	line := JobLabel(j) + " " + string(j.Status)
+	switch j.Status {
+	case job.Processed:
+		line += ": " + printer.Counted(j.RowsWritten, "row")
+	case job.Aborted, job.Failed, job.Expired, job.Pending:
+		if j.Cursor != "" {
+			line += " at cursor " + j.Cursor + ", " + printer.Counted(j.RowsWritten, "row") + " written"
+		}
+	case job.Running:
+		line += " on " + j.Runner
+	}
+	return line + NextStep(j)
+}
+
+// NextStep is what an operator can do about a job that is at rest.
+func NextStep(j job.Job) string {
+	switch j.Status {
+	case job.Aborted:
+		if j.WalkedAt != nil {
+			return fmt.Sprintf("; `belfry resume %d` lets its messages go out", j.ID)
+		}
+		return fmt.Sprintf("; `belfry resume %d` goes on from its cursor", j.ID)
+	case job.Failed:
+		return fmt.Sprintf("; `belfry retry %d` tries again from its cursor", j.ID)
+	case job.Expired:
+		return fmt.Sprintf("; to send it late: `belfry jobs set %d expires_at=default`, then `belfry retry %d`", j.ID, j.ID)
+	case job.Processed:
+		if j.Skipped > 0 {
+			return fmt.Sprintf("; %s skipped, `belfry jobs skips %d` says why", printer.Counted(j.Skipped, "recipient"), j.ID)
+		}
+	case job.Pending, job.Running:
+	}
+	return ""
+}
+
+// ThrottledBy is what holds a run back now.
+func ThrottledBy(j job.Job) string {
+	if j.ThrottleDetail == "" {
+		return j.Throttle
+	}
+	return j.Throttle + ": " + j.ThrottleDetail
+}
+
+// heldBack is for how long a job's runs were held back, in all.
+func heldBack(j job.Job) time.Duration { return time.Duration(j.ThrottledMS) * time.Millisecond }

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// skipPage is the input of `jobs skips`.
+type skipPage struct {
+	jobRef
+	Limit int    `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	After string `flag:"after" label:"KEY" help:"only those after this one, for the next page"`
+}
+
+type jobAct struct {
+	jobRef
+	Act
+}
+
+func skipOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "jobs skips", Short: "List the recipients that a job skipped, and why", Role: Viewer,
+			Long: `List the recipients that a job skipped because their rows cannot be written,
+with the error. ` + "`belfry jobs retry-skipped ID`" + ` tries them again once the cause is fixed.
+KEY is the channel's id, for a job type of your own the key it walks.`,
+			Example: `  belfry jobs skips 17
+  belfry jobs skips 17 --json --limit 1000 --after 4711`,
+		}, func(ctx context.Context, env *Env, in skipPage) (List[job.Skip], error) {
+			list, err := env.Jobs.Skips(ctx, in.ID, in.After, in.Limit+1)
+			return pageOf(list, in.Limit, func(last job.Skip) string { return last.Key }), noSuchJob(err)
+		}, skipsText),
+		Define(Operation{
+			Name: "jobs retry-skipped", Short: "Have the recipients that a job skipped tried again", Role: Operator, Changes: true, Events: "the job's events",
+			Long: `Have every recipient that a PROCESSED or FAILED job skipped tried again, and
+nobody else but those that a FAILED job has not reached: the job is PENDING, and
+the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.`,
+			Example: `  belfry jobs retry-skipped 17 --reason "constraint dropped"`,
+		}, func(ctx context.Context, env *Env, in jobAct) (job.Job, error) {
+			j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env))
+			return j, noSuchJob(err)
+		}, func(p *printer.Page, _ jobAct, j job.Job) {
+			p.Printf("%s; %s tried again by the next run\n", StatusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
+		}),
+	}
+}
+
+func skipsText(p *printer.Page, in skipPage, out List[job.Skip]) {
+	switch {
+	case len(out.Items) == 0 && in.After != "":
+		p.Printf("no more recipients were skipped\n")
+		return
+	case len(out.Items) == 0:
+		p.Printf("job %d skipped nobody\n", in.ID)
+		return
+	}
+	t := printer.NewTable("KEY", "SKIPPED", "LAST TRIED", ">ATTEMPTS", "NEXT RUN", "SQLSTATE", "ERROR")
+	for _, s := range out.Items {
+		next := "-"
+		if s.Retry {
+			next = "tries again"
+		}
+		t.Add(printer.OneLine(s.Key, 60), printer.Clock(s.SkippedAt), printer.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
+	}
+	p.Table(t)
+	more(p, "after", out.Next)
+}
