@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -60,4 +61,49 @@ func ParseInstant(text string, zone *time.Location) (Instant, error) {
 		return Instant{at: t.UTC()}, nil
 	}
 	return Instant{}, &notAllowedError{`RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`}
+}
+
+// age is a span of a minute to a hundred years.
+type age time.Duration
+
+// UnmarshalText reads a duration, also in days.
+func (a *age) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(min(n, 1_000_000)) * 24 * time.Hour
+	}
+	if err != nil || d < time.Minute || d > 36_500*24*time.Hour {
+		return &notAllowedError{"1m to 36500d, with the unit, as 90d, 36h or 1h30m"}
+	}
+	*a = age(d)
+	return nil
+}
+
+// past is a moment that is no matter of the future: an Instant, or how long ago it was.
+type past struct{ Instant }
+
+// UnmarshalText reads either.
+func (p *past) UnmarshalText(text []byte) error {
+	var ago age
+	if ago.UnmarshalText(text) == nil {
+		p.Instant = Instant{ahead: -time.Duration(ago), fromNow: true}
+		return nil
+	}
+	i, err := ParseInstant(string(text), time.Local)
+	if err != nil || i.fromNow {
+		return &notAllowedError{`RFC 3339 as 2026-11-20T08:50:00+09:00, "2026-11-20 08:50" in local time, or the time since then, as 90m, 2h or 7d`}
+	}
+	p.Instant = i
+	return nil
+}
+
+// at is the moment, if there is one.
+func (p *past) at(env *Env) *time.Time {
+	if p == nil {
+		return nil
+	}
+	t := p.At(env.now())
+	return &t
 }

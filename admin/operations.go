@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // Operations are all of them, by noun in the order of the help.
@@ -19,11 +18,8 @@ func Operations() []Operation {
 		limitOperations(),
 		optOutOperations(),
 		transportOperations(),
+		deadOperations(),
 		[]Operation{
-			timeline{
-				noun: "dead-letters", subject: outbox.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
-				example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",
-			}.events(),
 			timeline{
 				noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
 				example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",

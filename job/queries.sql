@@ -586,3 +586,8 @@ RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_
 -- The lowest id of the jobs of each of @groups (jobs_group_idx). No row: none of
 -- them has one.
 SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]::uuid[]) GROUP BY group_id;
+
+-- name: ServerClock :one
+-- The database's clock, by which schedules, heartbeats and retention are judged. Always one
+-- row.
+SELECT clock_timestamp();

@@ -19,5 +19,5 @@ type querySet struct {
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runBeat, runAbort, runFinish, runFail, runHandBack, tableBound,
-	tablePage, jobsLook, healthProbe, limitsGet, limitsSet, groupsFirst string
+	tablePage, jobsLook, healthProbe, limitsGet, limitsSet, groupsFirst, serverClock string
 }

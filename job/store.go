@@ -157,3 +157,11 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 	})
 	return list, err
 }
+
+// Now is the database's clock, in UTC.
+func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
+	if err = s.pool.QueryRow(ctx, queries.serverClock).Scan(&t); err != nil {
+		return t, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return t.UTC(), nil
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -253,9 +254,7 @@ func (d *database) schemaVersion(ctx context.Context) (int64, error) {
 
 // now returns the database's clock.
 func (d *database) now(ctx context.Context) (time.Time, error) {
-	var t time.Time
-	err := d.Pool.QueryRow(ctx, queries.serverClock).Scan(&t)
-	return t, err
+	return job.NewStore(d.Pool).Now(ctx)
 }
 
 // unreachableError says that no connection could be made, where to, and what to

@@ -40,15 +40,6 @@ func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, 
 // remark writes a line for people to standard error.
 func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format+"\n", args...) }
 
-// onePage cuts a list that was read with one row more than limit, and reports whether there
-// was that row.
-func onePage[T any](list []T, limit int) (cut []T, more bool) {
-	if len(list) > limit {
-		return list[:limit], true
-	}
-	return list, false
-}
-
 // page is where the command's result is told in text.
 func (a *app) page() *printer.Page {
 	p := &printer.Page{Output: a.stdout, Notes: a.stderr}

@@ -22,11 +22,6 @@ SELECT set_config(s.name, s.value, false)
  WHERE current_setting(s.name) <> s.value
    AND (s.name NOT LIKE 'default!_transaction!_%' ESCAPE '!' OR pg_backend_pid() = @pid::bigint);
 
--- name: ServerClock :one
--- The database's clock, by which schedules and heartbeats are judged. Always one
--- row.
-SELECT clock_timestamp();
-
 -- name: DoctorServer :one
 -- What kind of server this is and how safe its commits are. Always one row.
 SELECT current_setting('server_version_num')::int                  AS version_number,

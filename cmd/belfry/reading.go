@@ -14,8 +14,6 @@ var reading = map[string]bool{
 	"belfry channels check":        true, // what it brings in step was brought so on the primary, as a rule
 	"belfry channels count":        true,
 	"belfry channels segment list": true,
-	"belfry dead-letters list":     true,
-	"belfry dead-letters show":     true,
 	"belfry jobs audit":            true,
 	"belfry jobs preview":          true,
 	"belfry jobs report":           true,

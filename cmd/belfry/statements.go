@@ -13,7 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	schemaExists, schemaVersion, sessionStandard, serverClock, doctorServer,
+	schemaExists, schemaVersion, sessionStandard, doctorServer,
 	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
 	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, activitySend, activityTest, activityGet, jobsUnderWay,
 	messagesWaiting, doctorNames string
