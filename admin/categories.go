@@ -124,7 +124,11 @@ func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Cat
 	who := in.by(env)
 	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), who.Actor, who.Reason)
 	if errors.Is(err, channels.ErrNoCategory) {
-		return c, UnknownCategory(ctx, env.DB, in.Category)
+		unknown := UnknownCategory(ctx, env.DB, in.Category)
+		if bad := new(InvalidError); errors.As(unknown, &bad) {
+			bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
+		}
+		return c, unknown
 	}
 	return c, preferenceRefused(err)
 }

@@ -21,8 +21,8 @@
 // parameter with file:"true" is long: the command line also takes the name of a file with
 // it. Beside it stand help, label (what help shows for a flag's value), min, max, default,
 // allowed (what an error says may be given), reset (the words that take a Change back) and
-// required:"true". A struct that is embedded adds its fields. The field's type decides what
-// is understood: strings, numbers and switches as they are, pointers to them where "not
+// required:"true"; local:"true" is for the command line alone. A struct that is embedded
+// adds its fields. The field's type decides what is understood: strings, numbers and switches as they are, pointers to them where "not
 // given" differs from zero, slices for what may be given several times, and any type that
 // implements encoding.TextUnmarshaler, whose error says what is allowed.
 //
@@ -38,10 +38,17 @@
 // did a part, or what it looked at is not as it should be. The result is then shown before
 // the error.
 //
+// # Roles
+//
+// Run refuses what the role in [Env] may not do ([DeniedError]), whoever calls. Who has the
+// database's URL has the role Admin: the command line. Over HTTP it is the token's.
+//
 // # Errors
 //
 // What was given and cannot be used is an [InvalidError], which names the parameter and
 // what is allowed. An [AdvisedError] says what to do next, in the words of the command line.
 // An [UnavailableError] and a [HeldError] are about something that does not answer, and
 // something that others work on. Everything else is the error of the packages below.
+// [KindOf] says of any what it means to who asked. An act that the database left without an
+// answer may have taken effect ([UnknownOutcomeError]): nobody calls it failed.
 package admin

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,8 +19,10 @@ type Env struct {
 	Jobs *job.Store
 	// Channels reads the configured relation.
 	Channels *channels.Store
-	// Actor is who acts; an input may say otherwise.
+	// Actor is who acts; an input may say otherwise. Role is what they may do: without one,
+	// nothing.
 	Actor string
+	Role  Role
 	// Senders are the names of the senders that this process is configured with.
 	Senders []string
 	// Carrier is the one that this process is configured with.
@@ -52,7 +55,7 @@ type Carrier struct {
 // Act is who acts and why, kept in the events.
 type Act struct {
 	Reason string `flag:"reason" help:"why, kept in {events}"`
-	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)"`
+	Actor  string `flag:"actor" help:"who, kept in {events} (default: user@host)" local:"true"`
 }
 
 // progress tells how the operation goes.
@@ -72,3 +75,12 @@ func (a Act) by(env *Env) job.Act {
 
 // None is the input of an operation without parameters.
 type None struct{}
+
+// Identity is somebody who has shown a token.
+type Identity struct {
+	Name string
+	Role Role
+}
+
+// ErrToken reports a token that is not good, or not any more.
+var ErrToken = errors.New("the token is unknown, expired or revoked")

@@ -34,7 +34,7 @@ func (t timeline) events() Operation {
 		list, err := env.Jobs.ControlEvents(ctx, t.subject, in.Name, in.Before, in.Limit+1)
 		return pageOf(list, in.Limit, func(last job.ControlEvent) string { return printer.Int(last.ID) }), err
 	}, t.text)
-	o.params[0].Label = t.label
+	o.params[0].Label, o.params[0].Name = t.label, strings.ToLower(t.label)
 	return o
 }
 

@@ -1,6 +1,9 @@
 package admin
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"reflect"
+)
 
 // List is one page of a list. Its JSON is that of the items; Next goes beside it.
 type List[T any] struct {
@@ -20,6 +23,20 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads the items.
 func (l *List[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.Items) }
+
+// NextPage is Next, of a list of anything.
+func (l List[T]) NextPage() string { return l.Next }
+
+func (l List[T]) json() reflect.Type { return reflect.TypeFor[[]T]() }
+
+// resultType is the type whose JSON an Out has.
+func resultType[Out any]() reflect.Type {
+	var out Out
+	if list, is := any(out).(interface{ json() reflect.Type }); is {
+		return list.json()
+	}
+	return reflect.TypeFor[Out]()
+}
 
 // pageOf cuts a list that was read with one item more than limit, and says by next how the
 // page after it begins.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -20,6 +22,30 @@ const (
 	Operator                 // stops, corrects and resumes
 	Admin                    // changes what belfry may do at all
 )
+
+// String is the name by which a role is given.
+func (r Role) String() string {
+	names := roleNames()
+	if r < Viewer || int(r) > len(names) {
+		return "no role"
+	}
+	return names[r-1]
+}
+
+// UnmarshalText reads a role's name.
+func (r *Role) UnmarshalText(text []byte) error {
+	i := slices.Index(roleNames(), string(text))
+	if i < 0 {
+		return &notAllowedError{strings.Join(roleNames(), ", ") + config.Hint(string(text), roleNames())}
+	}
+	*r = Role(i + 1)
+	return nil
+}
+
+// MarshalText writes a role's name.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+func roleNames() []string { return []string{"viewer", "author", "operator", "admin"} }
 
 // Need is what an operation needs of the database before it begins.
 type Need int
@@ -57,6 +83,7 @@ type Operation struct {
 
 	params []Param
 	input  reflect.Type
+	output reflect.Type
 	run    func(ctx context.Context, env *Env, in any) (any, error)
 	text   func(p *printer.Page, in, out any)
 }
@@ -84,7 +111,7 @@ const DefaultDeadline = 30 * time.Second
 // Define returns an operation with an input of type In and results of type Out, which text
 // tells to a person. It panics if a field's tags or type cannot be a parameter.
 func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {
-	o.input = reflect.TypeFor[In]()
+	o.input, o.output = reflect.TypeFor[In](), resultType[Out]()
 	o.params = paramsOf(o, o.input)
 	o.run = func(ctx context.Context, env *Env, in any) (any, error) {
 		given, ok := in.(*In)
@@ -144,13 +171,31 @@ func (o Operation) NewInput() any {
 	return in.Interface()
 }
 
-// Run does it. The input is one of NewInput. A result that is not nil is worth showing,
-// though there is an error as well.
+// Result is the type whose JSON a result has.
+func (o Operation) Result() reflect.Type { return o.output }
+
+// Allowed returns a *DeniedError if a role may not do it.
+func (o Operation) Allowed(role Role) error {
+	if role < o.Role {
+		return &DeniedError{o.Name, role, o.Role}
+	}
+	return nil
+}
+
+// Run does it, if the Env's role may. The input is one of NewInput. A result that is not nil
+// is worth showing, though there is an error as well. An act that may have taken effect
+// though the database went silent is an *UnknownOutcomeError.
 func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
+	if err := o.Allowed(env.Role); err != nil {
+		return nil, err
+	}
 	if err := o.missing(in); err != nil {
 		return nil, err
 	}
 	out, err := o.run(ctx, env, in)
+	if o.Changes {
+		err = outcome(err)
+	}
 	if err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 func TestRun_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	o := operation(t, "lanes pause")
-	out, err := o.Run(t.Context(), nil, o.NewInput())
+	out, err := o.Run(t.Context(), &admin.Env{Role: admin.Operator}, o.NewInput())
 	require.Nil(t, out)
 	var bad *admin.InvalidError
 	require.ErrorAs(t, err, &bad)

@@ -43,6 +43,8 @@ type Param struct {
 	// Column is another name of a key, that of its column, whose values have no unit: Unit
 	// is theirs.
 	Column, Unit string
+	// Local is a parameter of the command line alone.
+	Local bool
 
 	low, high float64
 	choices   []string
@@ -192,7 +194,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 	for _, f := range reflect.VisibleFields(in) {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
-			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true",
+			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
 			File: f.Tag.Get("file") == "true", Column: f.Tag.Get("column"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}

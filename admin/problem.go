@@ -9,7 +9,13 @@ import (
 )
 
 // InvalidError is input that cannot be used. Nothing was done.
-type InvalidError struct{ Problems []Problem }
+type InvalidError struct {
+	Problems []Problem
+	// Err is what the packages below call it, such as a thing that does not exist; may be nil.
+	Err error
+}
+
+func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Problem is one thing that is wrong with an input.
 type Problem struct {

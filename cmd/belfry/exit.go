@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -107,17 +106,15 @@ func loginRefused(err error) bool {
 // unreachable reports whether err means that no statement can reach the
 // database, or none that writes, rather than that a statement went wrong.
 func unreachable(err error) bool {
-	var connect *pgconn.ConnectError
-	var network *net.OpError
-	if errors.Is(err, job.ErrUnreachable) || errors.As(err, &connect) || errors.As(err, &network) {
-		return true
+	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
+		err = unknown.Err
 	}
-	class := db.ClassOf(err)
-	return class == db.ReadOnly || class == db.Unreachable && db.Code(err) != "" // an EOF may be a file's
+	kind := admin.KindOf(err)
+	return kind == admin.Unavailable || kind == admin.Standby
 }
 
 // forbidden reports whether err is about a right that the role lacks.
-func forbidden(err error) bool { return db.ClassOf(err) == db.Forbidden }
+func forbidden(err error) bool { return admin.KindOf(err) == admin.Forbidden }
 
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {

@@ -134,7 +134,7 @@ func (a *app) withEnv(cmd *cobra.Command, do func(context.Context, *admin.Env) e
 
 // env is what needs neither jobs nor channels of it.
 func (a *app) env(s settings, db *database) *admin.Env {
-	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Now: a.now}
+	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
 	}

@@ -1,0 +1,216 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// Config is what the API serves, and to whom.
+type Config struct {
+	// Operations are those that are served.
+	Operations []admin.Operation
+	// Env is what they work with; actor and role are those of each request.
+	Env admin.Env
+	// Authenticate tells whose a token is. An error that is not admin.ErrToken is one of
+	// the database.
+	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
+	// ReadOnly refuses whatever changes something.
+	ReadOnly bool
+	Log      zerolog.Logger
+}
+
+const (
+	// longest bounds an operation that has no deadline of its own.
+	longest = 5 * time.Minute
+	// writeSlack is how much longer than its operation an answer may take to be written.
+	writeSlack = 15 * time.Second
+)
+
+// handler is the API.
+type handler struct {
+	Config
+	mux      *http.ServeMux
+	document []byte
+	lockout  *lockout
+}
+
+// New returns the API. It panics if two operations have one route.
+func New(c Config) http.Handler {
+	h := &handler{Config: c, mux: http.NewServeMux(), lockout: newLockout(c.Log)}
+	d := newDocument(h.mux)
+	for _, o := range c.Operations {
+		r := routeOf(o)
+		described := d.describe(o, r)
+		d.api.OpenAPI().AddOperation(described)
+		d.api.Adapter().Handle(described, func(ctx huma.Context) {
+			req, w := humago.Unwrap(ctx)
+			h.operate(o, r, w, req)
+		})
+	}
+	h.document = d.json()
+	sites := http.NewCrossOriginProtection()
+	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		problemf(http.StatusForbidden, "a page of another site asked for this").write(w)
+	}))
+	return h.recovering(sites.Handler(http.HandlerFunc(h.serve)))
+}
+
+// Document returns the OpenAPI document of operations.
+func Document(operations []admin.Operation) []byte {
+	d := newDocument(http.NewServeMux())
+	for _, o := range operations {
+		d.api.OpenAPI().AddOperation(d.describe(o, routeOf(o)))
+	}
+	return d.json()
+}
+
+// recovering answers a panic with 500 and one line of the log, and sets what every answer has.
+func (h *handler) recovering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			switch cause := recover(); cause {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(cause)
+			default:
+				h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
+				problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
+			}
+		}()
+		header := w.Header()
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
+		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		header.Set("Referrer-Policy", "no-referrer")
+		if req.TLS != nil {
+			header.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+		next.ServeHTTP(w, req)
+	})
+}
+
+// serve finds out who asks, and then for what: who is nobody learns of no route.
+func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(h.document)
+		return
+	}
+	who, problem := h.authenticated(req)
+	if problem != nil {
+		problem.write(w)
+		return
+	}
+	escaped := req.URL.EscapedPath()
+	if !strings.HasPrefix(escaped, "/") || path.Clean(escaped) != escaped {
+		problemf(http.StatusNotFound, "there is nothing at this path").write(w)
+		return
+	}
+	if _, pattern := h.mux.Handler(req); pattern == "" {
+		h.lost(w, req)
+		return
+	}
+	h.mux.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), identityKey{}, who)))
+}
+
+// lost answers for a path, or a method, that there is not.
+func (h *handler) lost(w http.ResponseWriter, req *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch} {
+		other := req.Clone(req.Context())
+		other.Method = method
+		if _, pattern := h.mux.Handler(other); pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	if allowed == nil {
+		problemf(http.StatusNotFound, "there is nothing at this path").write(w)
+		return
+	}
+	list := strings.Join(allowed, ", ")
+	problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list).write(w)
+}
+
+// identityKey is where a request's context has who asks.
+type identityKey struct{}
+
+// operate runs an operation for a request.
+func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
+	who, _ := req.Context().Value(identityKey{}).(admin.Identity)
+	if h.ReadOnly && o.Changes {
+		problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it").write(w)
+		return
+	}
+	if err := o.Allowed(who.Role); err != nil {
+		problemOf(r, err).write(w)
+		return
+	}
+	in, problem := inputOf(o, r, req)
+	if problem != nil {
+		problem.write(w)
+		return
+	}
+	limit := o.Deadline
+	if limit <= 0 {
+		limit = longest
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + writeSlack)) // one of a test has none
+	ctx := req.Context()
+	if o.Changes {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	env := h.Env
+	env.Actor, env.Role = who.Name, who.Role
+	out, err := o.Run(ctx, &env, in)
+	if err != nil {
+		if req.Context().Err() != nil && !o.Changes {
+			return // nobody listens any more
+		}
+		p := problemOf(r, err)
+		p.Result = out
+		if p.Status >= http.StatusInternalServerError {
+			h.Log.Warn().Err(err).Str("detail", o.Name).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
+		}
+		p.write(w)
+		return
+	}
+	if link := nextPage(r, req, out); link != "" {
+		w.Header().Set("Link", link)
+	}
+	respond(w, http.StatusOK, "application/json", out)
+}
+
+// nextPage is the Link to the page after a result; empty: there is none.
+func nextPage(r route, req *http.Request, out any) string {
+	list, is := out.(interface{ NextPage() string })
+	if !is || list.NextPage() == "" {
+		return ""
+	}
+	for _, name := range pagers {
+		if r.in[name] != inQuery {
+			continue
+		}
+		next := *req.URL
+		query := next.Query()
+		query.Set(name, list.NextPage())
+		next.RawQuery = query.Encode()
+		return "<" + next.RequestURI() + `>; rel="next"`
+	}
+	return ""
+}
+
+// pagers are the parameters that List.Next is for.
+var pagers = []string{"before", "after", "cursor"}

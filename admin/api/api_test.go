@@ -1,0 +1,295 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+func TestAPI_DoesWhatTheOperationsDo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	a := b.call(t, "operator", "POST", "/lanes/night/pause", `{"reason": "wrong data"}`)
+	require.Equal(t, http.StatusOK, a.status, a.text)
+	var lane job.Lane
+	require.NoError(t, json.Unmarshal([]byte(a.text), &lane))
+	require.Equal(t, "the-operator", lane.PausedBy, "who has the token, whatever the process is")
+	require.Equal(t, "wrong data", lane.PauseReason)
+	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/lanes/night/resume", "").status, "no body is no field")
+
+	a = b.call(t, "viewer", "GET", "/lanes/events?lane=night&limit=1", "")
+	require.Equal(t, http.StatusOK, a.status, a.text)
+	var events []job.ControlEvent
+	require.NoError(t, json.Unmarshal([]byte(a.text), &events))
+	require.Len(t, events, 1)
+	link := a.header.Get("Link")
+	require.Regexp(t, `^</api/v1/lanes/events\?before=\d+&lane=night&limit=1>; rel="next"$`, link)
+	next, _, _ := strings.Cut(strings.TrimPrefix(link, "</api/v1"), ">")
+	a = b.call(t, "viewer", "GET", next, "")
+	require.NoError(t, json.Unmarshal([]byte(a.text), &events))
+	require.Len(t, events, 1)
+	require.Empty(t, a.header.Get("Link"), "that was the last")
+
+	a = b.call(t, "admin", "PATCH", "/limits", `{"priority": 7, "duty_cycle": "50%", "chunk_target": "20ms", "health_checks": true}`)
+	require.Equal(t, http.StatusOK, a.status, a.text)
+	require.Contains(t, a.text, `"priority":7`)
+	a = b.call(t, "admin", "PATCH", "/limits", `{"priority": null, "duty_cycle": 0.25}`)
+	require.Contains(t, a.text, `"priority":null`)
+	a = b.call(t, "operator", "PATCH", "/categories/popular_content", `{"route": ["push", "sms"], "quiet_hours": "21:00-08:00", "cap": null}`)
+	require.Equal(t, http.StatusOK, a.status, a.text)
+	require.Contains(t, a.text, `"route":["push","sms"]`)
+}
+
+// A new operation needs its definition and nothing else.
+func TestAPI_ServesWhateverIsDefined(t *testing.T) {
+	t.Parallel()
+	type input struct {
+		Name  string   `arg:"NAME"`
+		Loud  bool     `flag:"loud" help:"louder"`
+		Tags  []string `flag:"tag" help:"some"`
+		Level *int     `flag:"level" min:"1" max:"3" help:"how"`
+	}
+	type output struct {
+		Said  string   `json:"said"`
+		Tags  []string `json:"tags"`
+		Level int      `json:"level"`
+	}
+	say := func(_ context.Context, env *admin.Env, in input) (output, error) {
+		out := output{Said: env.Actor + " greets " + in.Name, Tags: in.Tags}
+		if in.Loud {
+			out.Said += "!"
+		}
+		if in.Level != nil {
+			out.Level = *in.Level
+		}
+		return out, nil
+	}
+	text := func(*printer.Page, input, output) {}
+	b := setup(t, func(c *api.Config) {
+		c.Operations = []admin.Operation{
+			admin.Define(admin.Operation{Name: "people greet", Short: "Greet", Role: admin.Author, Changes: true}, say, text),
+			admin.Define(admin.Operation{Name: "people show", Short: "Look", Role: admin.Viewer}, say, text),
+		}
+	})
+	a := b.call(t, "author", "POST", "/people/Ann/greet", `{"loud": true, "tag": ["a,b", "c"], "level": 2}`)
+	require.JSONEq(t, `{"said": "the-author greets Ann!", "tags": ["a,b", "c"], "level": 2}`, a.text)
+	a = b.call(t, "author", "POST", "/people/a%2F..%20c/greet", "")
+	require.Contains(t, a.text, "greets a/.. c")
+	a = b.call(t, "viewer", "GET", "/people/Ann?loud=on&tag=a&tag=c&level=3", "")
+	require.JSONEq(t, `{"said": "the-viewer greets Ann!", "tags": ["a", "c"], "level": 3}`, a.text)
+	a = b.call(t, "viewer", "GET", "/people/Ann?level=4&loud=maybe", "")
+	require.Equal(t, []api.Fault{
+		{Location: "query.level", Message: "allowed values: whole numbers from 1 to 3"},
+		{Location: "query.loud", Message: "allowed values: on, off"},
+	}, a.problem(t).Errors)
+}
+
+// Every kind of bad input is refused by name, and nothing of it is done.
+func TestAPI_RefusesBadInput(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	const pause = "/lanes/night/pause"
+	for _, test := range []struct {
+		method, path, body string
+		status             int
+		location, message  string
+	}{
+		{"GET", "/lanes?colour=red", "", 422, "query.colour", "is not known; there is nothing to give in the query"},
+		{"GET", "/lanes/events?limt=3", "", 422, "query.limt", `is not known; allowed: lane, limit, before; did you mean limit?`},
+		{"GET", "/lanes/events?limit=0", "", 422, "query.limit", "allowed values: whole numbers from 1 to 1000"},
+		{"GET", "/lanes/events?limit=1&limit=2", "", 422, "query.limit", "is given more than once"},
+		{"GET", "/lanes/events?lane=%00", "", 422, "query.lane", "is no text; allowed values: UTF-8 without NUL"},
+		{"GET", "/lanes/events?lane=%ff", "", 422, "query.lane", "is no text; allowed values: UTF-8 without NUL"},
+		{"GET", "/lanes/events?lane=%zz", "", 400, "", ""},
+		{"GET", "/lanes/events?a;b", "", 400, "", ""},
+		{"GET", "/lanes", "{}", 400, "", ""},
+		{"POST", pause + "?reason=x", "", 422, "query.reason", "is not known; there is nothing to give in the query"},
+		{"POST", pause, `{"actor": "root"}`, 422, "body.actor", "is not known; allowed: reason"},
+		{"POST", pause, `{"reason": 1}`, 422, "body.reason", "1 is not allowed; allowed values: strings"},
+		{"POST", pause, `{"reason": null}`, 422, "body.reason", "null is not allowed; allowed values: strings"},
+		{"POST", pause, `{"reason": ["x"]}`, 422, "body.reason", `["x"] is not allowed; allowed values: strings`},
+		{"POST", pause, `{"reason": "a\u0000b"}`, 422, "body.reason", "is no text; allowed values: UTF-8 without NUL"},
+		{"POST", "/lanes/%00/pause", "", 422, "path.lane", "is no text; allowed values: UTF-8 without NUL"},
+		{"POST", "/lanes/" + strings.Repeat("x", 300) + "/pause", "", 422, "path.lane", ""},
+		{"PATCH", "/limits", `{"priority": "7"}`, 422, "body.priority", `"7" is not allowed; allowed values: 0 to 1000, or none`},
+		{"PATCH", "/limits", `{"priority": 1e3}`, 422, "body.priority", `"1e3" is not allowed; allowed values: 0 to 1000, or none`},
+		{"PATCH", "/limits", `{"health_checks": null}`, 422, "body.health_checks", `null is not allowed; allowed values: on (they may not be switched off), off`},
+		{"PATCH", "/limits", `{"priorty": 3}`, 422, "body.priorty", ""},
+		{"PATCH", "/categories/popular_content", `{"route": "push"}`, 422, "body.route", `"push" is not allowed; allowed values: arrays of strings`},
+		{"PATCH", "/categories/popular_content", `{"route": [1]}`, 422, "body.route", ""},
+		{"PATCH", "/categories/popular_content", `{"quiet_hours": "late"}`, 422, "body.quiet_hours", ""},
+		{"PATCH", "/categories/populr_content", `{"cap": null}`, 404, "path.category", ""},
+		{"POST", "/channels/opt-out", `{"channel": 99}`, 404, "", ""},
+		{"POST", "/channels/opt-out", `{}`, 422, "", ""},
+		{"POST", "/categories/popular_content/add", ``, 409, "", ""},
+		{"POST", pause, `[]`, 400, "", ""},
+		{"POST", pause, `{"reason": "a", "reason": "b"}`, 400, "", ""},
+		{"POST", pause, `{} {}`, 400, "", ""},
+		{"POST", pause, `{"reason": "`, 400, "", ""},
+		{"POST", pause, "{\"reason\": \"\xff\"}", 400, "", ""},
+		{"POST", pause, `{"reason": "` + strings.Repeat("x", 1<<20) + `"}`, 413, "", ""},
+	} {
+		name := fmt.Sprintf("%s %.60s %.60s", test.method, test.path, test.body)
+		a := b.call(t, "admin", test.method, test.path, test.body)
+		require.Equal(t, test.status, a.status, "%s: %s", name, a.text)
+		p := a.problem(t)
+		require.NotEmpty(t, p.Detail)
+		if test.location == "" {
+			continue
+		}
+		require.Len(t, p.Errors, 1, name)
+		require.Equal(t, test.location, p.Errors[0].Location, name)
+		if test.message != "" {
+			require.Equal(t, test.message, p.Errors[0].Message, name)
+		}
+	}
+	for _, header := range []string{"text/plain", "application/json; charset=latin1", "", "application/x-www-form-urlencoded"} {
+		a := b.call(t, "admin", "POST", pause, `{}`, "Content-Type", header)
+		require.Equal(t, http.StatusUnsupportedMediaType, a.status, header)
+	}
+	require.Equal(t, http.StatusUnsupportedMediaType, b.call(t, "admin", "POST", pause, `{}`, "Content-Encoding", "gzip").status)
+	require.Equal(t, "[]", b.call(t, "viewer", "GET", "/lanes", "").text, "nothing of all that was done")
+}
+
+// Paths lead to their operation or nowhere.
+func TestAPI_PathsAndMethods(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for _, path := range []string{
+		"", "/", "/lane", "/lanes/", "//lanes", "/lanes/../lanes", "/lanes/./events", "/%2e%2e/lanes", "/lanes//pause", "/../../etc/passwd", "/openapi.yaml", "/docs",
+	} {
+		a := b.call(t, "admin", "GET", path, "")
+		require.Equal(t, http.StatusNotFound, a.status, path)
+		a.problem(t)
+	}
+	a := b.call(t, "admin", "DELETE", "/lanes", "")
+	require.Equal(t, http.StatusMethodNotAllowed, a.status)
+	a.problem(t)
+	require.Equal(t, "GET, HEAD", a.header.Get("Allow"))
+	a = b.call(t, "admin", "GET", "/lanes/night/pause", "")
+	require.Equal(t, http.StatusMethodNotAllowed, a.status)
+	require.Equal(t, "POST", a.header.Get("Allow"))
+	require.Equal(t, http.StatusMethodNotAllowed, b.call(t, "admin", "TRACE", "/lanes", "").status)
+	a = b.call(t, "admin", "GET", "/lanes", "")
+	for name, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'", "Content-Type": "application/json",
+	} {
+		require.Equal(t, want, a.header.Get(name), name)
+	}
+}
+
+// A page of another site has a browser send nothing that is done.
+func TestAPI_RefusesOtherSites(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Origin", "https://evil.example"}} {
+		a := b.call(t, "admin", "POST", "/lanes/night/pause", "", header...)
+		require.Equal(t, http.StatusForbidden, a.status, header)
+		a.problem(t)
+	}
+	require.Equal(t, "[]", b.call(t, "viewer", "GET", "/lanes", "").text)
+}
+
+// Each operation, with each role: what a role may not do is refused before its input is read.
+func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	roles := []admin.Role{0, admin.Viewer, admin.Author, admin.Operator, admin.Admin}
+	document := read(t)
+	require.Len(t, document, len(admin.Operations()))
+	for _, o := range admin.Operations() {
+		at := document[strings.ReplaceAll(o.Name, " ", "-")]
+		path := strings.NewReplacer("{lane}", "x", "{category}", "x", "{sender}", "x").Replace(at.path)
+		for _, role := range roles {
+			token := role.String()
+			if role == 0 {
+				token = ""
+			}
+			if role >= o.Role && !slices.Contains([]string{"lanes", "limits", "categories", "senders"}, o.Noun()) {
+				continue // some need more than there is here
+			}
+			a := b.call(t, token, at.method, path, "", "Content-Type", "application/json")
+			switch {
+			case role == 0:
+				require.Equal(t, http.StatusUnauthorized, a.status, o.Name)
+				require.Equal(t, `Bearer realm="belfry"`, a.header.Get("WWW-Authenticate"))
+			case role < o.Role:
+				require.Equal(t, http.StatusForbidden, a.status, "%s as %s", o.Name, role)
+				require.Contains(t, a.problem(t).Detail, "needs the role "+o.Role.String())
+			case strings.Contains(at.path, "{"), o.Changes: // what it is about is not there, or misses something
+				require.Contains(t, []int{http.StatusOK, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
+			case at.method == http.MethodGet:
+				require.Contains(t, []int{http.StatusOK, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
+			}
+		}
+	}
+}
+
+func TestAPI_ReadOnlyRefusesActs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Config) { c.ReadOnly = true })
+	a := b.call(t, "admin", "POST", "/lanes/night/pause", "")
+	require.Equal(t, http.StatusForbidden, a.status)
+	require.Contains(t, a.problem(t).Detail, "api.read_only")
+	require.Equal(t, "[]", b.call(t, "admin", "GET", "/lanes", "").text)
+}
+
+// Each kind of error has its status, and says what is known and no more.
+func TestAPI_ErrorsByKind(t *testing.T) {
+	t.Parallel()
+	type input struct{}
+	var next error
+	b := setup(t, func(c *api.Config) {
+		c.Operations = []admin.Operation{admin.Define(admin.Operation{Name: "thing do", Short: "Do", Role: admin.Operator, Changes: true},
+			func(context.Context, *admin.Env, input) (map[string]int, error) {
+				if next == nil {
+					panic("something odd")
+				}
+				return nil, next
+			}, func(*printer.Page, input, map[string]int) {})}
+	})
+	for _, test := range []struct {
+		err    error
+		status int
+		detail string
+	}{
+		{errors.New("secret internals"), 500, "belfry's log has the error"},
+		{fmt.Errorf("at the commit: %w", context.DeadlineExceeded), 500, "may or may not have taken effect"},
+		{fmt.Errorf("%w: %w", job.ErrUnreachable, context.DeadlineExceeded), 500, "may or may not have taken effect"},
+		{&pgconn.PgError{Code: "57P01", Message: "terminating"}, 503, "the database does not answer"},
+		{&pgconn.PgError{Code: "57014", Message: "statement timeout"}, 503, "took too long"},
+		{&pgconn.PgError{Code: "25006", Message: "read-only transaction"}, 503, "standby"},
+		{&pgconn.PgError{Code: "42501", Message: "permission denied for table jobs"}, 403, "permission denied for table jobs"},
+		{fmt.Errorf("job 7: %w", job.ErrNotFound), 404, "job 7: no such job"},
+		{&job.WrongStatusError{JobID: 7, Act: "abort", Status: job.Aborted, Needs: []job.Status{job.Pending}}, 409, "job 7 is ABORTED; abort needs a job that is PENDING"},
+		{fmt.Errorf("x: %w", job.ErrLocked), 409, "locked by another session"},
+	} {
+		next = test.err
+		a := b.call(t, "operator", "POST", "/thing/do", "")
+		require.Equal(t, test.status, a.status, "%v: %s", test.err, a.text)
+		p := a.problem(t)
+		require.Contains(t, p.Detail, test.detail)
+		require.NotContains(t, a.text, "secret")
+		require.Equal(t, test.status == 503, a.header.Get("Retry-After") != "")
+		require.Equal(t, test.status == 403, p.Next != "", "a role of the database that lacks a right")
+	}
+	next = nil
+	a := b.call(t, "operator", "POST", "/thing/do", "")
+	require.Equal(t, http.StatusInternalServerError, a.status)
+	a.problem(t)
+	require.Equal(t, 1, strings.Count(b.log.String(), "panic in an operation of the API"))
+}

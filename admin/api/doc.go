@@ -1,0 +1,43 @@
+// Package api serves what package admin holds over HTTP: every [admin.Operation], under
+// /api/v1, by one rule. It knows no operation by name, so that a new one is served as soon
+// as it stands in the list.
+//
+// # Routes
+//
+// The name of an operation is its path, and its required arguments stand before the verb:
+//
+//	lanes list              GET   /api/v1/lanes
+//	jobs show ID            GET   /api/v1/jobs/{id}
+//	lanes events [LANE]     GET   /api/v1/lanes/events?lane=…
+//	lanes pause LANE        POST  /api/v1/lanes/{lane}/pause
+//	limits set KEY=VALUE    PATCH /api/v1/limits
+//	senders set SENDER K=V  PATCH /api/v1/senders/{sender}
+//
+// What looks is GET, "set" is PATCH, everything else is POST. All other parameters are the
+// query's where something is looked at, and fields of a JSON object where it is changed;
+// null takes a KEY=VALUE back. What is given and not known is refused by name. A parameter
+// that says who acts does not exist here: the token says it.
+//
+// # A request
+//
+//	headers ──► cross-site? ──► who is it? ──► route ──► input ──► role ──► operation
+//	   408/431      403         401, 429     404, 405  400–422     403      200 or by its kind
+//
+// # Answers
+//
+// A result is the operation's own JSON, as with --json on the command line. An error is
+// application/problem+json ([Problem]), whose status is that of its [admin.Kind]; it lists
+// what is wrong with the input by location (path.lane, query.limit, body.reason), each with
+// what is allowed. A list with a next page has it in a Link header, rel="next".
+//
+// # Invariants
+//
+//  1. Nothing is run for a request without a token that is good at that moment.
+//  2. What looks ends with its client, and its statement with it. What changes something
+//     goes to its end, or its deadline: a client that hangs up does not leave half.
+//  3. An act whose outcome is not known is said to be that, never to have failed.
+//  4. The document at /api/v1/openapi.json is made of the same parameters that are
+//     understood, and names every status that is answered.
+//
+// It does not keep sessions or cookies, and renders nothing for people.
+package api

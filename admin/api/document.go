@@ -1,0 +1,190 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// document is the OpenAPI document while it is made.
+type document struct {
+	api     huma.API
+	schemas huma.Registry
+	problem *huma.Schema
+}
+
+// security is the name of the tokens in the document.
+const security = "token"
+
+func newDocument(mux *http.ServeMux) *document {
+	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	d := &document{schemas: schemas}
+	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	d.api = humago.NewWithPrefix(mux, Prefix, huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
+			Servers: []*huma.Server{{URL: Prefix}},
+			Components: &huma.Components{
+				Schemas:         schemas,
+				Responses:       make(map[string]*huma.Response),
+				SecuritySchemes: map[string]*huma.SecurityScheme{security: {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"}},
+			},
+			Security: []map[string][]string{{security: {}}},
+		},
+	})
+	return d
+}
+
+// schemaName is the name of a type's schema: types of two packages may have one name.
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	name := t.Name()
+	if name == "" || strings.ContainsAny(name, "[.") {
+		name = hint
+	} else if at := strings.LastIndexByte(t.PkgPath(), '/'); at >= 0 && !strings.HasSuffix(t.PkgPath(), "/api") {
+		name = strings.ToUpper(t.PkgPath()[at+1:at+2]) + t.PkgPath()[at+2:] + name
+	}
+	return name
+}
+
+// describe is an operation in the document.
+func (d *document) describe(o admin.Operation, r route) *huma.Operation {
+	described := &huma.Operation{
+		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
+		Method:      r.method, Path: r.path,
+		Summary: o.Short, Description: strings.TrimSpace(strings.ReplaceAll(o.Long, "{keys}", "")),
+		Responses:  map[string]*huma.Response{"200": d.result(o, r)},
+		Extensions: map[string]any{"x-role": o.Role.String()},
+	}
+	if o.Noun() != "" {
+		described.Tags = []string{o.Noun()}
+	}
+	for _, status := range answered(r) {
+		described.Responses[strconv.Itoa(status)] = d.refusal(status)
+	}
+	body := &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
+	in := o.NewInput()
+	for _, p := range o.Params() {
+		schema := schemaOf(p, p.Shape(in))
+		switch r.in[p.Name] {
+		case inBody:
+			schema.Description = p.Help
+			body.Properties[p.Name] = schema
+			if p.Required {
+				body.Required = append(body.Required, p.Name)
+			}
+		case inQuery, inPath:
+			described.Parameters = append(described.Parameters, &huma.Param{
+				Name: p.Name, In: string(r.in[p.Name]), Description: p.Help, Schema: schema, Required: p.Required,
+			})
+		}
+	}
+	if o.Changes {
+		described.RequestBody = &huma.RequestBody{
+			Required: len(body.Required) > 0,
+			Content:  map[string]*huma.MediaType{"application/json": {Schema: body}},
+		}
+	}
+	return described
+}
+
+// refusal is the answer with a problem, which the document has once for each status.
+func (d *document) refusal(status int) *huma.Response {
+	name := strings.ReplaceAll(http.StatusText(status), " ", "")
+	d.api.OpenAPI().Components.Responses[name] = &huma.Response{
+		Description: http.StatusText(status),
+		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: d.problem}},
+	}
+	return &huma.Response{Ref: "#/components/responses/" + name}
+}
+
+// result is the answer of an operation that succeeded.
+func (d *document) result(o admin.Operation, r route) *huma.Response {
+	answer := &huma.Response{
+		Description: "what came of it",
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: d.schemas.Schema(o.Result(), true, schemaHint(o))}},
+	}
+	if slices.ContainsFunc(pagers, func(name string) bool { return r.in[name] == inQuery }) {
+		answer.Headers = map[string]*huma.Param{"Link": {Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}}
+	}
+	return answer
+}
+
+func schemaHint(o admin.Operation) string {
+	var b strings.Builder
+	for word := range strings.FieldsFuncSeq(o.Name, func(c rune) bool { return c == ' ' || c == '-' }) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String() + "Result"
+}
+
+// answered are the statuses of an operation's errors.
+func answered(r route) []int {
+	list := []int{
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
+		http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+	}
+	if r.method != http.MethodGet {
+		list = append(list, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	return list
+}
+
+// schemaOf is the schema of a parameter.
+func schemaOf(p admin.Param, shape admin.Shape) *huma.Schema {
+	one := &huma.Schema{Type: shape.Types[0], Minimum: shape.Low, Maximum: shape.High}
+	for _, choice := range shape.Choices {
+		one.Enum = append(one.Enum, choice)
+	}
+	if len(shape.Types) > 1 {
+		one = &huma.Schema{}
+		for _, kind := range shape.Types {
+			one.AnyOf = append(one.AnyOf, &huma.Schema{Type: kind})
+		}
+	}
+	if shape.List {
+		one = &huma.Schema{Type: huma.TypeArray, Items: one}
+	}
+	switch {
+	case shape.Nullable && one.AnyOf != nil:
+		one.AnyOf = append(one.AnyOf, &huma.Schema{Type: "null"})
+	case shape.Nullable:
+		one.Nullable = true
+	}
+	if p.Default != "" {
+		one.Default = defaultOf(p, shape)
+	}
+	if p.Allowed != "" {
+		one.Extensions = map[string]any{"x-allowed": p.Allowed}
+	}
+	return one
+}
+
+// defaultOf is a default as JSON.
+func defaultOf(p admin.Param, shape admin.Shape) any {
+	var value any
+	if shape.Types[0] != "string" && json.Unmarshal([]byte(p.Default), &value) == nil {
+		return value
+	}
+	return p.Default
+}
+
+// json is the document's text.
+func (d *document) json() []byte {
+	text, err := json.MarshalIndent(d.api.OpenAPI(), "", "  ")
+	if err != nil {
+		panic(err) // what it is made of is ours
+	}
+	return append(text, '\n')
+}

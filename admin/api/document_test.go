@@ -1,0 +1,54 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+)
+
+// described is an operation of the OpenAPI document.
+type described struct {
+	method, path string
+	ID           string `json:"operationId"`
+	Parameters   []struct {
+		Name, In string
+		Schema   map[string]any
+	}
+	RequestBody struct {
+		Content map[string]struct {
+			Schema struct{ Properties map[string]map[string]any }
+		}
+	}
+	Responses map[string]json.RawMessage
+}
+
+// read takes the document apart, by operationId.
+func read(t *testing.T) map[string]described {
+	t.Helper()
+	var whole struct {
+		Paths map[string]map[string]described
+	}
+	require.NoError(t, json.Unmarshal(api.Document(admin.Operations()), &whole))
+	list := make(map[string]described)
+	for path, methods := range whole.Paths {
+		for method, o := range methods {
+			o.method, o.path = strings.ToUpper(method), path
+			list[o.ID] = o
+		}
+	}
+	return list
+}
+
+func TestDocument_IsServedToEverybody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	a := b.call(t, "", "GET", "/openapi.json", "")
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, strings.TrimSpace(string(api.Document(admin.Operations()))), a.text)
+}

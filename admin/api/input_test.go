@@ -1,0 +1,104 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// Whatever comes, each operation has an input of it, or a problem that says why not.
+func FuzzInput(f *testing.F) {
+	for _, body := range []string{`{"reason": "x"}`, `{"route": ["a"]}`, `{"cap": null}`, `{"priority": 1e999}`, `[]`, `{"a":{}}`, `{"reason":"\ud800"}`} {
+		f.Add("night", "limit=3&lane=x", body)
+	}
+	operations := admin.Operations()
+	f.Fuzz(func(t *testing.T, name, query, body string) {
+		for _, o := range operations {
+			r := routeOf(o)
+			req := httptest.NewRequest(r.method, "/x", strings.NewReader(body))
+			req.URL = &url.URL{Path: "/x", RawQuery: query}
+			req.Header.Set("Content-Type", "application/json")
+			for param, at := range r.in {
+				if at == inPath {
+					req.SetPathValue(param, name)
+				}
+			}
+			in, problem := inputOf(o, r, req)
+			require.Equal(t, in == nil, problem != nil)
+			if problem != nil {
+				require.GreaterOrEqual(t, problem.Status, http.StatusBadRequest)
+				require.Less(t, problem.Status, http.StatusInternalServerError)
+			}
+		}
+	})
+}
+
+// What is taken for an object is one to everybody else.
+func FuzzObject(f *testing.F) {
+	for _, body := range []string{`{}`, `{"a": 1, "b": [{}]}`, `{"a": 1} x`, `{"a": 1, "a": 2}`, `{`, ``, `{"a"`, `null`, "\xff"} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fields, err := objectOf(body)
+		if err != nil {
+			return
+		}
+		var same map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(body, &same))
+		require.Len(t, same, len(fields))
+	})
+}
+
+// Twenty failures in a row are answered, then one in six seconds; another address has its
+// own, a good token ends the row, and the log says it once.
+func TestLockout(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	l := newLockout(zerolog.New(&log))
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	l.now = func() time.Time { return now }
+	row := func(from string) {
+		t.Helper()
+		for range failuresInARow {
+			require.Zero(t, l.bad(from))
+		}
+		require.InDelta(t, failureEvery.Seconds(), l.bad(from).Seconds(), 0.01)
+	}
+	row("a")
+	require.NotZero(t, l.bad("a"))
+	require.Zero(t, l.bad("b"))
+	now = now.Add(failureEvery)
+	require.Zero(t, l.bad("a"))
+	require.NotZero(t, l.bad("a"))
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "one lockout, one line")
+	l.good("a")
+	row("a")
+	require.Equal(t, 2, strings.Count(log.String(), "\n"))
+	for i := range 2 * maxPeers {
+		l.bad(time.Duration(i).String())
+	}
+	require.LessOrEqual(t, len(l.peers), maxPeers)
+}
+
+func TestPeer_IsANetworkOfIPv6(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.7:99":            "192.0.2.7",
+		"[::1]:99":                "::/64",
+		"[2001:db8:1:2:3::4]:443": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:443":      "fe80::/64",
+		"[::ffff:192.0.2.7]:99":   "::ffff:192.0.2.7",
+		"@":                       "@",
+	} {
+		require.Equal(t, want, peer(&http.Request{RemoteAddr: address}))
+	}
+}

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// Problem is the JSON of an error, as RFC 9457 has it.
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Kind is the admin.Kind of an error of an operation.
+	Kind   admin.Kind `json:"kind,omitempty"`
+	Errors []Fault    `json:"errors,omitempty"`
+	// Next says what to do about it.
+	Next string `json:"next,omitempty"`
+	// Result is what was done or found all the same.
+	Result any `json:"result,omitempty"`
+
+	header http.Header
+}
+
+// Fault is one thing that is wrong with a request.
+type Fault struct {
+	// Location is where: path.lane, query.limit, body.reason; empty: several together.
+	Location string `json:"location,omitempty"`
+	// Message says what is allowed.
+	Message string `json:"message"`
+}
+
+// retryAfter is how long a client waits before it asks a database again that was away.
+const retryAfter = 5 * time.Second
+
+// statuses has the status of each kind.
+var statuses = map[admin.Kind]int{
+	admin.Failed:      http.StatusInternalServerError,
+	admin.Invalid:     http.StatusUnprocessableEntity,
+	admin.NotFound:    http.StatusNotFound,
+	admin.Conflict:    http.StatusConflict,
+	admin.Denied:      http.StatusForbidden,
+	admin.Forbidden:   http.StatusForbidden,
+	admin.Standby:     http.StatusServiceUnavailable,
+	admin.Unavailable: http.StatusServiceUnavailable,
+	admin.TooSlow:     http.StatusServiceUnavailable,
+	admin.Unknown:     http.StatusInternalServerError,
+}
+
+// problemf is a problem of the request itself.
+func problemf(status int, detail string) *Problem {
+	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+// with adds a header.
+func (p *Problem) with(name, value string) *Problem {
+	if p.header == nil {
+		p.header = make(http.Header)
+	}
+	p.header.Set(name, value)
+	return p
+}
+
+// problemOf is an operation's error.
+func problemOf(r route, err error) *Problem {
+	kind := admin.KindOf(err)
+	p := problemf(statuses[kind], err.Error())
+	p.Kind = kind
+	var bad *admin.InvalidError
+	if errors.As(err, &bad) {
+		p.Detail = "the request was not understood; nothing was done"
+		if kind == admin.NotFound {
+			p.Detail = bad.Err.Error()
+		}
+		for _, one := range bad.Problems {
+			p.Errors = append(p.Errors, Fault{r.located(one.Param), one.Text})
+		}
+	}
+	var advised *admin.AdvisedError
+	if errors.As(err, &advised) {
+		p.Detail, p.Next = advised.Err.Error(), advised.Next
+	}
+	switch kind {
+	case admin.Failed:
+		p.Detail = "belfry's log has the error"
+	case admin.Unavailable:
+		if !errors.As(err, new(*admin.UnavailableError)) {
+			p.Detail = "the database does not answer; nothing was done"
+		}
+	case admin.TooSlow:
+		p.Detail = "this took too long and was ended"
+	case admin.Standby:
+		p.Detail = "the database is a standby, and takes no rows before it is promoted"
+	case admin.Unknown:
+		p.Detail = "the database went silent before it confirmed: this may or may not have taken effect; look before you repeat it"
+	case admin.Forbidden:
+		p.Next = "`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
+		if server := new(pgconn.PgError); errors.As(err, &server) {
+			p.Detail = server.Message
+		}
+	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Denied:
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	}
+	return p
+}
+
+// located is where a parameter of the route stands.
+func (r route) located(name string) string {
+	if at, known := r.in[name]; known {
+		return at.location(name)
+	}
+	return name
+}
+
+// write answers with the problem.
+func (p *Problem) write(w http.ResponseWriter) {
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	respond(w, p.Status, "application/problem+json", p)
+}
+
+// respond writes a JSON answer.
+func respond(w http.ResponseWriter, status int, contentType string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // of a result: no operation's is one that JSON does not have
+		panic(err)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // who has gone reads no error
+}

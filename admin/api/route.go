@@ -1,0 +1,63 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// Prefix is what every path begins with.
+const Prefix = "/api/v1"
+
+// route is where an operation is found, and where its parameters stand.
+type route struct {
+	method, path string
+	in           map[string]place // by the parameter's name
+}
+
+// place is where a parameter stands in a request.
+type place string
+
+const (
+	inPath  place = "path"
+	inQuery place = "query"
+	inBody  place = "body"
+)
+
+// location names a parameter of a request, for people and programs.
+func (p place) location(name string) string { return string(p) + "." + name }
+
+// routeOf is the one rule of the paths.
+func routeOf(o admin.Operation) route {
+	r := route{method: http.MethodPost, in: make(map[string]place)}
+	var b strings.Builder
+	for word := range strings.FieldsSeq(o.Noun()) {
+		b.WriteString("/" + word)
+	}
+	rest := inBody
+	if !o.Changes {
+		r.method, rest = http.MethodGet, inQuery
+	}
+	for _, p := range o.Params() {
+		switch {
+		case p.Local:
+		case p.Place == admin.Argument && p.Required && !p.Repeated:
+			b.WriteString("/{" + p.Name + "}")
+			r.in[p.Name] = inPath
+		default:
+			r.in[p.Name] = rest
+		}
+	}
+	switch verb := o.Verb(); {
+	case o.Noun() != "" && !o.Changes && (verb == "list" || verb == "show"):
+	case o.Noun() != "" && o.Changes && verb == "set":
+		r.method = http.MethodPatch
+	case o.Noun() == "": // the verb is all there is, and stands first
+		r.path = "/" + verb
+	default:
+		b.WriteString("/" + verb)
+	}
+	r.path += b.String()
+	return r
+}

@@ -1,0 +1,111 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bundle is an API over a database of its own.
+type bundle struct {
+	db  *dbtest.DB
+	url string // of the prefix
+	log *dbtest.Buffer
+}
+
+// tokens are good: each is the name of its role.
+func tokens(_ context.Context, token string) (admin.Identity, error) {
+	var who admin.Identity
+	if who.Role.UnmarshalText([]byte(token)) != nil {
+		return who, admin.ErrToken
+	}
+	who.Name = "the-" + token
+	return who, nil
+}
+
+// setup serves operations, or all of them; change may be nil.
+func setup(t *testing.T, change func(*api.Config)) *bundle {
+	t.Helper()
+	b := &bundle{db: dbtest.New(t), log: new(dbtest.Buffer)}
+	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(t, err)
+	c := api.Config{
+		Operations:   admin.Operations(),
+		Env:          admin.Env{DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients},
+		Authenticate: tokens,
+		Log:          zerolog.New(b.log),
+	}
+	if change != nil {
+		change(&c)
+	}
+	server := httptest.NewServer(api.New(c))
+	t.Cleanup(server.Close)
+	b.url = server.URL + api.Prefix
+	return b
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+}
+
+// problem is the answer as an error, with the locations of what is wrong.
+func (a answer) problem(t *testing.T) api.Problem {
+	t.Helper()
+	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), a.text)
+	var p api.Problem
+	require.NoError(t, json.Unmarshal([]byte(a.text), &p), a.text)
+	require.Equal(t, a.status, p.Status)
+	return p
+}
+
+// call sends a request with a role's token; body "" is none.
+func (b *bundle) call(t *testing.T, role, method, path, body string, headers ...string) answer {
+	t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, b.url+path, reader)
+	require.NoError(t, err)
+	if role != "" {
+		req.Header.Set("Authorization", "Bearer "+role)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return send(t, req)
+}
+
+func send(t *testing.T, req *http.Request) answer {
+	t.Helper()
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	t.Cleanup(client.CloseIdleConnections)
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return answer{res.StatusCode, res.Header, string(bytes.TrimSpace(text))}
+}
