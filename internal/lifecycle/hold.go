@@ -162,6 +162,9 @@ func (h *Hold) refused(ctx context.Context, n Given, by *holder) error {
 	return held
 }
 
+// Any reports whether there is a name to hold.
+func (h *Hold) Any() bool { return len(h.held) > 0 }
+
 // Run beats until ctx ends. It returns a *HeldError when another process has taken a name
 // over, because this one was silent. While the database does not answer it goes on trying.
 // Without names it returns at once.

@@ -24,6 +24,7 @@ type Outage struct {
 	failed time.Time // the last try that failed
 	said   time.Time // the last warning
 	told   bool      // this outage was said
+	seen   int64     // outages so far
 }
 
 // NewOutage returns an Outage; away reports whether an error means that the database did
@@ -53,9 +54,21 @@ func (o *Outage) Tried(began time.Time, err error) bool {
 	return err == nil
 }
 
+// Seen returns how many outages began so far, and since when the database does not answer;
+// zero: it does.
+func (o *Outage) Seen() (outages int64, since time.Time) {
+	if o == nil {
+		return 0, time.Time{}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen, o.since
+}
+
 func (o *Outage) fails(now time.Time, err error) {
 	if o.since.IsZero() {
 		o.since, o.told = now, false
+		o.seen++
 	}
 	o.failed = now
 	level := zerolog.DebugLevel

@@ -61,6 +61,9 @@ func TestOutage_IsSaidOnceAMinuteByAllLoopsTogether(t *testing.T) {
 		require.Empty(t, said(t, log))
 		try(3, nil, true)
 		require.Equal(t, []string{back + "2m31s"}, said(t, log))
+		n, since := o.Seen()
+		require.Equal(t, int64(1), n)
+		require.Zero(t, since)
 
 		// It comes and goes: one pair of lines a minute.
 		<-time.After(time.Minute)
@@ -73,6 +76,9 @@ func TestOutage_IsSaidOnceAMinuteByAllLoopsTogether(t *testing.T) {
 		// A database that answers with an error is there.
 		try(1, away, true)
 		require.Len(t, said(t, log), 1)
+		n, since = o.Seen()
+		require.Equal(t, int64(32), n)
+		require.Equal(t, time.Second, time.Since(since))
 		try(1, other, false)
 		require.Equal(t, []string{back + "1s"}, said(t, log))
 	})

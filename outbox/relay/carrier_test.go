@@ -147,10 +147,12 @@ func TestCarrier_ForgetsInTheMiddle(t *testing.T) {
 			require.Eventually(t, func() bool { return memory.Copies() == n }, patience, time.Millisecond)
 			stop()
 			forget(t, b, memory)
-			s := &script{}
-			b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour))
+			s, w := &script{}, newWatcher()
+			b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithObserver(w))
 			b.Delivered(t)
 			require.Len(t, s.all(), n)
+			_, _, rebuilt := w.said()
+			require.Equal(t, how != "the last pushes", rebuilt[relay.Bulk] > 0, "a new epoch is a rebuild")
 		})
 	}
 }

@@ -68,6 +68,8 @@ type DispatchOptions struct {
 	name  string
 	hears func() bool // hints
 	at    func(ctx context.Context, point string) error
+	// rebuilt hears of a queue that has lost its memory.
+	rebuilt func(Queue)
 }
 
 // pushing is how far the pushes of one queue are.
@@ -84,7 +86,7 @@ func Dispatch(ctx context.Context, o DispatchOptions) { newDispatcher(o).run(ctx
 
 func newDispatcher(o DispatchOptions) *dispatcher {
 	if o.at == nil { // outside of a relay
-		o.hears, o.at = func() bool { return false }, func(context.Context, string) error { return nil }
+		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(Queue) {}
 	}
 	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
 	d.walk = newPostgres(postgresOptions{
@@ -237,6 +239,7 @@ func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 		return nil
 	}
 	q.handed = q.First - 1
+	d.rebuilt(Queue(q.Name))
 	d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Str("detail", q.Name).Int64("rows", q.Last-q.First+1).Msg("the carrier has lost its memory; recorded pushes are made again")
 	return nil
 }

@@ -235,6 +235,7 @@ func (r *Relay) takeBack(ctx context.Context, lost outbox.Lost) (int, error) {
 	for i, status := range done.Statuses {
 		if status != "" {
 			r.tally.settledOne(&settlements[i], status)
+			r.observe(settlements[i:i+1], done.Statuses[i:i+1])
 			r.died(&settlements[i], status)
 		}
 	}

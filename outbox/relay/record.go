@@ -220,6 +220,7 @@ func (r *Relay) settle(ctx context.Context, batch []outbox.Settlement, leases []
 		r.died(&batch[i], status)
 	}
 	r.tally.settled(batch, statuses)
+	r.observe(batch, statuses)
 	r.inform(ctx, batch, statuses)
 	r.outcomes.settled(batch)
 	r.outcomes.over(without(r.inflight.drop(messages), leases))

@@ -53,8 +53,11 @@ type Relay struct {
 	queues   []*queue // in the order of the configuration
 	log      zerolog.Logger
 	outage   *job.Outage
-	random   func() float64
-	at       func(ctx context.Context, point string) error
+	observer Observer // nil: none
+	// mediaBySender and the senders' names never change.
+	mediaBySender map[string]string
+	random        func() float64
+	at            func(ctx context.Context, point string) error
 
 	config    atomic.Pointer[Config]
 	transport Transport   // of the present run
@@ -136,9 +139,11 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		r.outage = job.NewOutage(r.log)
 	}
 	media, names := []string{}, []string{}
+	r.mediaBySender = make(map[string]string, len(senders))
 	for _, s := range senders {
 		r.queues = append(r.queues, newQueue(r, s, config.ActivityShare))
 		media, names = append(media, s.Medium), append(names, s.Name)
+		r.mediaBySender[s.Name] = s.Medium
 	}
 	r.ledger.Serve(media, names)
 	r.credits = newCredits(r)
@@ -323,6 +328,11 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		name:  r.name,
 		hears: func() bool { return r.listener.Load().Listening() },
 		at:    r.at,
+		rebuilt: func(q Queue) {
+			if r.observer != nil {
+				r.observer.Rebuilt(q)
+			}
+		},
 	})
 	r.transport = carried{to, r.dispatch.walk, r.setResting}
 }

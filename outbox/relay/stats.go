@@ -96,34 +96,29 @@ func (t *tally) settledOne(s *outbox.Settlement, status outbox.Status) {
 			t.ambiguous.Add(1)
 		}
 	}
-	switch status {
-	case outbox.Sent:
+	switch recordedOf(s, status) {
+	case RecordedSent:
 		t.sent.Add(1)
-		if n := len(s.Record); n > 0 && s.Record[n-1].Outcome == outbox.OutcomeUnconfirmed {
-			t.unconfirmed.Add(1)
-		}
-	case outbox.Processing:
+	case RecordedUnconfirmed:
+		t.sent.Add(1)
+		t.unconfirmed.Add(1)
+	case RecordedAwaiting:
 		t.awaiting.Add(1)
-	case outbox.Dead:
+	case RecordedDead:
 		t.died(s.Reason)
-	case outbox.Cancelled:
-		if s.To == outbox.Cancelled && s.Reason != outbox.ReasonRecalled {
-			t.refused.Add(1)
-		} else {
-			t.cancelled.Add(1)
-		}
-	case outbox.Pending, outbox.Queued:
-		switch {
-		case s.Untouched:
-			t.returned.Add(1)
-		case s.Reason == outbox.ReasonFailover:
-			t.failedOver.Add(1)
-		case len(s.Record) > 0:
-			t.retried.Add(1)
-		default:
-			t.deferred.Add(1)
-		}
-	default:
+	case RecordedRefused:
+		t.refused.Add(1)
+	case RecordedCancelled:
+		t.cancelled.Add(1)
+	case RecordedReturned:
+		t.returned.Add(1)
+	case RecordedFailedOver:
+		t.failedOver.Add(1)
+	case RecordedRetried:
+		t.retried.Add(1)
+	case RecordedDeferred:
+		t.deferred.Add(1)
+	case RecordedLost:
 		t.lost.Add(1)
 	}
 }
