@@ -40,6 +40,7 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 	}
 	flags := addRunFlags(cmd)
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
+	metricsFlag(cmd)
 	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return untilSignal(cmd.Context(), a.daemon(cmd, flags.schema(), !*noDeliver))
@@ -55,6 +56,11 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	}
 	ctx := cmd.Context()
 	logger, level := a.liveLogger(s, a.stderr)
+	shown, err := openMonitor(ctx, s, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shown.close()) }()
 	db, err := a.openPrimary(ctx, s, need, logger)
 	if err != nil {
 		return err
@@ -70,22 +76,23 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	defer func() { err = errors.Join(err, held.Release(ctx)) }()
 	outage := job.NewOutage(logger)
 	hints := make(chan struct{}, 1)
-	runner, done, err := newRunner(s, db, logger, job.WithHint(func() { ask(hints) }), job.WithOutage(outage))
+	runner, done, err := newRunner(s, db, logger, append(shown.runner(), job.WithHint(func() { ask(hints) }), job.WithOutage(outage))...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	defer a.stopHard(runner.StopNow)()
-	loops := []func(context.Context) error{held.keep, runner.Run}
+	loops := []func(context.Context) error{shown.keeping(held), shown.loop("runner", runner.Run)}
 	var relaying *delivery
 	if deliver && s.delivers() {
-		if relaying, err = newDelivery(ctx, s, db, logger, relay.WithOutage(outage)); err != nil {
+		if relaying, err = newDelivery(ctx, s, db, logger, append(shown.relay(s), relay.WithOutage(outage))...); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, relaying.close()) }()
 		defer a.stopHard(relaying.StopNow)()
-		loops = append(loops, relaying.Run)
+		loops = append(loops, shown.loop("relay", relaying.Run))
 	}
+	loops = shown.watch(db, outage, relaying, loops...)
 	living, end := context.WithCancel(ctx)
 	defer end()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -47,6 +48,7 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 		Args: noArgs,
 	}
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of this relay, unique among the living")
+	metricsFlag(cmd)
 	migrate := cmd.Flags().Bool("migrate", false, "apply pending migrations first")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return untilSignal(cmd.Context(), a.relay(cmd, runFlags{migrate}.schema()))
@@ -67,6 +69,11 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	if err := s.canDeliver(); err != nil {
 		return err
 	}
+	shown, err := openMonitor(ctx, s, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shown.close()) }()
 	db, err := a.openPrimary(ctx, s, need, logger)
 	if err != nil {
 		return err
@@ -80,7 +87,8 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Release(ctx)) }()
-	relaying, err := newDelivery(ctx, s, db, logger)
+	outage := job.NewOutage(logger)
+	relaying, err := newDelivery(ctx, s, db, logger, append(shown.relay(s), relay.WithOutage(outage))...)
 	if err != nil {
 		return err
 	}
@@ -94,10 +102,11 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		wait()
 	}()
 
-	return a.serve(ctx, logger, stoppingCalls, held.keep, func(ctx context.Context) error {
+	deliver := func(ctx context.Context) error {
 		defer a.follow(ctx, db, show, &logger, relaying.Stats)()
 		return relaying.Run(ctx)
-	})
+	}
+	return a.serve(ctx, logger, stoppingCalls, shown.watch(db, outage, relaying, shown.keeping(held), shown.loop("relay", deliver))...)
 }
 
 // delivery is a relay and the clients of its senders.

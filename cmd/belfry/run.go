@@ -26,6 +26,11 @@ func addRunFlags(cmd *cobra.Command) runFlags {
 	return runFlags{cmd.Flags().Bool("migrate", false, "apply pending migrations first")}
 }
 
+// metricsFlag is of the commands that run until a signal.
+func metricsFlag(cmd *cobra.Command) {
+	keyFlag(cmd.Flags(), "metrics-listen", "metrics.listen", "`HOST:PORT` where metrics and health are shown")
+}
+
 func (f runFlags) schema() schemaNeed {
 	if *f.migrate {
 		return schemaMigrate

@@ -1,0 +1,120 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// run starts a loop that ends with its context, or with what is sent.
+func run(ctx context.Context, loop func(context.Context) error) (ended chan error) {
+	ended = make(chan error, 1)
+	go func() { ended <- loop(ctx) }()
+	return ended
+}
+
+func TestHealth_FromStartToStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const every = 15 * time.Second
+		h := NewHealth(every)
+		ready := func(want ...string) {
+			t.Helper()
+			require.ElementsMatch(t, want, h.Ready(time.Now()))
+		}
+		ready("the process is starting", "the database has not answered yet")
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		fail := make(chan error)
+		loop := func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case err := <-fail:
+				return err
+			}
+		}
+		runner, relay := h.Loop("runner", loop), h.Loop("relay", loop)
+		first := run(ctx, runner)
+		synctest.Wait()
+		h.Looked(time.Now(), "", nil)
+		ready("the process is starting")
+		second := run(ctx, relay)
+		synctest.Wait()
+		ready()
+
+		h.Looked(time.Now(), "the schema is at version 3, this belfry needs 6", nil)
+		ready("the schema is at version 3, this belfry needs 6")
+		h.Looked(time.Now(), "", nil)
+		ready()
+		<-time.After(10 * time.Second)
+		h.Looked(time.Now(), "", errors.New("connection refused"))
+		ready("the database answered last 10s ago")
+		require.Empty(t, h.Live(), "to start it again would not help")
+		h.Looked(time.Now(), "", nil)
+		ready()
+		<-time.After(2*every + lookTimeout)
+		ready()
+		<-time.After(time.Second) // nobody looks any more
+		ready("the database answered last 36s ago")
+		h.Looked(time.Now(), "", nil)
+
+		fail <- nil
+		synctest.Wait()
+		require.Len(t, h.Live(), 1)
+		require.Regexp(t, "^loop (runner|relay) has ended$", h.Live()[0])
+		ready(h.Live()[0])
+		h.Stop()
+		require.Empty(t, h.Live(), "who is told to end is not to be killed meanwhile")
+		ready("the process is stopping")
+		stop()
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+		require.Empty(t, h.Live())
+	})
+}
+
+func TestLooker_TellsHealthWhatItFinds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, h := New(Build{}), NewHealth(time.Minute)
+		answers := make(chan error, 1)
+		var hang atomic.Bool
+		l := m.Looker(time.Minute, h, func(ctx context.Context) (string, error) {
+			if hang.Load() {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			select {
+			case err := <-answers:
+				return "", err
+			default:
+				return "too new", nil
+			}
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := run(ctx, h.Loop("look", l.Run))
+		synctest.Wait()
+		require.Equal(t, []string{"too new"}, h.Ready(time.Now()))
+		at, _ := m.value(t, "belfry_last_look_timestamp_seconds")
+		require.InDelta(t, float64(time.Now().Unix()), at, 1e-3)
+		answers <- errors.New("away")
+		<-time.After(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"the database answered last 1m0s ago"}, h.Ready(time.Now()))
+		m.shows(t, map[string]float64{"belfry_look_failures_total": 1, "belfry_last_look_timestamp_seconds": at})
+		hang.Store(true)
+		<-time.After(time.Minute + lookTimeout)
+		synctest.Wait()
+		m.shows(t, map[string]float64{"belfry_look_failures_total": 2})
+		<-time.After(time.Minute - lookTimeout) // it hangs again
+		stop()
+		require.NoError(t, <-ended)
+		m.shows(t, map[string]float64{"belfry_look_failures_total": 2})
+	})
+}
