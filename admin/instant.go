@@ -74,7 +74,7 @@ func (a *age) UnmarshalText(text []byte) error {
 		n, err = strconv.Atoi(days)
 		d = time.Duration(min(n, 1_000_000)) * 24 * time.Hour
 	}
-	if err != nil || d < time.Minute || d > 36_500*24*time.Hour {
+	if err != nil || text[0] == '+' || d < time.Minute || d > 36_500*24*time.Hour {
 		return &notAllowedError{"1m to 36500d, with the unit, as 90d, 36h or 1h30m"}
 	}
 	*a = age(d)

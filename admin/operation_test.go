@@ -85,7 +85,7 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 		{"dead-letters list", "job", "0", "allowed values: whole numbers from 1, as `belfry jobs list` shows them, or from -1 down for activities"},
 		{"dead-letters list", "before", "-1:8", ""},
 		{"dead-letters list", "before", "17", "allowed values: JOB:CHANNEL, as 17:4711"},
-		{"dead-letters list", "dead_reason", "permanant", "allowed values: permanent, invalid_address, exhausted, unknown, crashed, no_address, bad_content; did you mean permanent?"},
+		{"dead-letters list", "dead_reason", "permanently", "allowed values: permanent, invalid_address, exhausted, unknown, crashed, no_address, bad_content; did you mean permanent?"},
 		{"dead-letters list", "since", "7d", ""},
 		{"dead-letters list", "since", "2026-11-20 08:50", ""},
 		{"dead-letters list", "since", "+2h", `allowed values: RFC 3339 as 2026-11-20T08:50:00+09:00, "2026-11-20 08:50" in local time, or the time since then, as 90m, 2h or 7d`},
