@@ -28,8 +28,8 @@
 //
 // # Questions
 //
-// What a person should agree to first is the operation's Confirm. The client that has a
-// person asks; one that has none is told to agree beforehand, and nothing is run.
+// What a person should agree to first is the operation's Confirm. The command line asks,
+// unless it is told beforehand; whoever writes a program has agreed.
 //
 // # Results
 //

@@ -8,6 +8,7 @@
 //
 //	lanes list              GET   /api/v1/lanes
 //	jobs show ID            GET   /api/v1/jobs/{id}
+//	dead-letters show       GET   /api/v1/dead-letters/show?job=…
 //	lanes events [LANE]     GET   /api/v1/lanes/events?lane=…
 //	lanes pause LANE        POST  /api/v1/lanes/{lane}/pause
 //	limits set KEY=VALUE    PATCH /api/v1/limits

@@ -35,7 +35,7 @@ func routeOf(o admin.Operation) route {
 	for word := range strings.FieldsSeq(o.Noun()) {
 		b.WriteString("/" + word)
 	}
-	rest := inBody
+	rest, named := inBody, false
 	if !o.Changes {
 		r.method, rest = http.MethodGet, inQuery
 	}
@@ -44,13 +44,13 @@ func routeOf(o admin.Operation) route {
 		case p.Local:
 		case p.Place == admin.Argument && p.Required && !p.Repeated:
 			b.WriteString("/{" + p.Name + "}")
-			r.in[p.Name] = inPath
+			r.in[p.Name], named = inPath, true
 		default:
 			r.in[p.Name] = rest
 		}
 	}
 	switch verb := o.Verb(); {
-	case o.Noun() != "" && !o.Changes && (verb == "list" || verb == "show"):
+	case o.Noun() != "" && !o.Changes && (verb == "list" || verb == "show" && named):
 	case o.Noun() != "" && o.Changes && verb == "set":
 		r.method = http.MethodPatch
 	case o.Noun() == "": // the verb is all there is, and stands first
