@@ -114,7 +114,7 @@ The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17
 		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), in.by(env))
 		return j, noSuchJob(refused(err, map[string]string{"chunk_target_ms": "chunk_target"}))
 	}, func(p *printer.Page, in jobChange, j job.Job) {
-		p.Printf("%s\n", StatusLine(j))
+		p.Printf("%s\n", statusLine(j))
 		for _, line := range changedSettings(j, in.changes(&Env{})) {
 			p.Printf("  %s\n", line)
 		}

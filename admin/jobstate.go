@@ -110,8 +110,8 @@ func WalkDone(j job.Job) string {
 // JobLabel names a job to a person.
 func JobLabel(j job.Job) string { return fmt.Sprintf("job %d (%s)", j.ID, j.Type) }
 
-// StatusLine is one line about where a job is.
-func StatusLine(j job.Job) string {
+// statusLine is one line about where a job is.
+func statusLine(j job.Job) string {
 	line := JobLabel(j) + " " + string(j.Status)
 	switch j.Status {
 	case job.Processed:

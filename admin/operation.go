@@ -182,6 +182,21 @@ func (o Operation) Allowed(role Role) error {
 	return nil
 }
 
+// checked is an input with parameters that do not go together with everything.
+type checked interface{ check(o Operation) error }
+
+// Check says what is wrong with an input that can be told without a database. Run does so
+// first; a client that has to open one may ask before.
+func (o Operation) Check(in any) error {
+	if err := o.missing(in); err != nil {
+		return err
+	}
+	if c, is := in.(checked); is {
+		return c.check(o)
+	}
+	return nil
+}
+
 // Run does it, if the Env's role may. The input is one of NewInput. A result that is not nil
 // is worth showing, though there is an error as well. An act that may have taken effect
 // though the database went silent is an *UnknownOutcomeError.
@@ -189,7 +204,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err := o.Allowed(env.Role); err != nil {
 		return nil, err
 	}
-	if err := o.missing(in); err != nil {
+	if err := o.Check(in); err != nil {
 		return nil, err
 	}
 	out, err := o.run(ctx, env, in)

@@ -34,7 +34,7 @@ func TestOperations_AreWhole(t *testing.T) {
 				optional = !p.Required
 			case admin.Flag:
 				require.NotEmpty(t, p.Help, "%s: --%s", o.Name, p.Flag)
-				require.NotContains(t, p.Help, "{", "%s: --%s", o.Name, p.Flag)
+				require.NotContains(t, p.Help, "{events}", "%s: --%s", o.Name, p.Flag)
 			case admin.Key:
 				require.NotEmpty(t, p.Help+p.Allowed, "%s: %s", o.Name, p.Name)
 				require.False(t, p.Given(in), "%s: %s", o.Name, p.Name)
@@ -80,6 +80,11 @@ func TestParam_SaysWhatIsAllowed(t *testing.T) {
 		{"jobs set", "expires_at", "none", ""},
 		{"jobs set", "data", "null", `"null" is not allowed; allowed values: JSON objects of up to 16384 bytes`},
 		{"jobs set", "audience", `{"kind": "all"}`, `audience.kind: "all" is not allowed; allowed values: everyone, platforms, radius, channels, segment`},
+		{"abort", "id", "1.5", "allowed values: whole numbers from 1, as belfry jobs list shows them"},
+		{"resume", "data", "[1]", "allowed values: JSON objects of up to 16384 bytes"},
+		{"resume", "near", "91,0", "allowed values: LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98"},
+		{"resume", "radius", "30", "allowed values: 1m to 20037.509km, with the unit m, km or mi, as 30km"},
+		{"resume", "channel_id", "1,two", "allowed values: whole numbers, separated by commas"},
 		{"channels opt-out", "channel", "x", "allowed values: whole numbers"},
 		{"dead-letters list", "job", "-12", ""},
 		{"dead-letters list", "job", "0", "allowed values: whole numbers from 1, as `belfry jobs list` shows them, or from -1 down for activities"},
@@ -123,6 +128,37 @@ func TestRun_NamesWhatIsMissing(t *testing.T) {
 	var bad *admin.InvalidError
 	require.ErrorAs(t, err, &bad)
 	require.Equal(t, []admin.Problem{{Param: "lane", Text: "is required"}}, bad.Problems)
+}
+
+// What cannot go together is refused before anything is done: there is no database here.
+func TestRun_RefusesWhatDoesNotGoTogether(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		operation string
+		given     [][2]string
+		problem   string
+	}{
+		{"retry", nil, "retry takes either the ids of jobs or --group GROUP"},
+		{"recall", [][2]string{{"id", "1"}, {"group", "2"}}, "recall takes either the ids of jobs or --group GROUP"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"group", "2"}}, "resume takes either the ids of jobs or --group GROUP"},
+		{"resume", [][2]string{{"id", "1"}, {"title", ""}}, "title, body, data, variants and audience are corrected with --edit only; allowed values: --edit with at least one of them, or none"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}}, "--edit needs what to correct: --title, --body, --data, --variants or an audience"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"segment", "beta"}}, "--everyone and --segment exclude each other; give one audience"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"radius", "1km"}}, "--radius needs --near LAT,LON or --city NAME"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"city", "Seoul"}}, "--city needs --radius, as --radius 30km"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"city", "Seuol"}, {"radius", "1km"}}, "city: no such city: \"Seuol\""},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"everyone", "on"}, {"platform", "ios"}}, "--platform cannot be combined with --everyone; it narrows --near, --city and --segment, and by itself selects whole platforms"},
+		{"resume", [][2]string{{"id", "1"}, {"edit", "on"}, {"external_id", ""}}, "external_id: audience.external_ids: \"\" is not an external id; allowed values: texts of 1 to 200 characters"},
+	} {
+		o := operation(t, test.operation)
+		in := o.NewInput()
+		for _, p := range test.given {
+			require.NoError(t, set(t, o, in, p[0], p[1]), test.problem)
+		}
+		out, err := o.Run(t.Context(), &admin.Env{Role: admin.Admin}, in)
+		require.Nil(t, out)
+		require.EqualError(t, err, test.problem)
+	}
 }
 
 // A list has one form in JSON, and reads its own.

@@ -11,6 +11,7 @@ func Operations() []Operation {
 	return slices.Concat(
 		jobOperations(),
 		skipOperations(),
+		jobActOperations(),
 		[]Operation{jobSetOperation()},
 		laneOperations(),
 		categoryOperations(),

@@ -46,6 +46,7 @@ type Param struct {
 	// Local is a parameter of the command line alone.
 	Local bool
 
+	whole     bool // a list takes each text as one
 	low, high float64
 	choices   []string
 	reset     []string
@@ -126,7 +127,11 @@ func (p Param) parse(v reflect.Value, text string) error {
 		return nil
 	}
 	if known, is := v.Addr().Interface().(encoding.TextUnmarshaler); is {
-		return known.UnmarshalText([]byte(text))
+		err := known.UnmarshalText([]byte(text))
+		if wrong := new(*notAllowedError); errors.As(err, wrong) {
+			return p.notAllowed((*wrong).allowed)
+		}
+		return err
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -161,7 +166,7 @@ func (p Param) parse(v reflect.Value, text string) error {
 // appendTo adds to a list: a flag's value may hold several, separated by commas.
 func (p Param) appendTo(v reflect.Value, text string) error {
 	parts := []string{text}
-	if p.Place != Argument {
+	if p.Place != Argument && !p.whole {
 		parts = strings.Split(text, ",")
 	}
 	list := v
@@ -195,7 +200,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
 			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
-			File: f.Tag.Get("file") == "true", Column: f.Tag.Get("column"), Unit: f.Tag.Get("unit"),
+			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))
@@ -218,7 +223,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 			p.Required = arg[0] != '['
 		case flag != "":
 			p.Place, p.Flag, p.Name = Flag, flag, strings.ReplaceAll(flag, "-", "_")
-			p.Repeated = f.Type.Kind() == reflect.Slice
+			p.Repeated = f.Type.Kind() == reflect.Slice && !readsText(f.Type)
 		case key != "":
 			p.Place, p.Name = Key, key
 		default:
@@ -245,7 +250,7 @@ func understood(t reflect.Type) bool {
 	if changes, is := reflect.New(t).Interface().(changing); is {
 		return understood(changes.value().Type())
 	}
-	if t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+	if readsText(t) {
 		return true
 	}
 	switch t.Kind() {
@@ -255,6 +260,10 @@ func understood(t reflect.Type) bool {
 		return true
 	}
 	return false
+}
+
+func readsText(t reflect.Type) bool {
+	return t.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // Change is one of the things that an operation may be asked to change. The zero value

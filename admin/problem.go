@@ -66,6 +66,15 @@ func refused(err error, columns map[string]string) error {
 	return refusedText(bad.Message, bad.Hint, columns)
 }
 
+// refusedColumn is refused where no parameter is at fault: the column is named in the text.
+func refusedColumn(bad *job.InvalidError) error {
+	text := strings.TrimPrefix(bad.Message, "belfry.jobs.")
+	if bad.Hint != "" && !strings.Contains(text, bad.Hint) {
+		text += "\n  " + bad.Hint
+	}
+	return invalid("", "%s", text)
+}
+
 func refusedText(message, hint string, columns map[string]string) error {
 	param, text := "", message
 	if place, problem, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(place, "belfry.") && !strings.Contains(place, " ") {

@@ -42,7 +42,7 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 			j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env))
 			return j, noSuchJob(err)
 		}, func(p *printer.Page, _ jobAct, j job.Job) {
-			p.Printf("%s; %s tried again by the next run\n", StatusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
+			p.Printf("%s; %s tried again by the next run\n", statusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
 		}),
 	}
 }

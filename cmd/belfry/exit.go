@@ -78,7 +78,7 @@ func codeOf(err error) code {
 		return codeFailure
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, new(*admin.UnavailableError)):
+	case errors.As(err, new(*admin.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
 		return codeUnavailable
 	case errors.As(err, new(*admin.HeldError)):
 		return codeHeld

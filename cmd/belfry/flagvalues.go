@@ -84,43 +84,18 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// units of distance, in metres, the longer names first where one ends another.
-var distanceUnits = []struct {
-	name   string
-	metres float64
-}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}}
-
-// maxDistance is half the earth's circumference: no two places are farther apart.
-const maxDistance = 20_037_509
-
-// parseDistance parses 30km, 500m or 12.5mi into metres. A bare number is
-// refused: 30 metres and 30 kilometres are not the same bulk.
+// parseDistance parses a distance, in metres.
 func parseDistance(text string) (float64, error) {
-	const allowed = "allowed values: 1m to 20037.509km, with the unit m, km or mi, as 30km"
-	for _, unit := range distanceUnits {
-		number, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(text)), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if metres := n * unit.metres; err == nil && metres >= 1 && metres <= maxDistance {
-			return metres, nil
-		}
-		break
-	}
-	return 0, fmt.Errorf("%s", allowed)
+	var d admin.Distance
+	err := d.UnmarshalText([]byte(text))
+	return float64(d), err
 }
 
-// parsePoint parses LATITUDE,LONGITUDE in degrees.
+// parsePoint parses a place.
 func parsePoint(text string) (channels.Point, error) {
-	first, second, ok := strings.Cut(text, ",")
-	latitude, err1 := strconv.ParseFloat(strings.TrimSpace(first), 64)
-	longitude, err2 := strconv.ParseFloat(strings.TrimSpace(second), 64)
-	within := math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180 // false for NaN
-	if !ok || err1 != nil || err2 != nil || !within {
-		return channels.Point{}, fmt.Errorf("allowed values: LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98")
-	}
-	return channels.Point{Latitude: latitude, Longitude: longitude}, nil
+	var p admin.Point
+	err := p.UnmarshalText([]byte(text))
+	return channels.Point(p), err
 }
 
 // instantParser parses an instant, one without a zone in the given one.

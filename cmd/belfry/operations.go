@@ -33,6 +33,12 @@ func (a *app) nounCommand(noun string, others ...*cobra.Command) *cobra.Command 
 	return group
 }
 
+// verbCommand is the command of an operation without a noun.
+func (a *app) verbCommand(name string) *cobra.Command {
+	all := admin.Operations()
+	return a.operationCommand(all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })])
+}
+
 // operationCommand is the command of an operation.
 func (a *app) operationCommand(o admin.Operation) *cobra.Command {
 	in := o.NewInput()
@@ -84,7 +90,10 @@ func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
 func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
-	return a.withEnv(cmd, func(ctx context.Context, env *admin.Env) error {
+	if err := o.Check(in); err != nil {
+		return operationProblem(o, err)
+	}
+	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
 		if !yes {
 			if err := a.confirm(ctx, env, o, in); err != nil {
 				return operationProblem(o, err)
@@ -118,8 +127,12 @@ func (a *app) runOperation(ctx context.Context, env *admin.Env, o admin.Operatio
 }
 
 // withEnv opens what an operation works with.
-func (a *app) withEnv(cmd *cobra.Command, do func(context.Context, *admin.Env) error) error {
-	return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Context, *admin.Env) error) error {
+	open := a.withDatabase
+	if o.Need == admin.NeedNothing {
+		open = a.withUnaskedDatabase
+	}
+	return open(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
 		return stored(s, db, func(store *job.Store) error {
 			recipients, err := channels.New(s.Channels)
 			if err != nil {
@@ -323,6 +336,13 @@ func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
 
 // operationProblem says what is wrong with an input as the command line has it.
 func operationProblem(o admin.Operation, err error) error {
+	if several, is := err.(interface{ Unwrap() []error }); is {
+		var problems []error
+		for _, one := range several.Unwrap() {
+			problems = append(problems, operationProblem(o, one))
+		}
+		return errors.Join(problems...)
+	}
 	var bad *admin.InvalidError
 	if !errors.As(err, &bad) {
 		return err

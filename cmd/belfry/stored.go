@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,32 +34,25 @@ func stored(s settings, db *database, do func(*job.Store) error) (err error) {
 	return do(store)
 }
 
-// withStored opens the database for a short command about jobs.
-func (a *app) withStored(cmd *cobra.Command, do func(context.Context, settings, *job.Store, *database) error) error {
-	return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings, db *database) error {
-		return stored(s, db, func(store *job.Store) error { return do(ctx, s, store, db) })
-	})
-}
-
-// withUnaskedStore is withStored for an abort with an abort cache: a database that
+// withUnaskedDatabase is withDatabase for an abort with an abort cache: a database that
 // does not answer keeps nobody from setting the flag, so it is not asked for its
 // schema first.
-func (a *app) withUnaskedStore(cmd *cobra.Command, do func(context.Context, settings, *job.Store, *database) error) (err error) {
+func (a *app) withUnaskedDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
+	do func(ctx context.Context, s settings, db *database) error,
+) (err error) {
 	s, err := a.settings(cmd)
 	if err != nil {
 		return err
 	}
 	if s.Abort.URL == "" || s.Database.URL == "" {
-		return a.withStored(cmd, do)
+		return a.withDatabase(cmd, need, limit, do)
 	}
 	db := &database{DSN: s.Database.URL, writes: true}
 	if err := db.prepare(cmd.Context(), s, a.briefLogger(s)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	ctx, cancel := context.WithTimeout(cmd.Context(), statementDeadline)
-	defer cancel()
-	return stored(s, db, func(store *job.Store) error { return do(ctx, s, store, db) })
+	return do(cmd.Context(), s, db)
 }
 
 // addActFlags adds --reason and --actor of an operator's act, kept in the named

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// audienceChoice selects channels. Nobody is ever selected by default: a bulk to
+// everyone has to be asked for.
+type audienceChoice struct {
+	Everyone    bool        `flag:"everyone" help:"every active channel"`
+	Platforms   []string    `flag:"platform" label:"PLATFORMS" help:"channels on any of these, as ios,android"`
+	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
+	City        *string     `flag:"city" label:"CITY" help:"channels within --radius of this one, as Seoul or Seoul,KR"`
+	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near or --city, as 30km, 500m or 20mi"`
+	Segment     *string     `flag:"segment" label:"NAME" help:"members of this segment"`
+	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`
+	ExternalIDs []string    `flag:"external-id" label:"ID" list:"one" help:"the channel with this external ID; may be repeated"`
+	JSON        *audienceOf `flag:"audience" label:"JSON" help:"the audience as in belfry.jobs.audience"`
+}
+
+// audienceHelp is part of the help of operations that take an audience.
+const audienceHelp = `The audience is one of --everyone, --platform (one or more), --near or --city with
+--radius, --segment, --channel-id, --external-id, or --audience with its JSON.
+--platform also narrows --near, --city and --segment.`
+
+// given reports whether anything is said about the audience.
+func (c audienceChoice) given() bool {
+	return len(c.kinds()) > 0 || len(c.Platforms) > 0 || c.Radius != nil
+}
+
+// kinds are the ways that are given to choose an audience; they exclude each other.
+func (c audienceChoice) kinds() []string {
+	var given []string
+	for _, kind := range []struct {
+		flag  string
+		given bool
+	}{
+		{"--everyone", c.Everyone}, {"--near", c.Near != nil}, {"--city", c.City != nil}, {"--segment", c.Segment != nil},
+		{"--channel-id", c.ChannelIDs != nil}, {"--external-id", c.ExternalIDs != nil}, {"--audience", c.JSON != nil},
+	} {
+		if kind.given {
+			given = append(given, kind.flag)
+		}
+	}
+	return given
+}
+
+// audience is the one that is chosen, and what a person should know of the choice.
+func (c audienceChoice) audience() (chosen channels.Audience, remark string, err error) {
+	given, narrows := c.kinds(), len(c.Platforms) > 0
+	switch {
+	case len(given) > 1:
+		return chosen, "", invalid("", "%s exclude each other; give one audience", strings.Join(given, " and "))
+	case c.Radius != nil && c.Near == nil && c.City == nil:
+		return chosen, "", invalid("", "--radius needs --near LAT,LON or --city NAME")
+	case len(given) == 0 && !narrows:
+		return chosen, "", invalid("", "an audience is needed: --everyone, --platform, --near or --city with --radius, --segment, --channel-id, --external-id or --audience")
+	case c.Radius == nil && (c.Near != nil || c.City != nil):
+		return chosen, "", invalid("", "%s needs --radius, as --radius 30km", given[0])
+	case narrows && len(given) == 1 && c.Near == nil && c.City == nil && c.Segment == nil:
+		return chosen, "", invalid("", "--platform cannot be combined with %s; it narrows --near, --city and --segment, and by itself selects whole platforms", given[0])
+	}
+	if chosen, remark, err = c.build(); err != nil {
+		return chosen, "", err
+	}
+	if narrows {
+		chosen.Platforms = c.Platforms
+	}
+	if err := chosen.Validate(); err != nil {
+		return chosen, "", invalid(audienceParam(err.Error()), "%s", err)
+	}
+	return chosen, remark, nil
+}
+
+func (c audienceChoice) build() (channels.Audience, string, error) {
+	switch {
+	case c.Near != nil:
+		return channels.Within(c.Near.Latitude, c.Near.Longitude, float64(*c.Radius)), "", nil
+	case c.City != nil:
+		name, country, _ := strings.Cut(*c.City, ",")
+		at, err := cities.Find(strings.TrimSpace(name), strings.ToUpper(strings.TrimSpace(country)))
+		if err != nil {
+			return channels.Audience{}, "", invalid("city", "%s", err)
+		}
+		return channels.Within(at.Latitude, at.Longitude, float64(*c.Radius)),
+			"--city: " + at.Name + ", " + at.Country + ", " + printer.Counted(at.Population, "inhabitant"), nil
+	case c.Segment != nil:
+		return channels.InSegment(*c.Segment), "", nil
+	case c.ChannelIDs != nil:
+		return channels.WithIDs(c.ChannelIDs...), "", nil
+	case c.ExternalIDs != nil:
+		return channels.WithExternalIDs(c.ExternalIDs...), "", nil
+	case c.JSON != nil:
+		return channels.Audience(*c.JSON), "", nil
+	case c.Everyone:
+		return channels.Everyone(), "", nil
+	}
+	return channels.OnPlatforms(c.Platforms...), "", nil
+}
+
+// audienceParam is the parameter that gave a part of the audience, from the path in a
+// message: audience.platforms.
+func audienceParam(message string) string {
+	for _, pair := range [][2]string{
+		{"audience.platforms", "platform"}, {"audience.segment", "segment"}, {"audience.ids", "channel_id"},
+		{"audience.external_ids", "external_id"}, {"audience.radius_m", "radius"}, {"audience.l", "near"},
+	} {
+		if strings.Contains(message, pair[0]) {
+			return pair[1]
+		}
+	}
+	return "audience"
+}
+
+// Distance is a great-circle distance, in metres.
+type Distance float64
+
+// MaxDistance is half the earth's circumference: no two places are farther apart.
+const MaxDistance Distance = 20_037_509
+
+// UnmarshalText reads 30km, 500m or 12.5mi. A bare number is refused: 30 metres and 30
+// kilometres are not the same bulk.
+func (d *Distance) UnmarshalText(text []byte) error {
+	for _, unit := range []struct {
+		name   string
+		metres float64
+	}{{"km", 1000}, {"mi", 1609.344}, {"m", 1}} { // the longer name first where one ends another
+		number, ok := strings.CutSuffix(strings.ToLower(strings.TrimSpace(string(text))), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if metres := Distance(n * unit.metres); err == nil && metres >= 1 && metres <= MaxDistance {
+			*d = metres
+			return nil
+		}
+		break
+	}
+	return &notAllowedError{"1m to 20037.509km, with the unit m, km or mi, as 30km"}
+}
+
+// Point is a place on the earth.
+type Point channels.Point
+
+// UnmarshalText reads LATITUDE,LONGITUDE in degrees.
+func (p *Point) UnmarshalText(text []byte) error {
+	first, second, ok := strings.Cut(string(text), ",")
+	latitude, err1 := strconv.ParseFloat(strings.TrimSpace(first), 64)
+	longitude, err2 := strconv.ParseFloat(strings.TrimSpace(second), 64)
+	within := math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180 // false for NaN
+	if !ok || err1 != nil || err2 != nil || !within {
+		return &notAllowedError{"LATITUDE,LONGITUDE in degrees, -90 to 90 and -180 to 180, as 37.57,126.98"}
+	}
+	*p = Point{Latitude: latitude, Longitude: longitude}
+	return nil
+}

@@ -1,0 +1,302 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// groupHelp completes the help of operations on jobs or a group.
+const groupHelp = `
+
+GROUP is a group's id or the id of any job of it: ` + "`belfry jobs list`" + ` shows the jobs,
+` + "`belfry jobs show ID`" + ` the group. A job that is in no group is one by itself.`
+
+// maxGroup bounds a group that is acted on job by job: it has a job for each type.
+const maxGroup = 1000
+
+// jobsOrGroup names jobs, or all of a group.
+type jobsOrGroup struct {
+	IDs   []int64   `arg:"[ID]..." min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	Group *groupRef `flag:"group" label:"GROUP" help:"every job of this group: its id, or that of a job of it"`
+}
+
+const jobsOrGroupUsage = "{ID... | --group GROUP}"
+
+func (r jobsOrGroup) check(o Operation) error {
+	if (len(r.IDs) > 0) == (r.Group != nil) {
+		return invalid("", "%s takes either the ids of jobs or --group GROUP", o.Name)
+	}
+	return nil
+}
+
+// find returns the jobs' ids, or the group.
+func (r jobsOrGroup) find(ctx context.Context, store *job.Store) ([]int64, *uuid.UUID, error) {
+	if r.Group == nil {
+		return r.IDs, nil, nil
+	}
+	id, err := r.Group.find(ctx, store)
+	if err == nil && id == nil {
+		return []int64{r.Group.jobID}, nil, nil
+	}
+	return nil, id, noSuchJob(err)
+}
+
+// actedJob is one job that was acted on.
+type actedJob struct {
+	job.Job
+
+	Recall *outbox.Recalled `json:"recall,omitempty"` // only where it was recalled
+}
+
+// actedJobs are those that were acted on. Their JSON is that of the jobs.
+type actedJobs struct {
+	List[actedJob]
+
+	also []actedJob // recalled, and not acted on: those of the group that were stopped before
+}
+
+// stand tells where the jobs are.
+func (a actedJobs) stand(p *printer.Page) {
+	for _, j := range a.Items {
+		p.Printf("%s\n", statusLine(j.Job))
+	}
+}
+
+// recalled tells what was taken back.
+func (a actedJobs) recalled(p *printer.Page) {
+	for _, j := range slices.Concat(a.Items, a.also) {
+		if j.Recall != nil {
+			p.Printf("%s\n", recalledText(j))
+		}
+	}
+}
+
+// jobsAct is an act on jobs, each by itself or a group at once.
+type jobsAct struct {
+	one   func(context.Context, int64, job.Act) (job.Job, error)
+	group func(context.Context, uuid.UUID, job.Act) ([]job.Job, error)
+}
+
+// on acts on each job by itself, so that one that cannot be acted on does not keep the
+// others from it, and returns those it acted on; a group is all or none.
+func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+	var jobs []job.Job
+	if group != nil {
+		if jobs, err = act.group(ctx, *group, who); err != nil {
+			err = recallInstead(noSuchJob(err), "--group "+group.String())
+		}
+	}
+	for _, id := range ids {
+		j, failed := act.one(ctx, id, who)
+		if failed != nil {
+			err = errors.Join(err, recallInstead(noSuchJob(failed), printer.Int(id)))
+			continue
+		}
+		jobs = append(jobs, j)
+	}
+	for _, j := range jobs {
+		done.Items = append(done.Items, actedJob{Job: j})
+	}
+	return done, err
+}
+
+// recallInstead says what is left to do where an abort comes too late: the job's rows
+// are written, and its messages are sent.
+func recallInstead(err error, of string) error {
+	var wrong *job.WrongStatusError
+	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed {
+		return err
+	}
+	return advise(err, "`belfry recall "+of+"` takes back notifications that are not read yet")
+}
+
+type jobsInput struct {
+	jobsOrGroup
+	Act
+}
+
+type abortInput struct {
+	jobsOrGroup
+	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
+	Act
+}
+
+func jobActOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "abort", Short: "Stop a job at once, in its walk or while its messages go out",
+			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events", Need: NeedNothing, Deadline: -1,
+			Long: `Stop a job at once. When the command has returned, no further row of the job is
+committed, and no message of it that was not handed to a provider is sent: they are
+held until it is resumed. No runner or relay has to be alive for that. A job that is
+PROCESSED or FAILED is stopped as well, as long as messages of it are left. With
+--recall, unsent messages are then cancelled and unread notifications withdrawn, with
+--group also those of its jobs that are PROCESSED already.
+
+With abort.cache the job is flagged there first: a run stops before its next chunk
+although the database does not answer. The command says so and ends with exit code
+69; repeat it when the database is back.
+
+The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;` + groupHelp,
+			Example: `  belfry abort 17 --reason "wrong link"
+  belfry abort --group 17 --recall`,
+		}, abortJobs, func(p *printer.Page, _ abortInput, out actedJobs) {
+			out.stand(p)
+			out.recalled(p)
+		}),
+		resumeOperation(),
+		Define(Operation{
+			Name: "retry", Short: "Try a FAILED or EXPIRED job again from its cursor",
+			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events",
+			Long: `Try a FAILED job again from its cursor: it is PENDING again. ` + "`belfry jobs show`" + `
+says what went wrong; ` + "`belfry resume ID --edit`" + ` corrects it on the way.
+
+An EXPIRED job is tried again once its time is lifted or lies ahead:
+belfry jobs set 17 expires_at=+2h` + groupHelp,
+			Example: `  belfry retry 17 --reason "disk is bigger now"
+  belfry retry --group 17`,
+		}, func(ctx context.Context, env *Env, in jobsInput) (actedJobs, error) {
+			ids, group, err := in.find(ctx, env.Jobs)
+			if err != nil {
+				return actedJobs{}, err
+			}
+			return jobsAct{env.Jobs.Retry, env.Jobs.RetryGroup}.on(ctx, ids, group, in.by(env))
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) { out.stand(p) }),
+		Define(Operation{
+			Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
+			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
+			Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
+are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
+was sent or read stays, and is counted. Messages that a relay has in flight are counted
+apart: those whose call is under way are sent or die, and the others become CANCELLED a
+moment later, which ` + "`belfry jobs show`" + ` counts. With --group every such job of the group.
+
+Interrupted, it leaves what it took back taken back; repeating it goes on.` + groupHelp,
+			Example: `  belfry recall 17 --reason "wrong link"
+  belfry abort 17 --recall --reason "wrong link"
+  belfry recall --group 17 --json`,
+		}, func(ctx context.Context, env *Env, in jobsInput) (actedJobs, error) {
+			ids, group, err := in.find(ctx, env.Jobs)
+			if err != nil {
+				return actedJobs{}, err
+			}
+			return recallJobs(ctx, env, ids, group, in.by(env))
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) { out.recalled(p) }),
+	}
+}
+
+// abortJobs stops jobs within the deadline of a short act, and recalls them without one if
+// that is wanted.
+func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) {
+	who := in.by(env)
+	brief, cancel := context.WithTimeout(ctx, DefaultDeadline)
+	defer cancel()
+	ids, group, err := in.find(brief, env.Jobs)
+	if err != nil {
+		return actedJobs{}, err
+	}
+	done, err := jobsAct{env.Jobs.Abort, env.Jobs.AbortGroup}.on(brief, ids, group, who)
+	var flagged *job.FlaggedError
+	if errors.As(err, &flagged) {
+		names := make([]string, len(flagged.JobIDs))
+		for i, id := range flagged.JobIDs {
+			names[i] = printer.Int(id)
+		}
+		err = advise(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")
+	}
+	if !in.Recall || len(done.Items) == 0 {
+		return done, err
+	}
+	ids = nil
+	for _, j := range done.Items {
+		ids = append(ids, j.ID)
+		env.progress("%s", statusLine(j.Job))
+	}
+	recalled, recallErr := recallJobs(ctx, env, ids, group, who)
+	for _, r := range recalled.Items {
+		if i := slices.Index(ids, r.ID); i >= 0 {
+			done.Items[i] = r
+		} else {
+			done.also = append(done.also, r)
+		}
+	}
+	return done, errors.Join(err, recallErr)
+}
+
+// recallJobs takes jobs back, one after the other, or those of a group that can be. One that
+// cannot be recalled does not keep the others from it.
+func recallJobs(ctx context.Context, env *Env, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+	if group != nil {
+		if ids, err = recallable(ctx, env.Jobs, *group); err != nil {
+			return done, noSuchJob(err)
+		}
+	}
+	for _, id := range ids {
+		one, failed := recallOne(ctx, env, id, who)
+		if one.Recall != nil {
+			done.Items = append(done.Items, one)
+		}
+		if err = errors.Join(err, noSuchJob(failed)); ctx.Err() != nil {
+			break
+		}
+	}
+	return done, err
+}
+
+// recallable lists the jobs of a group that can be recalled, oldest first.
+func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64, error) {
+	members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
+	if err != nil {
+		return nil, err
+	}
+	if len(members) == 0 {
+		return nil, fmt.Errorf("group %s: %w", group, job.ErrNotFound)
+	}
+	var ids []int64
+	for _, j := range members {
+		if j.Status == job.Aborted || j.Status == job.Processed || j.Status == job.Failed {
+			ids = append(ids, j.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("group %s has no job that is ABORTED, PROCESSED or FAILED; abort it first", group)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+func recallOne(ctx context.Context, env *Env, id int64, who job.Act) (actedJob, error) {
+	done, err := outbox.Recall(ctx, env.DB, id, who, func(p outbox.RecallProgress) {
+		env.progress("job %d: %s looked at, %s recalled", id, printer.Grouped(p.Looked), printer.Counted(p.Messages+p.Notifications, "row"))
+	})
+	if err != nil && done == (outbox.Recalled{}) {
+		return actedJob{}, err
+	}
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultDeadline)
+	defer cancel()
+	j, getErr := env.Jobs.Get(brief, id)
+	return actedJob{Job: j, Recall: &done}, errors.Join(err, getErr)
+}
+
+// recalledText is one line about what a recall did.
+func recalledText(one actedJob) string {
+	r := one.Recall
+	text := fmt.Sprintf("%s: %s withdrawn, %s read before; %s cancelled, %s sent, %s dead",
+		JobLabel(one.Job), printer.Counted(r.Notifications, "notification"), printer.Grouped(r.Read), printer.Counted(r.Messages, "message"), printer.Grouped(r.Sent), printer.Grouped(r.Dead))
+	if r.Awaiting > 0 {
+		text += fmt.Sprintf(", %s with the provider, whose receipts are awaited", printer.Grouped(r.Awaiting))
+	}
+	if r.InFlight > 0 {
+		text += fmt.Sprintf("; %s in flight, sent only if their call was under way: `belfry jobs show %d` counts them in a moment", printer.Grouped(r.InFlight), one.ID)
+	}
+	return text
+}

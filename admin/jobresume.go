@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// resumeInput is the input of `resume`: with Edit what the jobs are to say, and to whom.
+type resumeInput struct {
+	jobsOrGroup
+	Edit     bool       `flag:"edit" help:"correct the job first, with the flags that follow"`
+	Title    *string    `flag:"title" label:"TITLE" help:"with --edit: 1 to 200 characters"`
+	Body     *string    `flag:"body" label:"TEXT" help:"with --edit: up to 10,000 characters"`
+	Data     jsonObject `flag:"data" label:"JSON" help:"with --edit: further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	audienceChoice
+	Act
+}
+
+func (in resumeInput) check(o Operation) error {
+	changes, err := in.changes()
+	switch {
+	case in.jobsOrGroup.check(o) != nil:
+		return in.jobsOrGroup.check(o)
+	case err != nil:
+		return err
+	case !in.Edit && len(changes) > 0:
+		return invalid("", "title, body, data, variants and audience are corrected with --edit only; allowed values: --edit with at least one of them, or none")
+	case in.Edit && len(changes) == 0:
+		return invalid("", "--edit needs what to correct: --title, --body, --data, --variants or an audience")
+	}
+	return nil
+}
+
+// changes are by column what is to be corrected.
+func (in resumeInput) changes() (job.Changes, error) {
+	changes := make(job.Changes)
+	for column, text := range map[string]*string{"title": in.Title, "body": in.Body} {
+		if text != nil {
+			changes[column] = *text
+		}
+	}
+	for column, object := range map[string]jsonObject{"data": in.Data, "variants": in.Variants} {
+		if object != nil {
+			changes[column] = json.RawMessage(object)
+		}
+	}
+	if !in.given() {
+		return changes, nil
+	}
+	audience, _, err := in.audience()
+	changes["audience"] = audience
+	return changes, err
+}
+
+func resumeOperation() Operation {
+	return Define(Operation{
+		Name: "resume", Short: "Let an ABORTED job go on, corrected if need be",
+		Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events",
+		Long: `Let an ABORTED job go on: its messages go out again at once, and if its walk is not
+complete it is PENDING, and the next run continues from its cursor. If the walk is
+complete the job is PROCESSED again. Nobody is notified twice.
+
+With --edit the job, which may be FAILED as well, is corrected first: title, body,
+data, variants and audience of what is still to come. Notifications that were written
+and messages that were sent keep their content (` + "`belfry jobs revisions ID`" + `), messages
+that are not sent yet get the new one. The audience stands once the walk is complete. Both are
+one act, kept in the job's events. With --group each job of the group is corrected
+by itself.
+
+` + audienceHelp + groupHelp,
+		Example: `  belfry resume 17
+  belfry resume 17 --edit --title "Maintenance at ten" --reason "wrong hour"
+  belfry resume 17 --edit --platform ios,android
+  belfry resume --group 17`,
+	}, func(ctx context.Context, env *Env, in resumeInput) (actedJobs, error) {
+		ids, group, err := in.find(ctx, env.Jobs)
+		if err != nil {
+			return actedJobs{}, err
+		}
+		act := jobsAct{env.Jobs.Resume, env.Jobs.ResumeGroup}
+		if in.Edit {
+			changes, err := in.changes()
+			if err != nil {
+				return actedJobs{}, err
+			}
+			act = correction(env.Jobs, changes)
+		}
+		return act.on(ctx, ids, group, in.by(env))
+	}, func(p *printer.Page, _ resumeInput, out actedJobs) { out.stand(p) })
+}
+
+// correction resumes jobs with changes.
+func correction(store *job.Store, changes job.Changes) jobsAct {
+	one := func(ctx context.Context, id int64, who job.Act) (job.Job, error) {
+		j, err := store.ResumeEdited(ctx, id, changes, who)
+		var bad *job.InvalidError
+		if errors.As(err, &bad) { // it is the job's column that is wrong with it, whatever parameter gave it
+			err = refusedColumn(bad)
+		}
+		return j, err
+	}
+	return jobsAct{one: one, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
+		members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
+		if err != nil {
+			return nil, err
+		}
+		if len(members) == 0 { // says so as the others do
+			return store.ResumeGroup(ctx, group, who)
+		}
+		var done []job.Job
+		var errs []error
+		for i := len(members) - 1; i >= 0; i-- { // oldest first
+			j, err := one(ctx, members[i].ID, who)
+			if err == nil {
+				done = append(done, j)
+			}
+			errs = append(errs, err)
+		}
+		if len(done) > 0 && onlyWrongStatus(errs) { // as with a group that is resumed: the others stay as they are
+			return done, nil
+		}
+		return done, errors.Join(errs...)
+	}}
+}
+
+// onlyWrongStatus reports whether every error is one of a job whose status does not
+// allow the act.
+func onlyWrongStatus(errs []error) bool {
+	for _, err := range errs {
+		var wrong *job.WrongStatusError
+		if err != nil && !errors.As(err, &wrong) {
+			return false
+		}
+	}
+	return true
+}
