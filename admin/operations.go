@@ -1,10 +1,6 @@
 package admin
 
-import (
-	"slices"
-
-	"github.com/belfryhq/belfry/job"
-)
+import "slices"
 
 // Operations are all of them, by noun in the order of the help.
 func Operations() []Operation {
@@ -20,12 +16,7 @@ func Operations() []Operation {
 		optOutOperations(),
 		transportOperations(),
 		deadOperations(),
-		[]Operation{
-			timeline{
-				noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
-				example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",
-			}.events(),
-		},
+		scheduleOperations(),
 	)
 }
 

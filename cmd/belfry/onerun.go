@@ -210,25 +210,10 @@ func (r *oneRun) fire(ctx context.Context) error {
 	}
 	if !r.quiet {
 		for _, o := range r.fired.Occurrences {
-			r.remark("schedule %s fired for %s: %s", o.Schedule, printer.Clock(o.At), jobList(o.Jobs))
+			r.remark("schedule %s fired for %s: %s", o.Schedule, printer.Clock(o.At), admin.JobList(o.Jobs))
 		}
 	}
 	return err
-}
-
-// jobList names the jobs that a firing enqueued.
-func jobList(ids []int64) string {
-	if len(ids) == 0 {
-		return "no job, its query has no rows"
-	}
-	names := make([]string, 0, len(ids))
-	for _, id := range ids {
-		names = append(names, printer.Int(id))
-	}
-	if len(ids) == 1 {
-		return "job " + names[0]
-	}
-	return "jobs " + strings.Join(names, ", ")
 }
 
 // runDue runs what is due. While other runners hold the lanes and nothing could

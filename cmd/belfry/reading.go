@@ -19,9 +19,6 @@ var reading = map[string]bool{
 	"belfry jobs report":           true,
 	"belfry jobs watch":            true,
 	"belfry migrate status":        true,
-	"belfry schedules list":        true,
-	"belfry schedules next":        true,
-	"belfry schedules show":        true,
 }
 
 // readsAnnotation marks the command of an operation that changes nothing.

@@ -11,8 +11,32 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
+
+func newSchedulesCommand(a *app) *cobra.Command {
+	return a.nounCommand("schedules", newSchedulesAddCommand(a))
+}
+
+// withSchedules opens the database for a short command about schedules.
+func (a *app) withSchedules(cmd *cobra.Command, do func(context.Context, *schedule.Store, *database) error) error {
+	return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+		return scheduleAdvice(do(ctx, schedule.NewStore(db.Pool), db))
+	})
+}
+
+// scheduleAdvice says where to look, and that bad input is the caller's.
+func scheduleAdvice(err error) error {
+	var invalid *job.InvalidError
+	switch {
+	case errors.Is(err, schedule.ErrNotFound):
+		return withAdvice(err, "`belfry schedules list` shows what there is")
+	case errors.As(err, &invalid):
+		return &exitError{codeUsage, errors.New(withHint(strings.TrimPrefix(invalid.Message, "belfry.schedules."), invalid.Hint))}
+	}
+	return err
+}
 
 // scheduleFlags are the flags of `belfry schedules add`.
 type scheduleFlags struct {

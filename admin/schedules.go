@@ -1,0 +1,267 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+type scheduleRef struct {
+	Name string `arg:"NAME"`
+}
+
+type scheduleAct struct {
+	scheduleRef
+	Act
+}
+
+type scheduleNext struct {
+	scheduleRef
+	Count int `flag:"count" label:"N" help:"so many, 1 to 1000 (default 5)" min:"1" max:"1000" default:"5"`
+}
+
+// Upcoming is one occurrence to come.
+type Upcoming struct {
+	At    time.Time `json:"at"`    // UTC
+	Local string    `json:"local"` // in the schedule's time zone
+}
+
+// upcomingPage is the next occurrences of a schedule. Its JSON is that of the list.
+type upcomingPage struct {
+	List[Upcoming]
+
+	schedule schedule.Schedule
+	now      time.Time // the database's
+}
+
+// Occurrence is a firing by hand.
+type Occurrence struct {
+	Schedule string  `json:"schedule"`
+	Jobs     []int64 `json:"jobs"`
+}
+
+// RemovedSchedule is what is left of one.
+type RemovedSchedule struct {
+	Schedule string `json:"schedule"`
+}
+
+const scheduleEvents = "the schedule's events"
+
+func scheduleOperations() []Operation {
+	return []Operation{
+		Define(Operation{Name: "schedules list", Short: "List schedules by name", Role: Viewer},
+			func(ctx context.Context, env *Env, _ None) (List[schedule.Schedule], error) {
+				list, err := schedule.NewStore(env.DB).List(ctx)
+				return List[schedule.Schedule]{Items: list}, err
+			}, schedulesText),
+		Define(Operation{
+			Name: "schedules show", Short: "Show one schedule: its definition and how it goes", Role: Viewer,
+			Example: "  belfry schedules show digest",
+		}, func(ctx context.Context, env *Env, in scheduleRef) (schedule.Schedule, error) {
+			s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
+			return s, scheduleProblem(err)
+		}, scheduleText),
+		Define(Operation{
+			Name: "schedules next", Short: "Show when a schedule fires next", Role: Viewer,
+			Long: `Show when a schedule fires next, in its own time zone and in UTC, after the
+database's clock, as if it were not paused.`,
+			Example: "  belfry schedules next digest --count 20",
+		}, nextOccurrences, upcomingText),
+		Define(Operation{
+			Name: "schedules run", Short: "Fire a schedule once more, now", Role: Operator, Changes: true, Events: scheduleEvents,
+			Long: `Fire a schedule once more, now, though it is paused; its next occurrence stays as it
+is. The ids of the jobs are printed, one to a line.`,
+			Example: `  belfry schedules run digest --reason "the query was wrong at nine"`,
+		}, func(ctx context.Context, env *Env, in scheduleAct) (Occurrence, error) {
+			jobs, err := schedule.NewStore(env.DB).RunNow(ctx, in.Name, in.by(env))
+			if err != nil {
+				return Occurrence{}, scheduleProblem(err)
+			}
+			return Occurrence{in.Name, orEmpty(jobs)}, nil
+		}, func(p *printer.Page, _ scheduleAct, out Occurrence) {
+			for _, id := range out.Jobs {
+				p.Printf("%d\n", id)
+			}
+			p.Note("schedule %s fired: %s", out.Schedule, JobList(out.Jobs))
+		}),
+		Define(Operation{
+			Name: "schedules remove", Short: "Remove a schedule, not its jobs", Role: Operator, Changes: true, Events: scheduleEvents,
+			Long: `Remove a schedule, not its jobs. One that is still in the configuration of a daemon
+comes back when that starts or reloads: take it out there first.`,
+			Example: "  belfry schedules remove digest",
+		}, func(ctx context.Context, env *Env, in scheduleAct) (RemovedSchedule, error) {
+			if err := schedule.NewStore(env.DB).Remove(ctx, in.Name, in.by(env)); err != nil {
+				return RemovedSchedule{}, scheduleProblem(err)
+			}
+			return RemovedSchedule{in.Name}, nil
+		}, func(p *printer.Page, _ scheduleAct, out RemovedSchedule) { p.Note("schedule %s removed", out.Schedule) }),
+		turnSchedule("pause", "Stop a schedule: what falls into a pause is dropped",
+			"Stop a schedule. What falls into the pause is dropped; `belfry schedules run` fires\nit by hand all the same.", (*schedule.Store).Pause),
+		turnSchedule("resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume),
+		timeline{
+			noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
+			example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",
+		}.events(),
+	}
+}
+
+func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Context, string, job.Act) (schedule.Schedule, error)) Operation {
+	return Define(Operation{
+		Name: "schedules " + verb, Short: short, Long: long, Role: Operator, Changes: true, Events: scheduleEvents,
+		Example: "  belfry schedules " + verb + ` digest --reason "holidays"`,
+	}, func(ctx context.Context, env *Env, in scheduleAct) (schedule.Schedule, error) {
+		s, err := do(schedule.NewStore(env.DB), ctx, in.Name, in.by(env))
+		return s, scheduleProblem(err)
+	}, func(p *printer.Page, _ scheduleAct, s schedule.Schedule) {
+		if s.PausedAt != nil {
+			p.Printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, printer.Clock(*s.PausedAt), s.PausedBy, s.Name)
+			return
+		}
+		p.Printf("schedule %s is active; `belfry schedules next %s` says when it fires\n", s.Name, s.Name)
+	})
+}
+
+// scheduleProblem says where to look, and makes bad input a matter of the input.
+func scheduleProblem(err error) error {
+	if errors.Is(err, schedule.ErrNotFound) {
+		return advise(err, "`belfry schedules list` shows what there is")
+	}
+	return refused(err, nil)
+}
+
+func schedulesText(p *printer.Page, _ None, out List[schedule.Schedule]) {
+	if len(out.Items) == 0 {
+		p.Printf("no schedules yet; define them under schedules in the configuration, or with\n  belfry schedules add NAME --cron '0 9 * * *' --type inbox --category popular_content --title \"Today\" --everyone\n")
+		return
+	}
+	t := printer.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
+	for _, s := range out.Items {
+		t.Add(s.Name, timetable(s.Definition), scheduleState(s), printer.ClockOr(s.NextAt, "-"), printer.ClockOr(s.LastAt, "-"),
+			someIDs(s.LastJobs), printer.Grouped(s.Fired), printer.Grouped(s.Skipped), string(s.Source))
+	}
+	p.Table(t)
+}
+
+// timetable is when a schedule fires, as its definition says it.
+func timetable(d schedule.Definition) string {
+	if d.Cron == "" {
+		return "every " + d.Every
+	}
+	return d.Cron + " " + d.TimeZone
+}
+
+// scheduleState is active, paused or failing.
+func scheduleState(s schedule.Schedule) string {
+	switch {
+	case s.PausedAt != nil:
+		return "paused"
+	case s.LastError != "":
+		return "failing"
+	}
+	return "active"
+}
+
+// someIDs lists ids in a cell.
+func someIDs(list []int64) string {
+	const most = 5
+	texts := make([]string, 0, most)
+	for i, id := range list {
+		if i == most {
+			texts = append(texts, fmt.Sprintf("… %d in all", len(list)))
+			break
+		}
+		texts = append(texts, printer.Int(id))
+	}
+	if len(texts) == 0 {
+		return "-"
+	}
+	return strings.Join(texts, ",")
+}
+
+func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
+	p.Field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
+	if s.PausedAt != nil {
+		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", printer.Clock(*s.PausedAt), s.PausedBy, printer.OrNone(s.PauseReason), s.Name)
+	} else {
+		p.Field("state", "%s", scheduleState(s))
+	}
+	p.Field("when", "%s", timetable(s.Definition))
+	p.Field("next", "%s", printer.ClockOr(s.NextAt, "when it is looked at next"))
+	p.Field("missed", "%s, later than %s is missed", s.Missed, s.After)
+	if template, err := json.Marshal(s.Template); err == nil { // it was JSON in the database
+		p.Field("template", "%s", template)
+	}
+	if s.Query != "" {
+		p.Field("query", "%s", s.Query)
+		p.Field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
+	}
+	p.Field("last", "%s, fired %s, jobs %s", printer.ClockOr(s.LastAt, "none"), printer.ClockOr(s.LastFiredAt, "never"), someIDs(s.LastJobs))
+	p.Field("in all", "%s fired, %s skipped", printer.Counted(s.Fired, "occurrence"), printer.Grouped(s.Skipped))
+	if s.LastError != "" {
+		p.Field("last error", "%s", s.LastError)
+		p.Field("failures", "%d since the last firing, tried again %s", s.Failures, printer.ClockOr(s.RetryAt, "with the next occurrence"))
+	}
+}
+
+func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (upcomingPage, error) {
+	s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
+	if err != nil {
+		return upcomingPage{}, scheduleProblem(err)
+	}
+	now, err := env.Jobs.Now(ctx)
+	if err != nil {
+		return upcomingPage{}, err
+	}
+	times, err := s.Next(now, in.Count)
+	if err != nil {
+		return upcomingPage{}, fmt.Errorf("schedule %s: %w", s.Name, err)
+	}
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil {
+		return upcomingPage{}, fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
+	}
+	page := upcomingPage{schedule: s, now: now}
+	for _, at := range times {
+		page.Items = append(page.Items, Upcoming{at.UTC(), at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")})
+	}
+	return page, nil
+}
+
+func upcomingText(p *printer.Page, _ scheduleNext, out upcomingPage) {
+	s := out.schedule
+	if len(out.Items) == 0 {
+		p.Printf("schedule %s has no occurrence in the next nine years\n", s.Name)
+		return
+	}
+	if s.PausedAt != nil {
+		p.Note("it is paused: `belfry schedules resume %s`", s.Name)
+	}
+	t := printer.NewTable(s.TimeZone, "UTC", "IN")
+	for _, one := range out.Items {
+		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), printer.Short(one.At.Sub(out.now)))
+	}
+	p.Table(t)
+}
+
+// JobList names the jobs that a schedule enqueued.
+func JobList(ids []int64) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = printer.Int(id)
+	}
+	switch len(ids) {
+	case 0:
+		return "no job, its query has no rows"
+	case 1:
+		return "job " + names[0]
+	}
+	return "jobs " + strings.Join(names, ", ")
+}
