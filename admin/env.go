@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -75,12 +74,3 @@ func (a Act) by(env *Env) job.Act {
 
 // None is the input of an operation without parameters.
 type None struct{}
-
-// Identity is somebody who has shown a token.
-type Identity struct {
-	Name string
-	Role Role
-}
-
-// ErrToken reports a token that is not good, or not any more.
-var ErrToken = errors.New("the token is unknown, expired or revoked")

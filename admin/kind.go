@@ -43,6 +43,8 @@ var kinds = []struct {
 	{channels.ErrNoChannel, NotFound},
 	{channels.ErrNoCategory, NotFound},
 	{outbox.ErrNoMessage, NotFound},
+	{ErrNoToken, NotFound},
+	{ErrTokenExists, Conflict},
 	{channels.ErrAudience, Invalid},
 	{channels.ErrPreference, Invalid},
 	{job.ErrNoSkips, Conflict},

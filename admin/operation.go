@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -41,6 +43,9 @@ func (r *Role) UnmarshalText(text []byte) error {
 	*r = Role(i + 1)
 	return nil
 }
+
+// ScanText reads a role of the database.
+func (r *Role) ScanText(v pgtype.Text) error { return r.UnmarshalText([]byte(v.String)) }
 
 // MarshalText writes a role's name.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -14,6 +14,7 @@ func Operations() []Operation {
 		senderOperations(),
 		limitOperations(),
 		optOutOperations(),
+		tokenOperations(),
 		transportOperations(),
 		deadOperations(),
 		scheduleOperations(),
@@ -38,5 +39,6 @@ func Nouns() []Noun {
 		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
 		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},
 		{Name: "limits", Short: "Show or change how far enqueuers may go"},
+		{Name: "tokens", Short: "List, make and revoke the tokens of the HTTP API"},
 	}
 }

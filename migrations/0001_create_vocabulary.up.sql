@@ -62,7 +62,7 @@ CREATE TABLE belfry.events (
     actor   text        NOT NULL,
     reason  text        NOT NULL DEFAULT '',
     detail  jsonb       NOT NULL DEFAULT '{}',
-    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport'))
+    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token'))
 );
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
@@ -117,6 +117,36 @@ BEGIN
       USING name, CASE WHEN paused THEN clock_timestamp() END, CASE WHEN paused THEN belfry.actor() END, CASE WHEN paused THEN belfry.reason() ELSE '' END;
     PERFORM belfry.act(NULL, NULL);
 END $$;
+
+-- Who may use the HTTP API, each by a secret of which only the SHA-256 is kept. A token is
+-- good until it expires or is revoked; it is never deleted, so that the events' actors are
+-- known by it. last_used_at is right to a minute.
+CREATE TABLE belfry.tokens (
+    id           bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT tokens_pkey PRIMARY KEY,
+    name         text        NOT NULL CONSTRAINT tokens_name_key UNIQUE,
+    role         text        NOT NULL,
+    sha256       bytea       NOT NULL CONSTRAINT tokens_sha256_key UNIQUE,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by   text        NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    revoked_at   timestamptz,
+    last_used_at timestamptz,
+    CONSTRAINT tokens_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$'
+        OR belfry.reject('tokens', 'name', format('%L is not the name of a token; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT tokens_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
+        OR belfry.reject('tokens', 'role', format('%L is not a role; allowed values: viewer, author, operator, admin', left(role, 60)))),
+    CONSTRAINT tokens_sha256_check CHECK (octet_length(sha256) = 32),
+    CONSTRAINT tokens_expires_at_check CHECK (expires_at > created_at AND expires_at <= created_at + interval '366 days'
+        OR belfry.reject('tokens', 'expires_at', 'is not allowed; allowed values: after now, and within 366 days'))
+);
+
+CREATE TRIGGER tokens_record AFTER INSERT OR DELETE OR UPDATE OF role, expires_at, revoked_at ON belfry.tokens
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('token', 'role', 'expires_at', 'revoked_at');
+
+-- Only who may change tokens sees any: roles that read every table have no use for the
+-- hashes.
+ALTER TABLE belfry.tokens ENABLE ROW LEVEL SECURITY;
+CREATE POLICY tokens_operate ON belfry.tokens USING ((SELECT pg_catalog.has_table_privilege('belfry.tokens', 'UPDATE')));
 
 -- The names that operators gave to processes, each held by one that lives: it beats. rival
 -- is the last other one that was refused the name, as host:pid.

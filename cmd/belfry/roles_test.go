@@ -252,3 +252,27 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.Equal(t, codeUsage, r.code)
 	require.Contains(t, r.stderr, `--for: "rule" is not allowed; allowed values: migrate, enqueue, run, deliver, operate, monitor`)
 }
+
+// Of the kinds of roles only operate sees tokens, and it makes and revokes them.
+func TestRoles_OnlyOperateSeesTokens(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	at := func(db *dbtest.DB) []string { return []string{"BELFRY_DATABASE_URL=" + kept(t, db.DSN)} }
+	operator := withProfiles(t, db, "", "operate")
+	r := command(t, at(operator), "tokens", "create", "ci", "--role", "viewer")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Regexp(t, `^belfry_\S{43}\n$`, r.stdout)
+	for kind, sees := range map[string]int{"run": 0, "deliver": 0, "run,deliver": 0, "monitor": 0, "operate": 1} {
+		var n int
+		role := withProfiles(t, db, "", kind)
+		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.tokens`).Scan(&n), kind)
+		require.Equal(t, sees, n, kind)
+		if sees == 0 {
+			require.NotEqual(t, codeDone, command(t, at(role), "tokens", "create", "mine", "--role", "admin").code, kind)
+		}
+	}
+	_, err := withProfiles(t, db, "", "enqueue").Pool.Exec(t.Context(), `SELECT FROM belfry.tokens`)
+	require.ErrorContains(t, err, "permission denied")
+	r = command(t, at(operator), "tokens", "revoke", "ci")
+	require.Equal(t, codeDone, r.code, r.stderr)
+}

@@ -1,0 +1,36 @@
+-- The tokens of the HTTP API. What else operations read and write is in the packages that
+-- own the tables.
+
+-- name: TokenCreate :one
+-- Makes a token, whose secret has @sha256. A name that is taken violates tokens_name_key.
+-- belfry.act says who, for the event.
+WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
+INSERT INTO belfry.tokens (name, role, sha256, created_by, expires_at)
+SELECT @name, @role, @sha256, belfry.actor(), @expires_at FROM act
+RETURNING name, role, created_at, created_by, expires_at, revoked_at, last_used_at;
+
+-- name: TokenList :many
+-- Every token, by name (tokens_name_key).
+SELECT name, role, created_at, created_by, expires_at, revoked_at, last_used_at FROM belfry.tokens ORDER BY name;
+
+-- name: TokenRevoke :one
+-- Ends a token; one that is revoked already stays as it is. No row: there is none of that
+-- name.
+WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
+UPDATE belfry.tokens t SET revoked_at = coalesce(t.revoked_at, clock_timestamp()) FROM act
+ WHERE t.name = @name
+RETURNING t.name, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at;
+
+-- name: TokenFind :one
+-- The token of a secret, by its hash (tokens_sha256_key), if it is good now. unmarked: its
+-- last_used_at is a minute old.
+SELECT id, name, role, coalesce(last_used_at < now() - interval '1 minute', true) AS unmarked
+  FROM belfry.tokens
+ WHERE sha256 = @sha256 AND revoked_at IS NULL AND expires_at > now();
+
+-- name: TokenUse :exec
+-- Marks that a token is used. Zero rows: another request does so.
+UPDATE belfry.tokens SET last_used_at = now()
+ WHERE id = (SELECT t.id FROM belfry.tokens t
+              WHERE t.id = @id AND coalesce(t.last_used_at < now() - interval '1 minute', true)
+                FOR NO KEY UPDATE SKIP LOCKED);

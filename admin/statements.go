@@ -1,0 +1,17 @@
+package admin
+
+import (
+	"embed"
+
+	"github.com/belfryhq/belfry/internal/db"
+)
+
+//go:embed *.sql
+var sqlFiles embed.FS
+
+var queries = db.MustQueries[querySet](sqlFiles)
+
+// querySet has the statements of the .sql files.
+type querySet struct {
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse string
+}
