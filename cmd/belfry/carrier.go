@@ -134,12 +134,13 @@ func (a *app) operated(s settings) admin.Carrier {
 	return admin.Carrier{Transport: c.Transport, Server: kind.at(c), Open: func() (relay.Broker, error) { return s.openBroker(a.briefLogger(s)) }}
 }
 
-// onCarrier has a relay work on the configured carrier, if there is one. A server that is unfit
-// is an error; one that is away is waited for. close is to be called after the relay's end.
-func (s settings) onCarrier(ctx context.Context, log zerolog.Logger) (options []relay.Option, closeBroker func() error, err error) {
+// onCarrier opens the configured carrier for a relay to work on; nil: there is none. A server
+// that is unfit is an error; one that is away is waited for. It is to be closed after the
+// relay's end.
+func (s settings) onCarrier(ctx context.Context, log zerolog.Logger) (relay.Broker, error) {
 	b, err := s.openBroker(log)
 	if b == nil {
-		return nil, func() error { return nil }, err
+		return nil, err
 	}
 	warnings, err := b.Check(ctx)
 	for _, w := range warnings {
@@ -149,7 +150,7 @@ func (s settings) onCarrier(ctx context.Context, log zerolog.Logger) (options []
 	case errors.Is(err, relay.ErrAway):
 		log.Warn().Str("transport", s.Delivery.Carrier.Transport).Err(err).Msg("the carrier's server is waited for")
 	case err != nil:
-		return nil, nil, errors.Join(&exitError{codeConfiguration, fmt.Errorf("the carrier's server is unfit: %w", err)}, b.Close())
+		return nil, errors.Join(&exitError{codeConfiguration, fmt.Errorf("the carrier's server is unfit: %w", err)}, b.Close())
 	}
-	return []relay.Option{relay.WithBroker(b, s.Delivery.Carrier.RequeueAfter)}, b.Close, nil
+	return b, nil
 }

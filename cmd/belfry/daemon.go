@@ -92,7 +92,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 		defer a.stopHard(relaying.StopNow)()
 		loops = append(loops, shown.loop("relay", relaying.Run))
 	}
-	loops = shown.watch(db, outage, relaying, loops...)
+	loops = shown.watch(s, db, outage, relaying, loops...)
 	living, end := context.WithCancel(ctx)
 	defer end()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)

@@ -82,15 +82,18 @@ func (m *monitor) keeping(held names) func(context.Context) error {
 }
 
 // watch adds what is known of the database and of the relay, which may be nil, and returns
-// loops with the one that looks at the database.
-func (m *monitor) watch(db *database, outage *job.Outage, relaying *delivery, loops ...func(context.Context) error) []func(context.Context) error {
+// loops with those that look at the database.
+func (m *monitor) watch(s settings, db *database, outage *job.Outage, relaying *delivery, loops ...func(context.Context) error) []func(context.Context) error {
 	if m == nil {
 		return loops
 	}
 	m.metrics.Database(db.Pool, outage)
+	var carrier relay.Broker
 	if relaying != nil {
 		m.metrics.RelayStats(relaying.Stats)
+		carrier = relaying.broker
 	}
+	collector := m.metrics.Collector(m.every, db.Pool, carrier, s.Senders.configs(), outage, m.log)
 	failing := false
 	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
@@ -109,7 +112,7 @@ func (m *monitor) watch(db *database, outage *job.Outage, relaying *delivery, lo
 		}
 		return problem, nil
 	})
-	return append(loops, m.loop("look", looker.Run))
+	return append(loops, m.loop("look", looker.Run), m.loop("collect", collector.Run))
 }
 
 // close ends the listener.

@@ -70,6 +70,9 @@ func TestFault_ScrapeAnswersWhileTheDatabaseIsStopped(t *testing.T) {
 		`(?m)^belfry_job_runs_total\{outcome="processed",type="push"\} 0$`,
 		`(?m)^belfry_pool_max_connections 16$`,
 		`(?m)^belfry_database_away 0$`,
+		`(?m)^belfry_relays_alive 1$`,
+		`(?m)^belfry_jobs\{status="PENDING"\} 0$`,
+		`(?m)^belfry_oldest_due_message_age_seconds\{queue="bulk"\} 0$`,
 	} {
 		becomes(t, p, base+"/metrics", http.StatusOK, pattern)
 	}
@@ -81,6 +84,7 @@ func TestFault_ScrapeAnswersWhileTheDatabaseIsStopped(t *testing.T) {
 	status, body := fetch(t, base+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	require.Regexp(t, `(?m)^belfry_database_outages_total [1-9]`, body)
+	require.Contains(t, body, `belfry_collection_timestamp_seconds{part="jobs"} `, "the last result, and how old it is")
 	status, body = fetch(t, base+"/livez")
 	require.Equal(t, http.StatusOK, status, body)
 	require.NoError(t, server.Start(ctx))

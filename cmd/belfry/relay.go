@@ -106,28 +106,34 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 		defer a.follow(ctx, db, show, &logger, relaying.Stats)()
 		return relaying.Run(ctx)
 	}
-	return a.serve(ctx, logger, stoppingCalls, shown.watch(db, outage, relaying, shown.keeping(held), shown.loop("relay", deliver))...)
+	return a.serve(ctx, logger, stoppingCalls, shown.watch(s, db, outage, relaying, shown.keeping(held), shown.loop("relay", deliver))...)
 }
 
 // delivery is a relay and the clients of its senders.
 type delivery struct {
 	*relay.Relay
 
-	close func() error
+	broker relay.Broker // nil: none
+	close  func() error
 }
 
 // newDelivery wires a relay with the senders and the carrier of the configuration.
 func newDelivery(ctx context.Context, s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
-	carried, closeBroker, err := s.onCarrier(ctx, logger)
+	broker, err := s.onCarrier(ctx, logger)
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDrain(s, db, logger, append(options, carried...)...)
+	closeBroker := func() error { return nil }
+	if broker != nil {
+		closeBroker = broker.Close
+		options = append(options, relay.WithBroker(broker, s.Delivery.Carrier.RequeueAfter))
+	}
+	d, err := newDrain(s, db, logger, options...)
 	if err != nil {
 		return nil, errors.Join(err, closeBroker())
 	}
 	closeSenders := d.close
-	d.close = func() error { return errors.Join(closeSenders(), closeBroker()) }
+	d.broker, d.close = broker, func() error { return errors.Join(closeSenders(), closeBroker()) }
 	return d, nil
 }
 
@@ -152,7 +158,7 @@ func newDrain(s settings, db *database, logger zerolog.Logger, options ...relay.
 	if err != nil {
 		return nil, errors.Join(err, done())
 	}
-	return &delivery{r, done}, nil
+	return &delivery{Relay: r, close: done}, nil
 }
 
 // canDeliver reports what is missing for a relay to be run.

@@ -4,7 +4,8 @@
 //
 //	job.Runner ── observer ──┐
 //	relay.Relay ─ observer ──┼─► Metrics ──── /metrics ──┐
-//	pool, outage, Stats ─────┘                           ├── Server, on metrics.listen
+//	pool, outage, Stats ─────┤                           ├── Server, on metrics.listen
+//	Collector ───────────────┘ by its own timer          │
 //	loops ──────────┐                                    │
 //	Looker, by its  ├─► Health ──── /livez, /readyz ─────┘
 //	own timer ──────┘
@@ -16,7 +17,9 @@
 //  2. The values of each label are from a set that the program or the configuration bounds.
 //     Jobs, lanes, channels and texts are in no label.
 //  3. Whoever is observed is not held up: an observer adds to counters, and no more.
-//  4. The name, type, labels and meaning of each metric are in docs/metrics.md, and stay.
+//  4. What is collected of the database is bounded, however much there is in it: it is read by
+//     indexes, no message is counted, and each statement has 5 seconds.
+//  5. The name, type, labels and meaning of each metric are in docs/metrics.md, and stay.
 //
 // A process is live from the start of its Server on, until a loop of its ends that nobody
 // told to. It is ready while all of its loops run, the last look found the database with the

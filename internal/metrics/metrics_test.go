@@ -34,8 +34,18 @@ func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
 	m.RelayStats(func() relay.Stats {
 		return relay.Stats{Claimed: 7, Recovered: 2, InFlight: 3, Senders: []relay.SenderStats{{Name: "fcm", Waiting: 4, Calling: 1, Breaker: "half_open", Paused: true}}}
 	})
-	m.Database(dbtest.Reused(t, 2).Pool, job.NewOutage(zerolog.Nop()))
+	pool := dbtest.Reused(t, 2).Pool
+	m.Database(pool, job.NewOutage(zerolog.Nop()))
 	m.Looker(time.Second, NewHealth(time.Second), nil)
+	c := m.Collector(time.Hour, pool, carrier{}, senders(), nil, zerolog.Nop())
+	var values []sample
+	for i, d := range collected() {
+		value := float64(i)
+		if i > 0 { // the first is when that was
+			values = append(values, sample{d.name, d.labels, &value})
+		}
+	}
+	c.parts[0].keep(values, time.Now())
 	return m, runs, observer
 }
 

@@ -1,0 +1,262 @@
+package metrics
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+const (
+	// collectTimeout bounds each of a Collector's transactions.
+	collectTimeout = 5 * time.Second
+	// countAtMost is how far anything is counted.
+	countAtMost = 10_000
+)
+
+// Collector asks the database by its own timer, and keeps what it has answered for scrapes.
+// Several processes may each have one: a collection costs little and is bounded.
+//
+//	every so often, one part after the other:
+//	  answered ─────────────► its values are shown, with their time
+//	  refused (privileges) ─► it is shown no more, which is said once
+//	  failed ───────────────► its last values are shown for another while, and no longer
+type Collector struct {
+	every time.Duration
+	pool  *pgxpool.Pool
+	log   zerolog.Logger
+	parts []*part
+	media map[string]bool // that are labels; others are otherMedium
+
+	failures *prometheus.CounterVec
+}
+
+// part is what is collected at once.
+type part struct {
+	name    string
+	ask     func(context.Context) ([]sample, error)
+	outage  *lifecycle.Outage // that of whom is asked; nil: nobody speaks of it
+	failing bool
+	said    map[string]bool // what was logged once and for all
+
+	mu     sync.Mutex
+	values []sample
+	at     time.Time // zero: there is nothing to show
+}
+
+// sample is one value of a metric.
+type sample struct {
+	Metric string
+	Labels []string
+	Value  *float64 // nil: the role may not see it
+}
+
+// collected are the metrics of a Collector.
+func collected() []definition {
+	byQueue := []string{"queue"}
+	return []definition{
+		{"belfry_collection_timestamp_seconds", "gauge", "When this part of what is collected was asked for last with success, in Unix time.", []string{"part"}},
+		{"belfry_jobs", "gauge", "Jobs that wait (PENDING) and run; counted up to 10,000.", []string{"status"}},
+		{"belfry_jobs_ended", "gauge", "Jobs that ended within the last hour, by status; of the last 10,000.", []string{"status"}},
+		{"belfry_jobs_due", "gauge", "Jobs that are due in open lanes and wait; counted up to 10,000.", nil},
+		{"belfry_oldest_due_job_age_seconds", "gauge", "For how long the oldest of these is due; 0: none is.", nil},
+		{"belfry_oldest_heartbeat_age_seconds", "gauge", "Age of the oldest heartbeat of a RUNNING job; 0: none runs.", nil},
+		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of 10,000 jobs.", []string{"state", "medium"}},
+		{"belfry_oldest_due_message_age_seconds", "gauge", "For how long the oldest message is due that is PENDING and not held; 0: none is.", byQueue},
+		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},
+		{"belfry_oldest_queued_age_seconds", "gauge", "For how long the oldest of these is QUEUED; 0: none is.", byQueue},
+		{"belfry_lanes_paused", "gauge", "Lanes that an operator has paused.", nil},
+		{"belfry_senders_paused", "gauge", "Senders that an operator has paused.", nil},
+		{"belfry_relays_alive", "gauge", "Relays on this database with a heartbeat of the last 10 seconds.", nil},
+		{"belfry_oldest_expired_lease_age_seconds", "gauge", "For how long the oldest lease of a relay that died has run out; 0: none has.", nil},
+		{"belfry_oldest_xmin_age_transactions", "gauge", "How many transactions ago the oldest snapshot on the server is: vacuum cleans up nothing younger. Needs pg_monitor.", nil},
+		{"belfry_oldest_transaction_age_seconds", "gauge", "Age of the oldest transaction on the server. Needs pg_monitor.", nil},
+		{"belfry_carrier_ids", "gauge", "Ids in the carrier: ready, due later, taken by a relay, or kept of dead letters.", []string{"queue", "state"}},
+		{"belfry_carrier_full", "gauge", "1 while the carrier takes no more ids (delivery.max_queued).", byQueue},
+	}
+}
+
+// Collector registers what is collected of the database, and of a carrier, which may be nil.
+// outage speaks of a database that is away. The senders have the media that are labels.
+func (m *Metrics) Collector(every time.Duration, pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *lifecycle.Outage, log zerolog.Logger) *Collector {
+	c := &Collector{every: every, pool: pool, log: log, media: make(map[string]bool)}
+	for _, medium := range []string{"push", "sms", "alimtalk", "email", "webhook"} {
+		c.media[medium] = true
+	}
+	for _, s := range senders {
+		c.media[s.Medium] = true
+	}
+	most := pgx.StrictNamedArgs{"most": countAtMost}
+	c.add("jobs", outage, c.statement(queries.collectJobs, most))
+	c.add("messages", outage, c.statement(queries.collectMessages, most))
+	c.add("queues", outage, c.statement(queries.collectQueues, most))
+	c.add("control", outage, c.statement(queries.collectControl, nil))
+	c.add("server", outage, c.statement(queries.collectServer, nil))
+	if carrier != nil {
+		c.add("carrier", nil, func(ctx context.Context) ([]sample, error) { return inside(ctx, carrier) })
+	}
+	c.failures = m.counter("belfry_collection_failures_total", "Times that a part of what is collected could not be.", "part")
+	for _, p := range c.parts {
+		c.failures.WithLabelValues(p.name)
+	}
+	m.read(collected(), c.show)
+	return c
+}
+
+func (c *Collector) add(name string, outage *lifecycle.Outage, ask func(context.Context) ([]sample, error)) {
+	c.parts = append(c.parts, &part{name: name, ask: ask, outage: outage, said: make(map[string]bool)})
+}
+
+// statement asks the database by one statement, in a transaction that only reads.
+func (c *Collector) statement(sql string, args pgx.StrictNamedArgs) func(context.Context) ([]sample, error) {
+	return func(ctx context.Context) (list []sample, err error) {
+		err = db.InTx(ctx, c.pool, db.Options{Limit: collectTimeout, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, sql, args)
+			if err == nil {
+				list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[sample])
+			}
+			return err
+		})
+		return list, err
+	}
+}
+
+// inside asks a carrier.
+func inside(ctx context.Context, carrier relay.Broker) (list []sample, err error) {
+	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
+	defer cancel()
+	queues, err := carrier.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	give := func(metric string, value float64, labels ...string) {
+		list = append(list, sample{metric, labels, &value})
+	}
+	for _, q := range queues {
+		name := string(q.Queue)
+		for state, n := range map[string]int64{"ready": q.Ready, "later": q.Later, "taken": q.Taken, "dead": q.Dead} {
+			give("belfry_carrier_ids", float64(n), name, state)
+		}
+		give("belfry_carrier_full", truth(q.Full), name)
+	}
+	return list, nil
+}
+
+// Run collects at once and then every so often, until ctx ends. It returns nil.
+func (c *Collector) Run(ctx context.Context) error {
+	tick := time.NewTicker(c.every)
+	defer tick.Stop()
+	for {
+		for _, p := range c.parts {
+			if ctx.Err() == nil {
+				c.collect(ctx, p)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *Collector) collect(ctx context.Context, p *part) {
+	began := time.Now()
+	values, err := p.ask(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		p.outage.Tried(began, nil)
+		p.failing = false
+		for _, v := range values {
+			if v.Value == nil {
+				c.hidden(p, v.Metric)
+			}
+		}
+		p.keep(c.bounded(values), time.Now())
+		return
+	}
+	if db.ClassOf(err) == db.Forbidden {
+		if !p.said[p.name] {
+			p.said[p.name] = true
+			c.log.Warn().Err(err).Str("detail", p.name).Msg("this role may not read what metrics show")
+		}
+		p.keep(nil, time.Time{})
+		return
+	}
+	c.failures.WithLabelValues(p.name).Inc()
+	if !p.outage.Tried(began, err) && !p.failing {
+		c.log.Warn().Err(err).Str("detail", p.name).Msg("metrics are not collected")
+	}
+	p.failing = true
+}
+
+// hidden says once of each metric that it needs a right.
+func (c *Collector) hidden(p *part, metric string) {
+	if !p.said[metric] {
+		p.said[metric] = true
+		c.log.Warn().Str("detail", metric).Msg("this role may not see what a metric shows; grant it pg_monitor")
+	}
+}
+
+// bounded leaves out what is not to be seen, and adds up what is by a medium of no sender.
+func (c *Collector) bounded(values []sample) []sample {
+	sums := make(map[string]sample)
+	for _, v := range values {
+		if v.Value == nil {
+			continue
+		}
+		if v.Metric == "belfry_messages_waiting" && !c.media[v.Labels[1]] {
+			v.Labels = []string{v.Labels[0], otherMedium}
+		}
+		key := v.Metric + " " + strings.Join(v.Labels, " ")
+		if had, ok := sums[key]; ok {
+			sum := *had.Value + *v.Value
+			v.Value = &sum
+		}
+		sums[key] = v
+	}
+	return slices.Collect(maps.Values(sums))
+}
+
+func (p *part) keep(values []sample, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.values, p.at = values, at
+}
+
+// show emits what was collected last, unless that is too long ago.
+func (c *Collector) show(give emit) {
+	index := make(map[string]int)
+	for i, d := range collected() {
+		index[d.name] = i
+	}
+	patience := 3*c.every + time.Duration(len(c.parts))*collectTimeout
+	for _, p := range c.parts {
+		p.mu.Lock()
+		values, at := p.values, p.at
+		p.mu.Unlock()
+		if at.IsZero() {
+			continue
+		}
+		give(0, float64(at.UnixMilli())/1000, p.name)
+		if time.Since(at) > patience {
+			continue
+		}
+		for _, v := range values {
+			give(index[v.Metric], *v.Value, v.Labels...)
+		}
+	}
+}

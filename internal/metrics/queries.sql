@@ -1,0 +1,153 @@
+-- What is collected of the database. Each statement returns the values of some metrics: the
+-- metric, the values of its labels in their order, and its value; NULL: the role may not see
+-- it. Each is bounded, however many jobs and messages there are: what is counted is counted
+-- up to @most, and of what is oldest the first row in an index's order is read.
+
+-- name: CollectJobs :many
+-- Jobs by status, those that ended within an hour, what is due in open lanes and since when,
+-- and the oldest heartbeat of a run. Reads of jobs_waiting_idx the head of each lane, type and
+-- priority, as JobsLook does, and what is due behind it; all of jobs_one_running_per_lane; and
+-- the end of jobs_unpruned_idx.
+WITH RECURSIVE kinds (lane, type) AS (
+    (SELECT j.lane, j.type FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane, j.type LIMIT 1)
+     UNION ALL
+    SELECT n.lane, n.type
+      FROM kinds k
+     CROSS JOIN LATERAL (SELECT j.lane, j.type FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND (j.lane, j.type) > (k.lane, k.type)
+                          ORDER BY j.lane, j.type LIMIT 1) n
+), heads (lane, type, priority, schedule_at) AS (
+    SELECT k.lane, k.type, h.priority, h.schedule_at
+      FROM kinds k
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = k.lane AND j.type = k.type
+                          ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
+     UNION ALL
+    SELECT p.lane, p.type, h.priority, h.schedule_at
+      FROM heads p
+     CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
+), due AS MATERIALIZED (
+    SELECT h.lane, h.type, h.priority, h.schedule_at
+      FROM heads h
+     WHERE h.schedule_at <= statement_timestamp()
+       AND (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = h.lane) IS NULL
+), behind AS (
+    SELECT 1
+      FROM due d
+     CROSS JOIN LATERAL (SELECT 1 FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
+                            AND j.schedule_at <= statement_timestamp()
+                          ORDER BY j.schedule_at LIMIT @most) j
+     LIMIT @most
+), running AS MATERIALIZED (
+    SELECT j.heartbeat_at FROM belfry.jobs j WHERE j.status = 'RUNNING'
+), ended AS MATERIALIZED (
+    SELECT j.status
+      FROM belfry.jobs j
+     WHERE j.finished_at IS NOT NULL AND j.pruned_at IS NULL AND j.finished_at > statement_timestamp() - interval '1 hour'
+     ORDER BY j.finished_at DESC, j.id DESC
+     LIMIT @most
+)
+SELECT 'belfry_jobs' AS metric, '{PENDING}'::text[] AS labels,
+       (SELECT count(*) FROM (SELECT 1 FROM belfry.jobs j WHERE j.status = 'PENDING'
+                               ORDER BY j.lane, j.type, j.priority DESC, j.schedule_at, j.id LIMIT @most) p)::double precision AS value
+ UNION ALL
+SELECT 'belfry_jobs', '{RUNNING}', (SELECT count(*) FROM running)
+ UNION ALL
+SELECT 'belfry_jobs_ended', ARRAY[s.status], (SELECT count(*) FROM ended e WHERE e.status = s.status)
+  FROM unnest('{PROCESSED,ABORTED,FAILED,EXPIRED}'::text[]) s(status)
+ UNION ALL
+SELECT 'belfry_jobs_due', '{}', (SELECT count(*) FROM behind)
+ UNION ALL
+SELECT 'belfry_oldest_due_job_age_seconds', '{}', coalesce((SELECT extract(epoch FROM statement_timestamp() - min(d.schedule_at)) FROM due d), 0)
+ UNION ALL
+SELECT 'belfry_oldest_heartbeat_age_seconds', '{}', greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(r.heartbeat_at)) FROM running r), 0), 0);
+
+-- name: CollectMessages :many
+-- Messages of jobs that are not final, from the jobs' own progress, by what they wait for and
+-- by the first medium of the job's route, of the first @most jobs that have any left; and for
+-- how long the oldest message is due, of the @most most urgent of these jobs, and of
+-- activities. Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
+-- messages_activity_idx. No message is counted.
+WITH undelivered AS MATERIALIZED (
+    SELECT j.id, coalesce(j.route[1], '') AS medium,
+           CASE WHEN j.status = 'ABORTED' OR (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = j.lane) IS NOT NULL THEN 'held'
+                WHEN j.deliver_at > statement_timestamp() THEN 'later'
+                ELSE 'open' END AS state
+      FROM belfry.jobs j
+     WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL
+     ORDER BY j.id
+     LIMIT @most
+), waiting AS (
+    SELECT u.state, u.medium, sum(d.waiting) AS messages
+      FROM undelivered u
+     CROSS JOIN LATERAL (SELECT sum(r.written - r.sent - r.dead - r.cancelled) AS waiting
+                           FROM belfry.job_deliveries r WHERE r.job_id = u.id) d
+     WHERE d.waiting > 0
+     GROUP BY u.state, u.medium
+), oldest AS (
+    SELECT min(m.next_attempt_at) AS due_at
+      FROM undelivered u
+     CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
+                          WHERE m.job_id = u.id AND m.job_id > 0 AND m.status = 'PENDING'
+                          ORDER BY m.next_attempt_at, m.channel_id LIMIT 1) m
+     WHERE u.state = 'open' AND m.next_attempt_at <= statement_timestamp()
+), activity AS (
+    SELECT m.next_attempt_at AS due_at FROM belfry.messages m
+     WHERE m.job_id < 0 AND m.status = 'PENDING'
+     ORDER BY m.next_attempt_at, m.job_id, m.channel_id LIMIT 1
+)
+SELECT 'belfry_messages_waiting' AS metric, ARRAY[w.state, w.medium] AS labels, w.messages::double precision AS value FROM waiting w
+ UNION ALL
+SELECT 'belfry_oldest_due_message_age_seconds', '{bulk}',
+       coalesce((SELECT extract(epoch FROM statement_timestamp() - o.due_at) FROM oldest o), 0)
+ UNION ALL
+SELECT 'belfry_oldest_due_message_age_seconds', '{activities}',
+       coalesce((SELECT greatest(extract(epoch FROM statement_timestamp() - a.due_at), 0) FROM activity a), 0);
+
+-- name: CollectQueues :many
+-- What is QUEUED in a carrier's queues, up to @most of each, and since when the oldest is.
+-- Relies on messages_queued_idx and pushes_pkey. No row: there never was a carrier.
+SELECT v.metric, ARRAY[q.name] AS labels, v.value
+  FROM belfry.queues q
+ CROSS JOIN LATERAL (
+        SELECT 'belfry_queued_messages' AS metric,
+               (SELECT count(*) FROM (SELECT 1 FROM belfry.messages m
+                                       WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
+                                       ORDER BY m.push, m.job_id, m.channel_id LIMIT @most) n)::double precision AS value
+         UNION ALL
+        SELECT 'belfry_oldest_queued_age_seconds',
+               coalesce((SELECT extract(epoch FROM clock_timestamp() - p.made_at) FROM belfry.pushes p
+                          WHERE p.queue = q.name AND p.number = (SELECT m.push FROM belfry.messages m
+                                                                  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = (q.name = 'activities')
+                                                                  ORDER BY m.push LIMIT 1)), 0)) v;
+
+-- name: CollectControl :many
+-- What operators have paused, the relays that live by a heartbeat of the last 10 seconds, and
+-- for how long the oldest lease has run out. Relies on leases_expiry_idx; the other tables have
+-- a row for each lane, sender and relay.
+SELECT 'belfry_lanes_paused' AS metric, '{}'::text[] AS labels, (SELECT count(*) FROM belfry.lanes l WHERE l.paused_at IS NOT NULL)::double precision AS value
+ UNION ALL
+SELECT 'belfry_senders_paused', '{}', (SELECT count(*) FROM belfry.senders s WHERE s.paused_at IS NOT NULL)
+ UNION ALL
+SELECT 'belfry_relays_alive', '{}', (SELECT count(*) FROM belfry.relays r WHERE r.heartbeat_at > clock_timestamp() - interval '10 seconds')
+ UNION ALL
+SELECT 'belfry_oldest_expired_lease_age_seconds', '{}',
+       coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - l.expires_at), 0) FROM belfry.leases l ORDER BY l.expires_at LIMIT 1), 0);
+
+-- name: CollectServer :many
+-- What keeps vacuum from cleaning up: how many transactions ago the oldest snapshot is, of
+-- sessions, prepared transactions and replication slots, and how old the oldest transaction
+-- is. NULL: this role may not read the statistics of others' sessions. Always two rows.
+SELECT v.metric, '{}'::text[] AS labels,
+       CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN v.value END AS value
+  FROM (SELECT 'belfry_oldest_xmin_age_transactions' AS metric,
+               coalesce(greatest((SELECT max(age(a.backend_xmin)) FROM pg_stat_activity a),
+                                 (SELECT max(age(p.transaction)) FROM pg_prepared_xacts p),
+                                 (SELECT max(age(s.xmin)) FROM pg_replication_slots s)), 0)::double precision AS value
+         UNION ALL
+        SELECT 'belfry_oldest_transaction_age_seconds',
+               coalesce((SELECT extract(epoch FROM clock_timestamp() - min(a.xact_start)) FROM pg_stat_activity a
+                          WHERE a.backend_type = 'client backend'), 0)) v;
