@@ -106,6 +106,7 @@ comes back when that starts or reloads: take it out there first.`,
 		turnSchedule("pause", "Stop a schedule: what falls into a pause is dropped",
 			"Stop a schedule. What falls into the pause is dropped; `belfry schedules run` fires\nit by hand all the same.", (*schedule.Store).Pause),
 		turnSchedule("resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume),
+		scheduleAddOperation(),
 		timeline{
 			noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
 			example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",

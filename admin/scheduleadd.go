@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job/schedule"
+)
+
+// scheduleInput is the input of `schedules add`.
+type scheduleInput struct {
+	scheduleRef
+	Cron     string     `flag:"cron" label:"CRON" help:"minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"`
+	Every    string     `flag:"every" label:"DURATION" help:"between occurrences, 1s to 8784h"`
+	TimeZone string     `flag:"time-zone" label:"ZONE" help:"of --cron, as Asia/Seoul (default UTC)"`
+	Types    []string   `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
+	Category string     `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
+	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
+	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
+	Data     jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Route    []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+	audienceChoice
+	Lane         string `flag:"lane" label:"LANE" help:"of the jobs (default: default)"`
+	Priority     int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
+	DeliverAfter string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
+	ExpiresAfter string `flag:"expires-after" label:"DURATION" help:"EXPIRED if a job did not start so long after the occurrence (default: never)"`
+	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100"`
+	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"how long the query may take, 1s to 5m (default 10s)"`
+	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)"`
+	Missed       string `flag:"missed" label:"POLICY" help:"what becomes of missed occurrences: skip, once or all (default once)"`
+	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
+	Act
+}
+
+func (in scheduleInput) check(Operation) error {
+	_, _, err := in.definition()
+	return err
+}
+
+// definition is the schedule that is asked for, and what a person should know of it.
+func (in scheduleInput) definition() (d schedule.Definition, remark string, err error) {
+	d = schedule.Definition{
+		Name: in.Name, Cron: in.Cron, Every: in.Every, TimeZone: in.TimeZone, Query: in.Query, QueryTimeout: in.QueryTimeout,
+		QueryRole: in.QueryRole, Missed: schedule.Policy(in.Missed), After: in.MissedAfter,
+		Template: schedule.Template{
+			Types: in.Types, Category: in.Category, Title: in.Title, Body: in.Body, Route: in.Route, Lane: in.Lane,
+			Priority: in.Priority, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
+		},
+	}
+	var audience json.RawMessage
+	if in.given() || d.Query == "" {
+		var chosen channels.Audience
+		if chosen, remark, err = in.audience(); err != nil {
+			return d, "", err
+		}
+		if audience, err = json.Marshal(chosen); err != nil {
+			return d, "", err
+		}
+	}
+	for _, object := range []struct {
+		param string
+		text  json.RawMessage
+		to    *map[string]any
+	}{
+		{"data", json.RawMessage(in.Data), &d.Template.Data},
+		{"variants", json.RawMessage(in.Variants), &d.Template.Variants},
+		{"audience", audience, &d.Template.Audience},
+	} {
+		if object.text == nil {
+			continue
+		}
+		if err := config.ParseJSON(object.text, object.to); err != nil {
+			return d, "", invalid(object.param, "%s", err)
+		}
+	}
+	var bad InvalidError
+	for _, problem := range config.Flatten(d.Validate("")) {
+		param, text := "", problem.Error()
+		if key, rest, ok := strings.Cut(text, ": "); ok {
+			param, text = strings.TrimPrefix(key, "template."), rest
+		}
+		if param == "types" {
+			param = "type"
+		}
+		bad.add(param, "%s", text)
+	}
+	return d, remark, bad.orNil()
+}
+
+// keptSchedule is a schedule as it is kept now. Its JSON is the schedule's.
+type keptSchedule struct {
+	schedule.Schedule
+
+	change schedule.Change
+	remark string
+}
+
+func scheduleAddOperation() Operation {
+	return Define(Operation{
+		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: Operator, Changes: true, Events: scheduleEvents,
+		Usage: "NAME {--cron CRON | --every DURATION} --type TYPE --category CATEGORY --title TITLE AUDIENCE",
+		Long: `Define a schedule in the database, or change the one of that name. Each occurrence
+enqueues one job, or with several types a group. With --query each row of the query
+enqueues one: its columns, named as the flags are in the configuration (title, body,
+data, variants, route, audience, category, lane, priority, deliver_after, expires_after),
+replace what the flags say, and no audience has to be given. A query runs read only, for
+--query-timeout at the most, and as --query-role if one is named: it cannot leave that
+role, and sees what that may see.
+
+` + audienceHelp + `
+
+Schedules may be kept in the configuration file instead; one name comes from one
+place.`,
+		Example: `  belfry schedules add digest --cron '0 9 * * *' --time-zone Asia/Seoul --type inbox,push \
+    --category popular_content --title "Ten things today" --everyone --expires-after 2h
+  belfry schedules add popular --every 6h --type inbox --category popular_content --everyone \
+    --query 'SELECT title, jsonb_build_object(''post'', id) AS data FROM posts ORDER BY views DESC LIMIT 1'`,
+	}, func(ctx context.Context, env *Env, in scheduleInput) (keptSchedule, error) {
+		d, remark, err := in.definition()
+		if err != nil {
+			return keptSchedule{}, err
+		}
+		store := schedule.NewStore(env.DB)
+		change, err := store.Put(ctx, d, schedule.FromDatabase, in.by(env))
+		if err != nil {
+			return keptSchedule{}, scheduleProblem(err)
+		}
+		s, err := store.Get(ctx, d.Name)
+		if err != nil {
+			return keptSchedule{}, scheduleProblem(err)
+		}
+		return keptSchedule{s, change, remark}, nil
+	}, func(p *printer.Page, _ scheduleInput, out keptSchedule) {
+		if out.remark != "" {
+			p.Note("%s", out.remark)
+		}
+		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.change)), out.Name)
+	})
+}
