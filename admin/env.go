@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -28,6 +29,8 @@ type Env struct {
 	Carrier Carrier
 	// Media are those that these senders are for.
 	Media []string
+	// Compose is how messages are composed here, for previews.
+	Compose compose.Config
 	// ConfigFlags name the files of this configuration to belfry, with a blank before each.
 	ConfigFlags string
 	// Now is this process's clock; nil: the machine's.

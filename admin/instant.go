@@ -10,7 +10,7 @@ import (
 // Instant is a moment as a person says it: absolute, or so long from now. The zero value
 // is no moment.
 type Instant struct {
-	at      time.Time
+	moment  time.Time
 	ahead   time.Duration
 	fromNow bool
 }
@@ -21,7 +21,7 @@ func (i Instant) At(now time.Time) time.Time {
 	if i.fromNow {
 		return now.Add(i.ahead).UTC()
 	}
-	return i.at
+	return i.moment
 }
 
 // UnmarshalText reads RFC 3339, +DURATION from now, or a date and time in the local zone.
@@ -42,7 +42,7 @@ func localLayouts() []string {
 func ParseInstant(text string, zone *time.Location) (Instant, error) {
 	for _, layout := range zonedLayouts() {
 		if t, err := time.Parse(layout, text); err == nil {
-			return Instant{at: t.UTC()}, nil
+			return Instant{moment: t.UTC()}, nil
 		}
 	}
 	if ahead, ok := strings.CutPrefix(text, "+"); ok {
@@ -58,9 +58,31 @@ func ParseInstant(text string, zone *time.Location) (Instant, error) {
 		if t.Format(layout) != text { // an hour that the change of clocks skips
 			return Instant{}, fmt.Errorf("%s does not exist in the time zone %s", text, zone)
 		}
-		return Instant{at: t.UTC()}, nil
+		return Instant{moment: t.UTC()}, nil
 	}
 	return Instant{}, &notAllowedError{`RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`}
+}
+
+// at is the moment, if there is one.
+func (i *Instant) at(now time.Time) *time.Time {
+	if i == nil {
+		return nil
+	}
+	t := i.At(now)
+	return &t
+}
+
+// span is a duration that is longer than nothing.
+type span time.Duration
+
+// UnmarshalText reads one.
+func (s *span) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil || d <= 0 {
+		return &notAllowedError{"durations above 0s with their unit, as 30s, 5m or 1h30m"}
+	}
+	*s = span(d)
+	return nil
 }
 
 // age is a span of a minute to a hundred years.

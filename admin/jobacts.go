@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -31,7 +32,7 @@ type jobsOrGroup struct {
 
 const jobsOrGroupUsage = "{ID... | --group GROUP}"
 
-func (r jobsOrGroup) check(o Operation) error {
+func (r jobsOrGroup) check(o Operation, _ time.Time) error {
 	if (len(r.IDs) > 0) == (r.Group != nil) {
 		return invalid("", "%s takes either the ids of jobs or --group GROUP", o.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -23,11 +24,11 @@ type resumeInput struct {
 	Act
 }
 
-func (in resumeInput) check(o Operation) error {
+func (in resumeInput) check(o Operation, now time.Time) error {
 	changes, err := in.changes()
 	switch {
-	case in.jobsOrGroup.check(o) != nil:
-		return in.jobsOrGroup.check(o)
+	case in.jobsOrGroup.check(o, now) != nil:
+		return in.jobsOrGroup.check(o, now)
 	case err != nil:
 		return err
 	case !in.Edit && len(changes) > 0:

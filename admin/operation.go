@@ -95,6 +95,7 @@ type Operation struct {
 
 // Question is what a person has to agree to. The zero value is none.
 type Question struct {
+	Why  string // nothing is done without asking: "--at is an hour ago"; "": nothing to add
 	Text string // "Take back all that is queued?"
 	If   string // what is agreed to, after "if": "all that is queued is to be taken back"
 }
@@ -188,16 +189,18 @@ func (o Operation) Allowed(role Role) error {
 }
 
 // checked is an input with parameters that do not go together with everything.
-type checked interface{ check(o Operation) error }
+type checked interface {
+	check(o Operation, now time.Time) error
+}
 
 // Check says what is wrong with an input that can be told without a database. Run does so
-// first; a client that has to open one may ask before.
-func (o Operation) Check(in any) error {
+// first; a client that has to open one may ask before. now is the clock of the process.
+func (o Operation) Check(in any, now time.Time) error {
 	if err := o.missing(in); err != nil {
 		return err
 	}
 	if c, is := in.(checked); is {
-		return c.check(o)
+		return c.check(o, now)
 	}
 	return nil
 }
@@ -209,7 +212,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err := o.Allowed(env.Role); err != nil {
 		return nil, err
 	}
-	if err := o.Check(in); err != nil {
+	if err := o.Check(in, env.now()); err != nil {
 		return nil, err
 	}
 	out, err := o.run(ctx, env, in)

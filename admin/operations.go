@@ -8,7 +8,7 @@ func Operations() []Operation {
 		jobOperations(),
 		skipOperations(),
 		jobActOperations(),
-		[]Operation{jobSetOperation()},
+		[]Operation{jobSetOperation(), enqueueOperation(), previewOperation(), testSendOperation()},
 		laneOperations(),
 		categoryOperations(),
 		senderOperations(),

@@ -79,7 +79,7 @@ It asks on a terminal; elsewhere say --yes.`,
   belfry transport rebuild --yes --reason "restored from a snapshot"`,
 			Role: Operator, Changes: true, Events: "the transport's events",
 			Confirm: Confirming(func(context.Context, *Env, Act) (Question, error) {
-				return Question{"Push all that is queued again?", "all that is queued is to be pushed again"}, nil
+				return Question{Text: "Push all that is queued again?", If: "all that is queued is to be pushed again"}, nil
 			}),
 		}, rebuildTransport, rebuiltText),
 		Define(Operation{
@@ -96,7 +96,7 @@ a terminal; elsewhere say --yes.`,
   belfry transport drain --yes --reason "moving to another server"`,
 			Role: Operator, Changes: true, Events: "the transport's events", Deadline: -1,
 			Confirm: Confirming(func(ctx context.Context, env *Env, _ Act) (Question, error) {
-				return Question{"Take back all that is queued?", "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
+				return Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
 			}),
 		}, drainTransport, func(p *printer.Page, _ Act, done *TransportDone) {
 			p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])

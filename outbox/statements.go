@@ -38,7 +38,7 @@ type querySet struct {
 	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,
 	operatorAct, recallRecord, recallCount, messageRecall, notificationRecall, deliveryCounts,
 	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
-	unsentJobs string
+	unsentJobs, activityTest, activityGet string
 
 	// retention.sql
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,

@@ -27,7 +27,7 @@ type Unsent struct {
 // UnsentJobs returns the jobs with messages that are not final, the most urgent first and
 // at most so many; with ids only those among them. None: nothing is left to send.
 func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) (list []Unsent, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.unsentJobs, pgx.StrictNamedArgs{"ids": ids, "limit": most})
 		if err != nil {
 			return err

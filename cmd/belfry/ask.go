@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -46,7 +47,7 @@ func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in
 	}
 	agreed, err := a.agreed(ctx, q.Text)
 	if err == nil && !agreed {
-		err = usagef("nothing was changed; say --yes if %s", q.If)
+		err = usagef("%s; say --yes if %s", cmp.Or(q.Why, "nothing was changed"), q.If)
 	}
 	return err
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -138,4 +140,33 @@ func flagForAudience(message string) string {
 		}
 	}
 	return "--audience"
+}
+
+// previewLimit bounds a count, which has to look at every candidate.
+const previewLimit = 2 * time.Minute
+
+// countAudience prints how many channels an audience matches now.
+func (a *app) countAudience(cmd *cobra.Command, audience channels.Audience, limit time.Duration, asJSON bool) error {
+	return a.withDatabase(cmd, schemaCurrent, limit, func(ctx context.Context, s settings, db *database) error {
+		store, err := channels.New(s.Channels)
+		if err != nil {
+			return err
+		}
+		n, err := store.Count(ctx, db.Pool, audience)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return a.printJSON(audienceCount{audience, n})
+		}
+		a.printf("%d\n", n)
+		a.remark("%s: %s", audience, printer.Counted(n, "active channel"))
+		return nil
+	})
+}
+
+// audienceCount is the JSON of a preview.
+type audienceCount struct {
+	Audience channels.Audience `json:"audience"`
+	Channels int64             `json:"channels"`
 }

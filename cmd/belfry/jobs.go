@@ -4,15 +4,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/job"
 )
 
 func newJobsCommand(a *app) *cobra.Command {
-	return a.nounCommand("jobs", newJobsWatchCommand(a), newJobsPreviewCommand(a), newTestSendCommand(a),
-		newJobsReportCommand(a), newAuditCommand(a))
+	return a.nounCommand("jobs", newJobsWatchCommand(a), newJobsReportCommand(a), newAuditCommand(a))
 }
 
 // notFound adds where to look.
@@ -31,10 +29,4 @@ func emptyList[T any](list []T) []T {
 		return []T{}
 	}
 	return list
-}
-
-// jobsAndGroup is what the commands print that change or make jobs.
-type jobsAndGroup struct {
-	GroupID *uuid.UUID `json:"group_id"`
-	Jobs    []job.Job  `json:"jobs"`
 }

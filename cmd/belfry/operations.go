@@ -47,6 +47,7 @@ func (a *app) operationCommand(o admin.Operation) *cobra.Command {
 		Annotations: annotationsOf(o),
 		Args:        func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
 	}
+	cmd.Flags().SortFlags = false // they stand as in the input
 	for _, p := range o.Params() {
 		if p.Place != admin.Flag {
 			continue
@@ -90,7 +91,7 @@ func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
 func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
-	if err := o.Check(in); err != nil {
+	if err := o.Check(in, a.now()); err != nil {
 		return operationProblem(o, err)
 	}
 	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
@@ -147,10 +148,11 @@ func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Con
 
 // env is what needs neither jobs nor channels of it.
 func (a *app) env(s settings, db *database) *admin.Env {
-	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now}
+	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
 	}
+	env.Compose.NoAddress = s.Senders.targeted()
 	for _, file := range s.Files {
 		env.ConfigFlags += " --config " + printer.ShellWord(file)
 	}

@@ -148,24 +148,6 @@ SELECT belfry.send(
     variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,
     idempotency_key => @idempotency_key, requested_by => @requested_by);
 
--- name: ActivityTest :one
--- Sends what the job @job_id says to the channel @channel_id, as a test of it, and returns
--- the activity's id. No row: no such job.
-INSERT INTO belfry.activities (channel_id, category, title, body, data, variants, route, requested_by, test_of)
-SELECT @channel_id, j.category, j.title, j.body, j.data, j.variants, j.route, @requested_by, j.id
-  FROM belfry.jobs j
- WHERE j.id = @job_id
-RETURNING id;
-
--- name: ActivityGet :one
--- Reads the activity @id and what became of its message, '' when that is deleted. Relies
--- on activities_pkey and messages_pkey. No row: it was deleted, with its message.
-SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.route, a.deliver_at, a.idempotency_key,
-       a.requested_by, a.created_at, a.test_of, coalesce(m.status, '') AS status, m.reason
-  FROM belfry.activities a
-  LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
- WHERE a.id = @id;
-
 -- name: JobsUnderWay :many
 -- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
 -- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.

@@ -15,7 +15,6 @@ var reading = map[string]bool{
 	"belfry channels count":        true,
 	"belfry channels segment list": true,
 	"belfry jobs audit":            true,
-	"belfry jobs preview":          true,
 	"belfry jobs report":           true,
 	"belfry jobs watch":            true,
 	"belfry migrate status":        true,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,27 +14,8 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
-
-// activity is a row of belfry.activities, and what became of its message. Instants are in
-// UTC.
-type activity struct {
-	ID             int64           `json:"id" db:"id"` // negative
-	ChannelID      int64           `json:"channel_id" db:"channel_id"`
-	Category       string          `json:"category" db:"category"`
-	Title          string          `json:"title" db:"title"`
-	Body           string          `json:"body" db:"body"`
-	Data           json.RawMessage `json:"data" db:"data"`
-	Variants       json.RawMessage `json:"variants" db:"variants"`
-	Route          []string        `json:"route" db:"route"`
-	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null: at once
-	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`
-	RequestedBy    string          `json:"requested_by" db:"requested_by"`
-	CreatedAt      time.Time       `json:"created_at" db:"created_at"`
-	TestOf         *int64          `json:"test_of" db:"test_of"` // the job that it tests; null: none
-	Status         string          `json:"status" db:"status"`   // of its message
-	Reason         *string         `json:"reason" db:"reason"`   // null: none
-}
 
 func newSendCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -156,17 +136,9 @@ func (a *app) send(ctx context.Context, db *database, values pgx.StrictNamedArgs
 	if err := db.Pool.QueryRow(ctx, queries.activitySend, values).Scan(&id); err != nil {
 		return sendProblem(err, values["idempotency_key"] != nil)
 	}
-	rows, err := db.Pool.Query(ctx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
+	sent, err := outbox.ReadActivity(ctx, db.Pool, id)
 	if err != nil {
-		return fmt.Errorf("activity %d was sent; read it: %w", id, err)
-	}
-	sent, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[activity])
-	if err != nil {
-		return fmt.Errorf("activity %d was sent; read it: %w", id, err)
-	}
-	sent.CreatedAt = sent.CreatedAt.UTC()
-	if sent.DeliverAt != nil {
-		*sent.DeliverAt = sent.DeliverAt.UTC()
+		return err
 	}
 	if asJSON {
 		return a.printJSON(sent)

@@ -1,0 +1,346 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// contentInput is what is said, and by which media.
+type contentInput struct {
+	Category string     `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
+	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
+	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
+	Data     jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
+	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
+	Route    []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+}
+
+// enqueueInput is the input of `enqueue`.
+type enqueueInput struct {
+	Types []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
+	contentInput
+	audienceChoice
+	At             *Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`
+	DeliverAt      *Instant `flag:"deliver-at" label:"TIME" help:"deliver messages at this time, which may be after --at (default: at once)"`
+	ExpiresAt      *Instant `flag:"expires-at" label:"TIME" help:"EXPIRED if it did not start by this time (default: never)"`
+	ExpiresIn      *span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start so long after --at"`
+	Lane           string   `flag:"lane" label:"LANE" help:"jobs in one lane exclude each other (default: default)"`
+	Priority       int      `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
+	IdempotencyKey string   `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
+	RequestedBy    string   `flag:"requested-by" label:"WHO" help:"who asks (default: user@host)"`
+	ConfirmCount   *int64   `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
+	Preview        bool     `flag:"preview" help:"enqueue nothing, show what would come of it"`
+}
+
+// check checks what can be checked without the database.
+func (in enqueueInput) check(o Operation, now time.Time) error {
+	if _, _, err := in.audience(); err != nil || in.Preview {
+		return err
+	}
+	var missing []string
+	for _, f := range []struct{ flag, value string }{
+		{"--type", strings.Join(in.Types, "")}, {"--category", in.Category}, {"--title", in.Title},
+	} {
+		if strings.TrimSpace(f.value) == "" {
+			missing = append(missing, f.flag)
+		}
+	}
+	at, expires, deliver := in.At.at(now), in.ExpiresAt.at(now), in.DeliverAt.at(now)
+	switch {
+	case len(missing) > 0:
+		return invalid("", "%s needed", strings.Join(missing, ", "))
+	case at != nil && deliver != nil && deliver.Before(*at):
+		return invalid("deliver_at", "is before --at; allowed values: the same time or a later one")
+	case in.ExpiresAt != nil && in.ExpiresIn != nil:
+		return invalid("", "--expires-at and --expires-in exclude each other; give one")
+	case expires != nil && at != nil && !expires.After(*at):
+		return invalid("expires_at", "is not after --at; allowed values: later times")
+	}
+	return nil
+}
+
+// late is how long ago a time may lie that was meant as now.
+const late = time.Minute
+
+// confirmLate asks whether a time that lies in the past is meant.
+func confirmLate(_ context.Context, env *Env, in enqueueInput) (Question, error) {
+	at := in.At.at(env.now())
+	if at == nil || in.Preview || env.now().Sub(*at) <= late {
+		return Question{}, nil
+	}
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.Clock(*at), printer.Short(env.now().Sub(*at)))
+	return Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}, nil
+}
+
+// spec is the request for one job.
+func (in enqueueInput) spec(env *Env, audience channels.Audience) job.Spec {
+	now := env.now()
+	spec := job.Spec{
+		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority,
+		ScheduleAt: in.At.at(now), DeliverAt: in.DeliverAt.at(now), ExpiresAt: in.ExpiresAt.at(now),
+		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
+	}
+	if in.ExpiresIn != nil { // without --at from now, by this machine's clock
+		if spec.ScheduleAt != nil {
+			now = *spec.ScheduleAt
+		}
+		expires := now.Add(time.Duration(*in.ExpiresIn)).UTC()
+		spec.ExpiresAt = &expires
+	}
+	if spec.RequestedBy == "" {
+		spec.RequestedBy = env.Actor
+	}
+	return spec
+}
+
+// enqueued is what a request made, or what would have come of it. Its JSON is that of the
+// one that it is.
+type enqueued struct {
+	jobs    *enqueuedJobs
+	preview *jobPreview
+	count   *audienceCount
+	remarks []string // on the way
+}
+
+// MarshalJSON renders the one that it is.
+func (e enqueued) MarshalJSON() ([]byte, error) {
+	switch {
+	case e.jobs != nil:
+		return json.Marshal(e.jobs)
+	case e.preview != nil:
+		return json.Marshal(e.preview)
+	}
+	return json.Marshal(e.count)
+}
+
+// json is the type without a preview.
+func (enqueued) json() reflect.Type { return reflect.TypeFor[enqueuedJobs]() }
+
+// enqueuedJobs are the jobs of a request, of several types as a group.
+type enqueuedJobs struct {
+	GroupID *uuid.UUID `json:"group_id"`
+	Jobs    []job.Job  `json:"jobs"`
+
+	asked job.Spec
+	now   time.Time // of the database, before
+}
+
+// audienceCount is how many channels an audience has now.
+type audienceCount struct {
+	Audience channels.Audience `json:"audience"`
+	Channels int64             `json:"channels"`
+}
+
+func enqueueOperation() Operation {
+	return Define(Operation{
+		Name: "enqueue", Short: "Request a bulk notification, or several of different types as a group",
+		Usage: "--type TYPE --category CATEGORY --title TITLE AUDIENCE", Role: Author, Changes: true, Deadline: previewDeadline,
+		Confirm: Confirming(confirmLate),
+		Long: `Request a bulk notification: one job, or with several types a group of jobs that
+are shown, aborted and resumed together. The ids are printed, one to a line.
+
+` + audienceHelp + `
+
+Messages go by the category's media, or by those of --route. TITLE, TEXT and variants
+may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
+variant of its locale where there is one.
+
+With --title and --category, --preview shows what would come of it; without, it counts.
+` + previewHelp + `
+
+A job that did not start before --expires-at, because its lane was paused or
+nothing ran, is EXPIRED rather than sent at 3 a.m.
+
+Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
+in the local time zone.
+
+The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
+		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
+  belfry enqueue --type push --category question_content --title "Who knows?" --city Seoul --radius 30km
+  belfry enqueue --type push --category popular_content --title "This week" --variants week.json --route push,sms --everyone
+  belfry enqueue --type inbox --category operator_notice --title "Maintenance" --platform ios,android --at "2026-11-20 08:50"
+  belfry enqueue --near 37.57,126.98 --radius 30km --preview`,
+	}, enqueue, enqueuedText)
+}
+
+func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err error) {
+	audience, remark, err := in.audience()
+	if err != nil {
+		return enqueued{}, err
+	}
+	if remark != "" {
+		made.remarks = append(made.remarks, remark)
+	}
+	switch {
+	case in.Preview && (in.Title == "" || in.Category == ""):
+		made.count = &audienceCount{Audience: audience}
+		made.count.Channels, err = env.Channels.Count(ctx, env.DB, audience)
+	case in.Preview:
+		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
+	default:
+		if err = in.confirmCount(ctx, env, audience); err == nil {
+			made.jobs, err = enqueueJobs(ctx, env, in.Types, in.spec(env, audience))
+		}
+		if err == nil {
+			made.remarks = append(made.remarks, unknownChannels(ctx, env, audience)...)
+		}
+	}
+	if err != nil {
+		return enqueued{}, err
+	}
+	return made, nil
+}
+
+// content is what a preview composes.
+func (in enqueueInput) content(now time.Time) compose.Content {
+	what := compose.Content{
+		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants), Route: in.Route,
+		Messages: len(in.Types) == 0 || slices.ContainsFunc(in.Types, func(t string) bool { return t != outbox.TypeInbox }),
+	}
+	for _, at := range []*Instant{in.DeliverAt, in.At} {
+		if at != nil && what.At.IsZero() {
+			what.At = at.At(now)
+		}
+	}
+	return what
+}
+
+// confirmCount refuses an audience of another size than the one that was seen.
+func (in enqueueInput) confirmCount(ctx context.Context, env *Env, audience channels.Audience) error {
+	if in.ConfirmCount == nil {
+		return nil
+	}
+	n, err := env.Channels.Count(ctx, env.DB, audience)
+	if err == nil && n != *in.ConfirmCount {
+		err = fmt.Errorf("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
+	}
+	return err
+}
+
+// enqueueJobs requests the jobs.
+func enqueueJobs(ctx context.Context, env *Env, types []string, spec job.Spec) (*enqueuedJobs, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultDeadline)
+	defer cancel()
+	now, err := env.Jobs.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := &enqueuedJobs{Jobs: make([]job.Job, 0, len(types)), asked: spec, now: now}
+	var ids []int64
+	if len(types) == 1 {
+		spec.Type = types[0]
+		ids = make([]int64, 1)
+		ids[0], err = env.Jobs.Enqueue(ctx, spec)
+	} else {
+		ids, err = env.Jobs.EnqueueGroup(ctx, types, spec)
+	}
+	if err != nil {
+		return nil, enqueueRefused(err, spec)
+	}
+	for _, id := range ids {
+		j, err := env.Jobs.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		made.Jobs, made.GroupID = append(made.Jobs, j), j.GroupID
+	}
+	return made, nil
+}
+
+// enqueueRefused names the parameter at fault for what the database refused, and says
+// how to repeat a request whose outcome is unknown.
+func enqueueRefused(err error, spec job.Spec) error {
+	var bad *job.InvalidError
+	switch {
+	case errors.As(err, &bad):
+		return refusedContent(bad)
+	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":
+		return advise(err, "the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)")
+	}
+	return err
+}
+
+// unknownChannels names the channels that an audience lists and that there are not. A role
+// that may only enqueue cannot look for them.
+func unknownChannels(ctx context.Context, env *Env, audience channels.Audience) []string {
+	n, sample, err := env.Channels.Unknown(ctx, env.DB, audience)
+	switch {
+	case err != nil:
+		return []string{"whether each listed channel is there could not be looked at: " + printer.OneLine(err.Error(), 200)}
+	case n > 0:
+		return []string{printer.Counted(n, "listed id") + " without a channel now, as " + strings.Join(sample, ", ")}
+	}
+	return nil
+}
+
+func enqueuedText(p *printer.Page, _ enqueueInput, out enqueued) {
+	switch {
+	case out.jobs != nil:
+		out.jobs.text(p)
+	case out.preview != nil:
+		previewText(p, out.preview)
+	case out.count != nil:
+		p.Printf("%d\n", out.count.Channels)
+		p.Note("%s: %s", out.count.Audience, printer.Counted(out.count.Channels, "active channel"))
+	}
+	for _, remark := range out.remarks {
+		p.Note("%s", remark)
+	}
+}
+
+// text prints the jobs' ids, and what was done beside it.
+func (e *enqueuedJobs) text(p *printer.Page) {
+	for _, j := range e.Jobs {
+		p.Printf("%d\n", j.ID)
+		if j.CreatedAt.Before(e.now) {
+			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, printer.Clock(j.CreatedAt), j.Status, differing(j, e.asked))
+			continue
+		}
+		due := "now; `belfry run` or a running daemon takes it"
+		if wait := j.ScheduleAt.Sub(e.now); wait > time.Second {
+			due = printer.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
+		}
+		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
+	}
+	if e.GroupID != nil {
+		p.Note("group %s", e.GroupID)
+	}
+}
+
+// differing names what a repeated request says otherwise than the first one's job does now.
+func differing(j job.Job, spec job.Spec) string {
+	var names []string
+	for _, one := range []struct {
+		name string
+		same bool
+	}{
+		{"category", j.Category == spec.Category},
+		{"title", j.Title == spec.Title},
+		{"body", j.Body == spec.Body},
+		{"audience", reflect.DeepEqual(j.Audience, spec.Audience)},
+		{"route", spec.Route == nil || slices.Equal(j.Route, spec.Route)},
+	} {
+		if !one.same {
+			names = append(names, one.name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; warning: this request has another " + strings.Join(names, ", ") + ", and changes nothing"
+}

@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// previewDeadline bounds a preview, which has to look at every candidate.
+const previewDeadline = 2 * time.Minute
+
+// previewHelp is part of the help of operations that preview.
+const previewHelp = `The preview counts the channels, tells how many there are by platform, locale and first
+usable medium, how many have no address, opted out, are in their quiet hours when it is
+to be sent or over the category's cap now, names the attributes that the words refer to
+without a default and that channels lack, and shows three messages as they would be
+composed. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
+over the ids, which it says. It ends after two minutes at most.`
+
+// jobPreview is what would come of content for an audience.
+type jobPreview struct {
+	Audience channels.Audience `json:"audience"`
+	compose.Preview
+
+	messages bool   // it has messages
+	bare     string // the relation, if it has no addresses and they are needed
+}
+
+func previewOperation() Operation {
+	return Define(Operation{
+		Name: "jobs preview", Short: "Show who would get a job now, by which medium, and what they would read", Role: Viewer, Deadline: previewDeadline,
+		Long: `Show who would get a job, if it were walked now from the start, by which medium, and
+what they would read. Nothing is written.
+
+` + previewHelp,
+		Example: "  belfry jobs preview 17",
+	}, func(ctx context.Context, env *Env, in jobRef) (*jobPreview, error) {
+		j, err := env.Jobs.Get(ctx, in.ID)
+		if err != nil {
+			return nil, noSuchJob(err)
+		}
+		at := j.ScheduleAt
+		if j.DeliverAt != nil {
+			at = *j.DeliverAt
+		}
+		return preview(ctx, env, compose.Content{
+			Category: j.Category, Title: j.Title, Body: j.Body, Data: j.Data, Variants: j.Variants, Route: j.Route,
+			Messages: j.Type != outbox.TypeInbox, At: at,
+		}, j.Audience)
+	}, func(p *printer.Page, _ jobRef, out *jobPreview) { previewText(p, out) })
+}
+
+// preview composes content for an audience.
+func preview(ctx context.Context, env *Env, what compose.Content, audience channels.Audience) (*jobPreview, error) {
+	composer, err := compose.New(env.DB, env.Channels, env.Compose, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := composer.Preview(ctx, what, audience)
+	switch {
+	case errors.Is(err, channels.ErrNoCategory):
+		return nil, UnknownCategory(ctx, env.DB, what.Category)
+	case err != nil:
+		return nil, err
+	}
+	out := &jobPreview{Audience: audience, Preview: p, messages: what.Messages}
+	if !what.Messages {
+		return out, nil
+	}
+	has, err := env.Channels.HasAddresses(ctx, env.DB)
+	if err == nil && !has {
+		out.bare = env.Channels.Relation()
+	}
+	return out, err
+}
+
+func previewText(p *printer.Page, out *jobPreview) {
+	looked := ""
+	if !out.Exact {
+		looked = ", the rest is of a sample of " + printer.Grouped(out.LookedAt)
+	}
+	p.Field("channels", "%s%s", printer.Grouped(out.Channels), looked)
+	p.Field("by platform", "%s", tallied(out.Platforms))
+	p.Field("by locale", "%s", tallied(out.Locales))
+	if out.messages {
+		p.Field("first medium", "%s", tallied(out.Media))
+		p.Field("without address", "%s", printer.Grouped(out.NoAddress))
+		p.Field("invalid address", "%s", printer.Grouped(out.InvalidAddress))
+		p.Field("opted out", "%s", printer.Grouped(out.OptedOut))
+		p.Field("in quiet hours", "%s", printer.Grouped(out.QuietHours))
+		p.Field("over the cap", "%s", printer.Grouped(out.Capped))
+		if out.BadContent > 0 {
+			p.Field("bad content", "%s", printer.Grouped(out.BadContent))
+		}
+		for _, name := range slices.Sorted(maps.Keys(out.MissingAttributes)) {
+			p.Field("missing", "attributes.%s of %s, and no default in the words", name, printer.Counted(out.MissingAttributes[name], "channel"))
+		}
+	}
+	for _, one := range out.Samples {
+		by := []string{one.Platform}
+		for _, more := range []string{one.Locale, one.Medium} {
+			if more != "" {
+				by = append(by, more)
+			}
+		}
+		p.Field("sample", "%s (%s): %s", one.ExternalID, strings.Join(by, ", "), one.Title)
+		if one.Body != "" {
+			p.Field("", "%s", one.Body)
+		}
+	}
+	if out.bare != "" {
+		p.Note("%s has no column addresses; `belfry channels check` says more", out.bare)
+	}
+}
+
+// tallied lists counts, the largest first, at most ten of them.
+func tallied(counts map[string]int64) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) })
+	var parts []string
+	var rest int64
+	for i, name := range names {
+		if i >= 10 {
+			rest += counts[name]
+			continue
+		}
+		parts = append(parts, printer.OrNone(name)+" "+printer.Grouped(counts[name]))
+	}
+	if rest > 0 {
+		parts = append(parts, "others "+printer.Grouped(rest))
+	}
+	return printer.OrNone(strings.Join(parts, ", "))
+}

@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+)
+
+// Activity is a row of belfry.activities, one message to one channel ahead of every bulk,
+// and what became of it. Instants are in UTC.
+type Activity struct {
+	ID             int64           `json:"id" db:"id"` // negative
+	ChannelID      int64           `json:"channel_id" db:"channel_id"`
+	Category       string          `json:"category" db:"category"`
+	Title          string          `json:"title" db:"title"`
+	Body           string          `json:"body" db:"body"`
+	Data           json.RawMessage `json:"data" db:"data"`
+	Variants       json.RawMessage `json:"variants" db:"variants"`
+	Route          []string        `json:"route" db:"route"`
+	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null: at once
+	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`
+	RequestedBy    string          `json:"requested_by" db:"requested_by"`
+	CreatedAt      time.Time       `json:"created_at" db:"created_at"`
+	TestOf         *int64          `json:"test_of" db:"test_of"` // the job that it tests; null: none
+	Status         string          `json:"status" db:"status"`   // of its message; "": that is deleted
+	Reason         *string         `json:"reason" db:"reason"`   // null: none
+}
+
+// ReadActivity returns an activity that was sent.
+func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity, err error) {
+	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.activityGet, pgx.StrictNamedArgs{"id": id})
+		if err != nil {
+			return err
+		}
+		a, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Activity])
+		return err
+	})
+	if err != nil {
+		return a, fmt.Errorf("activity %d was sent; read it: %w", id, err)
+	}
+	a.CreatedAt = a.CreatedAt.UTC()
+	if a.DeliverAt != nil {
+		*a.DeliverAt = a.DeliverAt.UTC()
+	}
+	return a, nil
+}
+
+// SendTest sends what a job says to one channel, as a test of it. It is job.ErrNotFound when
+// there is no such job, and a *job.InvalidError when the content cannot be sent. It is no
+// repeatable act: each sends a message.
+func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, requestedBy string) (Activity, error) {
+	var id int64
+	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.activityTest, pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channelID, "requested_by": requestedBy})
+		if err != nil {
+			return err
+		}
+		id, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return job.ErrNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return Activity{}, fmt.Errorf("send a test of job %d: %w", jobID, err)
+	}
+	return ReadActivity(ctx, pool, id)
+}
