@@ -47,7 +47,7 @@ type enqueueInput struct {
 }
 
 // check checks what can be checked without the database.
-func (in enqueueInput) check(o Operation, now time.Time) error {
+func (in enqueueInput) check(_ Operation, now time.Time) error {
 	if _, _, err := in.audience(); err != nil || in.Preview {
 		return err
 	}

@@ -49,6 +49,8 @@ func (o *jsonObject) UnmarshalText(text []byte) error {
 	return nil
 }
 
+func (jsonObject) isObject() {}
+
 // MarshalJSON is the object.
 func (o jsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).MarshalJSON() }
 
@@ -61,6 +63,8 @@ func (a *audienceOf) UnmarshalText(text []byte) error {
 	*a = audienceOf(audience)
 	return err
 }
+
+func (audienceOf) isObject() {}
 
 // MarshalJSON is that of the audience.
 func (a audienceOf) MarshalJSON() ([]byte, error) { return json.Marshal(channels.Audience(a)) }

@@ -15,7 +15,7 @@ import (
 
 // Shape is what a parameter's value looks like in JSON.
 type Shape struct {
-	// Types are those of JSON Schema: string, integer, number, boolean.
+	// Types are those of JSON Schema: string, integer, number, boolean, object.
 	Types []string
 	// List is an array of such.
 	List bool
@@ -66,9 +66,14 @@ func texts(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
+// objectValue is a value that is an object in JSON, and its text too.
+type objectValue interface{ isObject() }
+
 // jsonTypes are the types of JSON that a value may have.
 func jsonTypes(t reflect.Type) []string {
 	switch {
+	case t.Implements(reflect.TypeFor[objectValue]()):
+		return []string{"object"}
 	case texts(t) && t.Kind() == reflect.Float64: // a share is 0.5 or "50%"
 		return []string{"number", "string"}
 	case texts(t):
@@ -146,6 +151,10 @@ func (p Param) jsonText(raw json.RawMessage, shape Shape) (string, error) {
 		case bool:
 			if kind == "boolean" {
 				return fmt.Sprint(v), nil
+			}
+		case map[string]any:
+			if kind == "object" {
+				return string(raw), nil
 			}
 		case json.Number:
 			if kind == "number" || kind == "integer" {

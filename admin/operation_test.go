@@ -174,3 +174,26 @@ func TestList_JSONIsThatOfItsItems(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &back))
 	require.Equal(t, []int{1, 2}, back.Items)
 }
+
+// What is JSON in a text is JSON in JSON, and nothing else.
+func TestParam_ObjectsAreObjectsInJSON(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ operation, param, raw, problem string }{
+		{"enqueue", "data", `{"a": 1}`, ""},
+		{"enqueue", "data", `"{}"`, "allowed values: JSON objects of up to 16384 bytes"},
+		{"enqueue", "audience", `{"kind": "everyone"}`, ""},
+		{"enqueue", "audience", `{"kind": "all"}`, `audience.kind: "all" is not allowed; allowed values: everyone, platforms, radius, channels, segment`},
+		{"jobs set", "variants", `{"ko": {"title": "x"}}`, ""},
+		{"jobs set", "variants", "null", ""},
+		{"jobs set", "data", "[1]", "allowed values: JSON objects of up to 16384 bytes"},
+	} {
+		o := operation(t, test.operation)
+		i := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == test.param })
+		err := o.Params()[i].SetJSON(o.NewInput(), json.RawMessage(test.raw))
+		if test.problem == "" {
+			require.NoError(t, err, "%s %s", test.param, test.raw)
+			continue
+		}
+		require.ErrorContains(t, err, test.problem, "%s %s", test.param, test.raw)
+	}
+}
