@@ -37,7 +37,7 @@ type scheduleInput struct {
 	Act
 }
 
-func (in scheduleInput) check(Operation) error {
+func (in scheduleInput) check(Operation, time.Time) error {
 	_, _, err := in.definition()
 	return err
 }

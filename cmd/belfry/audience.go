@@ -46,16 +46,6 @@ func addAudienceFlags(cmd *cobra.Command) audienceFlags {
 	}
 }
 
-// given reports whether any flag about the audience was given.
-func (f audienceFlags) given(cmd *cobra.Command) bool {
-	for _, name := range []string{"everyone", "platform", "near", "city", "radius", "segment", "channel-id", "external-id", "audience"} {
-		if cmd.Flags().Changed(name) {
-			return true
-		}
-	}
-	return false
-}
-
 // audience builds the audience that the flags ask for.
 func (f audienceFlags) audience(a *app, cmd *cobra.Command) (channels.Audience, error) {
 	var given []string
