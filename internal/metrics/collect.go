@@ -72,7 +72,7 @@ func collected() []definition {
 		{"belfry_jobs_due", "gauge", "Jobs that are due in open lanes and wait; counted up to 10,000.", nil},
 		{"belfry_oldest_due_job_age_seconds", "gauge", "For how long the oldest of these is due; 0: none is.", nil},
 		{"belfry_oldest_heartbeat_age_seconds", "gauge", "Age of the oldest heartbeat of a RUNNING job; 0: none runs.", nil},
-		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of 10,000 jobs.", []string{"state", "medium"}},
+		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of the newest 10,000 jobs.", []string{"state", "medium"}},
 		{"belfry_oldest_due_message_age_seconds", "gauge", "For how long the oldest message is due that is PENDING and not held; 0: none is.", byQueue},
 		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},
 		{"belfry_oldest_queued_age_seconds", "gauge", "For how long the oldest of these is QUEUED; 0: none is.", byQueue},

@@ -67,9 +67,9 @@ SELECT 'belfry_oldest_heartbeat_age_seconds', '{}', greatest(coalesce((SELECT ex
 
 -- name: CollectMessages :many
 -- Messages of jobs that are not final, from the jobs' own progress, by what they wait for and
--- by the first medium of the job's route, of the first @most jobs that have any left; and for
--- how long the oldest message is due, of the @most most urgent of these jobs, and of
--- activities. Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
+-- by the first medium of the job's route, of the newest @most jobs that are not delivered: where
+-- no relay ever looks, that is every job. And for how long the oldest message is due, of these
+-- jobs and of activities. Relies on jobs_undelivered_idx, job_deliveries_pkey, messages_due_idx and
 -- messages_activity_idx. No message is counted.
 WITH undelivered AS MATERIALIZED (
     SELECT j.id, coalesce(j.route[1], '') AS medium,
@@ -78,7 +78,7 @@ WITH undelivered AS MATERIALIZED (
                 ELSE 'open' END AS state
       FROM belfry.jobs j
      WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL
-     ORDER BY j.id
+     ORDER BY j.id DESC
      LIMIT @most
 ), waiting AS (
     SELECT u.state, u.medium, sum(d.waiting) AS messages
