@@ -15,8 +15,8 @@ import (
 	"github.com/belfryhq/belfry/admin"
 )
 
-// Config is what the API serves, and to whom.
-type Config struct {
+// Options are what the API serves, and to whom.
+type Options struct {
 	// Operations are those that are served.
 	Operations []admin.Operation
 	// Env is what they work with; actor and role are those of each request.
@@ -38,15 +38,15 @@ const (
 
 // handler is the API.
 type handler struct {
-	Config
+	Options
 	mux      *http.ServeMux
 	document []byte
 	lockout  *lockout
 }
 
 // New returns the API. It panics if two operations have one route.
-func New(c Config) http.Handler {
-	h := &handler{Config: c, mux: http.NewServeMux(), lockout: newLockout(c.Log)}
+func New(c Options) http.Handler {
+	h := &handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log)}
 	d := newDocument(h.mux)
 	for _, o := range c.Operations {
 		r := routeOf(o)

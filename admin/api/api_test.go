@@ -78,7 +78,7 @@ func TestAPI_ServesWhateverIsDefined(t *testing.T) {
 		return out, nil
 	}
 	text := func(*printer.Page, input, output) {}
-	b := setup(t, func(c *api.Config) {
+	b := setup(t, func(c *api.Options) {
 		c.Operations = []admin.Operation{
 			admin.Define(admin.Operation{Name: "people greet", Short: "Greet", Role: admin.Author, Changes: true}, say, text),
 			admin.Define(admin.Operation{Name: "people show", Short: "Look", Role: admin.Viewer}, say, text),
@@ -241,7 +241,7 @@ func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
 
 func TestAPI_ReadOnlyRefusesActs(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Config) { c.ReadOnly = true })
+	b := setup(t, func(c *api.Options) { c.ReadOnly = true })
 	a := b.call(t, "admin", "POST", "/lanes/night/pause", "")
 	require.Equal(t, http.StatusForbidden, a.status)
 	require.Contains(t, a.problem(t).Detail, "api.read_only")
@@ -253,7 +253,7 @@ func TestAPI_ErrorsByKind(t *testing.T) {
 	t.Parallel()
 	type input struct{}
 	var next error
-	b := setup(t, func(c *api.Config) {
+	b := setup(t, func(c *api.Options) {
 		c.Operations = []admin.Operation{admin.Define(admin.Operation{Name: "thing do", Short: "Do", Role: admin.Operator, Changes: true},
 			func(context.Context, *admin.Env, input) (map[string]int, error) {
 				if next == nil {

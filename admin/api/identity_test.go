@@ -17,7 +17,7 @@ import (
 func TestAPI_Tokens(t *testing.T) {
 	t.Parallel()
 	var pool *pgxpool.Pool
-	b := setup(t, func(c *api.Config) {
+	b := setup(t, func(c *api.Options) {
 		pool = c.Env.DB
 		c.Authenticate = func(ctx context.Context, secret string) (admin.Identity, error) {
 			if secret == "root" {
@@ -67,7 +67,7 @@ func TestAPI_Tokens(t *testing.T) {
 // A database that is away is no reason to say that a token is not good.
 func TestAPI_TokenOfADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Config) {
+	b := setup(t, func(c *api.Options) {
 		c.Authenticate = func(ctx context.Context, _ string) (admin.Identity, error) {
 			pool, err := pgxpool.New(ctx, "postgres://127.0.0.1:1/x")
 			if err != nil {

@@ -40,12 +40,12 @@ func tokens(_ context.Context, token string) (admin.Identity, error) {
 }
 
 // setup serves operations, or all of them; change may be nil.
-func setup(t *testing.T, change func(*api.Config)) *bundle {
+func setup(t *testing.T, change func(*api.Options)) *bundle {
 	t.Helper()
 	b := &bundle{db: dbtest.New(t), log: new(dbtest.Buffer)}
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)
-	c := api.Config{
+	c := api.Options{
 		Operations:   admin.Operations(),
 		Env:          admin.Env{DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients},
 		Authenticate: tokens,

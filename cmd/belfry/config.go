@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/metrics"
@@ -32,6 +33,7 @@ type configuration struct {
 	Delivery  deliveryConfig        `mapstructure:"delivery"`
 	Senders   senderList            `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
+	API       api.Config            `mapstructure:"api"`
 	Metrics   metrics.Config        `mapstructure:"metrics"`
 	Log       logConfig             `mapstructure:"log"`
 }
@@ -87,6 +89,7 @@ func defaultConfig() configuration {
 		Delivery:  deliveryConfig{Enabled: true, Carrier: defaultCarrierConfig(), Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
 		Senders:   senderList{},
 		Schedules: []schedule.Definition{},
+		API:       api.DefaultConfig(),
 		Metrics:   metrics.DefaultConfig(),
 		Log:       logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
@@ -117,7 +120,7 @@ func (c configuration) Validate() error {
 		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
 			c.Database.MaxConnections, relay.Connections, minConnections, minConnections+relay.Connections))
 	}
-	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.Metrics.Validate(),
+	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Metrics.Validate(),
 		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
 	errs = append(append(errs, delivery...), c.Senders.validate(delivery)...)

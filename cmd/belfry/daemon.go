@@ -25,7 +25,8 @@ signal rolls the chunk in progress back instead. Any number of daemons may work
 on one database. A daemon also fires schedules, brings those of the configuration
 into the database when it starts, and deletes what retention lets go. With senders in
 the configuration it delivers messages as well, as ` + "`belfry relay`" + ` does, unless
-delivery.enabled is false or --no-deliver is given.
+delivery.enabled is false or --no-deliver is given. With api.listen or --listen it serves the
+HTTP API, as ` + "`belfry serve`" + ` does.
 
 SIGHUP: the configuration is read again. runner.chunk, runner.load, runner.retry,
 runner.max_skips, retention, schedules, log.level, and limits and policies of
@@ -41,6 +42,7 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 	flags := addRunFlags(cmd)
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
 	metricsFlag(cmd)
+	apiFlags(cmd)
 	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return untilSignal(cmd.Context(), a.daemon(cmd, flags.schema(), !*noDeliver))
@@ -92,7 +94,12 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 		defer a.stopHard(relaying.StopNow)()
 		loops = append(loops, shown.loop("relay", relaying.Run))
 	}
-	loops = shown.watch(s, db, outage, relaying, loops...)
+	served, err := a.openAPIBeside(ctx, s, db, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, served.close()) }()
+	loops = shown.watch(s, db, outage, relaying, served.beside(loops...)...)
 	living, end := context.WithCancel(ctx)
 	defer end()
 	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)

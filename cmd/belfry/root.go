@@ -56,7 +56,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	)
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
-	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), a.verbCommand("enqueue"), newSendCommand(a), newJobsCommand(a),
+	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), newSendCommand(a), newJobsCommand(a),
 		a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
 		a.nounCommand("lanes"), a.nounCommand("schedules"), a.nounCommand("categories"))
 	inGroup(root, groupChannels, newChannelsCommand(a))

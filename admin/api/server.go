@@ -1,0 +1,163 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Config says where a process serves the API. DefaultConfig has every default.
+type Config struct {
+	// Listen is HOST:PORT, or :PORT for all addresses; port 0: any that is free. Empty: the
+	// API is not served. Beyond this machine it is served with TLS only.
+	Listen string `mapstructure:"listen"`
+	// ReadOnly refuses whatever changes something, and writes nothing: a standby will do.
+	ReadOnly bool `mapstructure:"read_only"`
+	// TLS is how it is served, if its files are given.
+	TLS TLS `mapstructure:"tls"`
+}
+
+// TLS names the files of a certificate, in PEM.
+type TLS struct {
+	// CertFile has the certificate and those between it and its authority.
+	CertFile string `mapstructure:"cert_file"`
+	// KeyFile has the certificate's key.
+	KeyFile string `mapstructure:"key_file"`
+}
+
+// DefaultConfig is what config.yaml documents.
+func DefaultConfig() Config { return Config{} }
+
+// Validate returns every problem at once, each with its key path, or nil.
+func (c Config) Validate() error {
+	if c.Listen == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, as 127.0.0.1:8470 or :8470, or empty for none", c.Listen)
+	}
+	switch {
+	case c.TLS.CertFile != "" && c.TLS.KeyFile == "":
+		return errors.New("api.tls.key_file: is empty; allowed values: the file with the key of api.tls.cert_file")
+	case c.TLS.CertFile == "" && c.TLS.KeyFile != "":
+		return errors.New("api.tls.cert_file: is empty; allowed values: the file with the certificate of api.tls.key_file")
+	case c.TLS.CertFile == "" && !loopback(host):
+		return fmt.Errorf("api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; allowed values: the file with a certificate, and api.tls.key_file with its key, or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
+	}
+	return nil
+}
+
+// loopback reports whether only this machine reaches a host. A name may be anything, but for
+// the one that never leaves it (RFC 6761).
+func loopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// Limits of a server. What an operation may take is beside them: operate moves the end of
+// writing.
+const (
+	headerTime  = 5 * time.Second
+	readTime    = 20 * time.Second
+	writeTime   = time.Minute
+	idleTime    = 2 * time.Minute
+	stopTime    = 40 * time.Second
+	headerBytes = 32 << 10
+)
+
+// Server serves the API at one address.
+type Server struct {
+	listener    net.Listener
+	http        *http.Server
+	config      Config
+	certificate atomic.Pointer[tls.Certificate]
+}
+
+// Listen opens the address and reads the certificate. Run serves; who does not run it closes it.
+func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
+	s := &Server{config: c, http: &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+	}}
+	if c.TLS.CertFile != "" {
+		if err := s.Reload(); err != nil {
+			return nil, err
+		}
+		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return s.certificate.Load(), nil
+		}}
+	}
+	var err error
+	var config net.ListenConfig
+	if s.listener, err = config.Listen(ctx, "tcp", c.Listen); err != nil {
+		return nil, fmt.Errorf("api.listen: %w", err)
+	}
+	return s, nil
+}
+
+// URL is where the API is, as this machine sees it.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.http.TLSConfig != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + s.listener.Addr().String() + Prefix
+}
+
+// Reload reads the certificate again. When that does not work, the one before stays.
+func (s *Server) Reload() error {
+	if s.config.TLS.CertFile == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(s.config.TLS.CertFile, s.config.TLS.KeyFile)
+	if err != nil {
+		return fmt.Errorf("api.tls: %w", err)
+	}
+	s.certificate.Store(&pair)
+	return nil
+}
+
+// Run serves until ctx is cancelled and the requests in progress have ended, for which they
+// have some time.
+func (s *Server) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		if s.http.TLSConfig != nil {
+			ended <- s.http.ServeTLS(s.listener, "", "")
+		} else {
+			ended <- s.http.Serve(s.listener)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return served(err)
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	err := s.http.Shutdown(stopping)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close() // what still runs has had its time
+	}
+	return errors.Join(err, served(<-ended))
+}
+
+func served(err error) error {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close cuts off whatever is in progress.
+func (s *Server) Close() error {
+	return errors.Join(s.http.Close(), served(s.listener.Close()))
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/abortcache"
+)
+
+// apiConnections is how many connections the HTTP API has, all of its own: whoever asks a lot
+// takes none from jobs and messages.
+const apiConnections = 6
+
+func newServeCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the HTTP API, until a signal",
+		Long: `Serve the HTTP API under /api/v1, until SIGINT or SIGTERM: then the requests in progress
+are finished and the exit code is 0; a second signal cuts them off. Every request needs a
+token, of ` + "`belfry tokens create`" + `, and may do what its role may. ` + "`belfry daemon --listen`" + `
+serves the same beside its other work.
+
+Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
+api.tls.key_file have to be set, or the exit code is 78. SIGHUP: the certificate is read
+again. With --read-only nothing is changed through it, and a standby will do.`,
+		Example: `  belfry serve --listen 127.0.0.1:8470
+  belfry serve --listen 127.0.0.1:8470 --read-only`,
+		Args: noArgs,
+	}
+	apiFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilSignal(cmd.Context(), a.serveAlone(cmd)) }
+	return cmd
+}
+
+// apiFlags are those of the commands that serve the API.
+func apiFlags(cmd *cobra.Command) {
+	keyFlag(cmd.Flags(), "listen", "api.listen", "`HOST:PORT` where the HTTP API is served")
+	keyFlag(cmd.Flags(), "read-only", "api.read_only", "change nothing through the HTTP API")
+	cmd.Flags().Lookup("read-only").NoOptDefVal = "true"
+}
+
+// serveAlone is `belfry serve`.
+func (a *app) serveAlone(cmd *cobra.Command) (err error) {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	if s.API.Listen == "" {
+		return &exitError{codeConfiguration, errors.New("api.listen: is empty; allowed values: HOST:PORT, as 127.0.0.1:8470, here or by --listen")}
+	}
+	ctx := cmd.Context()
+	logger, _ := a.liveLogger(s, a.stderr)
+	open := a.openPrimary
+	if s.API.ReadOnly {
+		open = a.open
+	}
+	s.Database.MaxConnections = min(s.Database.MaxConnections, apiConnections)
+	db, err := open(ctx, s, schemaCurrent, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.close()) }()
+	served, err := a.openAPI(ctx, s, db, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, served.close()) }()
+	return a.serve(ctx, logger, "stopping after the requests in progress; a second signal stops at once", served.run)
+}
+
+// apiServer serves the HTTP API in this process. nil serves nothing.
+type apiServer struct {
+	server *api.Server
+	cache  *abortcache.Cache
+	db     *database // of its own; nil: not
+	log    zerolog.Logger
+	over   func() // nothing is cut off by a signal any more
+}
+
+// openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database,
+// if it is to be served.
+func (a *app) openAPIBeside(ctx context.Context, s settings, beside *database, logger zerolog.Logger) (*apiServer, error) {
+	if s.API.Listen == "" {
+		return nil, nil //nolint:nilnil // nothing to serve
+	}
+	own := &database{DSN: beside.DSN, writes: !s.API.ReadOnly}
+	s.Database.MaxConnections = apiConnections
+	if err := own.prepare(ctx, s, logger); err != nil {
+		return nil, err
+	}
+	x, err := a.openAPI(ctx, s, own, logger)
+	if err != nil {
+		return nil, errors.Join(err, own.close())
+	}
+	x.db = own
+	return x, nil
+}
+
+// openAPI listens where the configuration says.
+func (a *app) openAPI(ctx context.Context, s settings, db *database, logger zerolog.Logger) (*apiServer, error) {
+	recipients, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	x := &apiServer{log: logger}
+	if x.cache, err = openCache(s); err != nil {
+		return nil, err
+	}
+	store := job.NewStore(db.Pool)
+	if x.cache != nil {
+		store = store.WithAbortCache(x.cache)
+	}
+	env := a.env(s, db)
+	env.Jobs, env.Channels, env.Carrier = store, recipients, a.operated(s)
+	handler := api.New(api.Options{
+		Operations: admin.Operations(), Env: *env, ReadOnly: s.API.ReadOnly, Log: logger,
+		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
+			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
+		},
+	})
+	if x.server, err = api.Listen(ctx, s.API, handler); err != nil {
+		code := codeConfiguration
+		if errors.Is(err, syscall.EADDRINUSE) {
+			code = codeUnavailable
+		}
+		return nil, errors.Join(&exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}, x.closeCache())
+	}
+	x.over = a.stopHard(func(error) { _ = x.server.Close() })
+	logger.Info().Str("detail", x.server.URL()).Msg("the HTTP API is served")
+	return x, nil
+}
+
+// beside adds the API to the loops of a daemon.
+func (x *apiServer) beside(loops ...func(context.Context) error) []func(context.Context) error {
+	if x == nil {
+		return loops
+	}
+	return append(loops, x.run)
+}
+
+// run serves until ctx is cancelled. SIGHUP has the certificate read again.
+func (x *apiServer) run(ctx context.Context) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	living, end := context.WithCancel(ctx)
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		on(living, hangups, func(context.Context) {
+			if err := x.server.Reload(); err != nil {
+				x.log.Error().Err(err).Msg("certificate refused; the one before stays")
+			}
+		})
+	})
+	err := x.server.Run(ctx)
+	end()
+	loop.Wait()
+	return err
+}
+
+func (x *apiServer) closeCache() error {
+	if x.cache == nil {
+		return nil
+	}
+	return x.cache.Close()
+}
+
+func (x *apiServer) close() error {
+	if x == nil {
+		return nil
+	}
+	x.over()
+	err := errors.Join(x.server.Close(), x.closeCache())
+	if x.db != nil {
+		err = errors.Join(err, x.db.close())
+	}
+	return err
+}
