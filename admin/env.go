@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -25,6 +26,8 @@ type Env struct {
 	Role  Role
 	// Senders are the names of the senders that this process is configured with.
 	Senders []string
+	// Retention is what this process is configured with.
+	Retention outbox.Retention
 	// Carrier is the one that this process is configured with.
 	Carrier Carrier
 	// Media are those that these senders are for.

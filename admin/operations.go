@@ -18,6 +18,8 @@ func Operations() []Operation {
 		transportOperations(),
 		deadOperations(),
 		scheduleOperations(),
+		segmentOperations(),
+		[]Operation{pruneOperation()},
 	)
 }
 
@@ -36,6 +38,7 @@ func Nouns() []Noun {
 		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},
 		{Name: "schedules", Short: "Keep recurring schedules: list, show, pause, add, run one now"},
 		{Name: "channels", Short: "Import, generate, count and check recipient channels, and what they do not want"},
+		{Name: "channels segment", Short: "Keep named sets of channels"},
 		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
 		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},
 		{Name: "limits", Short: "Show or change how far enqueuers may go"},

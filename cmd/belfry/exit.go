@@ -82,6 +82,8 @@ func codeOf(err error) code {
 		return codeUnavailable
 	case errors.As(err, new(*admin.HeldError)):
 		return codeHeld
+	case errors.As(err, new(*admin.InvalidError)):
+		return codeUsage
 	case errors.As(err, &problems):
 		if problems.FlagsOnly() {
 			return codeUsage

@@ -22,7 +22,7 @@ import (
 func (a *app) nounCommand(noun string, others ...*cobra.Command) *cobra.Command {
 	nouns := admin.Nouns()
 	i := slices.IndexFunc(nouns, func(n admin.Noun) bool { return n.Name == noun })
-	group := newGroup(noun, nouns[i].Short)
+	group := newGroup(noun[strings.LastIndexByte(noun, ' ')+1:], nouns[i].Short)
 	group.Aliases = nouns[i].Aliases
 	for _, o := range admin.Operations() {
 		if o.Noun() == noun {
@@ -148,7 +148,7 @@ func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Con
 
 // env is what needs neither jobs nor channels of it.
 func (a *app) env(s settings, db *database) *admin.Env {
-	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose}
+	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
 	}

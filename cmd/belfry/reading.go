@@ -10,14 +10,13 @@ import (
 // take a standby; all others ask for a server that takes rows, for a dry run too. adopt
 // writes only where it is asked to.
 var reading = map[string]bool{
-	"belfry adopt":                 true,
-	"belfry channels check":        true, // what it brings in step was brought so on the primary, as a rule
-	"belfry channels count":        true,
-	"belfry channels segment list": true,
-	"belfry jobs audit":            true,
-	"belfry jobs report":           true,
-	"belfry jobs watch":            true,
-	"belfry migrate status":        true,
+	"belfry adopt":          true,
+	"belfry channels check": true, // what it brings in step was brought so on the primary, as a rule
+	"belfry channels count": true,
+	"belfry jobs audit":     true,
+	"belfry jobs report":    true,
+	"belfry jobs watch":     true,
+	"belfry migrate status": true,
 }
 
 // readsAnnotation marks the command of an operation that changes nothing.

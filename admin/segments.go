@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// segmentRef names a segment.
+type segmentRef struct {
+	Name string `arg:"NAME"`
+}
+
+type newSegment struct {
+	segmentRef
+	Description string `flag:"description" help:"what the segment is for"`
+}
+
+// SegmentNamed is a segment that was made or removed.
+type SegmentNamed struct {
+	Segment string `json:"segment"`
+}
+
+func segmentOperations() []Operation {
+	return []Operation{
+		Define(Operation{Name: "channels segment list", Short: "List segments by name", Role: Viewer},
+			func(ctx context.Context, env *Env, _ None) (List[channels.Segment], error) {
+				list, err := env.Channels.ListSegments(ctx, env.DB)
+				return List[channels.Segment]{Items: list}, err
+			}, segmentsText),
+		Define(Operation{
+			Name: "channels segment create", Short: "Make an empty segment", Role: Operator, Changes: true,
+			Example: `  belfry channels segment create beta --description "beta testers"`,
+		}, func(ctx context.Context, env *Env, in newSegment) (SegmentNamed, error) {
+			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description)
+			return in.done(err)
+		}, func(p *printer.Page, _ newSegment, out SegmentNamed) {
+			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
+		}),
+		Define(Operation{
+			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true,
+			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
+members and ends early.`,
+		}, func(ctx context.Context, env *Env, in segmentRef) (SegmentNamed, error) {
+			return in.done(env.Channels.DropSegment(ctx, env.DB, in.Name))
+		}, func(*printer.Page, segmentRef, SegmentNamed) {}),
+	}
+}
+
+func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
+	if len(out.Items) == 0 {
+		p.Printf("no segments yet; make one with\n  belfry channels segment create NAME\n")
+		return
+	}
+	t := printer.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
+	for _, s := range out.Items {
+		t.Add(s.Name, printer.Grouped(s.Members), printer.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
+	}
+	p.Table(t)
+}
+
+// done is the segment that was acted on, unless it was not.
+func (s segmentRef) done(err error) (SegmentNamed, error) {
+	if err != nil {
+		return SegmentNamed{}, SegmentProblem(s.Name, err)
+	}
+	return SegmentNamed{s.Name}, nil
+}
+
+// SegmentProblem says where to look, and that a bad name is a matter of the input.
+func SegmentProblem(name string, err error) error {
+	switch {
+	case errors.Is(err, channels.ErrAudience):
+		return invalid("", "%s", err)
+	case errors.Is(err, channels.ErrSegmentExists):
+		return fmt.Errorf("%w: %s", channels.ErrSegmentExists, name)
+	case errors.Is(err, channels.ErrNoSegment):
+		return advise(err, "`belfry channels segment list` shows what there is")
+	}
+	return err
+}
