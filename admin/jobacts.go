@@ -58,23 +58,19 @@ type actedJob struct {
 	Recall *outbox.Recalled `json:"recall,omitempty"` // only where it was recalled
 }
 
-// actedJobs are those that were acted on. Their JSON is that of the jobs.
-type actedJobs struct {
-	List[actedJob]
+// actedJobs are those that were acted on, and with a group its others.
+type actedJobs = List[actedJob]
 
-	also []actedJob // recalled, and not acted on: those of the group that were stopped before
-}
-
-// stand tells where the jobs are.
-func (a actedJobs) stand(p *printer.Page) {
-	for _, j := range a.Items {
+// standText tells where jobs are.
+func standText(p *printer.Page, jobs actedJobs) {
+	for _, j := range jobs.Items {
 		p.Printf("%s\n", statusLine(j.Job))
 	}
 }
 
-// recalled tells what was taken back.
-func (a actedJobs) recalled(p *printer.Page) {
-	for _, j := range slices.Concat(a.Items, a.also) {
+// recallText tells what was taken back.
+func recallText(p *printer.Page, jobs actedJobs) {
+	for _, j := range jobs.Items {
 		if j.Recall != nil {
 			p.Printf("%s\n", recalledText(j))
 		}
@@ -151,8 +147,8 @@ The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;` +
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
 		}, abortJobs, func(p *printer.Page, _ abortInput, out actedJobs) {
-			out.stand(p)
-			out.recalled(p)
+			standText(p, out)
+			recallText(p, out)
 		}),
 		resumeOperation(),
 		Define(Operation{
@@ -171,7 +167,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 				return actedJobs{}, err
 			}
 			return jobsAct{env.Jobs.Retry, env.Jobs.RetryGroup}.on(ctx, ids, group, in.by(env))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) { out.stand(p) }),
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out) }),
 		Define(Operation{
 			Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
 			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
@@ -191,7 +187,7 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 				return actedJobs{}, err
 			}
 			return recallJobs(ctx, env, ids, group, in.by(env))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) { out.recalled(p) }),
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) { recallText(p, out) }),
 	}
 }
 
@@ -226,8 +222,6 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	for _, r := range recalled.Items {
 		if i := slices.Index(ids, r.ID); i >= 0 {
 			done.Items[i] = r
-		} else {
-			done.also = append(done.also, r)
 		}
 	}
 	return done, errors.Join(err, recallErr)

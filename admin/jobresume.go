@@ -94,7 +94,7 @@ by itself.
 			act = correction(env.Jobs, changes)
 		}
 		return act.on(ctx, ids, group, in.by(env))
-	}, func(p *printer.Page, _ resumeInput, out actedJobs) { out.stand(p) })
+	}, func(p *printer.Page, _ resumeInput, out actedJobs) { standText(p, out) })
 }
 
 // correction resumes jobs with changes.

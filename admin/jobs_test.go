@@ -1,0 +1,226 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/compose"
+)
+
+// desk is where an operator sits: a database of its own, and what came of the last operation.
+type desk struct {
+	t   *testing.T
+	db  *dbtest.DB
+	env *admin.Env
+
+	out, notes string // of the text
+	json       string
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	db := dbtest.New(t)
+	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(t, err)
+	return &desk{t: t, db: db, env: &admin.Env{
+		DB: db.Pool, Jobs: job.NewStore(db.Pool), Channels: recipients, Actor: "ann@host", Role: admin.Admin,
+		Compose: compose.DefaultConfig(), Now: noon,
+	}}
+}
+
+// exec runs SQL.
+func (d *desk) exec(statement string) {
+	d.t.Helper()
+	_, err := d.db.Pool.Exec(d.t.Context(), statement)
+	require.NoError(d.t, err)
+}
+
+// input is an operation's, given pairs of a parameter and its text.
+func (d *desk) input(name string, given ...string) (admin.Operation, any) {
+	d.t.Helper()
+	o := operation(d.t, name)
+	in := o.NewInput()
+	for i := 0; i < len(given); i += 2 {
+		require.NoError(d.t, set(d.t, o, in, given[i], given[i+1]), given[i])
+	}
+	return o, in
+}
+
+// run runs an operation.
+func (d *desk) run(name string, given ...string) error {
+	d.t.Helper()
+	o, in := d.input(name, given...)
+	out, err := o.Run(d.t.Context(), d.env, in)
+	d.out, d.notes, d.json = "", "", ""
+	if out == nil {
+		return err
+	}
+	text, jsonErr := json.Marshal(out)
+	require.NoError(d.t, jsonErr)
+	var output, notes bytes.Buffer
+	o.Text(&printer.Page{Output: &output, Notes: &notes}, in, out)
+	d.out, d.notes, d.json = output.String(), notes.String(), string(text)
+	return err
+}
+
+// enqueue requests jobs, one for each type.
+func (d *desk) enqueue(types string, more ...string) {
+	d.t.Helper()
+	require.NoError(d.t, d.run("enqueue", append([]string{"type", types, "category", "operator_notice", "title", "Hello", "everyone", "on"}, more...)...))
+}
+
+// A group that is aborted and recalled takes back what its other jobs wrote before.
+func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.enqueue("inbox,push")
+	d.exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1 WHERE id = 1`)
+	d.exec(`UPDATE belfry.jobs SET status = 'FAILED', last_error = 'disk on fire' WHERE id = 1`)
+	require.NoError(t, d.run("abort", "group", "1", "recall", "on", "reason", "oops"))
+	require.Equal(t, "job 1 (inbox) FAILED; `belfry retry 1` tries again from its cursor\n"+
+		"job 2 (push) ABORTED; `belfry resume 2` goes on from its cursor\n"+
+		"job 1 (inbox): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n"+
+		"job 2 (push): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n", d.out)
+	var acted []struct {
+		ID     int64
+		Recall *struct{ Messages int64 }
+	}
+	require.NoError(t, json.Unmarshal([]byte(d.json), &acted))
+	require.Len(t, acted, 2)
+	for i, j := range acted {
+		require.EqualValues(t, i+1, j.ID)
+		require.NotNil(t, j.Recall)
+	}
+	require.NoError(t, d.run("jobs events", "id", "2"))
+	require.Regexp(t, `aborted +ann@host +.*oops\n`, d.out)
+
+	err := d.run("abort", "group", "1")
+	var wrong *job.WrongStatusError
+	require.ErrorAs(t, err, &wrong)
+}
+
+// What is acted on one by one is told, though others could not be.
+func TestAbort_TellsThoseThatItStopped(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.enqueue("push")
+	o, in := d.input("abort", "id", "99")
+	require.NoError(t, set(t, o, in, "id", "1"))
+	out, err := o.Run(t.Context(), d.env, in)
+	require.ErrorIs(t, err, job.ErrNotFound)
+	require.EqualError(t, err, "job 99: no such job; `belfry jobs list` shows what there is")
+	var page bytes.Buffer
+	o.Text(&printer.Page{Output: &page}, in, out)
+	require.Equal(t, "job 1 (push) ABORTED; `belfry resume 1` goes on from its cursor\n", page.String())
+}
+
+// Each job of a group is corrected by itself; those that are not stopped stay as they are.
+func TestResume_CorrectsTheJobsOfAGroupThatAreStopped(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.enqueue("inbox,push")
+	require.NoError(t, d.run("abort", "id", "2"))
+	err := d.run("resume", "group", "1", "edit", "on", "title", " ")
+	var bad *admin.InvalidError
+	require.ErrorAs(t, err, &bad)
+	require.ErrorContains(t, err, "title: is blank; allowed values: texts of 1 to 200 characters")
+	require.Empty(t, d.out)
+	require.NoError(t, d.run("resume", "group", "1", "edit", "on", "title", "Corrected", "platform", "ios"))
+	require.Equal(t, "job 2 (push) PENDING\n", d.out)
+	for id, title := range map[string]string{"1": "Hello", "2": "Corrected"} {
+		require.NoError(t, d.run("jobs show", "id", id))
+		require.Regexp(t, `(?m)^title +`+title+`$`, d.out)
+	}
+	err = d.run("resume", "group", "1", "edit", "on", "title", "Again")
+	var wrong *job.WrongStatusError
+	require.ErrorAs(t, err, &wrong)
+}
+
+// A moment from now is from the clock of the process; without --at, --expires-in is, too.
+func TestEnqueue_TimesAreFromTheProcessesClock(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Now = func() time.Time { return noon().AddDate(10, 0, 0) } // ahead of the database's
+	d.enqueue("push", "at", "+1h", "deliver_at", "+2h", "expires_in", "30m")
+	d.enqueue("push", "expires_in", "30m")
+	for id, want := range map[string][3]string{
+		"1": {"2036-11-20T13:00:00Z", "2036-11-20T14:00:00Z", "2036-11-20T13:30:00Z"},
+		"2": {"", "", "2036-11-20T12:30:00Z"},
+	} {
+		require.NoError(t, d.run("jobs show", "id", id))
+		var j struct {
+			ScheduleAt time.Time  `json:"schedule_at"`
+			DeliverAt  *time.Time `json:"deliver_at"`
+			ExpiresAt  *time.Time `json:"expires_at"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(d.json), &j))
+		if want[0] != "" {
+			require.Equal(t, want[0], j.ScheduleAt.UTC().Format(time.RFC3339))
+			require.Equal(t, want[1], j.DeliverAt.UTC().Format(time.RFC3339))
+		}
+		require.Equal(t, want[2], j.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	for _, given := range [][]string{{"at", "+1h", "deliver_at", "+30m"}, {"at", "+1h", "expires_at", "+1h"}, {"expires_at", "+1h", "expires_in", "1h"}} {
+		err := d.run("enqueue", append([]string{"type", "push", "category", "operator_notice", "title", "Hello", "everyone", "on"}, given...)...)
+		require.ErrorAs(t, err, new(*admin.InvalidError), given)
+	}
+}
+
+// A time that is over is asked about, unless nothing would be enqueued.
+func TestEnqueue_AsksAboutATimeThatIsOver(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for _, test := range []struct {
+		given []string
+		asks  bool
+	}{
+		{nil, false},
+		{[]string{"at", "2026-11-20T11:59:30Z"}, false},
+		{[]string{"at", "2026-11-20T11:00:00Z"}, true},
+		{[]string{"at", "2026-11-20T11:00:00Z", "preview", "on"}, false},
+		{[]string{"at", "+1h"}, false},
+	} {
+		o, in := d.input("enqueue", test.given...)
+		q, err := o.Confirm(t.Context(), d.env, in)
+		require.NoError(t, err)
+		require.Equal(t, test.asks, q != admin.Question{}, test.given)
+		if test.asks {
+			require.Equal(t, "--at "+printer.Clock(noon().Add(-time.Hour))+" is 1h00m ago: the job would start at once", q.Why)
+		}
+	}
+}
+
+// What the database refuses is a matter of the parameter that gave it.
+func TestEnqueue_NamesTheParameterThatTheDatabaseRefused(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for _, test := range []struct{ param, text, want, begins string }{
+		{"category", "likes", "category", "'likes' is not a category; allowed values: "},
+		{"platform", "windows", "platform", "'windows' is not a platform; allowed values: "},
+		{"variants", `{"ko": {"titel": "x"}}`, "variants", "ko.titel: is not allowed; allowed keys: title, body"},
+		{"expires_at", "2020-01-01T00:00:00Z", "expires_at", ""},
+		{"lane", "Night Shift", "lane", ""},
+	} {
+		o, in := d.input("enqueue", "type", "push", "title", "Hello", test.param, test.text)
+		if test.param != "platform" {
+			require.NoError(t, set(t, o, in, "everyone", "on"))
+		}
+		if test.param != "category" {
+			require.NoError(t, set(t, o, in, "category", "operator_notice"))
+		}
+		_, err := o.Run(t.Context(), d.env, in)
+		var bad *admin.InvalidError
+		require.ErrorAs(t, err, &bad, test.param)
+		require.Equal(t, test.want, bad.Problems[0].Param)
+		require.Contains(t, bad.Problems[0].Text, test.begins)
+	}
+}
