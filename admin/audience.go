@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"context"
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/cities"
@@ -116,6 +118,57 @@ func audienceParam(message string) string {
 		}
 	}
 	return "audience"
+}
+
+// audienceCount is how many channels an audience matches. The remark is about the choice.
+type audienceCount struct {
+	Audience channels.Audience `json:"audience"`
+	Channels int64             `json:"channels"`
+
+	remark string
+}
+
+type countInput struct {
+	audienceChoice
+	Timeout *span `flag:"timeout" label:"DURATION" help:"give up after this time (default 2m)"`
+}
+
+func (in countInput) check(Operation, time.Time) error {
+	_, _, err := in.audience()
+	return err
+}
+
+func countOperation() Operation {
+	return Define(Operation{
+		Name: "channels count", Short: "Count the channels that an audience matches now", Role: Viewer, Usage: "AUDIENCE", Deadline: -1,
+		Long: "Count the active channels that an audience matches now. Nothing is written.\n\n" + audienceHelp,
+		Example: `  belfry channels count --everyone
+  belfry channels count --city Seoul --radius 30km --platform ios`,
+	}, func(ctx context.Context, env *Env, in countInput) (*audienceCount, error) {
+		audience, remark, err := in.audience()
+		if err != nil {
+			return nil, err
+		}
+		limit := previewDeadline // as a preview, it has to look at every candidate
+		if in.Timeout != nil {
+			limit = time.Duration(*in.Timeout)
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		n, err := env.Channels.Count(ctx, env.DB, audience)
+		if err != nil {
+			return nil, err
+		}
+		return &audienceCount{audience, n, remark}, nil
+	}, func(p *printer.Page, _ countInput, out *audienceCount) { out.text(p) })
+}
+
+func (c *audienceCount) text(p *printer.Page) {
+	if c.remark != "" {
+		p.Note("%s", c.remark)
+	}
+	p.Printf("%d\n", c.Channels)
+	p.Note("%s: %s", c.Audience, printer.Counted(c.Channels, "active channel"))
 }
 
 // Distance is a great-circle distance, in metres.

@@ -140,12 +140,6 @@ type enqueuedJobs struct {
 	now   time.Time // of the database, before
 }
 
-// audienceCount is how many channels an audience has now.
-type audienceCount struct {
-	Audience channels.Audience `json:"audience"`
-	Channels int64             `json:"channels"`
-}
-
 func enqueueOperation() Operation {
 	return Define(Operation{
 		Name: "enqueue", Short: "Request a bulk notification, or several of different types as a group",
@@ -295,8 +289,7 @@ func enqueuedText(p *printer.Page, _ enqueueInput, out enqueued) {
 	case out.preview != nil:
 		previewText(p, out.preview)
 	case out.count != nil:
-		p.Printf("%d\n", out.count.Channels)
-		p.Note("%s: %s", out.count.Audience, printer.Counted(out.count.Channels, "active channel"))
+		out.count.text(p)
 	}
 	for _, remark := range out.remarks {
 		p.Note("%s", remark)

@@ -19,7 +19,7 @@ func Operations() []Operation {
 		deadOperations(),
 		scheduleOperations(),
 		segmentOperations(),
-		[]Operation{pruneOperation()},
+		[]Operation{countOperation(), pruneOperation()},
 	)
 }
 

@@ -14,31 +14,9 @@ import (
 
 func newChannelsCommand(a *app) *cobra.Command {
 	return a.nounCommand("channels",
-		newChannelsImportCommand(a), newChannelsGenerateCommand(a), newChannelsCountCommand(a),
+		newChannelsImportCommand(a), newChannelsGenerateCommand(a),
 		newChannelsCheckCommand(a), newSegmentCommand(a),
 		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a))
-}
-
-func newChannelsCountCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "count AUDIENCE",
-		Short: "Count the channels that an audience matches now",
-		Long:  "Count the active channels that an audience matches now. Nothing is written.\n\n" + audienceHelp,
-		Example: `  belfry channels count --everyone
-  belfry channels count --city Seoul --radius 30km --platform ios`,
-		Args: noArgs,
-	}
-	audience := addAudienceFlags(cmd)
-	limit := flagOf(cmd.Flags(), "timeout", "DURATION", "give up after this time (default 2m)", parseDuration)
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		wanted, err := audience.audience(a, cmd)
-		if err != nil {
-			return err
-		}
-		return a.countAudience(cmd, wanted, limit.or(previewLimit), *asJSON)
-	}
-	return cmd
 }
 
 func newChannelsCheckCommand(a *app) *cobra.Command {

@@ -104,9 +104,6 @@ var columnFlags = map[string]string{
 func refused(table string, invalid *job.InvalidError) error {
 	text := strings.TrimPrefix(invalid.Message, "belfry."+table+".")
 	flag := "--" + columnFlags[invalid.Column]
-	if invalid.Column == "audience" {
-		flag = flagForAudience(text)
-	}
 	if flag == "--" {
 		flag = invalid.Column
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 )
 
@@ -82,20 +81,6 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("allowed values: durations with their unit, as 30s, 5m or 1h30m")
 	}
 	return d, nil
-}
-
-// parseDistance parses a distance, in metres.
-func parseDistance(text string) (float64, error) {
-	var d admin.Distance
-	err := d.UnmarshalText([]byte(text))
-	return float64(d), err
-}
-
-// parsePoint parses a place.
-func parsePoint(text string) (channels.Point, error) {
-	var p admin.Point
-	err := p.UnmarshalText([]byte(text))
-	return channels.Point(p), err
 }
 
 // instantParser parses an instant, one without a zone in the given one.

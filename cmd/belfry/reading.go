@@ -12,7 +12,6 @@ import (
 var reading = map[string]bool{
 	"belfry adopt":          true,
 	"belfry channels check": true, // what it brings in step was brought so on the primary, as a rule
-	"belfry channels count": true,
 	"belfry jobs audit":     true,
 	"belfry jobs report":    true,
 	"belfry jobs watch":     true,
