@@ -26,7 +26,7 @@ func Away(err error) bool {
 		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "UNBLOCKED", "TRYAGAIN", "MOVED ", "ASK ", "BUSY ",
 		"max number of clients reached",
 	} {
-		if redis.HasErrorPrefix(err, prefix) {
+		if Says(err, prefix) {
 			return true
 		}
 	}
@@ -35,7 +35,21 @@ func Away(err error) bool {
 }
 
 // Full reports whether the server refused a write because its memory is full: maxmemory.
-func Full(err error) bool { return redis.HasErrorPrefix(err, "OOM") }
+func Full(err error) bool { return Says(err, "OOM") }
 
 // Denied reports whether the server's user may not run a command, or use a key.
-func Denied(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
+func Denied(err error) bool { return Says(err, "NOPERM") }
+
+// Says reports whether the server answered with an error of that code, itself or of a command
+// in a script. Redis 6.2 puts the latter into a sentence of its own: "ERR Error running script
+// (call to f_…): @user_script:3: -OOM command not allowed". go-redis looks behind an "ERR ".
+func Says(err error, code string) bool {
+	if redis.HasErrorPrefix(err, code) {
+		return true
+	}
+	if !redis.HasErrorPrefix(err, "Error running script") {
+		return false
+	}
+	_, cause, found := strings.Cut(err.Error(), ": -")
+	return found && strings.HasPrefix(cause, code)
+}

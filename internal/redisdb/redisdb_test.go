@@ -80,6 +80,14 @@ func TestAway_KnowsItsErrors(t *testing.T) {
 		require.True(t, redisdb.Away(err), text)
 	}
 	require.True(t, redisdb.Full(db.Do.Eval(ctx, `return redis.error_reply('OOM command not allowed')`, nil).Err()))
+	says := func(text string) error {
+		return db.Do.Eval(ctx, `return redis.error_reply(ARGV[1])`, nil, text).Err()
+	}
+	const of62 = "ERR Error running script (call to f_6b1bf486c81ceb7edf3c093f4c48582e38c0e791): @user_script:3: -"
+	require.True(t, redisdb.Full(says(of62+"OOM command not allowed when used memory > 'maxmemory'.")))
+	require.True(t, redisdb.Away(says(of62+"READONLY You can't write against a read only replica.")))
+	require.False(t, redisdb.Full(says(of62+"WRONGTYPE Operation against a key: -OOM")))
+	require.False(t, redisdb.Full(says("ERR unknown command 'x: -OOM'")))
 
 	id := make(chan int64, 1)
 	go func() {
@@ -165,7 +173,7 @@ func TestCheck_SaysWhatIsUnfit(t *testing.T) {
 	require.Error(t, err)
 
 	host, port, _ := strings.Cut(server.Addr, ":")
-	replica := dbtest.StartRedis(t, "--replicaof", host+" "+port)
+	replica := dbtest.StartRedis(t, "--replicaof", host, port)
 	_, err = open(t, replica.URL, nil).Check(ctx)
 	require.ErrorContains(t, err, "it is a replica, which takes no writes")
 
@@ -235,7 +243,7 @@ func TestSentinel_NamesTheMaster(t *testing.T) {
 	ctx := t.Context()
 	master := dbtest.StartRedis(t)
 	host, port, _ := strings.Cut(master.Addr, ":")
-	replica := dbtest.StartRedis(t, "--replicaof", host+" "+port)
+	replica := dbtest.StartRedis(t, "--replicaof", host, port)
 	sentinel := dbtest.StartSentinel(t, "belfry", master)
 	db := open(t, sentinel.URL, func(c *redisdb.Config) { c.Sentinel, c.Timeout = "belfry", 2*time.Second })
 	require.Eventually(t, func() bool { return db.Do.Set(ctx, "x", 1, 0).Err() == nil }, patience, 10*time.Millisecond)

@@ -35,8 +35,20 @@ type Redis struct {
 	URL  string // "redis://127.0.0.1:12345/0"
 }
 
-// Dir is where the server keeps its files.
-func (r *Redis) Dir() string { return r.dir }
+// AppendOnlyFile is the file that a server started with "--appendonly", "yes" appends to. Since
+// Redis 7 it has a directory of its own.
+func (r *Redis) AppendOnlyFile(t testing.TB) string {
+	t.Helper()
+	for _, pattern := range []string{filepath.Join(r.dir, "appendonlydir", "*.incr.aof"), filepath.Join(r.dir, "appendonly.aof")} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		if len(files) == 1 {
+			return files[0]
+		}
+	}
+	require.Fail(t, "no append-only file in "+r.dir)
+	return ""
+}
 
 // Do runs one command on a connection of its own and returns the first line of the answer as
 // it comes: "+OK", ":1", "$5", "-ERR …".

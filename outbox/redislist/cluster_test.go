@@ -79,7 +79,7 @@ func TestFault_SentinelPromotesTheReplica(t *testing.T) {
 	const n = 5000
 	master := start(t, "--repl-diskless-sync-delay", "0")
 	host, port, _ := strings.Cut(master.Addr, ":")
-	replica := dbtest.StartRedis(t, "--replicaof", host+" "+port)
+	replica := dbtest.StartRedis(t, "--replicaof", host, port)
 	sentinel := dbtest.StartSentinel(t, "belfry", master.Redis)
 	require.Eventually(t, func() bool { return sentinel.Do(t, "SENTINEL", "REPLICAS", "belfry") == "*1" }, patience, 100*time.Millisecond)
 	config := redisdb.DefaultConfig()

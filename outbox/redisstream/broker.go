@@ -288,4 +288,4 @@ func memoryFull(ctx context.Context, server *redis.Client) bool {
 }
 
 // noGroup reports whether there is no consumer group, or no stream.
-func noGroup(err error) bool { return redis.HasErrorPrefix(err, "NOGROUP") }
+func noGroup(err error) bool { return redisdb.Says(err, "NOGROUP") }

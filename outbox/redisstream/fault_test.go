@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -179,7 +178,7 @@ func TestFault_ServersLogCutInTheMiddle(t *testing.T) {
 	t.Parallel()
 	forgets(t, func(server *dbtest.Redis) {
 		require.NoError(t, server.Stop())
-		file := filepath.Join(server.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+		file := server.AppendOnlyFile(t)
 		is, err := os.Stat(file)
 		require.NoError(t, err)
 		require.NoError(t, os.Truncate(file, is.Size()*2/3))

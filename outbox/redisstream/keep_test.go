@@ -136,9 +136,6 @@ func TestCarrier_FullServerDrains(t *testing.T) {
 	}
 	require.Greater(t, memory(), int64(6<<20)*3/4)
 	require.Less(t, memory(), int64(6<<20), "there is room for others")
-	list, err := b.Queues(t.Context())
-	require.NoError(t, err)
-	require.True(t, list[1].Full)
 	// Somebody else fills the rest.
 	for i := 0; ; i++ {
 		if err := b.Client().Set(t.Context(), strconv.Itoa(i), make([]byte, 10_000), 0).Err(); err != nil {
@@ -146,6 +143,9 @@ func TestCarrier_FullServerDrains(t *testing.T) {
 			break
 		}
 	}
+	list, err := b.Queues(t.Context())
+	require.NoError(t, err)
+	require.True(t, list[1].Full)
 	answer, err = c.Push(t.Context(), p)
 	require.NoError(t, err)
 	require.Equal(t, relay.PushFull, answer)
