@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -48,6 +51,7 @@ type relayChaos struct {
 	*courierTest
 
 	server  *pgserver.Server
+	carrier *chaosCarrier
 	random  *rand.Rand
 	relays  []*process
 	environ []string
@@ -74,14 +78,17 @@ func (c *relayChaos) finished() (n int64) {
 	return n
 }
 
-// until waits until so many messages are finished.
+// until waits until so many messages are finished, as long as there is progress.
 func (c *relayChaos) until(n int64) {
 	c.Helper()
-	limit := time.Now().Add(patience + time.Duration(c.total)*5*time.Millisecond)
+	most, since := int64(-1), time.Now()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for have := c.finished(); have < n; have = c.finished() {
-		require.True(c, time.Now().Before(limit), "%d of %d messages are finished; %v; %v", have, n, c.statuses(), c.done)
+		if have > most {
+			most, since = have, time.Now()
+		}
+		require.Less(c, time.Since(since), 2*patience, "%d of %d messages are finished; %v; %v", have, n, c.statuses(), c.done)
 		<-look.C
 		c.revive()
 	}
@@ -91,6 +98,9 @@ func (c *relayChaos) until(n int64) {
 // all of it.
 func (c *relayChaos) deck() []func() {
 	deck := []func(){c.kill, c.kill, c.stop, c.crash, c.pauseLane, c.abort, c.abort, c.edit, c.edit}
+	if c.carrier != nil {
+		deck = append(deck, c.crashCarrier, c.loseCarrier)
+	}
 	c.random.Shuffle(len(deck), func(i, k int) { deck[i], deck[k] = deck[k], deck[i] })
 	return deck
 }
@@ -169,9 +179,60 @@ func (c *relayChaos) crash() {
 	c.db.Pool.Reset()
 }
 
-// I6, I8, I9, I10 on a stock server: relays are killed and stopped at random, PostgreSQL
-// is crashed, jobs are aborted, corrected and resumed and lanes paused in mid-delivery,
-// while a provider fails a tenth of the calls. Every message ends SENT or DEAD; the
+// chaosCarrier is the server of a carrier that relays work on.
+type chaosCarrier struct {
+	server interface {
+		Stop() error // a crash
+		Start(ctx context.Context) error
+	}
+	environ []string // what a relay is told of it
+	files   string   // the pattern of what it keeps
+}
+
+func (c *relayChaos) crashCarrier() {
+	c.Helper()
+	c.done["carrier crash"]++
+	require.NoError(c, c.carrier.server.Stop())
+	c.rest(300 * time.Millisecond)
+	require.NoError(c, c.carrier.server.Start(c.Context()))
+}
+
+// loseCarrier is a crash that takes the disk with it.
+func (c *relayChaos) loseCarrier() {
+	c.Helper()
+	c.done["carrier lost"]++
+	require.NoError(c, c.carrier.server.Stop())
+	files, err := filepath.Glob(c.carrier.files)
+	require.NoError(c, err)
+	require.NotEmpty(c, files)
+	for _, file := range files {
+		require.NoError(c, os.RemoveAll(file))
+	}
+	require.NoError(c, c.carrier.server.Start(c.Context()))
+}
+
+// chaosTransports are what relays receive their messages from, each made by one function; nil:
+// PostgreSQL itself.
+func chaosTransports() map[string]func(t *testing.T) *chaosCarrier {
+	redis := func(t *testing.T) *chaosCarrier {
+		t.Helper()
+		s := dbtest.StartRedis(t, "--appendonly", "yes")
+		return &chaosCarrier{s, []string{"BELFRY_DELIVERY_REDIS_URL=" + s.URL, "BELFRY_DELIVERY_REDIS_TIMEOUT=500ms"}, filepath.Join(s.Dir(), "appendonly*")}
+	}
+	return map[string]func(t *testing.T) *chaosCarrier{
+		"postgres": nil, "redislist": redis, "redisstream": redis,
+		"jetstream": func(t *testing.T) *chaosCarrier {
+			t.Helper()
+			s := dbtest.StartNATS(t, 1)[0]
+			return &chaosCarrier{s, []string{"BELFRY_DELIVERY_NATS_URLS=" + s.URL, "BELFRY_DELIVERY_NATS_REPLICAS=1", "BELFRY_DELIVERY_NATS_TIMEOUT=500ms"}, filepath.Join(s.Store, "*")}
+		},
+	}
+}
+
+// I6, I8, I9, I10 on a stock server and on each transport: relays are killed and stopped at
+// random, PostgreSQL and the carrier are crashed, the carrier once loses all that it has, jobs
+// are aborted, corrected and resumed and lanes paused in mid-delivery, while a provider fails a
+// tenth of the calls. Every message ends SENT or DEAD; the
 // provider has accepted no message more often than once and once more for each outcome
 // that was unknown; nothing was handed over to it that was held at the time, and nothing
 // with a text that was corrected before. BELFRY_TEST_MESSAGES sets how many messages there
@@ -181,6 +242,13 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	total := fromEnviron(t, "BELFRY_TEST_MESSAGES", 2_000)
 	seed := fromEnviron(t, "BELFRY_TEST_SEED", time.Now().UnixNano())
 	t.Logf("BELFRY_TEST_SEED=%d", seed)
+	for transport, carrier := range chaosTransports() {
+		t.Run(transport, func(t *testing.T) { testKilledRelays(t, transport, carrier, total, seed) })
+	}
+}
+
+func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T) *chaosCarrier, total, seed int64) {
+	t.Helper()
 	server := dbtest.NewServer(t, true)
 	db := dbtest.NewOn(t, server)
 	dbtest.RequireStock(t, db.Pool)
@@ -196,7 +264,11 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	d.enqueueIn("other")
 	c.jobs = []*chaosJob{{id: 1, lane: "default"}, {id: 2, lane: "other"}}
 	c.environ = d.environ("BELFRY_DELIVERY_BATCH=100", "BELFRY_DELIVERY_MAX_IN_FLIGHT=400", "BELFRY_DELIVERY_MAX_CRASHES=10",
-		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s") // what the dead leave is taken up soon
+		"BELFRY_DELIVERY_LEASE=3s", "BELFRY_DELIVERY_STATEMENT_TIMEOUT=1s", "BELFRY_DELIVERY_TRANSPORT="+transport) // what the dead leave is taken up soon
+	if carrier != nil {
+		c.carrier = carrier(t)
+		c.environ = append(c.environ, c.carrier.environ...)
+	}
 	began := time.Now()
 	for place := range c.relays {
 		c.hire(place)
@@ -205,12 +277,35 @@ func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
 	c.until(c.total)
 	took := time.Since(began)
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM belfry.leases") // of relays that died when all was recorded
+	c.emptied()
 	for _, p := range c.relays {
 		p.says(t, "relay started") // a signal in its first moments ends a process as if nobody listened
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	}
 	c.judge(took)
+}
+
+// emptied waits until the carrier has no copy of anything.
+func (c *relayChaos) emptied() {
+	c.Helper()
+	if c.carrier == nil {
+		return
+	}
+	var r admin.Transport
+	require.Eventually(c, func() bool {
+		got := command(c.T, c.environ, "transport", "status", "--json")
+		r = admin.Transport{}
+		if got.code != codeDone || json.Unmarshal([]byte(got.stdout), &r) != nil {
+			return false
+		}
+		for _, q := range r.Queues {
+			if q.Carrier == nil || q.Carrier.Ready+q.Carrier.Later+q.Carrier.Taken > 0 {
+				return false
+			}
+		}
+		return len(r.Queues) == 2
+	}, 4*patience, 200*time.Millisecond, "copies are left: %+v", &r) // a list returns what a dead relay had after half a minute
 }
 
 // judge compares what belfry has recorded with what the provider has seen.

@@ -35,6 +35,9 @@ type Redis struct {
 	URL  string // "redis://127.0.0.1:12345/0"
 }
 
+// Dir is where the server keeps its files.
+func (r *Redis) Dir() string { return r.dir }
+
 // AppendOnlyFile is the file that a server started with "--appendonly", "yes" appends to. Since
 // Redis 7 it has a directory of its own.
 func (r *Redis) AppendOnlyFile(t testing.TB) string {
