@@ -31,6 +31,7 @@ type lull struct {
 	blind    time.Duration // how long the last sleep without hints was
 	sleeping bool
 	woken    bool // by something else than time
+	heard    bool // something else than time, after which nobody has looked and asked for next
 }
 
 // calm is called after a pass that found nothing, idle when it began, and says how long to
@@ -38,11 +39,11 @@ type lull struct {
 func (p *postgres) calm(credits Credits, idle bool) time.Duration {
 	pause := p.config().PollInterval / 2
 	if !idle || !credits.Idle() || p.starved {
-		p.lull = lull{blind: p.lull.blind}
+		p.lull = lull{blind: p.lull.blind, heard: p.lull.heard}
 		return pause
 	}
 	if p.lull.calm++; p.lull.calm < calmPasses {
-		return pause
+		return p.soon(pause)
 	}
 	if !p.lull.asked {
 		if err := p.askNext(); err != nil {
@@ -66,9 +67,36 @@ func (p *postgres) calm(credits Credits, idle bool) time.Duration {
 	return sleep
 }
 
-// askNext reads when the next message is due.
+// soon shortens a pause before a calm pass: an activity that a hint was about is found when it
+// falls due, and not up to a pause later. That takes a question for each pass that follows a
+// hint and finds nothing, which are twenty in a PollInterval at most.
+func (p *postgres) soon(pause time.Duration) time.Duration {
+	a := &p.activities
+	if p.lull.heard && !a.looked {
+		a.next = a.last.Add(p.config().PollInterval / 20)
+		return max(min(pause, time.Until(a.next)), time.Millisecond)
+	}
+	if p.lull.heard {
+		p.lull.heard = p.readNext() != nil
+	}
+	wait := time.Until(p.lull.next)
+	if wait <= 0 || wait >= pause {
+		return pause
+	}
+	if p.lull.next.Before(a.next) {
+		a.next = p.lull.next
+	}
+	return wait
+}
+
+// askNext reads when the next message is due, before a rest.
 func (p *postgres) askNext() error {
-	p.lull.asked, p.lull.next = true, time.Time{}
+	p.lull.asked = true
+	return p.readNext()
+}
+
+func (p *postgres) readNext() error {
+	p.lull.next = time.Time{}
 	return p.act(func(ctx context.Context) error {
 		began := time.Now()
 		wait, ok, err := p.ledger.Next(ctx)
@@ -91,9 +119,9 @@ func (p *postgres) cost() time.Duration {
 	return sum
 }
 
-// busy ends a lull.
+// busy ends a lull. What was heard before may have been about more than what was found.
 func (p *postgres) busy() {
-	p.lull = lull{}
+	p.lull = lull{heard: true}
 	p.resting(false)
 }
 

@@ -39,6 +39,18 @@ func rests(t *testing.T, run *running) {
 	require.Eventually(t, run.Resting, patience, time.Millisecond)
 }
 
+// Between the passes before a rest, which are longer apart here than the test waits, an activity
+// is found when it falls due.
+func TestRelay_CalmRelayMissesNoDueTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 6)
+	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'later', clock_timestamp() + interval '8 seconds')`)
+	c := config("r")
+	c.Listen, c.PollInterval = true, 2*patience+10*time.Second
+	b.start(t, c, []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT count(*) = 1 FROM belfry.messages WHERE status = 'SENT'`)
+}
+
 // Whatever makes messages sendable wakes a relay that asks for nothing, and so does the
 // time at which one is due that it knows of.
 func TestRelay_RestingRelayMissesWork(t *testing.T) {

@@ -37,6 +37,8 @@ type postgres struct {
 		rescanned time.Time
 		took      time.Duration
 		next      time.Time // not claimed before
+		last      time.Time // when they were claimed, or looked for
+		looked    bool      // by the last pass
 		full      bool      // as many may be due again
 	}
 
@@ -79,7 +81,7 @@ func newPostgres(options postgresOptions) *postgres {
 func newWalk(options postgresOptions) *postgres {
 	return &postgres{
 		postgresOptions: options, jobs: make(map[int64]*work), probed: make(map[string]bool),
-		progress: true, settled: make(map[int64]bool),
+		progress: true, settled: make(map[int64]bool), lull: lull{heard: true},
 	}
 }
 
@@ -145,7 +147,7 @@ func (p *postgres) Receive(ctx context.Context, credits Credits) ([]outbox.Claim
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-credits.Changed():
-			p.lull.woken = true
+			p.lull.woken, p.lull.heard = true, true
 		}
 		p.stir()
 	}
@@ -195,9 +197,10 @@ func (p *postgres) claimActivities(credits Credits) (found []outbox.Claimed, err
 	a, config := &p.activities, p.config()
 	began := time.Now()
 	limit := min(config.Batch, credits.Activities())
-	if began.Before(a.next) && !p.drain || limit <= 0 {
+	if a.looked = !began.Before(a.next) || p.drain; !a.looked || limit <= 0 {
 		return nil, nil
 	}
+	a.last = began
 	since := a.since.Add(-late)
 	if a.since.IsZero() || p.drain || began.Sub(a.rescanned) >= max(time.Second, 20*a.took) {
 		since, a.rescanned = time.Time{}, began
