@@ -105,8 +105,8 @@ bench-load: postgres ## measure what a job does to others on the server, and dra
 bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
 	@$(BENCH) --only river,stock,claims,orders $(ARGS)
 
-bench-carriers: postgres servers-for-tests ## measure the transports of messages against each other and against asynq (ARGS='--messages N')
-	@$(BENCH) --only carriers --messages 500000 $(ARGS)
+bench-carriers: postgres servers-for-tests ## measure the transports of messages against each other and against asynq, and what is lost (ARGS='--messages N')
+	@$(BENCH) --only carriers,due,loss --messages 500000 $(ARGS)
 
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...

@@ -136,14 +136,7 @@ func carriers(ctx context.Context, e *env, r *result) {
 func (e *env) deliverApart(ctx context.Context, t transport, n int, on servers) float64 {
 	defer e.within(t.name + ", " + processesOf(n))
 	if t.open != nil {
-		b, err := t.open(on)
-		e.check(err)
-		defer func() { e.check(b.Close()) }()
-		for e.check(b.Empty(ctx)); ; e.check(pause(ctx, 100*time.Millisecond)) {
-			if _, err = b.Check(ctx); err == nil {
-				break // it has what it needs; a cluster takes some seconds until it has a leader
-			}
-		}
+		defer func(b relay.Broker) { e.check(b.Close()) }(e.openBroker(ctx, t, on))
 	}
 	messages := e.writeMessages(ctx, 1, func() {})
 	ctx, cancel := context.WithCancel(ctx)

@@ -40,7 +40,7 @@ func (p provider) Send(ctx context.Context, batch []sender.Delivery) []sender.Re
 }
 
 // newRelay is a relay with one sender and default settings, but so many calls at once.
-func (e *env) newRelay(pool *pgxpool.Pool, client provider, calls int, options ...relay.Option) *relay.Relay {
+func (e *env) newRelay(pool *pgxpool.Pool, client sender.Sender, calls int, options ...relay.Option) *relay.Relay {
 	composer, err := compose.New(pool, e.store, compose.DefaultConfig(), nil)
 	e.check(err)
 	to := relay.DefaultSenderConfig()

@@ -55,9 +55,9 @@ func (c *config) sizes() []size {
 	return []size{
 		{&c.channels, "channels", 1_000_000, 50_000, 2000, 100_000_000, "generate `N` channels"},
 		{&c.rounds, "rounds", 3, 1, 1, 10_000, "repeat what is compared `R` times, in turns"},
-		{&c.enqueues, "enqueues", 200, 20, 1, 10_000, "time `N` jobs in latency"},
+		{&c.enqueues, "enqueues", 200, 20, 1, 10_000, "time `N` jobs in latency, and messages in due"},
 		{&c.kills, "kills", 5, 1, 1, 10_000, "kill `N` runners in takeover"},
-		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river, stock and carriers, twice as many in claims"},
+		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river, stock and carriers, as many in loss, twice as many in claims"},
 		{&c.orders, "orders", 20_000, 500, 100, 10_000_000, "`N` transactions of each kind in orders"},
 	}
 }
@@ -87,6 +87,8 @@ func benchmarks() []benchmark {
 		{name: "claims", what: "claims at the beginning and at the end of two jobs", run: claims, named: true, delivery: true},
 		{name: "orders", what: "an order with its message, against the order alone", run: orders, named: true, delivery: true},
 		{name: "carriers", what: "messages delivered a second by each transport and by asynq", run: carriers, named: true, delivery: true},
+		{name: "due", what: "from a message's due time to the provider's call, by each transport", run: due, named: true, delivery: true},
+		{name: "loss", what: "a Redis carrier that forgets all it has, twice", run: loss, named: true, delivery: true},
 	}
 }
 

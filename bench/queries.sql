@@ -104,6 +104,10 @@ VACUUM (ANALYZE) belfry.messages;
 -- How many messages were sent, and how many there are.
 SELECT count(*) FILTER (WHERE m.status = 'SENT'), count(*) FROM belfry.messages m;
 
+-- name: MessagesUnqueued :one
+-- Whether some are not QUEUED yet.
+SELECT EXISTS (SELECT FROM belfry.messages m WHERE m.status = 'PENDING');
+
 -- name: SnapshotTake :one
 -- A snapshot, which holds back vacuum while its transaction is open.
 SELECT count(*) FROM belfry.categories;
@@ -137,6 +141,11 @@ INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items);
 -- name: ActivityInsert :exec
 -- Its message.
 INSERT INTO belfry.activities (channel_id, title, body) VALUES (@customer, 'Your order is on its way', 'Thank you');
+
+-- name: ActivityInsertLater :one
+-- One that falls due in a while, and when.
+INSERT INTO belfry.activities (channel_id, title, body, deliver_at)
+VALUES (@channel, 'Somebody likes it', 'Look', clock_timestamp() + make_interval(secs => @seconds)) RETURNING deliver_at;
 
 -- name: OrderAndActivityInsert :exec
 -- Both in one statement.

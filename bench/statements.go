@@ -17,6 +17,6 @@ type querySet struct {
 	channelsActive, channelSample, outboxEmpty, jobsEmpty, rowCount, notificationInsertAll,
 	messageInsertAll, notificationInsertOne, notificationInsertOffset, relationCreate,
 	relationFill, platformRare, backendsOf, pgbenchAtWork, pgbenchVacuum, messagesVacuum,
-	messagesSent, snapshotTake, riverVacuum, riverEmpty, riverCompleted, ordersCreate,
-	orderInsert, activityInsert, orderAndActivityInsert string
+	messagesSent, messagesUnqueued, snapshotTake, riverVacuum, riverEmpty, riverCompleted, ordersCreate,
+	orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert string
 }
