@@ -18,7 +18,8 @@
 //     Jobs, lanes, channels and texts are in no label.
 //  3. Whoever is observed is not held up: an observer adds to counters, and no more.
 //  4. What is collected of the database is bounded, however much there is in it: it is read by
-//     indexes, no message is counted, and each statement has 5 seconds.
+//     indexes, nothing is counted beyond 10,000, of messages only those that a carrier has,
+//     and each statement has 5 seconds.
 //  5. The name, type, labels and meaning of each metric are in docs/metrics.md, and stay.
 //
 // A process is live from the start of its Server on, until a loop of its ends that nobody
