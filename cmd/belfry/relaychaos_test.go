@@ -237,7 +237,7 @@ func chaosTransports() map[string]func(t *testing.T) *chaosCarrier {
 // that was unknown; nothing was handed over to it that was held at the time, and nothing
 // with a text that was corrected before. BELFRY_TEST_MESSAGES sets how many messages there
 // are, BELFRY_TEST_SEED repeats a run.
-func TestProcess_KilledRelaysLoseNothing(t *testing.T) {
+func TestProcess_KilledRelaysLoseNothing(t *testing.T) { //nolint:tparallel // one transport after the other: each has servers and relays of its own
 	t.Parallel()
 	total := fromEnviron(t, "BELFRY_TEST_MESSAGES", 2_000)
 	seed := fromEnviron(t, "BELFRY_TEST_SEED", time.Now().UnixNano())
