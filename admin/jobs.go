@@ -17,7 +17,7 @@ import (
 
 // jobRef names one job.
 type jobRef struct {
-	ID int64 `arg:"ID" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	ID int64 `arg:"ID" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 }
 
 // jobFilter is the input of `jobs list`.

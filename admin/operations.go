@@ -8,7 +8,7 @@ func Operations() []Operation {
 		jobOperations(),
 		skipOperations(),
 		jobActOperations(),
-		[]Operation{jobSetOperation(), enqueueOperation(), previewOperation(), testSendOperation()},
+		[]Operation{jobSetOperation(), enqueueOperation(), sendOperation(), previewOperation(), testSendOperation()},
 		laneOperations(),
 		categoryOperations(),
 		senderOperations(),

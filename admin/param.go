@@ -36,6 +36,8 @@ type Param struct {
 	// Allowed says in words what may be given; empty: the type's own error does.
 	Allowed string
 	Default string
+	// Is says in words what the value of an argument is: "a job's id".
+	Is string
 	// Required tells that it has to be given, Repeated that it may be given several times.
 	Required, Repeated bool
 	// File tells that the command line may name a file with the value instead.
@@ -200,7 +202,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
 			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
-			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), Unit: f.Tag.Get("unit"),
+			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))

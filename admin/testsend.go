@@ -60,9 +60,8 @@ func sendTest(ctx context.Context, env *Env, in testSend) (outbox.Activity, erro
 		who = env.Actor
 	}
 	sent, err := outbox.SendTest(ctx, env.DB, in.ID, channel, who)
-	var bad *job.InvalidError
-	if errors.As(err, &bad) {
-		return sent, refusedContent(bad)
+	if err != nil && !errors.Is(err, job.ErrNotFound) {
+		return sent, sendRefused(err, false)
 	}
 	return sent, err
 }

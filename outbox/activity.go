@@ -53,6 +53,29 @@ func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity
 	return a, nil
 }
 
+// SendActivity sends a message and returns its activity with no more than the id: the first
+// one's where its idempotency key was seen. No Route is the category's, no DeliverAt at once.
+// Content that cannot be sent is a *job.InvalidError.
+func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Activity, err error) {
+	object := func(raw json.RawMessage) *string {
+		if raw == nil {
+			return nil
+		}
+		text := string(raw)
+		return &text
+	}
+	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
+			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data), "variants": object(a.Variants),
+			"route": a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
+		}).Scan(&sent.ID)
+	})
+	if err != nil {
+		return Activity{}, fmt.Errorf("send: %w", err)
+	}
+	return sent, nil
+}
+
 // SendTest sends what a job says to one channel, as a test of it. It is job.ErrNotFound when
 // there is no such job, and a *job.InvalidError when the content cannot be sent. It is no
 // repeatable act: each sends a message.

@@ -242,3 +242,13 @@ SELECT a.id, a.channel_id, a.category, a.title, a.body, a.data, a.variants, a.ro
   FROM belfry.activities a
   LEFT JOIN belfry.messages m ON m.job_id = a.id AND m.channel_id = a.channel_id
  WHERE a.id = @id;
+
+-- name: ActivitySend :one
+-- Sends one message to the channel @channel_id, in a transaction of its own, and returns
+-- the activity's id. NULL: @route the category's, @deliver_at at once. With an
+-- @idempotency_key that was seen, the first one's id. Bad input raises 23514 with the
+-- column in the error. Always one row.
+SELECT belfry.send(
+    channel_id => @channel_id, category => @category, title => @title, body => @body, data => coalesce(@data::jsonb, '{}'),
+    variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,
+    idempotency_key => @idempotency_key, requested_by => @requested_by);

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 )
 
@@ -81,12 +80,4 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("allowed values: durations with their unit, as 30s, 5m or 1h30m")
 	}
 	return d, nil
-}
-
-// instantParser parses an instant, one without a zone in the given one.
-func instantParser(now func() time.Time, zone *time.Location) func(string) (time.Time, error) {
-	return func(text string) (time.Time, error) {
-		i, err := admin.ParseInstant(text, zone)
-		return i.At(now()), err
-	}
 }

@@ -245,7 +245,7 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 			}
 			for _, text := range rest[:n] {
 				if err := p.Set(in, text); err != nil {
-					return usagef("%s: %w", p.Label, quoting(text, err))
+					return usagef("%w", argumentProblem(p, text, err))
 				}
 			}
 			rest = rest[n:]
@@ -257,12 +257,16 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 	return takeKeys(keys, names, in, rest)
 }
 
-// quoting says which text it was that is not allowed, where the error does not.
-func quoting(text string, err error) error {
-	if strings.HasPrefix(err.Error(), "allowed values") {
-		return fmt.Errorf("%q is not allowed; %w", printer.OneLine(text, 60), err)
+// argumentProblem says which argument it is whose text is not allowed.
+func argumentProblem(p admin.Param, text string, err error) error {
+	allowed := strings.HasPrefix(err.Error(), "allowed values")
+	switch {
+	case allowed && p.Is != "":
+		return fmt.Errorf("%q is not %s; %w", printer.OneLine(text, 60), p.Is, err)
+	case allowed:
+		return fmt.Errorf("%s: %q is not allowed; %w", p.Label, printer.OneLine(text, 60), err)
 	}
-	return err
+	return fmt.Errorf("%s: %w", p.Label, err)
 }
 
 // maxFile bounds a file with a parameter's value.
@@ -299,6 +303,8 @@ func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
 		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(cmd.Flags().Arg(0), 60))
 	case optional:
 		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), printer.Counted(int64(n), "argument"))
+	case n > 1 && strings.HasPrefix(usage, "{"): // one, or a flag instead
+		return usagef("%s takes one %s, got %s", named(cmd), strings.Fields(usage[1:])[0], printer.Counted(int64(n), "argument"))
 	case n == 0 && strings.HasPrefix(usage, "KEY=VALUE"):
 		return usagef("%s takes %s, got none", named(cmd), usage)
 	}

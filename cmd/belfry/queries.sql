@@ -138,16 +138,6 @@ SELECT coalesce(reason, '') AS reason, count(*) AS n
  GROUP BY 1
  ORDER BY n DESC, 1;
 
--- name: ActivitySend :one
--- Sends one message to the channel @channel_id, in a transaction of its own, and returns
--- the activity's id. NULL: @route the category's, @deliver_at at once. With an
--- @idempotency_key that was seen, the first one's id. Bad input raises 23514 with the
--- column in the error. Always one row.
-SELECT belfry.send(
-    channel_id => @channel_id, category => @category, title => @title, body => @body, data => coalesce(@data::jsonb, '{}'),
-    variants => coalesce(@variants::jsonb, '{}'), route => @route, deliver_at => @deliver_at,
-    idempotency_key => @idempotency_key, requested_by => @requested_by);
-
 -- name: JobsUnderWay :many
 -- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
 -- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/rs/zerolog"
-	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
@@ -56,39 +55,4 @@ func withoutAddress(ctx context.Context, db *database, s settings, jobs []job.Jo
 func addressed(route []string, s settings) []string {
 	own := s.Senders.targeted()
 	return slices.DeleteFunc(slices.Clone(route), func(medium string) bool { return slices.Contains(own, medium) })
-}
-
-// channelFlags name one channel.
-type channelFlags struct {
-	id       *parsed[int64]
-	external *string
-}
-
-// with opens the database and calls do with the channel, which exists.
-func (c channelFlags) with(a *app, cmd *cobra.Command, do func(context.Context, *database, int64) error) error {
-	byExternal := cmd.Flags().Changed("external-id")
-	if (c.id.value != nil) == byExternal {
-		return usagef("%s takes either --channel ID or --external-id ID", named(cmd))
-	}
-	return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings, db *database) error {
-		store, err := channels.New(s.Channels)
-		if err != nil {
-			return err
-		}
-		if byExternal {
-			id, err := store.Resolve(ctx, db.Pool, *c.external)
-			if err != nil {
-				return err
-			}
-			return do(ctx, db, id)
-		}
-		found, err := store.Recipients(ctx, db.Pool, []int64{*c.id.value})
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, *c.id.value, store.Relation())
-		}
-		return do(ctx, db, *c.id.value)
-	})
 }

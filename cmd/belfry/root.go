@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -56,7 +57,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	)
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
-	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), newSendCommand(a), newJobsCommand(a),
+	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), a.verbCommand("send"), newJobsCommand(a),
 		a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
 		a.nounCommand("lanes"), a.nounCommand("schedules"), a.nounCommand("categories"))
 	inGroup(root, groupChannels, newChannelsCommand(a))
@@ -116,6 +117,10 @@ func flagProblem(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		return usagef("%w%s", err, config.Hint("--"+unknown.GetSpecifiedName(), names))
+	}
+	var invalid *pflag.InvalidValueError
+	if file := new(fs.PathError); errors.As(err, &invalid) && errors.As(err, &file) { // the value is a file's name
+		return usagef("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
 	}
 	return &exitError{codeUsage, err}
 }
