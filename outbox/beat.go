@@ -12,12 +12,27 @@ import (
 // unless it is said.
 func (l *Ledger) Over(transport string) { l.transport = transport }
 
+// LiveSender is a sender of relays that live, as the database knows it.
+type LiveSender struct {
+	Relays int // that have it
+	SenderOverride
+}
+
+// SenderOverride is what an operator has set about a sender while relays run. The zero value
+// is that nothing is set.
+type SenderOverride struct {
+	RatePerSecond *float64 // nil: the configuration's
+	Concurrency   *int     // nil: the configuration's
+	Paused        bool
+	PauseReason   string
+}
+
 // Beat says that this relay lives, which senders it has, by what limits, and how many messages
-// it holds, and returns for each of its senders how many relays with it live, this one
-// included, and whether the database is adopted where it is (Installation): otherwise
-// claims find nothing. It is to come about every second: a relay that has not beaten for a
-// third of the lease time counts as dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (live map[string]int, adopted bool, err error) {
+// it holds, and returns by name how each of its senders stands, this relay counted, and whether
+// the database is adopted where it is (Installation): otherwise claims find nothing. It is to
+// come about every second: a relay that has not beaten for a third of the lease time counts as
+// dead.
+func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (states map[string]LiveSender, adopted bool, err error) {
 	if senders == nil {
 		senders = []SenderLimits{}
 	}
@@ -33,20 +48,20 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int)
 	if media == nil {
 		media = []string{}
 	}
-	live = make(map[string]int, len(senders))
+	states = make(map[string]LiveSender, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
 		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
-	}, func(row pgx.CollectableRow) (n int, err error) {
+	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
-		err = row.Scan(&sender, &n, &adopted)
-		live[sender] = n
-		return n, err
+		err = row.Scan(&sender, &s.Relays, &adopted, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)
+		states[sender] = s
+		return s, err
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	delete(live, "") // the row of a relay without senders
-	return live, adopted, nil
+	delete(states, "") // the row of a relay without senders
+	return states, adopted, nil
 }
 
 // Deregister forgets this relay: it has ended.
@@ -59,21 +74,4 @@ func (l *Ledger) Deregister(ctx context.Context) error {
 		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))
 	}
 	return nil
-}
-
-// SenderOverride is what an operator has set about a sender while relays run.
-type SenderOverride struct {
-	Name          string
-	RatePerSecond *float64 // nil: the configuration's
-	Concurrency   *int     // nil: the configuration's
-	Paused        bool
-	PauseReason   string
-}
-
-// Overrides lists what operators have set, by the names of senders.
-func (l *Ledger) Overrides(ctx context.Context) ([]SenderOverride, error) {
-	return list(ctx, l, "read what is set about senders", queries.senderOverrides, nil, func(row pgx.CollectableRow) (o SenderOverride, err error) {
-		err = row.Scan(&o.Name, &o.RatePerSecond, &o.Concurrency, &o.Paused, &o.PauseReason)
-		return o, err
-	})
 }

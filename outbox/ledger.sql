@@ -427,9 +427,9 @@ UPDATE belfry.jobs j
 
 -- name: RelayBeat :many
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it
--- beat within @seconds, itself included, and in each row whether the database is where it
--- was adopted. Without senders: one row of the latter, for the sender ''. Relays not heard
--- of for an hour are forgotten.
+-- beat within @seconds, itself included, and what operators set about it, and in each row
+-- whether the database is where it was adopted. Without senders: one row of the latter, for
+-- the sender ''. Relays not heard of for an hour are forgotten.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transport, limits) VALUES (@relay, @senders, @media, @in_flight, @transport, @limits)
         ON CONFLICT (name) DO UPDATE
@@ -442,9 +442,11 @@ WITH beat AS (
 )
 SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
                                    WHERE r.name <> @relay AND s.name = ANY (r.senders)
-                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.adopted
+                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.adopted,
+       o.rate_per_second, o.concurrency, o.paused_at IS NOT NULL, coalesce(o.pause_reason, '')
   FROM (SELECT belfry.adopted() AS adopted) h
-  LEFT JOIN unnest(@senders::text[]) s(name) ON true;
+  LEFT JOIN unnest(@senders::text[]) s(name) ON true
+  LEFT JOIN belfry.senders o ON o.name = s.name;
 
 -- name: RelayLeave :exec
 -- Forgets a relay that ends, and wakes the others: what it has handed back is theirs.
@@ -464,12 +466,6 @@ SELECT extract(epoch FROM least(
              CROSS JOIN LATERAL (SELECT m.next_attempt_at FROM belfry.messages m
                                   WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at > statement_timestamp()
                                   ORDER BY m.next_attempt_at LIMIT 1) n)) - statement_timestamp())::double precision;
-
--- name: SenderOverrides :many
--- What operators set about senders.
-SELECT s.name, s.rate_per_second, s.concurrency, s.paused_at IS NOT NULL, s.pause_reason
-  FROM belfry.senders s
- ORDER BY s.name;
 
 -- name: InstallationID :one
 -- The name of this database among others that use the same providers.

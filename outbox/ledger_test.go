@@ -150,8 +150,6 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
 			_, err = l.MarkDelivered(ctx, id)
 			require.NoError(t, err)
-			_, err = l.Overrides(ctx)
-			require.NoError(t, err)
 			_, err = l.Installation(ctx)
 			require.NoError(t, err)
 			require.NoError(t, l.Deregister(ctx))

@@ -232,9 +232,13 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 		for i, name := range senders {
 			limits[i].Name = name
 		}
-		live, adopted, err := b.ledger(relay).Beat(bg, limits, 7)
+		states, adopted, err := b.ledger(relay).Beat(bg, limits, 7)
 		require.True(t, adopted)
 		require.NoError(t, err)
+		live := make(map[string]int)
+		for name, s := range states {
+			live[name] = s.Relays
+		}
 		return live
 	}
 	require.Equal(t, map[string]int{"fcm": 1, "gate": 1}, beat("r1", "fcm", "gate"))
@@ -251,15 +255,16 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 	require.Equal(t, map[string]int{"fcm": 1}, beat("r1", "fcm"))
 	require.Equal(t, []string{"r1"}, one[[]string](t, b, `SELECT array_agg(name) FROM belfry.relays`))
 
-	overrides, err := b.ledger("r1").Overrides(bg)
-	require.NoError(t, err)
-	require.Empty(t, overrides)
-	b.exec(t, `INSERT INTO belfry.senders (name, rate_per_second, paused_at, paused_by, pause_reason) VALUES ('fcm', 2.5, now(), 'ann', 'limits'), ('gate', NULL, NULL, NULL, '')`)
+	b.exec(t, `INSERT INTO belfry.senders (name, rate_per_second, paused_at, paused_by, pause_reason) VALUES ('fcm', 2.5, now(), 'ann', 'limits'), ('gate', NULL, NULL, NULL, ''), ('other', 1, NULL, NULL, '')`)
 	b.exec(t, `UPDATE belfry.senders SET concurrency = 9 WHERE name = 'gate'`)
-	overrides, err = b.ledger("r1").Overrides(bg)
+	states, _, err := b.ledger("r1").Beat(bg, []outbox.SenderLimits{{Name: "fcm"}, {Name: "gate"}, {Name: "free"}}, 0)
 	require.NoError(t, err)
 	rate, slots := 2.5, 9
-	require.Equal(t, []outbox.SenderOverride{{Name: "fcm", RatePerSecond: &rate, Paused: true, PauseReason: "limits"}, {Name: "gate", Concurrency: &slots}}, overrides)
+	require.Equal(t, map[string]outbox.LiveSender{
+		"fcm":  {Relays: 1, SenderOverride: outbox.SenderOverride{RatePerSecond: &rate, Paused: true, PauseReason: "limits"}},
+		"gate": {Relays: 1, SenderOverride: outbox.SenderOverride{Concurrency: &slots}},
+		"free": {Relays: 1},
+	}, states)
 
 	first, err := b.ledger("r1").Installation(bg)
 	require.NoError(t, err)

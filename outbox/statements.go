@@ -32,7 +32,7 @@ type querySet struct {
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversSweep,
 	receiptsDue, jobWaiting, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
-	messagesNext, senderOverrides, installationID string
+	messagesNext, installationID string
 
 	// queries.sql
 	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,

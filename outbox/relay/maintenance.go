@@ -119,27 +119,20 @@ func (r *Relay) beat(ctx context.Context) error {
 	for i, q := range r.queues {
 		senders[i] = q.limits.inForce()
 	}
-	var live map[string]int
-	var overrides []outbox.SenderOverride
+	var states map[string]outbox.LiveSender
 	var adopted bool
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		if live, adopted, err = r.ledger.Beat(ctx, senders, r.inflight.size()); err == nil {
-			overrides, err = r.ledger.Overrides(ctx)
-		}
+		states, adopted, err = r.ledger.Beat(ctx, senders, r.inflight.size())
 		return err
 	})
 	if err != nil {
 		return err // what was known last goes on
 	}
 	r.adopted(ctx, adopted)
-	set := make(map[string]outbox.SenderOverride, len(overrides))
-	for _, o := range overrides {
-		set[o.Name] = o
-	}
 	for i, q := range r.queues {
 		name := senders[i].Name
-		if o := set[name]; q.limits.operate(o, live[name], time.Now()) {
-			r.log.Info().Str("sender", name).Bool("paused", o.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
+		if s := states[name]; q.limits.operate(s.SenderOverride, s.Relays, time.Now()) {
+			r.log.Info().Str("sender", name).Bool("paused", s.Paused).Str("worker_id", r.name).Msg("an operator changed a sender")
 		}
 		q.wake()
 	}

@@ -412,7 +412,6 @@ func (r *Relay) keep(records context.Context, wait *sync.WaitGroup) {
 // search starts the search for lost leases and for receipts, and without a carrier for what
 // relays with one have left, until the stop. A drain does not end before it has searched once.
 func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
-	c := r.settings()
 	r.searches.Store(2)
 	if r.dispatch == nil {
 		r.searches.Store(3)
@@ -421,7 +420,7 @@ func (r *Relay) search(ctx, hard context.Context, wait *sync.WaitGroup) {
 		})
 	}
 	wait.Go(func() {
-		r.every(ctx, always(min(c.Lease/4, 5*time.Second)), nil, "lost leases are not looked for", r.first(r.recover))
+		r.every(ctx, r.betweenRecoveries, nil, "lost leases are not looked for", r.first(r.recover))
 	})
 	wait.Go(func() {
 		r.every(ctx, r.betweenReceipts, r.receiptsSoon, "receipts are not looked for", r.first(func(context.Context) error {
