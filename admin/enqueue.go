@@ -41,7 +41,7 @@ type enqueueInput struct {
 	Lane           string   `flag:"lane" label:"LANE" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int      `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
 	IdempotencyKey string   `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
-	RequestedBy    string   `flag:"requested-by" label:"WHO" help:"who asks (default: user@host)"`
+	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 	ConfirmCount   *int64   `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
 	Preview        bool     `flag:"preview" help:"enqueue nothing, show what would come of it"`
 }

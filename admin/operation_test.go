@@ -28,6 +28,9 @@ func TestOperations_AreWhole(t *testing.T) {
 		in := o.NewInput()
 		optional := false
 		for _, p := range o.Params() {
+			if p.Name == "actor" || p.Name == "requested_by" {
+				require.True(t, p.Local, "%s: over HTTP the token says who it is, and so do the events", o.Name)
+			}
 			switch p.Place {
 			case admin.Argument:
 				require.False(t, optional && p.Required, "%s: what may be left out comes last", o.Name)

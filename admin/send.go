@@ -28,7 +28,7 @@ type sendInput struct {
 	Route          []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
 	DeliverAt      *Instant   `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
 	IdempotencyKey *string    `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`
-	RequestedBy    string     `flag:"requested-by" label:"WHO" help:"who asks (default: user@host)"`
+	RequestedBy    string     `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 }
 
 func (in sendInput) check(o Operation, _ time.Time) error {

@@ -16,7 +16,7 @@ import (
 type testSend struct {
 	jobRef
 	To          string `flag:"to" label:"CHANNEL" help:"external id, or id, of the channel"`
-	RequestedBy string `flag:"requested-by" label:"WHO" help:"who asks (default: user@host)"`
+	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 }
 
 func (in testSend) check(Operation, time.Time) error {
