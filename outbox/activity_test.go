@@ -1,0 +1,83 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// An activity is sent once for its key, and what cannot be sent is refused by its column.
+func TestActivity_IsSentOnceForItsKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	ctx, key := t.Context(), "order-17"
+	send := func(change func(*outbox.Activity)) (outbox.Activity, error) {
+		a := outbox.Activity{ChannelID: 2, Category: "activity", Title: "Hello", Data: json.RawMessage(`{"order": 17}`), IdempotencyKey: &key, RequestedBy: "shop"}
+		if change != nil {
+			change(&a)
+		}
+		return outbox.SendActivity(ctx, b.db.Pool, a)
+	}
+	first, err := send(nil)
+	require.NoError(t, err)
+	require.Negative(t, first.ID)
+	again, err := send(func(a *outbox.Activity) { a.Title = "Goodbye" })
+	require.NoError(t, err)
+	require.Equal(t, first.ID, again.ID)
+	read, err := outbox.ReadActivity(ctx, b.db.Pool, first.ID)
+	require.NoError(t, err)
+	require.Equal(t, "Hello", read.Title)
+	require.EqualValues(t, 2, read.ChannelID)
+	require.JSONEq(t, `{"order": 17}`, string(read.Data))
+	require.JSONEq(t, `{}`, string(read.Variants))
+	require.Equal(t, string(outbox.Pending), read.Status)
+	require.Nil(t, read.TestOf)
+
+	_, err = send(func(a *outbox.Activity) { a.IdempotencyKey, a.Category = nil, "likes" })
+	var bad *job.InvalidError
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, "category", bad.Column)
+	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.activities`))
+}
+
+// A test says what the job says, to one channel, and is none of the job's messages.
+func TestActivity_TestsAJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	sent, err := outbox.SendTest(t.Context(), b.db.Pool, id, 2, "ann")
+	require.NoError(t, err)
+	require.Equal(t, "told", sent.Title)
+	require.Equal(t, id, *sent.TestOf)
+	require.Equal(t, "ann", sent.RequestedBy)
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1`, id))
+	_, err = outbox.SendTest(t.Context(), b.db.Pool, id+1, 2, "ann")
+	require.ErrorIs(t, err, job.ErrNotFound)
+}
+
+// What is not sent is listed with what it waits for, the most urgent first.
+func TestUnsentJobs_SayWhatTheyWaitFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	held, due := b.rest(t, outbox.TypePush, 2, job.Aborted), b.rest(t, outbox.TypePush, 2, job.Processed)
+	b.exec(t, `UPDATE belfry.jobs SET priority = 5 WHERE id = $1`, due)
+	list, err := outbox.UnsentJobs(t.Context(), b.db.Pool, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, due, list[0].JobID)
+	require.False(t, list[0].Held)
+	require.EqualValues(t, 2, list[0].Waiting)
+	require.NotNil(t, list[0].DueIn)
+	require.True(t, list[1].Held)
+	list, err = outbox.UnsentJobs(t.Context(), b.db.Pool, []int64{held}, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, held, list[0].JobID)
+	list, err = outbox.UnsentJobs(t.Context(), b.db.Pool, nil, 1)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}
