@@ -30,9 +30,10 @@ type scheduleInput struct {
 	Priority     int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
 	DeliverAfter string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
 	ExpiresAfter string `flag:"expires-after" label:"DURATION" help:"EXPIRED if a job did not start so long after the occurrence (default: never)"`
-	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100"`
-	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"how long the query may take, 1s to 5m (default 10s)"`
-	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)"`
+	// A query runs with the rights of the daemon, which no token gives.
+	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100" local:"true"`
+	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"how long the query may take, 1s to 5m (default 10s)" local:"true"`
+	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)" local:"true"`
 	Missed       string `flag:"missed" label:"POLICY" help:"what becomes of missed occurrences: skip, once or all (default once)"`
 	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
 	Act

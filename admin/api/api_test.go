@@ -124,6 +124,9 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 		{"POST", pause, `{"reason": "a\u0000b"}`, 422, "body.reason", "is no text; allowed values: UTF-8 without NUL"},
 		{"POST", "/lanes/%00/pause", "", 422, "path.lane", "is no text; allowed values: UTF-8 without NUL"},
 		{"POST", "/lanes/" + strings.Repeat("x", 300) + "/pause", "", 422, "path.lane", ""},
+		{"POST", "/schedules/s/add", `{"query": "SELECT 1"}`, 422, "body.query", ""}, // as the daemon's role: no token's to say
+		{"POST", "/enqueue", `{"requested_by": "root"}`, 422, "body.requested_by", ""},
+		{"POST", "/schedules/s/add", `{"query_role": "postgres"}`, 422, "body.query_role", ""},
 		{"PATCH", "/limits", `{"priority": "7"}`, 422, "body.priority", `"7" is not allowed; allowed values: 0 to 1000, or none`},
 		{"PATCH", "/limits", `{"priority": 1e3}`, 422, "body.priority", `"1e3" is not allowed; allowed values: 0 to 1000, or none`},
 		{"PATCH", "/limits", `{"health_checks": null}`, 422, "body.health_checks", `null is not allowed; allowed values: on (they may not be switched off), off`},

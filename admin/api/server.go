@@ -106,7 +106,7 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 // URL is where the API is, as this machine sees it.
 func (s *Server) URL() string {
 	scheme := "http"
-	if s.http.TLSConfig != nil {
+	if s.config.TLS.CertFile != "" {
 		scheme = "https"
 	}
 	return scheme + "://" + s.listener.Addr().String() + Prefix
@@ -130,7 +130,7 @@ func (s *Server) Reload() error {
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
-		if s.http.TLSConfig != nil {
+		if s.config.TLS.CertFile != "" {
 			ended <- s.http.ServeTLS(s.listener, "", "")
 		} else {
 			ended <- s.http.Serve(s.listener)
