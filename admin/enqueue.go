@@ -21,7 +21,6 @@ import (
 
 // contentInput is what is said, and by which media.
 type contentInput struct {
-	Category string     `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
 	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
 	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
 	Data     jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
@@ -31,7 +30,8 @@ type contentInput struct {
 
 // enqueueInput is the input of `enqueue`.
 type enqueueInput struct {
-	Types []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
+	Types    []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
+	Category string   `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
 	contentInput
 	audienceChoice
 	At             *Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`

@@ -15,16 +15,12 @@ import (
 // scheduleInput is the input of `schedules add`.
 type scheduleInput struct {
 	scheduleRef
-	Cron     string     `flag:"cron" label:"CRON" help:"minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"`
-	Every    string     `flag:"every" label:"DURATION" help:"between occurrences, 1s to 8784h"`
-	TimeZone string     `flag:"time-zone" label:"ZONE" help:"of --cron, as Asia/Seoul (default UTC)"`
-	Types    []string   `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
-	Category string     `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
-	Title    string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
-	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
-	Data     jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	Route    []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+	Cron     string   `flag:"cron" label:"CRON" help:"minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"`
+	Every    string   `flag:"every" label:"DURATION" help:"between occurrences, 1s to 8784h"`
+	TimeZone string   `flag:"time-zone" label:"ZONE" help:"of --cron, as Asia/Seoul (default UTC)"`
+	Types    []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
+	Category string   `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
+	contentInput
 	audienceChoice
 	Lane         string `flag:"lane" label:"LANE" help:"of the jobs (default: default)"`
 	Priority     int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`

@@ -18,17 +18,13 @@ import (
 
 // sendInput is the input of `send`.
 type sendInput struct {
-	Channel        *int64     `arg:"[CHANNEL]" is:"a channel's id"`
-	ExternalID     *string    `flag:"external-id" label:"ID" help:"the channel with this external ID, instead of CHANNEL"`
-	Category       string     `flag:"category" label:"CATEGORY" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
-	Title          string     `flag:"title" label:"TITLE" help:"1 to 200 characters"`
-	Body           string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
-	Data           jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
-	Variants       jsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	Route          []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
-	DeliverAt      *Instant   `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
-	IdempotencyKey *string    `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`
-	RequestedBy    string     `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
+	Channel    *int64  `arg:"[CHANNEL]" is:"a channel's id"`
+	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID, instead of CHANNEL"`
+	Category   string  `flag:"category" label:"CATEGORY" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
+	contentInput
+	DeliverAt      *Instant `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
+	IdempotencyKey *string  `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`
+	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 }
 
 func (in sendInput) check(o Operation, _ time.Time) error {
