@@ -32,22 +32,24 @@ type servers struct {
 	NATS  []string `json:"nats,omitempty"`  // URLs
 }
 
+// redis is how to reach the Redis server.
+func (on servers) redis() redisdb.Config {
+	c := redisdb.DefaultConfig()
+	c.URL = "redis://" + on.Redis
+	return c
+}
+
 // transports are those that carriers compares on these servers, PostgreSQL first.
 func (on servers) transports() []transport {
 	const queued = 1_000_000 // as belfry's configuration has it
 	lease := relay.DefaultConfig().Lease
-	atRedis := func(on servers) redisdb.Config {
-		c := redisdb.DefaultConfig()
-		c.URL = "redis://" + on.Redis
-		return c
-	}
 	all := []transport{
 		{name: "postgres"},
 		{name: "redislist", open: func(on servers) (relay.Broker, error) {
-			return redislist.New(atRedis(on), redislist.Options{MaxQueued: queued})
+			return redislist.New(on.redis(), redislist.Options{MaxQueued: queued})
 		}},
 		{name: "redisstream", open: func(on servers) (relay.Broker, error) {
-			return redisstream.New(atRedis(on), redisstream.Options{MaxQueued: queued, Lease: lease})
+			return redisstream.New(on.redis(), redisstream.Options{MaxQueued: queued, Lease: lease})
 		}},
 	}
 	if len(on.NATS) > 0 {

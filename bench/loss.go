@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -111,7 +110,8 @@ func loss(ctx context.Context, e *env, r *result) {
 		r.note("Skipped: no redis-server or valkey-server is installed.")
 		return
 	}
-	server := redis.NewClient(&redis.Options{Addr: on.Redis})
+	server, err := redisdb.Open(on.redis(), "the bench's Redis", 1)
+	e.check(err)
 	defer func() { e.check(server.Close()) }()
 	for _, t := range on.transports() {
 		if t.open == nil {
@@ -131,7 +131,7 @@ type forgotten struct {
 	duplicates     int64
 }
 
-func (e *env) forget(ctx context.Context, t transport, on servers, server *redis.Client) (f forgotten) {
+func (e *env) forget(ctx context.Context, t transport, on servers, server *redisdb.DB) (f forgotten) {
 	defer e.within(t.name)
 	messages := e.writeMessages(ctx, 1, func() {})
 	b := e.openBroker(ctx, t, on)
@@ -150,7 +150,7 @@ func (e *env) forget(ctx context.Context, t transport, on servers, server *redis
 	}
 	e.untilInside(ctx, b, messages)
 	began := time.Now()
-	e.check(server.FlushAll(ctx).Err())
+	e.check(server.Do.FlushAll(ctx).Err())
 	e.untilInside(ctx, b, messages)
 	f.rebuilt = perSecond(messages, time.Since(began))
 	stop()
@@ -162,7 +162,7 @@ func (e *env) forget(ctx context.Context, t transport, on servers, server *redis
 	running, stop := e.start(ctx, working.Run)
 	e.untilSent(running, working, messages/10)
 	began = time.Now()
-	e.check(server.FlushAll(ctx).Err())
+	e.check(server.Do.FlushAll(ctx).Err())
 	e.untilSent(running, working, messages)
 	f.speed = perSecond(messages-messages/10, time.Since(began))
 	stop()
