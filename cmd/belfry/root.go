@@ -75,6 +75,12 @@ func keyFlag(flags *pflag.FlagSet, name, key, usage string) {
 	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
 }
 
+// keySwitch adds such a flag for a key that is on or off.
+func keySwitch(flags *pflag.FlagSet, name, key, usage string) {
+	flags.Bool(name, false, usage+" (key "+key+")")
+	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
+}
+
 func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
 	for _, c := range commands {
 		c.GroupID = group

@@ -47,8 +47,7 @@ again. With --read-only nothing is changed through it, and a standby will do.`,
 // apiFlags are those of the commands that serve the API.
 func apiFlags(cmd *cobra.Command) {
 	keyFlag(cmd.Flags(), "listen", "api.listen", "`HOST:PORT` where the HTTP API is served")
-	keyFlag(cmd.Flags(), "read-only", "api.read_only", "change nothing through the HTTP API")
-	cmd.Flags().Lookup("read-only").NoOptDefVal = "true"
+	keySwitch(cmd.Flags(), "read-only", "api.read_only", "change nothing through the HTTP API")
 }
 
 // serveAlone is `belfry serve`.
