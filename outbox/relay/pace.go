@@ -57,7 +57,7 @@ func (r *Relay) expectReceipts() {
 func (r *Relay) betweenReceipts() time.Duration {
 	interval := r.settings().Receipts.Interval
 	if r.resting.Load() && time.Now().UnixNano() > r.awaited.Load() {
-		return max(min(time.Second, interval/4), min(2*interval, 2*r.rest))
+		return max(min(time.Second, interval/4), 3*min(interval, r.rest))
 	}
 	return min(time.Second, interval/4)
 }
@@ -66,7 +66,7 @@ func (r *Relay) betweenReceipts() time.Duration {
 func (r *Relay) betweenRecoveries() time.Duration {
 	lease := r.settings().Lease
 	if r.resting.Load() {
-		return min(lease/4, r.rest)
+		return min(lease/3, r.rest)
 	}
 	return min(lease/4, 5*time.Second)
 }
