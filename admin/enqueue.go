@@ -128,8 +128,9 @@ func (e enqueued) MarshalJSON() ([]byte, error) {
 	return json.Marshal(e.count)
 }
 
-// json is the type without a preview.
-func (enqueued) json() reflect.Type { return reflect.TypeFor[enqueuedJobs]() }
+func (enqueued) json() []reflect.Type {
+	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
+}
 
 // enqueuedJobs are the jobs of a request, of several types as a group.
 type enqueuedJobs struct {

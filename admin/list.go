@@ -27,15 +27,15 @@ func (l *List[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.It
 // NextPage is Next, of a list of anything.
 func (l List[T]) NextPage() string { return l.Next }
 
-func (l List[T]) json() reflect.Type { return reflect.TypeFor[[]T]() }
+func (l List[T]) json() []reflect.Type { return []reflect.Type{reflect.TypeFor[[]T]()} }
 
-// resultType is the type whose JSON an Out has.
-func resultType[Out any]() reflect.Type {
+// resultTypes are the types of which an Out has the JSON of one.
+func resultTypes[Out any]() []reflect.Type {
 	var out Out
-	if list, is := any(out).(interface{ json() reflect.Type }); is {
-		return list.json()
+	if own, is := any(out).(interface{ json() []reflect.Type }); is {
+		return own.json()
 	}
-	return reflect.TypeFor[Out]()
+	return []reflect.Type{reflect.TypeFor[Out]()}
 }
 
 // pageOf cuts a list that was read with one item more than limit, and says by next how the

@@ -86,11 +86,11 @@ type Operation struct {
 	// the client's to ask, with no deadline. See Confirming.
 	Confirm func(ctx context.Context, env *Env, in any) (Question, error)
 
-	params []Param
-	input  reflect.Type
-	output reflect.Type
-	run    func(ctx context.Context, env *Env, in any) (any, error)
-	text   func(p *printer.Page, in, out any)
+	params  []Param
+	input   reflect.Type
+	outputs []reflect.Type
+	run     func(ctx context.Context, env *Env, in any) (any, error)
+	text    func(p *printer.Page, in, out any)
 }
 
 // Question is what a person has to agree to. The zero value is none.
@@ -117,7 +117,7 @@ const DefaultDeadline = 30 * time.Second
 // Define returns an operation with an input of type In and results of type Out, which text
 // tells to a person. It panics if a field's tags or type cannot be a parameter.
 func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {
-	o.input, o.output = reflect.TypeFor[In](), resultType[Out]()
+	o.input, o.outputs = reflect.TypeFor[In](), resultTypes[Out]()
 	o.params = paramsOf(o, o.input)
 	o.run = func(ctx context.Context, env *Env, in any) (any, error) {
 		given, ok := in.(*In)
@@ -177,8 +177,8 @@ func (o Operation) NewInput() any {
 	return in.Interface()
 }
 
-// Result is the type whose JSON a result has.
-func (o Operation) Result() reflect.Type { return o.output }
+// Results are the types of which a result has the JSON of one.
+func (o Operation) Results() []reflect.Type { return o.outputs }
 
 // Allowed returns a *DeniedError if a role may not do it.
 func (o Operation) Allowed(role Role) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
 )
 
 // document is the OpenAPI document while it is made.
@@ -19,6 +20,7 @@ type document struct {
 	api     huma.API
 	schemas huma.Registry
 	problem *huma.Schema
+	looked  map[string]bool // schemas by their reference, whose fields may be null where they may
 }
 
 // security is the name of the tokens in the document.
@@ -26,7 +28,8 @@ const security = "token"
 
 func newDocument(mux *http.ServeMux) *document {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
-	d := &document{schemas: schemas}
+	schemas.RegisterTypeAlias(reflect.TypeFor[channels.Audience](), reflect.TypeFor[map[string]any]()) // its fields depend on its kind
+	d := &document{schemas: schemas, looked: make(map[string]bool)}
 	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	d.api = humago.NewWithPrefix(mux, Prefix, huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -111,14 +114,52 @@ func (d *document) refusal(status int) *huma.Response {
 
 // result is the answer of an operation that succeeded.
 func (d *document) result(o admin.Operation, r route) *huma.Response {
+	var forms []*huma.Schema
+	for _, t := range o.Results() {
+		form := d.schemas.Schema(t, true, schemaHint(o))
+		d.nullable(form, t)
+		forms = append(forms, form)
+	}
+	schema := forms[0]
+	if len(forms) > 1 {
+		schema = &huma.Schema{AnyOf: forms}
+	}
 	answer := &huma.Response{
 		Description: "what came of it",
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: d.schemas.Schema(o.Result(), true, schemaHint(o))}},
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
 	if slices.ContainsFunc(pagers, func(name string) bool { return r.in[name] == inQuery }) {
 		answer.Headers = map[string]*huma.Param{"Link": {Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}}
 	}
 	return answer
+}
+
+// nullable lets fields be null that are pointers to structs: huma knows it of other pointers
+// only.
+func (d *document) nullable(s *huma.Schema, t reflect.Type) {
+	if s != nil && s.Ref != "" {
+		if d.looked[s.Ref] {
+			return
+		}
+		d.looked[s.Ref] = true
+		s = d.schemas.SchemaFromRef(s.Ref)
+	}
+	switch {
+	case s == nil:
+	case t.Kind() == reflect.Pointer:
+		d.nullable(s, t.Elem())
+	case t.Kind() == reflect.Slice:
+		d.nullable(s.Items, t.Elem())
+	case t.Kind() == reflect.Struct:
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			field := s.Properties[name]
+			d.nullable(field, f.Type)
+			if field != nil && field.Ref != "" && f.Type.Kind() == reflect.Pointer {
+				s.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{field, {Type: "null"}}}
+			}
+		}
+	}
 }
 
 func schemaHint(o admin.Operation) string {
