@@ -13,6 +13,8 @@ COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # make demo N=1000000 JSON=1: how many channels, and the result as data.
 N ?= 30000
 JSON ?=
+# make demo TRANSPORT=redislist: with a carrier of ids, whose server is started.
+TRANSPORT ?=
 # make test PKG=./job/... RUN=Resumes: a part of the suite. Otherwise the packages that
 # take longest come first, so that none of them runs on alone at the end.
 PKG ?= ./cmd/belfry ./job ./outbox/relay ./...
@@ -111,8 +113,10 @@ bench-carriers: postgres servers-for-tests ## measure the transports of messages
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...
 
-demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1)
-	@bin/belfry demo --channels $(N) $(if $(JSON),--json)
+demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1 TRANSPORT=)
+	@$(if $(filter redis%,$(TRANSPORT)),.ci/install-services >&2;) \
+	bin/belfry demo --channels $(N) $(if $(JSON),--json) $(if $(TRANSPORT),--transport $(TRANSPORT)) \
+		$(if $(filter jetstream,$(TRANSPORT)),--carrier-server "$$($(GO) tool -modfile=tools/go.mod -n nats-server)")
 
 run: build postgres ## run the daemon until interrupted
 	@bin/belfry daemon

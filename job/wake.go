@@ -96,7 +96,7 @@ func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 // rest is whether nothing runs or is due, and until when a daemon that hears hints may
 // believe it.
 func (l look) rest(now time.Time) (until time.Time, idle bool) {
-	if l.running || l.due || l.seconds != nil && *l.seconds <= 0 {
+	if l.running || l.seconds != nil && *l.seconds <= 0 { // what is due is due in no seconds
 		return time.Time{}, false
 	}
 	rest := restAtMost.Seconds()

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/demo"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -42,17 +45,25 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 		intBetween(demo.LeastChannels, demo.MostChannels))
 	name := flagOf(cmd.Flags(), "database", "NAME", "database to make and to empty (default "+demo.DefaultDatabase+")",
 		func(text string) (string, error) { return text, demo.CheckDatabase(text) })
+	transport := flagOf(cmd.Flags(), "transport", "NAME", "where relays get the ids of messages from: "+strings.Join(demo.Transports(), ", ")+"; the server of a carrier is started (default postgres)",
+		func(text string) (string, error) {
+			if !slices.Contains(demo.Transports(), text) {
+				return "", fmt.Errorf("%q is not allowed; allowed values: %s", printer.OneLine(text, 60), strings.Join(demo.Transports(), ", "))
+			}
+			return text, nil
+		})
+	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
-			return a.demo(ctx, db, n.or(demo.DefaultChannels), name.or(demo.DefaultDatabase), *asJSON)
+			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server}, *asJSON)
 		})
 	}
 	return cmd
 }
 
 // demo is `belfry demo`.
-func (a *app) demo(ctx context.Context, db *database, n int64, name string, asJSON bool) error {
+func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find belfry's own binary: %w", err)
@@ -62,11 +73,9 @@ func (a *app) demo(ctx context.Context, db *database, n int64, name string, asJS
 		screen = a.stderr
 	}
 	_, tty := terminal(screen, a.environ)
-	report, err := demo.Run(ctx, demo.Config{
-		Channels: n, Database: name, Server: db.Pool, DSN: db.DSN,
-		Executable: executable, Environ: a.environ,
-		Screen: screen, Color: tty && !a.hasVariable("NO_COLOR"),
-	})
+	c.Server, c.DSN, c.Executable, c.Environ = db.Pool, db.DSN, executable, a.environ
+	c.Screen, c.Color = screen, tty && !a.hasVariable("NO_COLOR")
+	report, err := demo.Run(ctx, c)
 	if asJSON {
 		err = errors.Join(err, a.printJSON(report))
 	}
@@ -76,7 +85,7 @@ func (a *app) demo(ctx context.Context, db *database, n int64, name string, asJS
 	case !report.OK:
 		return &exitError{codeFailure, errors.New("demo: a promise was broken")}
 	case !asJSON:
-		a.printf("%s", whatNext(db, name))
+		a.printf("%s", whatNext(db, c.Database))
 	}
 	return nil
 }

@@ -24,12 +24,12 @@ type demoProcess struct {
 	stdout, stderr bytes.Buffer
 }
 
-func startDemo(t *testing.T, db *dbtest.DB) *demoProcess {
+func startDemo(t *testing.T, db *dbtest.DB, more ...string) *demoProcess {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), demoPatience)
 	t.Cleanup(cancel)
 	p := new(demoProcess)
-	p.cmd = exec.CommandContext(ctx, binary(t), "demo", "--json", "--channels", "10000", "--database", db.Name)
+	p.cmd = exec.CommandContext(ctx, binary(t), append([]string{"demo", "--json", "--channels", "10000", "--database", db.Name}, more...)...)
 	p.cmd.Env = append(p.cmd.Environ(), mainVariable+"=1", "BELFRY_DATABASE_URL="+db.DSN)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	require.NoError(t, p.cmd.Start())
@@ -94,6 +94,24 @@ func TestDemoProcess_ProvesAndReportsJSON(t *testing.T) {
 	p.until(t, db, noDemoSession)
 }
 
+// On a carrier the story is the same, and every id goes by it.
+func TestDemoProcess_OnACarrier(t *testing.T) {
+	t.Parallel()
+	for transport, server := range map[string]string{"redislist": dbtest.RedisProgram(t), "redisstream": dbtest.RedisProgram(t), "jetstream": dbtest.NATSProgram(t)} {
+		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.NewEmpty(t)
+			p := startDemo(t, db, "--transport", transport, "--carrier-server", server)
+			require.Equal(t, codeDone, p.end(t), p.stderr.String())
+			report := p.report(t)
+			require.True(t, report.OK)
+			require.Positive(t, report.Delivery.Carried)
+			require.Equal(t, report.Delivery.Messages, report.Delivery.Carried)
+			p.until(t, db, noDemoSession)
+		})
+	}
+}
+
 // A channel without a row, made behind the demo's back, is missed: exit code 1.
 func TestDemoProcess_AMissingRowIsExitCode1(t *testing.T) {
 	t.Parallel()
@@ -137,6 +155,7 @@ func TestDemo_BadFlags(t *testing.T) {
 		{"--channels", "9999", "whole numbers from 10000 to 10000000"},
 		{"--channels", "many", "whole numbers from 10000 to 10000000"},
 		{"--database", "Belfry", "up to 63 of a-z, 0-9 and _"},
+		{"--transport", "kafka", "allowed values: postgres, redislist, redisstream, jetstream"},
 	} {
 		r := command(t, nil, "demo", c.flag, c.value)
 		require.Equal(t, codeUsage, r.code)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +39,10 @@ type Config struct {
 	// Environ is the environment of the runners, as os.Environ returns it. Variables
 	// of belfry are replaced.
 	Environ []string
+	// Transport is where the relays get their ids from, one of Transports; empty: postgres.
+	// CarrierServer is the program that is started for it; empty: the one on PATH.
+	Transport     string
+	CarrierServer string
 	// Screen is what the audience sees, 80 columns wide.
 	Screen io.Writer
 	// Color has headings and SQL stand out by escape sequences.
@@ -53,6 +59,9 @@ func (c Config) Validate() error {
 	}
 	if err := CheckDatabase(c.Database); err != nil {
 		problems = append(problems, fmt.Errorf("database: %w", err))
+	}
+	if c.Transport != "" && !slices.Contains(Transports(), c.Transport) {
+		problems = append(problems, fmt.Errorf("transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
 	}
 	if c.Server == nil || c.DSN == "" || c.Executable == "" || c.Screen == nil {
 		problems = append(problems, errors.New("server, dsn, executable and screen are required"))

@@ -34,7 +34,10 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := s.startFakes(wait); err != nil {
 		return fmt.Errorf("start the fakes: %w", err)
 	}
-	d := &deliveryReport{}
+	if err := s.startCarrier(wait); err != nil {
+		return fmt.Errorf("start the carrier: %w", err)
+	}
+	d := &deliveryReport{Transport: s.Transport}
 	s.report.Delivery = d
 	if err := scan(wait, s.pool, queries.messagesCount, nil, &d.Messages); err != nil {
 		return err
@@ -69,13 +72,16 @@ func (s *stage) deliverMessages(ctx context.Context) error {
 	if err := other.stop(wait); err != nil {
 		return err
 	}
-	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous); err != nil {
+	if err := scan(wait, s.pool, queries.deliveryAccount, nil, &d.Sent, &d.Dead, &d.Unfinished, &d.Retried, &d.FailedOver, &d.Ambiguous, &d.Carried); err != nil {
 		return err
 	}
 	seen := s.fakes.Summary().Total()
 	d.Calls, d.Accepted, d.Duplicates, d.Early = seen.Calls, seen.Accepted, seen.Duplicates, seen.Early
 	s.screen.say("%s: %s sent, %s dead letters, %s left; %s were tried again, %s went by sms after push had failed permanently",
 		millis(d.ElapsedMS), grouped(d.Sent), grouped(d.Dead), grouped(d.Unfinished), grouped(d.Retried), grouped(d.FailedOver))
+	if s.carrier != nil {
+		s.screen.say("the ids of %s messages went by %s; what it holds may be lost at any time", grouped(d.Carried), s.Transport)
+	}
 	s.screen.say("the providers counted %s duplicates; belfry recorded %s attempts whose outcome it could not know", grouped(d.Duplicates), grouped(d.Ambiguous))
 	return nil
 }

@@ -92,7 +92,7 @@ SELECT NOT EXISTS (SELECT FROM belfry.jobs WHERE type = 'push' AND delivered_at 
 -- name: DeliveryAccount :one
 -- What became of the messages: by status, how many had an attempt that was made again,
 -- how many are past the first medium, and how many attempts may have been accepted
--- though nobody knows. Always one row.
+-- though nobody knows, and how many went by a carrier. Always one row.
 SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
        count(*) FILTER (WHERE status = 'DEAD')                   AS dead,
        count(*) FILTER (WHERE status NOT IN ('SENT', 'DEAD'))    AS unfinished,
@@ -100,7 +100,8 @@ SELECT count(*) FILTER (WHERE status = 'SENT')                   AS sent,
          WHERE outcome IN ('retryable', 'unknown', 'crashed'))   AS retried,
        count(*) FILTER (WHERE step > 0)                          AS failed_over,
        (SELECT count(*) FROM belfry.attempts
-         WHERE outcome IN ('unknown', 'crashed'))                AS ambiguous
+         WHERE outcome IN ('unknown', 'crashed'))                AS ambiguous,
+       count(push)                                               AS carried
   FROM belfry.messages;
 
 -- name: Verify :one

@@ -47,6 +47,7 @@ type stage struct {
 	heir    *runner // that took over from the one that was killed
 	job     int64
 	fakes   *fake.Server
+	carrier *carrier // nil: PostgreSQL alone
 	extra   []string // variables of the processes that are started
 	report  *Report
 }
@@ -156,6 +157,7 @@ func (s *stage) close(ctx context.Context) error {
 	if s.fakes != nil {
 		errs = append(errs, s.fakes.Close())
 	}
+	errs = append(errs, s.carrier.close())
 	if s.unlock != nil {
 		s.unlock(ctx)
 	}

@@ -38,7 +38,7 @@ type NATS struct {
 // where it cannot be. A cluster has its leader a few seconds later.
 func StartNATS(t testing.TB, servers int) []*NATS {
 	t.Helper()
-	program := natsProgram(t)
+	program := NATSProgram(t)
 	dirs := make([]string, servers)
 	for i := range dirs {
 		dirs[i] = makeDir(t, "nats", nil)
@@ -78,8 +78,8 @@ func startAll(ctx context.Context, cluster []*NATS) error {
 	return err
 }
 
-// natsProgram is the path of the server, which the go command has built in its cache.
-func natsProgram(t testing.TB) string {
+// NATSProgram is the path of the server, which the go command has built in its cache.
+func NATSProgram(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	require.NoError(t, err)

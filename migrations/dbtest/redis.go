@@ -96,7 +96,7 @@ func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
 
 func startRedis(t testing.TB, dir string, settings ...string) *Redis {
 	t.Helper()
-	program := findService(t, "redis", "redis-server", "valkey-server")
+	program := RedisProgram(t)
 	var err error
 	for range portTries {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(lastPort-firstPort+1)))
@@ -164,4 +164,10 @@ func askRedis(ctx context.Context, addr string, pid int) error {
 			return fmt.Errorf("answer at %s: %s", addr, strings.TrimSpace(line))
 		}
 	}
+}
+
+// RedisProgram is the path of a server. It skips the test where there is none.
+func RedisProgram(t testing.TB) string {
+	t.Helper()
+	return findService(t, "redis", "redis-server", "valkey-server")
 }

@@ -29,6 +29,7 @@ type Broker struct {
 	config  Config
 	options Options
 	outage  outage
+	pace    pace
 	lines   map[relay.Queue]*line
 
 	mu     sync.Mutex
@@ -43,7 +44,10 @@ func New(config Config, options Options) (*Broker, error) {
 	if err := errors.Join(config.Validate("delivery.nats"), options.validate()); err != nil {
 		return nil, err
 	}
-	b := &Broker{config: config, options: options, lines: make(map[relay.Queue]*line)}
+	b := &Broker{
+		config: config, options: options, lines: make(map[relay.Queue]*line),
+		pace: pace{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
+	}
 	b.outage.log = options.Log
 	if _, err := config.options(&b.outage); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"time"
 
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -20,3 +21,8 @@ func (b *Broker) Ready(ctx context.Context) (n int, err error) {
 
 // Stream names the stream of a queue.
 func (b *Broker) Stream(q relay.Queue) string { return b.lines[q].stream }
+
+// Hurry has its pulls wait for so long at most, and for copies that are ready twice as long.
+func (b *Broker) Hurry(pull time.Duration) {
+	b.pace.pull, b.pace.heartbeat, b.pace.silent = pull, pull/4, 2*pull
+}

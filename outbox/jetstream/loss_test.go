@@ -173,6 +173,42 @@ func TestBroker_StopKeepsNothing(t *testing.T) {
 	}
 }
 
+// CARRIERS.md 18: a consumer that has copies and hands out none, as one that somebody has paused,
+// is said once and looked for again.
+func TestBroker_SilentConsumerIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1))
+	b.Hurry(200 * time.Millisecond)
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	s := b.stream(t, relay.Bulk)
+	_, err := s.PauseConsumer(t.Context(), "relays", time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	got := waiting(t, c, 10)
+	b.until(t, "it is said", func(context.Context) bool { return strings.Contains(b.log.String(), "copies are ready and none comes") })
+	began := time.Now()
+	b.until(t, "several pulls are over", func(context.Context) bool { return time.Since(began) > 2*time.Second })
+	_, err = s.ResumeConsumer(t.Context(), "relays")
+	require.NoError(t, err)
+	require.Equal(t, 10, <-got)
+	require.Equal(t, 1, strings.Count(b.log.String(), "copies are ready and none comes"))
+}
+
+// waiting receives n copies in a goroutine of its own, whatever fails meanwhile.
+func waiting(t testing.TB, c relay.Carrier, n int) <-chan int {
+	t.Helper()
+	got := make(chan int, 1)
+	go func() {
+		m := 0
+		for m < n && t.Context().Err() == nil {
+			claimed, _ := c.Receive(t.Context(), &room{n - m})
+			m += len(claimed)
+		}
+		got <- m
+	}()
+	return got
+}
+
 // CARRIERS.md 18, 20: a server that is away is said once, and once that it is back; who waits
 // goes on by itself.
 func TestBroker_SaysOnceThatItIsAway(t *testing.T) {
@@ -182,15 +218,7 @@ func TestBroker_SaysOnceThatItIsAway(t *testing.T) {
 	c := b.worker(t, "r1", all)
 	push(t, c, nth(1, keys(10)))
 	require.Len(t, receive(t, c, 10), 10)
-	got := make(chan int)
-	go func() { // waits, whatever fails meanwhile
-		n := 0
-		for n < 10 && t.Context().Err() == nil {
-			claimed, _ := c.Receive(t.Context(), &room{10 - n})
-			n += len(claimed)
-		}
-		got <- n
-	}()
+	got := waiting(t, c, 10)
 	require.NoError(t, server[0].Stop())
 	for range 3 {
 		_, err := c.Push(t.Context(), nth(2, keys(10)))

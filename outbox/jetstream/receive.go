@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// pullFor is how long a pull waits for a first copy, heartbeat how often the server says
-	// meanwhile that it has none; after two that did not come the pull is made anew.
-	pullFor   = 10 * time.Second
-	heartbeat = 2 * time.Second
-	// silentFor is how long copies may be ready of which none comes.
-	silentFor = 30 * time.Second
 	// backPerSecond is how many copies of a job without credits come up in a second, about.
 	backPerSecond = 2000
 	backLeast     = 100 * time.Millisecond
 	backMost      = 5 * time.Second
 	backJobs      = 1000
 )
+
+// pace is how long a pull waits.
+type pace struct {
+	pull      time.Duration // for a first copy
+	heartbeat time.Duration // the server says meanwhile that it has none; without two of them the pull is made anew
+	silent    time.Duration // how long copies may be ready of which none comes
+}
 
 // pull waits for the first copy of a queue: one, so that what nobody asks for any more is one.
 type pull struct {
@@ -153,9 +154,9 @@ func (p *pull) wait(to *opened) {
 		p.received = time.Now()
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(p.c.life, pullFor)
+		ctx, cancel := context.WithTimeout(p.c.life, p.c.b.pace.pull)
 		defer cancel()
-		m, err := next(ctx, to.consumer)
+		m, err := next(ctx, to.consumer, p.c.b.pace.heartbeat)
 		if err == nil && m == nil {
 			err = p.watch(to)
 		}
@@ -171,7 +172,7 @@ func (p *pull) wait(to *opened) {
 }
 
 // next waits for one copy; nil: there was none.
-func next(ctx context.Context, from natsjs.Consumer) (natsjs.Msg, error) {
+func next(ctx context.Context, from natsjs.Consumer, heartbeat time.Duration) (natsjs.Msg, error) {
 	batch, err := from.Fetch(1, natsjs.FetchContext(ctx), natsjs.FetchHeartbeat(heartbeat))
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (p *pull) watch(to *opened) error {
 	p.mu.Lock()
 	since, said := p.received, p.silent
 	p.mu.Unlock()
-	if time.Since(since) < silentFor || p.c.life.Err() != nil {
+	if time.Since(since) < p.c.b.pace.silent || p.c.life.Err() != nil {
 		return nil
 	}
 	ctx, cancel := p.c.b.within(p.c.life)

@@ -101,6 +101,7 @@ type model struct {
 	stream   bool
 	messages int  // 0: one
 	begun    bool // a push was made before, and all of it is done
+	vain     bool // copies may be claimed in vain
 	all      failures
 }
 

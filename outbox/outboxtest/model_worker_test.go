@@ -125,7 +125,7 @@ func (m *model) claim(s *state, w uint8, e emit) {
 		return
 	case free && row.status == queued && row.push > x.push && m.claimLatest, !free && m.claimFree:
 		broken := found("")
-		if row.status == processing && row.push == x.push && s.left.only(m.all) && s.left.restart == m.all.restart {
+		if !m.vain && row.status == processing && row.push == x.push && s.left.only(m.all) && s.left.restart == m.all.restart {
 			broken = "I13: a copy is claimed in vain"
 		}
 		if put := m.remove(&n.carrier, &x, w, false); put != "" {
