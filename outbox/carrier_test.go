@@ -197,7 +197,7 @@ func TestQueueJob_CrashesBeforeTheCommit(t *testing.T) {
 	}()
 	const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`
 	b.eventually(t, `SELECT EXISTS (`+waits+`)`)
-	b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`)
+	b.exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`)
 	require.Error(t, <-ended)
 	require.NoError(t, tx.Rollback(bg))
 	require.Equal(t, map[string]int{"PENDING": 10}, b.statuses(t, id))
