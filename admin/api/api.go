@@ -26,6 +26,8 @@ type Options struct {
 	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
 	// ReadOnly refuses whatever changes something.
 	ReadOnly bool
+	// PublicURL is Config.PublicURL.
+	PublicURL string
 	Log      zerolog.Logger
 }
 
@@ -42,11 +44,17 @@ type handler struct {
 	mux      *http.ServeMux
 	document []byte
 	lockout  *lockout
+	public   public
 }
 
-// New returns the API. It panics if two operations have one route.
+// New returns the API. It panics if two operations have one route, or if the PublicURL is
+// none that Config.Validate lets pass.
 func New(c Options) http.Handler {
-	h := &handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log)}
+	at, err := publicOf(c.PublicURL)
+	if err != nil {
+		panic(err)
+	}
+	h := &handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log), public: at}
 	d := newDocument(h.mux)
 	for _, o := range c.Operations {
 		r := routeOf(o)
@@ -58,11 +66,11 @@ func New(c Options) http.Handler {
 		})
 	}
 	h.document = d.json()
-	sites := http.NewCrossOriginProtection()
-	sites.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		problemf(http.StatusForbidden, "a page of another site asked for this").write(w)
-	}))
-	return h.recovering(sites.Handler(http.HandlerFunc(h.serve)))
+	own, err := at.sites(http.HandlerFunc(h.serve))
+	if err != nil {
+		panic(err)
+	}
+	return h.recovering(at.stripped(own))
 }
 
 // Document returns the OpenAPI document of operations.
@@ -92,7 +100,7 @@ func (h *handler) recovering(next http.Handler) http.Handler {
 		header.Set("Cache-Control", "no-store")
 		header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		header.Set("Referrer-Policy", "no-referrer")
-		if req.TLS != nil {
+		if h.public.secure(req) {
 			header.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
@@ -187,14 +195,14 @@ func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		p.write(w)
 		return
 	}
-	if link := nextPage(r, req, out); link != "" {
+	if link := h.nextPage(r, req, out); link != "" {
 		w.Header().Set("Link", link)
 	}
 	respond(w, http.StatusOK, "application/json", out)
 }
 
 // nextPage is the Link to the page after a result; empty: there is none.
-func nextPage(r route, req *http.Request, out any) string {
+func (h *handler) nextPage(r route, req *http.Request, out any) string {
 	list, is := out.(interface{ NextPage() string })
 	if !is || list.NextPage() == "" {
 		return ""
@@ -207,7 +215,7 @@ func nextPage(r route, req *http.Request, out any) string {
 		query := next.Query()
 		query.Set(name, list.NextPage())
 		next.RawQuery = query.Encode()
-		return "<" + next.RequestURI() + `>; rel="next"`
+		return "<" + h.public.path + next.RequestURI() + `>; rel="next"`
 	}
 	return ""
 }

@@ -20,6 +20,10 @@ type Config struct {
 	Listen string `mapstructure:"listen"`
 	// ReadOnly refuses whatever changes something, and writes nothing: a standby will do.
 	ReadOnly bool `mapstructure:"read_only"`
+	// PublicURL is where people reach it: https://HOST[/PATH]. The path begins every path, the
+	// origin is trusted, and cookies and links are for there. Empty: wherever a request is sent
+	// to.
+	PublicURL string `mapstructure:"public_url"`
 	// TLS is how it is served, if its files are given.
 	TLS TLS `mapstructure:"tls"`
 }
@@ -37,6 +41,12 @@ func DefaultConfig() Config { return Config{} }
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
+	_, err := publicOf(c.PublicURL)
+	return errors.Join(err, c.validateListen())
+}
+
+// validateListen is about the address, and who may reach it.
+func (c Config) validateListen() error {
 	if c.Listen == "" {
 		return nil
 	}

@@ -124,7 +124,7 @@ func (a *app) openAPI(ctx context.Context, s settings, db *database, logger zero
 	env := a.env(s, db)
 	env.Jobs, env.Channels, env.Carrier = store, recipients, a.operated(s)
 	handler := api.New(api.Options{
-		Operations: admin.Operations(), Env: *env, ReadOnly: s.API.ReadOnly, Log: logger,
+		Operations: admin.Operations(), Env: *env, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},
