@@ -3,6 +3,8 @@ package redisdb_test
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -258,4 +260,28 @@ func TestSentinel_NamesTheMaster(t *testing.T) {
 		return err == nil
 	}, patience, 50*time.Millisecond)
 	require.Equal(t, "$1", replica.Do(t, "GET", "x"))
+}
+
+// Over TLS the server is who the authority says, and so is this client.
+func TestOpen_SpeaksTLS(t *testing.T) {
+	t.Parallel()
+	server, files := dbtest.StartRedis(t), dbtest.NewCertificates(t)
+	for _, setting := range [][2]string{{"tls-cert-file", files.Cert}, {"tls-key-file", files.Key}, {"tls-ca-cert-file", files.CA}, {"tls-auth-clients", "yes"}} {
+		require.Equal(t, "+OK", server.Do(t, "CONFIG", "SET", setting[0], setting[1]))
+	}
+	var port string
+	require.Eventually(t, func() bool { // a port may be somebody else's
+		port = strconv.Itoa(10000 + rand.IntN(20000))
+		return server.Do(t, "CONFIG", "SET", "tls-port", port) == "+OK"
+	}, patience, time.Millisecond)
+	url := "rediss://127.0.0.1:" + port
+	trusts := func(c *redisdb.Config) { c.CAFile = files.CA }
+	known := func(c *redisdb.Config) { trusts(c); c.CertFile, c.KeyFile = files.Cert, files.Key }
+	db := open(t, url, known)
+	require.NoError(t, db.Do.Set(t.Context(), "k", "v", 0).Err())
+	_, err := db.Check(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, open(t, url, nil).Do.Get(t.Context(), "k").Err(), "certificate signed by unknown authority")
+	require.Error(t, open(t, url, trusts).Do.Get(t.Context(), "k").Err(), "without a certificate of its own")
+	require.Error(t, open(t, server.URL[:len("redis")]+"s"+server.URL[len("redis"):], known).Do.Get(t.Context(), "k").Err(), "a server without TLS")
 }

@@ -35,8 +35,9 @@ type NATS struct {
 
 // StartNATS starts a cluster of so many servers for one test, or one server alone, which takes
 // some 30 ms. The program is built from tools/go.mod, once, in half a minute; a test is skipped
-// where it cannot be. A cluster has its leader a few seconds later.
-func StartNATS(t testing.TB, servers int) []*NATS {
+// where it cannot be. A cluster has its leader a few seconds later. settings are lines more of
+// each server's configuration.
+func StartNATS(t testing.TB, servers int, settings ...string) []*NATS {
 	t.Helper()
 	program := NATSProgram(t)
 	dirs := make([]string, servers)
@@ -45,7 +46,7 @@ func StartNATS(t testing.TB, servers int) []*NATS {
 	}
 	var err error
 	for range portTries {
-		cluster := newNATS(t, program, dirs)
+		cluster := newNATS(t, program, dirs, settings...)
 		if err = startAll(t.Context(), cluster); err == nil {
 			for _, s := range cluster {
 				s.endWith(t)
@@ -105,7 +106,7 @@ func NATSProgram(t testing.TB) string {
 }
 
 // newNATS makes servers that know each other, on ports that may be somebody else's.
-func newNATS(t testing.TB, program string, dirs []string) []*NATS {
+func newNATS(t testing.TB, program string, dirs []string, settings ...string) []*NATS {
 	t.Helper()
 	first := firstPort + rand.IntN(lastPort-firstPort-2*len(dirs))
 	route := func(i int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(first+len(dirs)+i)) }
@@ -120,6 +121,7 @@ func newNATS(t testing.TB, program string, dirs []string) []*NATS {
 		if len(dirs) > 1 {
 			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, routes: [%s] }\n", first, route(i), strings.Join(routes, ", "))
 		}
+		config += strings.Join(settings, "\n")
 		file := filepath.Join(dir, "server.conf")
 		require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 		cluster[i] = &NATS{

@@ -82,6 +82,21 @@ func (b *Broker) connection() (*nats.Conn, error) {
 	return b.conn, nil
 }
 
+// refusal is why no server is connected to, err where one connects now. A connection that goes
+// on trying says only that it has none.
+func (b *Broker) refusal(err error) error {
+	options, bad := b.config.options(&b.outage)
+	if bad != nil {
+		return bad
+	}
+	conn, why := nats.Connect(b.config.servers(), append(options, nats.RetryOnFailedConnect(false), nats.NoReconnect(), nats.DisconnectErrHandler(nil))...)
+	if why != nil {
+		return why
+	}
+	conn.Close()
+	return err
+}
+
 // within bounds a call.
 func (b *Broker) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.config.Timeout)
@@ -106,7 +121,7 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 		return nil, err
 	}
 	if err := conn.FlushWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("%w: no server of delivery.nats.urls: %w", relay.ErrAway, err)
+		return nil, fmt.Errorf("%w: no server of delivery.nats.urls: %w", relay.ErrAway, b.refusal(err))
 	}
 	if err := fits(conn.ConnectedServerVersion()); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package jetstream_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -309,4 +310,25 @@ func TestBroker_DropsWhatItHasNotWritten(t *testing.T) {
 	push(t, c, nth(2, keys(1)))
 	require.Len(t, receive(t, c, 2), 2)
 	require.Equal(t, 1, strings.Count(b.log.String(), "a copy is dropped"))
+}
+
+// Over TLS the servers are who the authority says, and so is belfry.
+func TestBroker_SpeaksTLS(t *testing.T) {
+	t.Parallel()
+	files := dbtest.NewCertificates(t)
+	server := dbtest.StartNATS(t, 1, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", files.Cert, files.Key, files.CA))[0]
+	check := func(tls jetstream.TLSConfig, patience time.Duration) error {
+		c := jetstream.DefaultConfig()
+		c.URLs, c.Replicas, c.TLS, c.Timeout = []string{server.URL}, 1, tls, 20*time.Second
+		b, err := jetstream.New(c, jetstream.Options{MaxQueued: capacity, Lease: time.Minute})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, b.Close()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err = b.Check(ctx)
+		return err
+	}
+	require.NoError(t, check(jetstream.TLSConfig{CA: files.CA, Cert: files.Cert, Key: files.Key}, patience))
+	require.ErrorContains(t, check(jetstream.TLSConfig{}, 100*time.Millisecond), "certificate signed by unknown authority")
+	require.Error(t, check(jetstream.TLSConfig{CA: files.CA}, 100*time.Millisecond), "without a certificate of its own")
 }
