@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -62,7 +63,7 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 // adopt shows what would leave the database, asks unless the answer is known, and adopts it.
 func (a *app) adopt(cmd *cobra.Command, yes, asJSON bool, who func() job.Act) error {
 	var report adoptReport
-	err := a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+	err := a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) (err error) {
 		if report.Installation, err = outbox.ReadInstallation(ctx, db.Pool); err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func (a *app) adopt(cmd *cobra.Command, yes, asJSON bool, who func() job.Act) er
 			return errNotAsked
 		}
 	}
-	err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings, db *database) (err error) {
+	err = a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) (err error) {
 		report.Installation, err = outbox.Adopt(ctx, db.Pool, who())
 		return err
 	})

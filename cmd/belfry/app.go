@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // app is one invocation of belfry.
@@ -82,8 +83,8 @@ func (a *app) watchSignals(ctx context.Context) (context.Context, func()) {
 }
 
 // settings loads the configuration for cmd.
-func (a *app) settings(cmd *cobra.Command) (settings, error) {
-	return loadConfig(a.configInput(cmd), nil)
+func (a *app) settings(cmd *cobra.Command) (settings.Settings, error) {
+	return settings.Load(a.configInput(cmd), nil)
 }
 
 // configInput is where the configuration of cmd comes from.
@@ -99,13 +100,13 @@ func (a *app) configInput(cmd *cobra.Command) config.Input {
 
 // logger returns the logger of a command that shows its progress itself: it logs from warn
 // on unless a level was asked for.
-func (a *app) logger(s settings, w io.Writer) zerolog.Logger {
+func (a *app) logger(s settings.Settings, w io.Writer) zerolog.Logger {
 	return a.formatted(s, w).Level(logLevel(s, true)).With().Timestamp().Logger()
 }
 
 // briefLogger is logger for a command of a moment: what a server of the user's makes a pool
 // remark, that a pooler loses statements, runs, relays and the doctor say.
-func (a *app) briefLogger(s settings) zerolog.Logger {
+func (a *app) briefLogger(s settings.Settings) zerolog.Logger {
 	logger := a.logger(s, a.stderr)
 	if s.Database.URL != "" && logger.GetLevel() == zerolog.WarnLevel {
 		return logger.Level(zerolog.ErrorLevel)
@@ -114,14 +115,14 @@ func (a *app) briefLogger(s settings) zerolog.Logger {
 }
 
 // liveLogger is logger with a level that may be changed while it is used.
-func (a *app) liveLogger(s settings, w io.Writer) (zerolog.Logger, *liveLevel) {
+func (a *app) liveLogger(s settings.Settings, w io.Writer) (zerolog.Logger, *liveLevel) {
 	level := new(liveLevel)
 	level.set(logLevel(s, false))
 	return a.formatted(s, w).Hook(level).With().Timestamp().Logger(), level
 }
 
 // formatted returns a logger of everything, in the settings' format.
-func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
+func (a *app) formatted(s settings.Settings, w io.Writer) zerolog.Logger {
 	_, tty := terminal(a.stderr, a.environ)
 	if s.Log.Format == "console" || s.Log.Format == "auto" && tty {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !tty || a.hasVariable("NO_COLOR")}
@@ -129,16 +130,9 @@ func (a *app) formatted(s settings, w io.Writer) zerolog.Logger {
 	return zerolog.New(w)
 }
 
-// quietLog reports that no level was asked for. A file that repeats the default, as the
-// shipped one does, asks for nothing.
-func (s settings) quietLog() bool {
-	asked := s.Source("log.level").Kind
-	return asked == config.FromDefault || asked == config.FromFile && s.Log.Level == defaultConfig().Log.Level
-}
-
 // logLevel is the level of the settings; quiet: warn where none was asked for.
-func logLevel(s settings, quiet bool) zerolog.Level {
-	if quiet && s.quietLog() {
+func logLevel(s settings.Settings, quiet bool) zerolog.Level {
+	if quiet && s.QuietLog() {
 		return zerolog.WarnLevel
 	}
 	level, err := zerolog.ParseLevel(s.Log.Level)

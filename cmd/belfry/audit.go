@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -61,7 +62,7 @@ waits for what a pending one does:
 		if given := []bool{channel.value != nil, one, len(*list) > 0}; trues(given) > 1 {
 			return usagef("--channel, --external-id and --list exclude each other; give one")
 		}
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			store, err := channels.New(s.Channels)
 			if err != nil {
 				return err

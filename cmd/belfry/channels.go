@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 func newChannelsCommand(a *app) *cobra.Command {
@@ -33,7 +34,7 @@ belfry.send_external finds channels, and a radius is refused where there is no l
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings.Settings, db *database) error {
 			store, err := channels.New(s.Channels)
 			if err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 func newChannelsImportCommand(a *app) *cobra.Command {
@@ -54,7 +55,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 			bad.name = rejectName(args[0])
 		}
 		defer func() { err = errors.Join(err, bad.close()) }()
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			store, err := channels.New(s.Channels)
 			if err != nil {
 				return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -53,7 +54,7 @@ var classCases = []classCase{
 
 // everyKind is one sender of each kind, to the fakes, each with a medium of its own by
 // the kind's name.
-func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) senderList {
+func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) settings.Senders {
 	t.Helper()
 	text, err := fakeSenders(server)
 	require.NoError(t, err)
@@ -61,7 +62,7 @@ func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) sende
 		Senders []any `yaml:"senders"`
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &file))
-	list, err := decodeSenders(file.Senders, retry)
+	list, err := settings.DecodeSenders(file.Senders, retry)
 	require.NoError(t, err)
 	kinds := make(map[string]bool)
 	for i := range list {
@@ -69,8 +70,8 @@ func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) sende
 		list[i].Timeout, list[i].Breaker.Failures = patience, 0
 		kinds[list[i].Kind] = true
 	}
-	require.ElementsMatch(t, kindNames(), slices.Collect(maps.Keys(kinds)))
-	require.NoError(t, relay.ValidateSenders("senders", list.configs()))
+	require.ElementsMatch(t, settings.Kinds(), slices.Collect(maps.Keys(kinds)))
+	require.NoError(t, relay.ValidateSenders("senders", list.Configs()))
 	return list
 }
 
@@ -94,7 +95,7 @@ func testClasses(t *testing.T, policy relay.Policy) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	list := everyKind(t, server, retry)
-	senders, done, err := list.open()
+	senders, done, err := list.Open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	who, err := channels.New(channels.DefaultConfig())
@@ -114,11 +115,11 @@ func testClasses(t *testing.T, policy relay.Policy) {
 		require.NoError(t, <-ended)
 	}()
 
-	_, err = db.Pool.Exec(t.Context(), "INSERT INTO belfry.media (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING", kindNames())
+	_, err = db.Pool.Exec(t.Context(), "INSERT INTO belfry.media (name) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING", settings.Kinds())
 	require.NoError(t, err)
 	want, got := make(map[string]map[string]string), make(map[string]map[string]string)
 	for i, c := range classCases {
-		calls := list.configs()
+		calls := list.Configs()
 		for k := range calls {
 			if strings.Contains(c.fault, "hang") { // no other call ends by its timeout, however busy the machine is
 				calls[k].Timeout = time.Second
@@ -150,9 +151,9 @@ func judgeClass(t *testing.T, db *dbtest.DB, server *fake.Server, channel int64,
 	require.NoError(t, err)
 	_, err = db.Pool.Exec(t.Context(), "INSERT INTO belfry.channels (id, external_id, platform, addresses) SELECT $1::bigint, 'u' || $1::bigint, 'ios', $2", channel, text)
 	require.NoError(t, err)
-	_, err = db.Pool.Exec(t.Context(), "INSERT INTO belfry.activities (channel_id, title, body, route) SELECT $1, 'Hello', 'there', ARRAY[m] FROM unnest($2::text[]) m", channel, kindNames())
+	_, err = db.Pool.Exec(t.Context(), "INSERT INTO belfry.activities (channel_id, title, body, route) SELECT $1, 'Hello', 'there', ARRAY[m] FROM unnest($2::text[]) m", channel, settings.Kinds())
 	require.NoError(t, err)
-	waitUntil(t, db.Pool, fmt.Sprintf("SELECT count(*) = %d FROM belfry.messages WHERE channel_id = %d AND status IN ('SENT', 'DEAD')", len(kindNames()), channel))
+	waitUntil(t, db.Pool, fmt.Sprintf("SELECT count(*) = %d FROM belfry.messages WHERE channel_id = %d AND status IN ('SENT', 'DEAD')", len(settings.Kinds()), channel))
 
 	rows, err := db.Pool.Query(t.Context(), `SELECT a.route[1], concat_ws(' ', m.status, CASE m.status WHEN 'DEAD' THEN m.reason END,
 		(SELECT string_agg(t.outcome, ' ' ORDER BY t.id) FROM belfry.attempts t WHERE t.job_id = m.job_id))
@@ -169,7 +170,7 @@ func judgeClass(t *testing.T, db *dbtest.DB, server *fake.Server, channel int64,
 		return nil
 	})
 	require.NoError(t, err)
-	require.Len(t, got, len(kindNames()))
+	require.Len(t, got, len(settings.Kinds()))
 	return want, got
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -40,11 +41,11 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 	var document map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &document))
 	leaves := flattened("", document)
-	s, err := loadConfig(config.Input{Files: []string{filepath.Join("..", "..", config.DefaultFile)}}, nil)
+	s, err := settings.Load(config.Input{Files: []string{filepath.Join("..", "..", config.DefaultFile)}}, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Validate())
-	values := valuesOf(s.configuration)
-	for _, k := range config.Keys(defaultConfig()) {
+	values := valuesOf(s.Config)
+	for _, k := range config.Keys(settings.Default()) {
 		require.Contains(t, leaves, k.Name, "config.yaml does not document it")
 		require.NotNil(t, leaves[k.Name], "config.yaml has no value for %s", k.Name)
 		if reflect.ValueOf(k.Value).Kind() == reflect.Slice && reflect.ValueOf(k.Value).Len() == 0 {
@@ -58,7 +59,7 @@ func TestConfigFile_EqualsDefaults(t *testing.T) {
 }
 
 // valuesOf are the values of a configuration by key.
-func valuesOf(c configuration) map[string]any {
+func valuesOf(c settings.Config) map[string]any {
 	values := make(map[string]any)
 	for _, k := range config.Keys(c) {
 		values[k.Name] = k.Value
@@ -74,7 +75,7 @@ func decoded(t *testing.T, k config.Key, text string) any {
 		require.NoError(t, config.ParseJSON([]byte(text), &given))
 	}
 	if k.Name == "senders" {
-		list, err := decodeSenders(given.([]any), relay.DefaultConfig().Retry)
+		list, err := settings.DecodeSenders(given.([]any), relay.DefaultConfig().Retry)
 		require.NoError(t, err)
 		return list
 	}
@@ -140,31 +141,31 @@ func sample(t *testing.T, k config.Key) string {
 
 func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 	t.Parallel()
-	for _, k := range config.Keys(defaultConfig()) {
+	for _, k := range config.Keys(settings.Default()) {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
 			text := sample(t, k)
 			want := decoded(t, k, text)
 			require.False(t, reflect.DeepEqual(k.Value, want), "the sample is the default")
 
-			s, err := loadConfig(config.Input{Environ: []string{k.Variable + "=" + text}}, nil)
+			s, err := settings.Load(config.Input{Environ: []string{k.Variable + "=" + text}}, nil)
 			require.NoError(t, err)
-			require.Equal(t, want, valuesOf(s.configuration)[k.Name])
-			require.Equal(t, want, field(s.configuration, k.Name), "the struct has another value")
+			require.Equal(t, want, valuesOf(s.Config)[k.Name])
+			require.Equal(t, want, field(s.Config, k.Name), "the struct has another value")
 			require.Equal(t, config.Source{Kind: config.FromEnvironment, Name: k.Variable}, s.Source(k.Name))
 
 			path := filepath.Join(t.TempDir(), "belfry.yaml")
 			require.NoError(t, os.WriteFile(path, []byte(nested(k.Name, text)), 0o600))
-			s, err = loadConfig(config.Input{Environ: []string{config.FileVariable + "=" + path}}, nil)
+			s, err = settings.Load(config.Input{Environ: []string{config.FileVariable + "=" + path}}, nil)
 			require.NoError(t, err)
-			require.Equal(t, want, field(s.configuration, k.Name))
+			require.Equal(t, want, field(s.Config, k.Name))
 			require.Equal(t, config.FromFile, s.Source(k.Name).Kind)
 		})
 	}
 }
 
 // field finds a key's value in the struct.
-func field(c configuration, key string) any {
+func field(c settings.Config, key string) any {
 	v := reflect.ValueOf(c)
 	for part := range strings.SplitSeq(key, ".") {
 		for i := range v.NumField() {
@@ -213,7 +214,7 @@ func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("log: {level: error, format: json}\nrunner: {lanes: [a, b]}\n"), 0o600))
 	in := config.Input{Files: []string{path}, Environ: []string{"BELFRY_LOG_LEVEL=warn", "BELFRY_LOG_FORMAT="}}
-	s, err := loadConfig(in, nil)
+	s, err := settings.Load(in, nil)
 	require.NoError(t, err)
 	require.Equal(t, "warn", s.Log.Level)
 	require.Equal(t, "json", s.Log.Format, "an empty variable is not set")
@@ -221,7 +222,7 @@ func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 	require.Equal(t, path+":1", s.Source("log.format").String())
 
 	in.Flags = map[string]config.Flag{"log.level": {Name: "log-level", Value: "debug"}}
-	s, err = loadConfig(in, nil)
+	s, err = settings.Load(in, nil)
 	require.NoError(t, err)
 	require.Equal(t, "debug", s.Log.Level)
 	require.Equal(t, "--log-level", s.Source("log.level").String())
@@ -230,7 +231,7 @@ func TestConfig_FlagOverridesEnvironmentOverridesFile(t *testing.T) {
 // The watchdog's and the tests' variables are no configuration.
 func TestConfig_LeavesForeignVariablesAlone(t *testing.T) {
 	t.Parallel()
-	_, err := loadConfig(config.Input{Environ: []string{
+	_, err := settings.Load(config.Input{Environ: []string{
 		"BELFRY_TEST_DATABASE_URL=x", "BELFRY_PGSERVER_WATCHDOG=1", "BELFRYX=1", "PATH=/bin",
 	}}, nil)
 	require.NoError(t, err)
@@ -294,7 +295,7 @@ func TestConfig_PasswordsAreNotShown(t *testing.T) {
 		"postgres://ann:secret@[::1/app":                                 "(not shown: not a URL)",
 		"postgres://ann@db.example/app?sslpassword=secret&sslmode=allow": "postgres://ann@db.example/app?sslmode=allow",
 	} {
-		require.Equal(t, want, withoutPassword(dsn))
+		require.Equal(t, want, settings.WithoutPassword(dsn))
 	}
 	r := command(t, []string{"BELFRY_DATABASE_URL=postgres://ann:secret@db.example/app"}, "config", "show", "--json")
 	require.Equal(t, codeDone, r.code)
@@ -311,14 +312,14 @@ func TestConfig_TheCachesPasswordIsNotShown(t *testing.T) {
 		"rediss://ann:secret@cache.example":     "rediss://cache.example",
 		"redis://secret@cache.example":          "redis://cache.example",
 		"unix://:secret@/run/redis.sock?db=2":   "unix:///run/redis.sock?db=2",
-		"secret@cache.example":                  notShown,
-		"redis:secret@cache.example":            notShown,
-		"redis://cache.example:6379:secret/%zz": notShown,
+		"secret@cache.example":                  "(not shown: not a URL)",
+		"redis:secret@cache.example":            "(not shown: not a URL)",
+		"redis://cache.example:6379:secret/%zz": "(not shown: not a URL)",
 	} {
-		require.Equal(t, want, withoutUser(url))
+		require.Equal(t, want, settings.WithoutUser(url))
 	}
 	sentinels := "redis://:secret@a.example?addr=b.example:26379&sentinel_username=ann&sentinel_password=secret"
-	require.Equal(t, "redis://a.example?addr=b.example%3A26379", withoutUser(sentinels))
+	require.Equal(t, "redis://a.example?addr=b.example%3A26379", settings.WithoutUser(sentinels))
 	r := command(t, []string{"BELFRY_ABORT_CACHE=redis://:secret@cache.example"}, "config", "show", "--json")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.NotContains(t, r.stdout, "secret")
@@ -341,7 +342,7 @@ schedules:
       types: [inbox, push]
       category: popular_content
 `), 0o600))
-	s, err := loadConfig(config.Input{Files: []string{path}}, nil)
+	s, err := settings.Load(config.Input{Files: []string{path}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"digest", "popular"}, scheduleNames(s.Schedules))
 	text, err := json.Marshal(s.Schedules[0].Template.Data)
@@ -350,7 +351,7 @@ schedules:
 	require.Equal(t, path+":2", s.Source("schedules").String())
 	require.Equal(t, path+":6", s.Source("schedules[1]").String())
 
-	s, err = loadConfig(config.Input{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}}, nil)
+	s, err = settings.Load(config.Input{Environ: []string{`BELFRY_SCHEDULES=[{"name": "digest", "every": "1h", "template": {"type": "inbox", "category": "x", "title": "y", "data": {"postId": 9007199254740993}}}]`}}, nil)
 	require.NoError(t, err)
 	text, err = json.Marshal(s.Schedules[0].Template.Data)
 	require.NoError(t, err)

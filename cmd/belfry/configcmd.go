@@ -4,25 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
 	return newGroup("config", "Show the configuration in effect, or check it",
 		newConfigShowCommand(a), newConfigCheckCommand(a))
-}
-
-// shownSetting is one line of `belfry config show`.
-type shownSetting struct {
-	Key    string `json:"key"`
-	Value  any    `json:"value"`
-	Source string `json:"source"` // default, a file and line, a variable or a flag
 }
 
 func newConfigShowCommand(a *app) *cobra.Command {
@@ -38,7 +31,7 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		shown := s.shown()
+		shown := s.Shown()
 		if *asJSON {
 			return a.printJSON(shown)
 		}
@@ -49,34 +42,6 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		return t.Write(a.stdout)
 	}
 	return cmd
-}
-
-func (s settings) shown() []shownSetting {
-	var list []shownSetting
-	for _, k := range config.Keys(s.configuration) {
-		value := k.Value
-		switch v := value.(type) {
-		case time.Duration:
-			value = v.String()
-		case string:
-			switch k.Name {
-			case "database.url":
-				value = withoutPassword(v)
-			case "abort.cache", "delivery.redis.url":
-				value = withoutUser(v)
-			case "delivery.nats.password":
-				value = hidden(v)
-			}
-		case []string:
-			value = emptyList(v)
-		case []schedule.Definition:
-			value = emptyList(v)
-		case senderList:
-			value = v.shown()
-		}
-		list = append(list, shownSetting{k.Name, value, s.Source(k.Name).String()})
-	}
-	return list
 }
 
 // showValue renders a value as it is written in a file.
@@ -119,7 +84,7 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := loadConfig(a.configInput(cmd), always)
+		s, err := settings.Load(a.configInput(cmd), settings.Always)
 		if *asJSON {
 			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}}
 			if err != nil {
@@ -136,19 +101,19 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			return err
 		}
 		given := 0
-		for _, k := range config.Keys(s.configuration) {
+		for _, k := range config.Keys(s.Config) {
 			if s.Source(k.Name).Kind != config.FromDefault {
 				given++
 			}
 		}
-		a.printf("ok: %s read, %s set, the rest at defaults\n", s.readFrom(), printer.Counted(int64(given), "key"))
+		a.printf("ok: %s read, %s set, the rest at defaults\n", readFrom(s), printer.Counted(int64(given), "key"))
 		return nil
 	}
 	return cmd
 }
 
 // readFrom names the files that were read.
-func (s settings) readFrom() string {
+func readFrom(s settings.Settings) string {
 	if len(s.Files) == 0 {
 		return "no file"
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
@@ -33,23 +34,23 @@ func TestConfig_SeveralFilesAddUp(t *testing.T) {
 	r := command(t, nil, "--config", base, "--config", none, "--config", more, "config", "check")
 	require.Equal(t, fmt.Sprintf("ok: %s, %s, %s read, 5 keys set, the rest at defaults\n", base, none, more), r.stdout, r.stderr)
 
-	s, err := loadConfig(config.Input{Files: []string{base, none, more}}, nil)
+	s, err := settings.Load(config.Input{Files: []string{base, none, more}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"warn", "json", "c"}, []string{s.Log.Level, s.Log.Format, strings.Join(s.Runner.Lanes, ",")})
-	require.Equal(t, []string{"one", "two", "three"}, s.Senders.names())
+	require.Equal(t, []string{"one", "two", "three"}, s.Senders.Names())
 	require.Equal(t, "https://example.com/changed", s.Senders[1].Settings.(*provider.WebhookConfig).URL)
 	require.Equal(t, []string{base + ":3, " + more + ":3", base + ":4", more + ":4", more + ":5"}, []string{
 		s.Source("senders").String(), s.Source("senders[0]").String(), s.Source("senders[1]").String(), s.Source("senders[2]").String(),
 	})
 
-	s, err = loadConfig(config.Input{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, config.Key{Name: "senders"})}}, nil)
+	s, err = settings.Load(config.Input{Files: []string{base}, Environ: []string{"BELFRY_SENDERS=" + sample(t, config.Key{Name: "senders"})}}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"hook"}, s.Senders.names(), "a variable replaces the whole list")
-	_, err = loadConfig(config.Input{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}}, nil)
+	require.Equal(t, []string{"hook"}, s.Senders.Names(), "a variable replaces the whole list")
+	_, err = settings.Load(config.Input{Files: []string{base}, Environ: []string{`BELFRY_SENDERS=[{"name": "Hook", "kind": "pigeon"}]`}}, nil)
 	require.ErrorContains(t, err, `BELFRY_SENDERS: senders[0].kind: "pigeon" is not allowed`)
 
 	twice := write("twice.yaml", "senders:\n  - "+hook("one", "1")+"\n  - "+hook("one", "2")+"\n")
-	_, err = loadConfig(config.Input{Files: []string{more, twice}}, nil)
+	_, err = settings.Load(config.Input{Files: []string{more, twice}}, nil)
 	require.ErrorContains(t, err, twice+`:3: senders[3].name: "one" is the name of senders[2] too`)
 }
 
@@ -69,7 +70,7 @@ func TestConfig_CheckFindsSecretFilesAndCronsWithTheRest(t *testing.T) {
 	// Whoever may not read them can do everything else.
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("senders:\n  - {name: a, kind: fcm, fcm: {service_account_file: /no/such}}\n"), 0o600))
-	_, err := loadConfig(config.Input{Files: []string{path}}, nil)
+	_, err := settings.Load(config.Input{Files: []string{path}}, nil)
 	require.NoError(t, err)
 }
 
@@ -85,7 +86,7 @@ func TestConfig_NoProblemOfASenderHidesAnother(t *testing.T) {
     name: c
   - {name: d, kind: fcm, concurrency: 0, burts: 1, fcm: {service_account_file: `+path+`}}
 `), 0o600))
-	_, err := loadConfig(config.Input{Files: []string{path}}, always)
+	_, err := settings.Load(config.Input{Files: []string{path}}, settings.Always)
 	const allowed = "unknown key; allowed keys: breaker, burst, concurrency, medium, name, platforms, rate_per_second, retry, timeout"
 	require.EqualError(t, err, strings.ReplaceAll(`configuration: 7 problems
   FILE:2: senders[0].concurrency: "lots" is not a whole number
@@ -108,11 +109,11 @@ func TestConfig_TheShippedFileDoublesNoLine(t *testing.T) {
 		"error": {Files: shipped, Environ: []string{"BELFRY_LOG_LEVEL=error"}},
 		"debug": {Files: shipped, Flags: map[string]config.Flag{"log.level": {Name: "log-level", Value: "debug"}}},
 	} {
-		s, err := loadConfig(in, nil)
+		s, err := settings.Load(in, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, logLevel(s, true).String())
 	}
-	s, err := loadConfig(config.Input{Files: shipped}, nil)
+	s, err := settings.Load(config.Input{Files: shipped}, nil)
 	require.NoError(t, err)
 	require.Equal(t, zerolog.InfoLevel, logLevel(s, false), "a daemon logs")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -52,7 +53,7 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 
 // daemon is `belfry daemon`.
 func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err error) {
-	s, err := loadConfig(a.configInput(cmd), func(c configuration) bool { return deliver && c.delivers() })
+	s, err := settings.Load(a.configInput(cmd), func(c settings.Config) bool { return deliver && c.Delivers() })
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	if err := db.recordRecipients(ctx, s, logger); err != nil {
 		return err
 	}
-	held, err := holdNames(ctx, s, db, true, deliver && s.delivers())
+	held, err := holdNames(ctx, s, db, true, deliver && s.Delivers())
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	defer a.stopHard(runner.StopNow)()
 	loops := []func(context.Context) error{shown.keeping(held), shown.loop("runner", runner.Run)}
 	var relaying *delivery
-	if deliver && s.delivers() {
+	if deliver && s.Delivers() {
 		if relaying, err = newDelivery(ctx, s, db, logger, append(shown.relay(s), relay.WithOutage(outage))...); err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	loops = shown.watch(s, db, outage, relaying, served.beside(loops...)...)
 	living, end := context.WithCancel(ctx)
 	defer end()
-	reloader := newReloader(s, func() (settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
+	reloader := newReloader(s, func() (settings.Settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
 	wait, err := newMaintenance(reloader, db, hints, outage).start(living)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
@@ -65,17 +66,17 @@ func (a address) String() string {
 
 // open connects to the configured database, or starts the private server, which
 // is always migrated because nobody else would. The caller closes the result.
-func (a *app) open(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+func (a *app) open(ctx context.Context, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
 	return a.opened(ctx, &database{DSN: s.Database.URL}, s, need, logger)
 }
 
 // openPrimary is open for what writes: to it a standby is a server that does not answer,
 // until it is promoted.
-func (a *app) openPrimary(ctx context.Context, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+func (a *app) openPrimary(ctx context.Context, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
 	return a.opened(ctx, &database{DSN: s.Database.URL, writes: true}, s, need, logger)
 }
 
-func (a *app) opened(ctx context.Context, db *database, s settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+func (a *app) opened(ctx context.Context, db *database, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
 	if db.DSN == "" {
 		if err := db.startPrivate(ctx, s, logger); err != nil {
 			return nil, err
@@ -97,7 +98,7 @@ func (a *app) opened(ctx context.Context, db *database, s settings, need schemaN
 // withDatabase opens the database, a standby only for a command that only reads, calls do
 // with a deadline (none if zero), and closes.
 func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
-	do func(ctx context.Context, s settings, db *database) error,
+	do func(ctx context.Context, s settings.Settings, db *database) error,
 ) (err error) {
 	s, err := a.settings(cmd)
 	if err != nil {
@@ -117,7 +118,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 	return do(ctx, s, db)
 }
 
-func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.Logger) error {
+func (d *database) startPrivate(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	server, err := pgserver.Open(ctx, pgserver.Config{DataDir: s.Server.DataDir, Durable: true, Logger: logger})
 	if err != nil {
 		return fmt.Errorf("private PostgreSQL (database.url is not set): %w", &exitError{codeUnavailable, err})
@@ -131,10 +132,10 @@ func (d *database) startPrivate(ctx context.Context, s settings, logger zerolog.
 }
 
 // prepare opens the pool, which connects with its first use.
-func (d *database) prepare(ctx context.Context, s settings, logger zerolog.Logger) error {
+func (d *database) prepare(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	cfg, err := pgxpool.ParseConfig(d.DSN)
 	if err != nil {
-		return fmt.Errorf("database.url: %s", parseURLProblem(err))
+		return fmt.Errorf("database.url: %s", settings.ParseProblem(err))
 	}
 	cfg.MaxConns = int32(s.Database.MaxConnections) //nolint:gosec // Validate allows up to 1000
 	if !strings.Contains(d.DSN, "connect_timeout") {
@@ -163,7 +164,7 @@ func notStandby(_ context.Context, conn *pgconn.PgConn) error {
 }
 
 // connect opens the pool and has the server answer once.
-func (d *database) connect(ctx context.Context, s settings, logger zerolog.Logger) error {
+func (d *database) connect(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	if err := d.prepare(ctx, s, logger); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/demo"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -55,7 +56,7 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
 			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server}, *asJSON)
 		})
 	}

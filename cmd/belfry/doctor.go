@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -85,7 +86,7 @@ func (d *doctor) examine(cmd *cobra.Command) (err error) {
 		}
 		return nil
 	}
-	d.note("configuration", healthOK, "", "%s read", s.readFrom())
+	d.note("configuration", healthOK, "", "%s read", readFrom(s))
 
 	ctx := cmd.Context()
 	db, err := d.open(ctx, s, schemaAny, d.logger(s, d.stderr))
@@ -153,7 +154,7 @@ const slowAnswer = 50 * time.Millisecond
 // maxSkew is how far the clocks may differ before relative times surprise.
 const maxSkew = 2 * time.Second
 
-func (d *doctor) checkConnection(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkConnection(ctx context.Context, s settings.Settings, db *database) {
 	const rounds = 5
 	best, skew := time.Duration(0), time.Duration(0)
 	for range rounds {

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // serverFacts is the row of DoctorServer.
@@ -25,7 +26,7 @@ type serverFacts struct {
 	SynchronousCommit string
 }
 
-func (d *doctor) checkServer(ctx context.Context, s settings, on *database) {
+func (d *doctor) checkServer(ctx context.Context, s settings.Settings, on *database) {
 	var facts serverFacts
 	var found db.Found
 	var unknown error // why the rest of it was not found out
@@ -63,7 +64,7 @@ func (d *doctor) checkServer(ctx context.Context, s settings, on *database) {
 }
 
 // checkPooler says what a pooler keeps from belfry.
-func (d *doctor) checkPooler(s settings, on *database, found db.Found, unknown error) {
+func (d *doctor) checkPooler(s settings.Settings, on *database, found db.Found, unknown error) {
 	remedy := ""
 	if s.Runner.Listen || s.Delivery.Relay.Listen {
 		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
@@ -104,7 +105,7 @@ func (d *doctor) checkDurability(facts serverFacts) {
 	}
 }
 
-func (d *doctor) checkConnections(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkConnections(ctx context.Context, s settings.Settings, db *database) {
 	var allowed, used int
 	if err := db.Pool.QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
 		d.note("connections", healthFailed, "", "%s", err)
@@ -120,7 +121,7 @@ func (d *doctor) checkConnections(ctx context.Context, s settings, db *database)
 	d.note("connections", healthOK, "", "%d of %d in use", used, allowed)
 }
 
-func (d *doctor) checkChannels(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkChannels(ctx context.Context, s settings.Settings, db *database) {
 	store, err := channels.New(s.Channels)
 	var faults []channels.Fault
 	if err == nil {
@@ -169,7 +170,7 @@ func faultText(relation string, f channels.Fault) string {
 // overdueAfter is how long a due job may wait before it looks as if nobody came.
 const overdueAfter = time.Minute
 
-func (d *doctor) checkJobs(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkJobs(ctx context.Context, s settings.Settings, db *database) {
 	type stale struct {
 		ID     int64
 		Lane   string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 )
@@ -21,7 +22,7 @@ type statistics struct {
 }
 
 // checkStatistics says whether health checks see what they look at.
-func (d *doctor) checkStatistics(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkStatistics(ctx context.Context, s settings.Settings, db *database) {
 	health := s.Runner.Load.Health
 	if !health.Enabled {
 		d.note("health checks", healthOK, "", "off (runner.load.health.enabled)")
@@ -129,8 +130,8 @@ func (d *doctor) fires(ctx context.Context, db *database) bool {
 }
 
 // checkAbortCache asks the abort cache something.
-func (d *doctor) checkAbortCache(ctx context.Context, s settings) {
-	cache, err := openCache(s)
+func (d *doctor) checkAbortCache(ctx context.Context, s settings.Settings) {
+	cache, err := s.OpenCache()
 	if cache == nil && err == nil {
 		return
 	}
@@ -143,8 +144,8 @@ func (d *doctor) checkAbortCache(ctx context.Context, s settings) {
 		_ = cache.Close() // nothing was written
 	}
 	if err != nil {
-		d.note("abort cache", healthWarning, "start it, or correct abort.cache; until then an abort needs the database", "%s: %s", withoutUser(s.Abort.URL), err)
+		d.note("abort cache", healthWarning, "start it, or correct abort.cache; until then an abort needs the database", "%s: %s", settings.WithoutUser(s.Abort.URL), err)
 		return
 	}
-	d.note("abort cache", healthOK, "", "%s answers in %s", withoutUser(s.Abort.URL), took.Round(10*time.Microsecond))
+	d.note("abort cache", healthOK, "", "%s answers in %s", settings.WithoutUser(s.Abort.URL), took.Round(10*time.Microsecond))
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
-func (d *doctor) checkDelivery(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkDelivery(ctx context.Context, s settings.Settings, db *database) {
 	d.checkInstallation(ctx, db)
 	relays := d.checkSenders(ctx, s, db)
 	d.checkRoutes(ctx, s, db, relays)
@@ -44,7 +45,7 @@ func (d *doctor) checkInstallation(ctx context.Context, db *database) {
 
 // checkRoutes wants a sender for every medium that a route names, of this configuration or
 // of a relay that lives.
-func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database, live []outbox.RelayState) {
+func (d *doctor) checkRoutes(ctx context.Context, s settings.Settings, db *database, live []outbox.RelayState) {
 	var media []string
 	for _, entry := range s.Senders {
 		media = append(media, entry.Medium)
@@ -77,7 +78,7 @@ func (d *doctor) checkRoutes(ctx context.Context, s settings, db *database, live
 
 // checkSenders wants a live relay for every configured sender, and says which are
 // paused. It returns the relays that live.
-func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (live []outbox.RelayState) {
+func (d *doctor) checkSenders(ctx context.Context, s settings.Settings, db *database) (live []outbox.RelayState) {
 	states, relays, err := outbox.SenderStates(ctx, db.Pool, admin.RelayAlive)
 	if err != nil {
 		d.note("senders", healthFailed, "", "%s", err)
@@ -92,7 +93,7 @@ func (d *doctor) checkSenders(ctx context.Context, s settings, db *database) (li
 	}
 	fine := true
 	var idle []string
-	for _, name := range s.Senders.names() {
+	for _, name := range s.Senders.Names() {
 		if !slices.Contains(served, name) {
 			idle = append(idle, name)
 		}
@@ -123,7 +124,7 @@ const unmovedAfter = time.Minute
 
 // checkDue looks for messages that are due and that nobody moves: at once where no relay
 // could, after a while where one lives.
-func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []outbox.RelayState) {
+func (d *doctor) checkDue(ctx context.Context, s settings.Settings, db *database, live []outbox.RelayState) {
 	type due struct {
 		JobID  int64 // 0: activities
 		For    time.Duration
@@ -171,7 +172,7 @@ func (d *doctor) checkDue(ctx context.Context, s settings, db *database, live []
 }
 
 // checkCarriers says which due messages no live relay could send, and returns their jobs.
-func (d *doctor) checkCarriers(ctx context.Context, s settings, db *database) (told []int64, err error) {
+func (d *doctor) checkCarriers(ctx context.Context, s settings.Settings, db *database) (told []int64, err error) {
 	c, err := admin.CarriersOf(ctx, d.env(s, db))
 	if err != nil {
 		return nil, err

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // profilesOf are the profiles that the connected user is measured by, when --for does not
 // say: who may change nothing looks, others run jobs, and deliver with senders.
-func profilesOf(ctx context.Context, s settings, db *database) ([]*profile, error) {
+func profilesOf(ctx context.Context, s settings.Settings, db *database) ([]*profile, error) {
 	var writes bool
 	if err := db.Pool.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
 		return nil, err
@@ -50,7 +52,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context, db *database) bool {
 // checkPrivileges compares what the user may do with what --for names, or without it with
 // every profile: a role that can do all of what one is for does its work, and whatever else
 // is left out entirely is not its work.
-func (d *doctor) checkPrivileges(ctx context.Context, s settings, db *database) {
+func (d *doctor) checkPrivileges(ctx context.Context, s settings.Settings, db *database) {
 	list := d.profiles
 	if len(list) == 0 {
 		done, err := d.judgeProfiles(ctx, db)

@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // checkTransport looks at the configured carrier, at who works on which, and at messages that
 // are QUEUED for nobody.
-func (d *doctor) checkTransport(ctx context.Context, s settings, db *database, live []outbox.RelayState) {
+func (d *doctor) checkTransport(ctx context.Context, s settings.Settings, db *database, live []outbox.RelayState) {
 	const check = "transport"
 	configured := s.Delivery.Carrier.Transport
 	fine := d.checkBroker(ctx, s, check)
@@ -52,8 +53,8 @@ func (d *doctor) checkTransport(ctx context.Context, s settings, db *database, l
 
 // checkBroker looks at the carrier's server, and reports whether all is well with it, or there
 // is none.
-func (d *doctor) checkBroker(ctx context.Context, s settings, check string) (fine bool) {
-	broker, err := s.openBroker(d.logger(s, d.stderr))
+func (d *doctor) checkBroker(ctx context.Context, s settings.Settings, check string) (fine bool) {
+	broker, err := s.Delivery.Carrier.Open(s.Delivery.Relay, d.logger(s, d.stderr))
 	if err != nil {
 		d.note(check, healthFailed, "", "%s", err)
 		return false
@@ -61,8 +62,8 @@ func (d *doctor) checkBroker(ctx context.Context, s settings, check string) (fin
 	if broker == nil {
 		return true
 	}
-	kind, _ := s.Delivery.Carrier.kind()
-	at := kind.name + " at " + kind.at(s.Delivery.Carrier)
+	at, _ := s.Delivery.Carrier.At()
+	at = s.Delivery.Carrier.Transport + " at " + at
 	warnings, err := broker.Check(ctx)
 	err = errors.Join(err, broker.Close())
 	for _, w := range warnings {

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
@@ -89,7 +90,7 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, migrations.ErrNewer):
+	case loginRefused(err), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), unreachable(err):
 		return codeUnavailable

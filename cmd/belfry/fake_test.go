@@ -19,6 +19,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -45,10 +46,10 @@ func printedSenders(t *testing.T, server *fake.Server) []relay.Sender {
 		Senders []any `yaml:"senders"`
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &file))
-	list, err := decodeSenders(file.Senders, relay.DefaultConfig().Retry)
+	list, err := settings.DecodeSenders(file.Senders, relay.DefaultConfig().Retry)
 	require.NoError(t, err)
-	require.NoError(t, errors.Join(list.validate(nil)...))
-	senders, done, err := list.open()
+	require.NoError(t, errors.Join(list.Validate(nil)...))
+	senders, done, err := list.Open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, done()) })
 	return senders

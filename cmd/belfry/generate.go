@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/cities"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // maxGenerated keeps a slip of the finger from filling the disk.
@@ -33,7 +34,7 @@ nobody. All of them are written, or none.`,
 		if err != nil || n < 1 || n > maxGenerated {
 			return usagef("%q channels cannot be generated; allowed values: 1 to %d", printer.OneLine(args[0], 60), maxGenerated)
 		}
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			store, err := channels.New(s.Channels)
 			if err != nil {
 				return err

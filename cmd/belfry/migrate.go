@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -35,7 +36,7 @@ channels.relation that is configured is then recorded in the database.`,
 	}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			applied, err := migrations.Up(ctx, db.DSN)
 			if err != nil {
 				return err
@@ -78,7 +79,7 @@ at once.`,
 		if !*yes {
 			return usagef("migrate down loses the data of what it undoes; say --yes if that is meant")
 		}
-		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings, db *database) error {
+		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
 			undone, err := migrations.Down(ctx, db.DSN, *to.value)
 			if err != nil {
 				return err
@@ -104,7 +105,7 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
 	asJSON := addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaAny, statementDeadline, func(ctx context.Context, _ settings, db *database) error {
+		return a.withDatabase(cmd, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
 			list, err := migrations.List(ctx, db.DSN)
 			if err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/metrics"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/outbox"
@@ -28,7 +29,7 @@ type monitor struct {
 
 // openMonitor listens where the configuration says, until close, which follows the end of
 // all that it shows. It is not ready before its loops run.
-func openMonitor(ctx context.Context, s settings, logger zerolog.Logger) (*monitor, error) {
+func openMonitor(ctx context.Context, s settings.Settings, logger zerolog.Logger) (*monitor, error) {
 	if s.Metrics.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to show
 	}
@@ -58,11 +59,11 @@ func (m *monitor) runner() []job.Option {
 }
 
 // relay is what has a relay counted.
-func (m *monitor) relay(s settings) []relay.Option {
+func (m *monitor) relay(s settings.Settings) []relay.Option {
 	if m == nil {
 		return nil
 	}
-	return []relay.Option{relay.WithObserver(m.metrics.Relay(s.Senders.configs()))}
+	return []relay.Option{relay.WithObserver(m.metrics.Relay(s.Senders.Configs()))}
 }
 
 // loop has health know of a loop of the process's.
@@ -83,7 +84,7 @@ func (m *monitor) keeping(held names) func(context.Context) error {
 
 // watch adds what is known of the database and of the relay, which may be nil, and returns
 // loops with those that look at the database.
-func (m *monitor) watch(s settings, db *database, outage *job.Outage, relaying *delivery, loops ...func(context.Context) error) []func(context.Context) error {
+func (m *monitor) watch(s settings.Settings, db *database, outage *job.Outage, relaying *delivery, loops ...func(context.Context) error) []func(context.Context) error {
 	if m == nil {
 		return loops
 	}
@@ -93,7 +94,7 @@ func (m *monitor) watch(s settings, db *database, outage *job.Outage, relaying *
 		m.metrics.RelayStats(relaying.Stats)
 		carrier = relaying.broker
 	}
-	collector := m.metrics.Collector(m.every, db.Pool, carrier, s.Senders.configs(), outage, m.log)
+	collector := m.metrics.Collector(m.every, db.Pool, carrier, s.Senders.Configs(), outage, m.log)
 	failing := false
 	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // names are those that the configuration gives to this process, held until release.
@@ -16,7 +17,7 @@ type names struct{ *lifecycle.Hold }
 
 // holdNames takes the names of the runner and of the relay, those of them that are given: a
 // name that belfry makes up is nobody else's.
-func holdNames(ctx context.Context, s settings, db *database, runner, relay bool) (names, error) {
+func holdNames(ctx context.Context, s settings.Settings, db *database, runner, relay bool) (names, error) {
 	var given []lifecycle.Given
 	if runner && s.Runner.Name != "" {
 		given = append(given, lifecycle.Given{Kind: lifecycle.RunnerName, Name: s.Runner.Name})

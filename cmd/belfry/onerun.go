@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
 	"github.com/belfryhq/belfry/outbox"
@@ -34,7 +35,7 @@ type unsentMessages struct {
 type oneRun struct {
 	*app
 
-	settings settings
+	settings settings.Settings
 	db       *database
 	runner   *job.Runner
 	quiet    bool
@@ -123,7 +124,7 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 		r.outcome.Interrupted = true
 		return nil
 	}
-	if !r.quiet && r.show.width != nil && r.settings.quietLog() { // the lines of a terminal count them
+	if !r.quiet && r.show.width != nil && r.settings.QuietLog() { // the lines of a terminal count them
 		logger = logger.Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, message string) {
 			if message == relay.DeadLetter {
 				e.Discard()

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -133,7 +134,7 @@ func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Con
 	if o.Need == admin.NeedNothing {
 		open = a.withUnaskedDatabase
 	}
-	return open(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+	return open(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 		return stored(s, db, func(store *job.Store) error {
 			recipients, err := channels.New(s.Channels)
 			if err != nil {
@@ -147,12 +148,12 @@ func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Con
 }
 
 // env is what needs neither jobs nor channels of it.
-func (a *app) env(s settings, db *database) *admin.Env {
+func (a *app) env(s settings.Settings, db *database) *admin.Env {
 	env := &admin.Env{DB: db.Pool, Actor: a.whoami(), Role: admin.Admin, Now: a.now, Compose: s.Delivery.Compose, Retention: s.Retention}
 	for _, sender := range s.Senders {
 		env.Senders, env.Media = append(env.Senders, sender.Name), append(env.Media, sender.Medium)
 	}
-	env.Compose.NoAddress = s.Senders.targeted()
+	env.Compose.NoAddress = s.Senders.Targeted()
 	for _, file := range s.Files {
 		env.ConfigFlags += " --config " + printer.ShellWord(file)
 	}

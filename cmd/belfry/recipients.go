@@ -9,12 +9,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 )
 
 // recordRecipients brings what the database knows of channels.relation in step with the
 // configuration; the log says what changed, and what keeps it from that.
-func (d *database) recordRecipients(ctx context.Context, s settings, logger zerolog.Logger) error {
+func (d *database) recordRecipients(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
 	store, err := channels.New(s.Channels)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func (d *database) recordRecipients(ctx context.Context, s settings, logger zero
 
 // withoutAddress says which of the jobs' messages find no address, because the relation
 // has no column for them.
-func withoutAddress(ctx context.Context, db *database, s settings, jobs []job.Job) (remarks []string, err error) {
+func withoutAddress(ctx context.Context, db *database, s settings.Settings, jobs []job.Job) (remarks []string, err error) {
 	store, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func withoutAddress(ctx context.Context, db *database, s settings, jobs []job.Jo
 }
 
 // addressed are the media of a route that need an address of the channel.
-func addressed(route []string, s settings) []string {
-	own := s.Senders.targeted()
+func addressed(route []string, s settings.Settings) []string {
+	own := s.Senders.Targeted()
 	return slices.DeleteFunc(slices.Clone(route), func(medium string) bool { return slices.Contains(own, medium) })
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
@@ -58,7 +59,7 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 
 // relay is `belfry relay`.
 func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
-	s, err := loadConfig(a.configInput(cmd), always)
+	s, err := settings.Load(a.configInput(cmd), settings.Always)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	show := a.newProgress()
 	defer show.end()
 	logger, level := a.liveLogger(s, show)
-	if err := s.canDeliver(); err != nil {
+	if err := canDeliver(s); err != nil {
 		return err
 	}
 	shown, err := openMonitor(ctx, s, logger)
@@ -96,7 +97,7 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	defer a.stopHard(relaying.StopNow)()
 	living, end := context.WithCancel(ctx)
 	defer end()
-	wait := newReloader(s, func() (settings, error) { return a.settings(cmd) }, nil, relaying, logger, level).watch(living)
+	wait := newReloader(s, func() (settings.Settings, error) { return a.settings(cmd) }, nil, relaying, logger, level).watch(living)
 	defer func() {
 		end()
 		wait()
@@ -118,8 +119,8 @@ type delivery struct {
 }
 
 // newDelivery wires a relay with the senders and the carrier of the configuration.
-func newDelivery(ctx context.Context, s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
-	broker, err := s.onCarrier(ctx, logger)
+func newDelivery(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
+	broker, err := onCarrier(ctx, s, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -138,18 +139,18 @@ func newDelivery(ctx context.Context, s settings, db *database, logger zerolog.L
 }
 
 // newDrain wires a relay with the senders alone, for a drain, which needs no carrier.
-func newDrain(s settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
+func newDrain(s settings.Settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
 	who, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
 	}
 	composing := s.Delivery.Compose
-	composing.NoAddress = s.Senders.targeted()
+	composing.NoAddress = s.Senders.Targeted()
 	composer, err := compose.New(db.Pool, who, composing, nil)
 	if err != nil {
 		return nil, err
 	}
-	senders, done, err := s.Senders.open()
+	senders, done, err := s.Senders.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func newDrain(s settings, db *database, logger zerolog.Logger, options ...relay.
 }
 
 // canDeliver reports what is missing for a relay to be run.
-func (s settings) canDeliver() error {
+func canDeliver(s settings.Settings) error {
 	var problems []error
 	if len(s.Senders) == 0 {
 		problems = append(problems, errors.New("senders: none is configured, so nothing can be delivered; config.yaml shows how, and `belfry fake` prints a list to try with"))

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
@@ -20,24 +21,24 @@ import (
 // reloader reads the configuration again at SIGHUP and has what may change live take
 // effect.
 type reloader struct {
-	load   func() (settings, error)
+	load   func() (settings.Settings, error)
 	runner *job.Runner // nil: none here
 	relay  *relay.Relay
 	log    zerolog.Logger
 	level  *liveLevel
 
 	mu      sync.Mutex
-	current settings       // of the keys that take effect live
-	inForce map[string]any // by key
+	current settings.Settings // of the keys that take effect live
+	inForce map[string]any    // by key
 }
 
 // newReloader takes the runner and the delivery of this process; either may be nil.
-func newReloader(s settings, load func() (settings, error), runner *job.Runner, c *delivery, log zerolog.Logger, level *liveLevel) *reloader {
+func newReloader(s settings.Settings, load func() (settings.Settings, error), runner *job.Runner, c *delivery, log zerolog.Logger, level *liveLevel) *reloader {
 	r := &reloader{load: load, runner: runner, log: log, level: level, current: s, inForce: make(map[string]any)}
 	if c != nil {
 		r.relay = c.Relay
 	}
-	for _, k := range config.Keys(s.configuration) {
+	for _, k := range config.Keys(s.Config) {
 		r.inForce[k.Name] = k.Value
 	}
 	return r
@@ -57,7 +58,7 @@ func (r *reloader) watch(ctx context.Context) (wait func()) {
 }
 
 // settings returns those in force.
-func (r *reloader) settings() settings {
+func (r *reloader) settings() settings.Settings {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current
@@ -91,19 +92,19 @@ func (r *reloader) reload() []string {
 
 // forRelay returns of the next settings what a relay takes while it runs, and the rest
 // as it is.
-func (r *reloader) forRelay(next settings) (relay.Config, []relay.SenderConfig) {
+func (r *reloader) forRelay(next settings.Settings) (relay.Config, []relay.SenderConfig) {
 	now := r.settings()
 	c, senders := next.Delivery.Relay, now.Senders
 	c.Name, c.Lease = now.Delivery.Relay.Name, now.Delivery.Relay.Lease
 	if sameSenders(now.Senders, next.Senders) {
 		senders = next.Senders
 	}
-	return c, senders.configs()
+	return c, senders.Configs()
 }
 
 // sameSenders reports whether two lists differ in limits and policies only.
-func sameSenders(a, b senderList) bool {
-	return slices.EqualFunc(a, b, func(a, b senderEntry) bool {
+func sameSenders(a, b settings.Senders) bool {
+	return slices.EqualFunc(a, b, func(a, b settings.Sender) bool {
 		return a.Name == b.Name && a.Kind == b.Kind && a.Medium == b.Medium &&
 			slices.Equal(a.Platforms, b.Platforms) && reflect.DeepEqual(a.Settings, b.Settings)
 	})
@@ -111,11 +112,11 @@ func sameSenders(a, b senderList) bool {
 
 // take puts the keys that take effect live into force. It returns those that changed, and
 // those that differ from what is in force until a restart.
-func (r *reloader) take(next settings, needRestart []string) (changed, waiting []string) {
+func (r *reloader) take(next settings.Settings, needRestart []string) (changed, waiting []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := sameSenders(r.current.Senders, next.Senders)
-	for _, k := range config.Keys(next.configuration) {
+	for _, k := range config.Keys(next.Config) {
 		if reflect.DeepEqual(r.inForce[k.Name], k.Value) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -37,7 +38,7 @@ An inbox job has no messages: ` + "`belfry jobs audit`" + ` says who got its not
 		if *format != "csv" {
 			return usagef("invalid argument %q for \"-o, --output\" flag: allowed values: csv", printer.OneLine(*format, 60))
 		}
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			store, err := channels.New(s.Channels)
 			if err != nil {
 				return err

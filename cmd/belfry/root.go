@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // The groups of `belfry help`.
@@ -206,7 +207,7 @@ and senders are JSON.
 Keys and their variables; config.yaml documents each:
 
 `)
-	for _, k := range config.Keys(defaultConfig()) {
+	for _, k := range config.Keys(settings.Default()) {
 		fmt.Fprintf(&b, "  %-34s %s\n", k.Name, k.Variable)
 	}
 	return &cobra.Command{Use: "configuration", Short: "Where settings come from", Long: b.String()}

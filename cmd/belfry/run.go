@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -91,9 +92,9 @@ type runOptions struct {
 
 // run is `belfry run`.
 func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error) {
-	s, err := loadConfig(a.configInput(cmd), func(configuration) bool { return o.deliver })
+	s, err := settings.Load(a.configInput(cmd), func(settings.Config) bool { return o.deliver })
 	if err == nil && o.deliver {
-		err = s.canDeliver()
+		err = canDeliver(s)
 	}
 	if err != nil {
 		return err
@@ -168,12 +169,12 @@ func (r *oneRun) walkAndDeliver(ctx context.Context, held names, o runOptions, l
 
 // newRunner wires a runner that knows belfry's own job types. The returned function
 // closes what it needs.
-func newRunner(s settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, func() error, error) {
+func newRunner(s settings.Settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, func() error, error) {
 	store, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, nil, err
 	}
-	cache, err := openCache(s)
+	cache, err := s.OpenCache()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -120,7 +121,7 @@ func wantExit(ts *testscript.TestScript, want, got code) {
 // runHere runs belfry in this process, with the script's environment.
 func runHere(ts *testscript.TestScript, args []string) code {
 	environ := []string{config.FileVariable + "=" + ts.Getenv(config.FileVariable)}
-	for _, k := range config.Keys(defaultConfig()) {
+	for _, k := range config.Keys(settings.Default()) {
 		environ = append(environ, k.Variable+"="+ts.Getenv(k.Variable))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)

@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 func newSegmentCommand(a *app) *cobra.Command {
@@ -22,7 +23,7 @@ func newSegmentCommand(a *app) *cobra.Command {
 
 // withStore opens the database for work on channels.
 func (a *app) withStore(cmd *cobra.Command, do func(ctx context.Context, store *channels.Store, db *database) error) error {
-	return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+	return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 		store, err := channels.New(s.Channels)
 		if err != nil {
 			return err

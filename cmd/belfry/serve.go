@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
 )
@@ -90,7 +91,7 @@ type apiServer struct {
 
 // openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database,
 // if it is to be served.
-func (a *app) openAPIBeside(ctx context.Context, s settings, beside *database, logger zerolog.Logger) (*apiServer, error) {
+func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *database, logger zerolog.Logger) (*apiServer, error) {
 	if s.API.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
@@ -108,13 +109,13 @@ func (a *app) openAPIBeside(ctx context.Context, s settings, beside *database, l
 }
 
 // openAPI listens where the configuration says.
-func (a *app) openAPI(ctx context.Context, s settings, db *database, logger zerolog.Logger) (*apiServer, error) {
+func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger) (*apiServer, error) {
 	recipients, err := channels.New(s.Channels)
 	if err != nil {
 		return nil, err
 	}
 	x := &apiServer{log: logger}
-	if x.cache, err = openCache(s); err != nil {
+	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
 	store := job.NewStore(db.Pool)

@@ -7,22 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/job/abortcache"
 )
 
-// openCache returns the abort cache of the settings; nil when there is none. The
-// caller closes it.
-func openCache(s settings) (*abortcache.Cache, error) {
-	if s.Abort.URL == "" {
-		return nil, nil //nolint:nilnil // no cache is not an error
-	}
-	return abortcache.Open(s.Abort)
-}
-
 // stored calls do with a store that knows the abort cache, if there is one.
-func stored(s settings, db *database, do func(*job.Store) error) (err error) {
-	cache, err := openCache(s)
+func stored(s settings.Settings, db *database, do func(*job.Store) error) (err error) {
+	cache, err := s.OpenCache()
 	if err != nil {
 		return err
 	}
@@ -38,7 +29,7 @@ func stored(s settings, db *database, do func(*job.Store) error) (err error) {
 // does not answer keeps nobody from setting the flag, so it is not asked for its
 // schema first.
 func (a *app) withUnaskedDatabase(cmd *cobra.Command, need schemaNeed, limit time.Duration,
-	do func(ctx context.Context, s settings, db *database) error,
+	do func(ctx context.Context, s settings.Settings, db *database) error,
 ) (err error) {
 	s, err := a.settings(cmd)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -50,7 +51,7 @@ prints a JSON document a line for each job.`,
 		if err != nil {
 			return err
 		}
-		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings, db *database) error {
+		return a.withDatabase(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			w := watch{app: a, settings: s, db: db, ids: ids, board: newBoard(), every: watchPlain}
 			if *asJSON {
 				w.show = w.documents
@@ -79,7 +80,7 @@ func parseInterval(text string) (time.Duration, error) {
 type watch struct {
 	*app
 
-	settings settings
+	settings settings.Settings
 	db       *database
 	ids      []int64 // empty: whatever is under way
 	board    *board

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"net/url"
@@ -10,9 +10,9 @@ import (
 // or not.
 var keywordPassword = regexp.MustCompile(`(?i)\b((?:ssl)?password)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
 
-// withoutPassword returns a connection string that may be shown. What cannot be
+// WithoutPassword returns a connection string that may be shown. What cannot be
 // taken apart is not shown at all.
-func withoutPassword(dsn string) string {
+func WithoutPassword(dsn string) string {
 	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return keywordPassword.ReplaceAllString(dsn, "$1=...")
 	}
@@ -35,9 +35,9 @@ func withoutPassword(dsn string) string {
 
 const notShown = "(not shown: not a URL)"
 
-// withoutUser returns the URL of a Redis server as it may be shown: there, what
+// WithoutUser returns the URL of a Redis server as it may be shown: there, what
 // looks like a user is often the password.
-func withoutUser(text string) string {
+func WithoutUser(text string) string {
 	if text == "" {
 		return ""
 	}
@@ -53,9 +53,9 @@ func withoutUser(text string) string {
 	return u.String()
 }
 
-// parseURLProblem says what kind of thing is wrong with a connection string and
+// ParseProblem says what kind of thing is wrong with a connection string and
 // repeats none of it: what cannot be parsed cannot be redacted with certainty.
-func parseURLProblem(err error) string {
+func ParseProblem(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "`: "); i >= 0 {
 		text = text[i+len("`: "):]

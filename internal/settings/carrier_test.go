@@ -1,4 +1,4 @@
-package main
+package settings_test
 
 import (
 	"testing"
@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/settings"
 )
 
 // What is wrong about a carrier is named with its key; of a server that is not used nothing is.
 func TestCarrier_BadConfigurationIsNamed(t *testing.T) {
 	t.Parallel()
 	load := func(environ ...string) error {
-		_, err := loadConfig(config.Input{Environ: environ}, nil)
+		_, err := settings.Load(config.Input{Environ: environ}, nil)
 		return err
 	}
 	require.ErrorContains(t, load("BELFRY_DELIVERY_TRANSPORT=kafka"), `delivery.transport: "kafka" is not allowed; allowed values: postgres, redislist, redisstream, jetstream`)

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"errors"
@@ -22,26 +22,26 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// configuration is everything that belfry can be told. config.yaml documents each key.
-type configuration struct {
-	Database  databaseConfig        `mapstructure:"database"`
-	Server    serverConfig          `mapstructure:"server"`
+// Config is everything that belfry can be told. config.yaml documents each key.
+type Config struct {
+	Database  Database              `mapstructure:"database"`
+	Server    Server                `mapstructure:"server"`
 	Runner    job.Config            `mapstructure:"runner"`
 	Channels  channels.Config       `mapstructure:"channels"`
 	Abort     abortcache.Config     `mapstructure:"abort"`
 	Retention outbox.Retention      `mapstructure:"retention"`
-	Delivery  deliveryConfig        `mapstructure:"delivery"`
-	Senders   senderList            `mapstructure:"senders"`
+	Delivery  Delivery              `mapstructure:"delivery"`
+	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	API       api.Config            `mapstructure:"api"`
 	Metrics   metrics.Config        `mapstructure:"metrics"`
-	Log       logConfig             `mapstructure:"log"`
+	Log       Log                   `mapstructure:"log"`
 }
 
-// databaseConfig says where PostgreSQL is.
-type databaseConfig struct {
+// Database says where PostgreSQL is.
+type Database struct {
 	// URL is a PostgreSQL connection string, in URL or keyword form. Empty means
-	// the private server of serverConfig.
+	// the private server of Server.
 	URL string `mapstructure:"url"`
 	// MaxConnections bounds the connections of one belfry process.
 	MaxConnections int `mapstructure:"max_connections"`
@@ -49,23 +49,23 @@ type databaseConfig struct {
 	ConnectTimeout time.Duration `mapstructure:"connect_timeout"`
 }
 
-// serverConfig is about the private PostgreSQL, used when no URL is given.
-type serverConfig struct {
+// Server is about the private PostgreSQL, used when no URL is given.
+type Server struct {
 	// DataDir holds its cluster; empty means the user's data directory.
 	DataDir string `mapstructure:"data_dir"`
 }
 
-// deliveryConfig is about relays: what they do with messages, and how these are made.
-type deliveryConfig struct {
+// Delivery is about relays: what they do with messages, and how these are made.
+type Delivery struct {
 	// Enabled has a daemon deliver, if there are senders.
 	Enabled bool           `mapstructure:"enabled"`
-	Carrier carrierConfig  `mapstructure:",squash"`
+	Carrier Carrier        `mapstructure:",squash"`
 	Relay   relay.Config   `mapstructure:",squash"`
 	Compose compose.Config `mapstructure:",squash"`
 }
 
-// logConfig says what is logged and how. Logs go to standard error.
-type logConfig struct {
+// Log says what is logged and how. Logs go to standard error.
+type Log struct {
 	Level  string `mapstructure:"level"`
 	Format string `mapstructure:"format"`
 }
@@ -74,38 +74,38 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 var logFormats = []string{"auto", "json", "console"}
 
-// minConnections is what a runner needs at least: one for its run, one that
+// MinConnections is what a runner needs at least: one for its run, one that
 // listens, one to look at the job's row while the first is stuck.
-const minConnections = 3
+const MinConnections = 3
 
-// defaultConfig is what holds when nothing is said.
-func defaultConfig() configuration {
-	return configuration{
-		Database:  databaseConfig{MaxConnections: 16, ConnectTimeout: 10 * time.Second},
+// Default is what holds when nothing is said.
+func Default() Config {
+	return Config{
+		Database:  Database{MaxConnections: 16, ConnectTimeout: 10 * time.Second},
 		Runner:    job.DefaultConfig(),
 		Channels:  channels.DefaultConfig(),
 		Abort:     abortcache.DefaultConfig(),
 		Retention: outbox.DefaultRetention(),
-		Delivery:  deliveryConfig{Enabled: true, Carrier: defaultCarrierConfig(), Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
-		Senders:   senderList{},
+		Delivery:  Delivery{Enabled: true, Carrier: defaultCarrier(), Relay: relay.DefaultConfig(), Compose: compose.DefaultConfig()},
+		Senders:   Senders{},
 		Schedules: []schedule.Definition{},
 		API:       api.DefaultConfig(),
 		Metrics:   metrics.DefaultConfig(),
-		Log:       logConfig{Level: zerolog.LevelInfoValue, Format: "auto"},
+		Log:       Log{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
 }
 
 // Validate reports every value that cannot be used, each error starting with
 // the key.
-func (c configuration) Validate() error {
+func (c Config) Validate() error {
 	var errs []error
 	if c.Database.URL != "" {
 		if _, err := pgxpool.ParseConfig(c.Database.URL); err != nil {
-			errs = append(errs, fmt.Errorf("database.url: %s", parseURLProblem(err)))
+			errs = append(errs, fmt.Errorf("database.url: %s", ParseProblem(err)))
 		}
 	}
-	if c.Database.MaxConnections < minConnections || c.Database.MaxConnections > 1000 {
-		errs = append(errs, fmt.Errorf("database.max_connections: %d is not allowed; allowed values: %d to 1000", c.Database.MaxConnections, minConnections))
+	if c.Database.MaxConnections < MinConnections || c.Database.MaxConnections > 1000 {
+		errs = append(errs, fmt.Errorf("database.max_connections: %d is not allowed; allowed values: %d to 1000", c.Database.MaxConnections, MinConnections))
 	}
 	if c.Database.ConnectTimeout < 100*time.Millisecond || c.Database.ConnectTimeout > 10*time.Minute {
 		errs = append(errs, fmt.Errorf("database.connect_timeout: %s is not allowed; allowed values: 100ms to 10m", c.Database.ConnectTimeout))
@@ -116,53 +116,19 @@ func (c configuration) Validate() error {
 	if !slices.Contains(logFormats, c.Log.Format) {
 		errs = append(errs, fmt.Errorf("log.format: %q is not allowed; allowed values: %s", c.Log.Format, strings.Join(logFormats, ", ")))
 	}
-	if c.delivers() && c.Database.MaxConnections < minConnections+relay.Connections {
+	if c.Delivers() && c.Database.MaxConnections < MinConnections+relay.Connections {
 		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
-			c.Database.MaxConnections, relay.Connections, minConnections, minConnections+relay.Connections))
+			c.Database.MaxConnections, relay.Connections, MinConnections, MinConnections+relay.Connections))
 	}
 	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Metrics.Validate(),
 		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
-	errs = append(append(errs, delivery...), c.Senders.validate(delivery)...)
+	errs = append(append(errs, delivery...), c.Senders.Validate(delivery)...)
 	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)
 }
 
-// always has the files of senders tried.
-func always(configuration) bool { return true }
-
-// delivers reports whether a daemon delivers.
-func (c configuration) delivers() bool { return c.Delivery.Enabled && len(c.Senders) > 0 }
-
-// settings is a configuration together with where each value came from.
-type settings struct {
-	configuration
-	*config.Loaded
-}
-
-// loadConfig merges defaults, files, environment and flags, in rising order, and tries the
-// files that senders name as well if secrets says so of what came out; nil: never. The
-// error is a *config.Error that holds every problem found.
-func loadConfig(in config.Input, secrets func(configuration) bool) (settings, error) {
-	c := defaultConfig()
-	loaded := config.Read(in, &c, map[string]config.List{
-		"senders": {
-			Form: `[{"name": …, "kind": …, …}]`, Of: "senders, each with name, kind and the settings of its kind",
-			Decode: func(sections []any) (err error) {
-				c.Senders, err = decodeSenders(sections, c.Delivery.Relay.Retry)
-				return err
-			},
-		},
-		"schedules": {Form: `[{"name": …, "cron": …, "template": {…}}]`, Of: "schedules, each with name, cron or every, and template"},
-	})
-	loaded.Check(c.Validate())
-	if secrets != nil && secrets(c) {
-		loaded.Check(c.Senders.checkSecrets(loaded.Wrong))
-	}
-	if err := loaded.Err(); err != nil {
-		return settings{}, err
-	}
-	return settings{c, loaded}, nil
-}
+// Delivers reports whether a daemon delivers.
+func (c Config) Delivers() bool { return c.Delivery.Enabled && len(c.Senders) > 0 }
 
 // validateSchedules reports every problem of every schedule.
 func validateSchedules(list []schedule.Definition) []error {

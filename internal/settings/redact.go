@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // openSettings are the texts among the settings of senders that are no secrets and do
@@ -32,8 +33,44 @@ var openURLs = []string{"url", "endpoint", "token_url"}
 // setNotShown stands for a value that is set.
 const setNotShown = "(set)"
 
-// shown is the list without secrets, as data.
-func (l senderList) shown() []map[string]any {
+// Shown is a setting as it may be shown.
+type Shown struct {
+	Key    string `json:"key"`
+	Value  any    `json:"value"`
+	Source string `json:"source"` // default, a file and line, a variable or a flag
+}
+
+// Shown lists every setting, without secrets.
+func (s Settings) Shown() []Shown {
+	var list []Shown
+	for _, k := range config.Keys(s.Config) {
+		value := k.Value
+		switch v := value.(type) {
+		case time.Duration:
+			value = v.String()
+		case string:
+			switch k.Name {
+			case "database.url":
+				value = WithoutPassword(v)
+			case "abort.cache", "delivery.redis.url":
+				value = WithoutUser(v)
+			case "delivery.nats.password":
+				value = hidden(v)
+			}
+		case []string:
+			value = slices.Concat([]string{}, v)
+		case []schedule.Definition:
+			value = slices.Concat([]schedule.Definition{}, v)
+		case Senders:
+			value = v.Shown()
+		}
+		list = append(list, Shown{k.Name, value, s.Source(k.Name).String()})
+	}
+	return list
+}
+
+// Shown is the list without secrets, as data.
+func (l Senders) Shown() []map[string]any {
 	list := make([]map[string]any, 0, len(l))
 	for _, entry := range l {
 		item := shownFields("", reflect.ValueOf(entry.SenderConfig))

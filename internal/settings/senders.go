@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"errors"
@@ -16,24 +16,24 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
-// senderEntry is one entry of senders: what every sender has, and the settings of its
+// Sender is one entry of senders: what every sender has, and the settings of its
 // kind.
-type senderEntry struct {
+type Sender struct {
 	relay.SenderConfig
 
 	Kind     string
 	Settings provider.Config
 }
 
-// senderList is the setting senders.
-type senderList []senderEntry
+// Senders is the setting senders.
+type Senders []Sender
 
 // The keys of an entry that relay.SenderConfig does not have.
 const keyKind = "kind"
 
-// decodeSenders returns every sender as far as it can be used, with every problem.
-func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
-	list := make(senderList, 0, len(items))
+// DecodeSenders returns every sender as far as it can be used, with every problem.
+func DecodeSenders(items []any, retry relay.RetryConfig) (Senders, error) {
+	list := make(Senders, 0, len(items))
 	var problems []error
 	for i, item := range items {
 		entry, err := decodeSender(fmt.Sprintf("senders[%d]", i), item, retry)
@@ -44,8 +44,8 @@ func decodeSenders(items []any, retry relay.RetryConfig) (senderList, error) {
 }
 
 // decodeSender takes one entry over the defaults of its kind.
-func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, error) {
-	entry := senderEntry{SenderConfig: relay.DefaultSenderConfig()}
+func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error) {
+	entry := Sender{SenderConfig: relay.DefaultSenderConfig()}
 	entry.Retry = retry
 	section, ok := config.Section(item)
 	if !ok {
@@ -57,7 +57,7 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 	delete(common, entry.Kind)
 	kind, known := provider.Kinds()[entry.Kind]
 	var problems []error
-	for _, other := range kindNames() {
+	for _, other := range Kinds() {
 		if _, given := common[other]; given && known {
 			problems = append(problems, fmt.Errorf("%s.%s: is the section of another kind; allowed here: %s", path, other, entry.Kind))
 		}
@@ -71,21 +71,21 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (senderEntry, 
 		if section[keyKind] == nil {
 			problem = "is required"
 		}
-		problems = append(problems, fmt.Errorf("%s.kind: %s; allowed values: %s", path, problem, strings.Join(kindNames(), ", ")))
+		problems = append(problems, fmt.Errorf("%s.kind: %s; allowed values: %s", path, problem, strings.Join(Kinds(), ", ")))
 	}
 	return entry, errors.Join(append(problems, config.Decode(path, common, &entry.SenderConfig))...)
 }
 
-// validate reports every problem of every sender, but for those of a retry policy that it
+// Validate reports every problem of every sender, but for those of a retry policy that it
 // has from delivery and that are among the problems there.
-func (l senderList) validate(delivery []error) []error {
+func (l Senders) Validate(delivery []error) []error {
 	var problems []error
 	for i, entry := range l {
 		if entry.Settings != nil { // its kind is known
 			problems = append(problems, provider.Validate(fmt.Sprintf("senders[%d].%s", i, entry.Kind), entry.Settings))
 		}
 	}
-	for _, err := range config.Flatten(relay.ValidateSenders("senders", l.configs())) {
+	for _, err := range config.Flatten(relay.ValidateSenders("senders", l.Configs())) {
 		_, key, _ := strings.Cut(err.Error(), "].retry.")
 		inherited := func(e error) bool { return e.Error() == "delivery.retry."+key }
 		if !slices.ContainsFunc(delivery, inherited) {
@@ -95,8 +95,8 @@ func (l senderList) validate(delivery []error) []error {
 	return problems
 }
 
-// configs are what the relay is told about the senders.
-func (l senderList) configs() []relay.SenderConfig {
+// Configs are what the relay is told about the senders.
+func (l Senders) Configs() []relay.SenderConfig {
 	list := make([]relay.SenderConfig, 0, len(l))
 	for _, entry := range l {
 		list = append(list, entry.SenderConfig)
@@ -104,9 +104,9 @@ func (l senderList) configs() []relay.SenderConfig {
 	return list
 }
 
-// targeted lists the media all of whose senders have a target of their own: a message
+// Targeted lists the media all of whose senders have a target of their own: a message
 // goes there whether or not its channel has an address.
-func (l senderList) targeted() []string {
+func (l Senders) Targeted() []string {
 	targets := make(map[string]bool)
 	for _, entry := range l {
 		own, isWebhook := entry.Settings.(*provider.WebhookConfig)
@@ -125,8 +125,8 @@ func (l senderList) targeted() []string {
 	return media
 }
 
-// names lists the senders by name.
-func (l senderList) names() []string {
+// Names lists the senders by name.
+func (l Senders) Names() []string {
 	names := make([]string, 0, len(l))
 	for _, entry := range l {
 		names = append(names, entry.Name)
@@ -136,7 +136,7 @@ func (l senderList) names() []string {
 
 // checkSecrets tries the files that senders name, and what is in them. A sender whose
 // settings are wrong has its files looked for, and not read.
-func (l senderList) checkSecrets(wrong func(path string) bool) error {
+func (l Senders) checkSecrets(wrong func(path string) bool) error {
 	var problems []error
 	for i, entry := range l {
 		path := fmt.Sprintf("senders[%d].%s", i, entry.Kind)
@@ -155,7 +155,7 @@ func (l senderList) checkSecrets(wrong func(path string) bool) error {
 }
 
 // missingFiles returns the files that settings name and that cannot be read.
-func (e senderEntry) missingFiles(path string) error {
+func (e Sender) missingFiles(path string) error {
 	if e.Settings == nil {
 		return nil
 	}
@@ -175,9 +175,9 @@ func (e senderEntry) missingFiles(path string) error {
 	return errors.Join(problems...)
 }
 
-// open makes the clients, which reads the files that settings name. The returned
-// function closes them.
-func (l senderList) open() (list []relay.Sender, done func() error, err error) {
+// Open makes the clients, which reads the files that settings name. The returned
+// function closes them. The error is an *UnfitError.
+func (l Senders) Open() (list []relay.Sender, done func() error, err error) {
 	var clients []provider.Client
 	done = func() error {
 		var errs []error
@@ -197,10 +197,10 @@ func (l senderList) open() (list []relay.Sender, done func() error, err error) {
 		list = append(list, relay.Sender{SenderConfig: entry.SenderConfig, Client: client})
 	}
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, errors.Join(&exitError{codeConfiguration, err}, done())
+		return nil, nil, errors.Join(&UnfitError{err}, done())
 	}
 	return list, done, nil
 }
 
-// kindNames lists the kinds of senders.
-func kindNames() []string { return slices.Sorted(maps.Keys(provider.Kinds())) }
+// Kinds lists the kinds of senders.
+func Kinds() []string { return slices.Sorted(maps.Keys(provider.Kinds())) }
