@@ -80,6 +80,13 @@ func (c audienceChoice) audience() (chosen channels.Audience, remark string, err
 	return chosen, remark, nil
 }
 
+// remarkText says what a person should know of the choice.
+func (c audienceChoice) remarkText(p *printer.Page) {
+	if _, remark, err := c.audience(); err == nil && remark != "" {
+		p.Note("%s", remark)
+	}
+}
+
 func (c audienceChoice) build() (channels.Audience, string, error) {
 	switch {
 	case c.Near != nil:
@@ -120,12 +127,10 @@ func audienceParam(message string) string {
 	return "audience"
 }
 
-// audienceCount is how many channels an audience matches. The remark is about the choice.
+// audienceCount is how many channels an audience matches.
 type audienceCount struct {
 	Audience channels.Audience `json:"audience"`
 	Channels int64             `json:"channels"`
-
-	remark string
 }
 
 type countInput struct {
@@ -145,7 +150,7 @@ func countOperation() Operation {
 		Example: `  belfry channels count --everyone
   belfry channels count --city Seoul --radius 30km --platform ios`,
 	}, func(ctx context.Context, env *Env, in countInput) (*audienceCount, error) {
-		audience, remark, err := in.audience()
+		audience, _, err := in.audience()
 		if err != nil {
 			return nil, err
 		}
@@ -159,14 +164,14 @@ func countOperation() Operation {
 		if err != nil {
 			return nil, err
 		}
-		return &audienceCount{audience, n, remark}, nil
-	}, func(p *printer.Page, _ countInput, out *audienceCount) { out.text(p) })
+		return &audienceCount{audience, n}, nil
+	}, func(p *printer.Page, in countInput, out *audienceCount) {
+		in.remarkText(p)
+		out.text(p)
+	})
 }
 
 func (c *audienceCount) text(p *printer.Page) {
-	if c.remark != "" {
-		p.Note("%s", c.remark)
-	}
 	p.Printf("%d\n", c.Channels)
 	p.Note("%s: %s", c.Audience, printer.Counted(c.Channels, "active channel"))
 }
@@ -198,6 +203,11 @@ func (d *Distance) UnmarshalText(text []byte) error {
 	return &notAllowedError{"1m to 20037.509km, with the unit m, km or mi, as 30km"}
 }
 
+// MarshalText writes it in metres.
+func (d Distance) MarshalText() ([]byte, error) {
+	return []byte(strconv.FormatFloat(float64(d), 'f', -1, 64) + "m"), nil
+}
+
 // Point is a place on the earth.
 type Point channels.Point
 
@@ -212,4 +222,10 @@ func (p *Point) UnmarshalText(text []byte) error {
 	}
 	*p = Point{Latitude: latitude, Longitude: longitude}
 	return nil
+}
+
+// MarshalText writes it as UnmarshalText reads it.
+func (p Point) MarshalText() ([]byte, error) {
+	degrees := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	return []byte(degrees(p.Latitude) + "," + degrees(p.Longitude)), nil
 }

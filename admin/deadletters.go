@@ -27,6 +27,9 @@ func (m *messageJob) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText writes the id.
+func (m messageJob) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(m), 10), nil }
+
 // messageKey names a message, as JOB:CHANNEL.
 type messageKey struct{ outbox.Key }
 
@@ -40,6 +43,11 @@ func (k *messageKey) UnmarshalText(text []byte) error {
 	}
 	k.Key = outbox.Key{JobID: jobID, ChannelID: channelID}
 	return nil
+}
+
+// MarshalText writes both ids.
+func (k messageKey) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d:%d", k.JobID, k.ChannelID), nil
 }
 
 // deadReason is why a message died.

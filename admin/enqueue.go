@@ -114,7 +114,6 @@ type enqueued struct {
 	jobs    *enqueuedJobs
 	preview *jobPreview
 	count   *audienceCount
-	remarks []string // on the way
 }
 
 // MarshalJSON renders the one that it is.
@@ -128,6 +127,21 @@ func (e enqueued) MarshalJSON() ([]byte, error) {
 	return json.Marshal(e.count)
 }
 
+// UnmarshalJSON reads the one that it is.
+func (e *enqueued) UnmarshalJSON(b []byte) error {
+	var has map[string]json.RawMessage
+	if err := json.Unmarshal(b, &has); err != nil {
+		return err
+	}
+	switch {
+	case has["jobs"] != nil:
+		return json.Unmarshal(b, &e.jobs)
+	case has["has_messages"] != nil:
+		return json.Unmarshal(b, &e.preview)
+	}
+	return json.Unmarshal(b, &e.count)
+}
+
 func (enqueued) json() []reflect.Type {
 	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
 }
@@ -136,9 +150,11 @@ func (enqueued) json() []reflect.Type {
 type enqueuedJobs struct {
 	GroupID *uuid.UUID `json:"group_id"`
 	Jobs    []job.Job  `json:"jobs"`
-
-	asked job.Spec
-	now   time.Time // of the database, before
+	// AskedAt is the database's clock before: a job that is older is that of an earlier
+	// request with the same idempotency key.
+	AskedAt time.Time `json:"asked_at"`
+	// Remarks are what the request cannot have meant.
+	Remarks []string `json:"remarks,omitempty"`
 }
 
 func enqueueOperation() Operation {
@@ -174,12 +190,9 @@ The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
 }
 
 func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err error) {
-	audience, remark, err := in.audience()
+	audience, _, err := in.audience()
 	if err != nil {
 		return enqueued{}, err
-	}
-	if remark != "" {
-		made.remarks = append(made.remarks, remark)
 	}
 	switch {
 	case in.Preview && (in.Title == "" || in.Category == ""):
@@ -192,7 +205,7 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 			made.jobs, err = enqueueJobs(ctx, env, in.Types, in.spec(env, audience))
 		}
 		if err == nil {
-			made.remarks = append(made.remarks, unknownChannels(ctx, env, audience)...)
+			made.jobs.Remarks = unknownChannels(ctx, env, audience)
 		}
 	}
 	if err != nil {
@@ -235,7 +248,7 @@ func enqueueJobs(ctx context.Context, env *Env, types []string, spec job.Spec) (
 	if err != nil {
 		return nil, err
 	}
-	made := &enqueuedJobs{Jobs: make([]job.Job, 0, len(types)), asked: spec, now: now}
+	made := &enqueuedJobs{Jobs: make([]job.Job, 0, len(types)), AskedAt: now}
 	var ids []int64
 	if len(types) == 1 {
 		spec.Type = types[0]
@@ -283,30 +296,33 @@ func unknownChannels(ctx context.Context, env *Env, audience channels.Audience) 
 	return nil
 }
 
-func enqueuedText(p *printer.Page, _ enqueueInput, out enqueued) {
+func enqueuedText(p *printer.Page, in enqueueInput, out enqueued) {
 	switch {
 	case out.jobs != nil:
-		out.jobs.text(p)
+		out.jobs.text(p, in)
 	case out.preview != nil:
 		previewText(p, out.preview)
 	case out.count != nil:
 		out.count.text(p)
 	}
-	for _, remark := range out.remarks {
-		p.Note("%s", remark)
+	in.remarkText(p)
+	if out.jobs != nil {
+		for _, remark := range out.jobs.Remarks {
+			p.Note("%s", remark)
+		}
 	}
 }
 
 // text prints the jobs' ids, and what was done beside it.
-func (e *enqueuedJobs) text(p *printer.Page) {
+func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
 	for _, j := range e.Jobs {
 		p.Printf("%d\n", j.ID)
-		if j.CreatedAt.Before(e.now) {
-			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, printer.Clock(j.CreatedAt), j.Status, differing(j, e.asked))
+		if j.CreatedAt.Before(e.AskedAt) {
+			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, printer.Clock(j.CreatedAt), j.Status, in.differing(j))
 			continue
 		}
 		due := "now; `belfry run` or a running daemon takes it"
-		if wait := j.ScheduleAt.Sub(e.now); wait > time.Second {
+		if wait := j.ScheduleAt.Sub(e.AskedAt); wait > time.Second {
 			due = printer.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
 		}
 		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
@@ -317,17 +333,18 @@ func (e *enqueuedJobs) text(p *printer.Page) {
 }
 
 // differing names what a repeated request says otherwise than the first one's job does now.
-func differing(j job.Job, spec job.Spec) string {
+func (in enqueueInput) differing(j job.Job) string {
+	audience, _, err := in.audience()
 	var names []string
 	for _, one := range []struct {
 		name string
 		same bool
 	}{
-		{"category", j.Category == spec.Category},
-		{"title", j.Title == spec.Title},
-		{"body", j.Body == spec.Body},
-		{"audience", reflect.DeepEqual(j.Audience, spec.Audience)},
-		{"route", spec.Route == nil || slices.Equal(j.Route, spec.Route)},
+		{"category", j.Category == in.Category},
+		{"title", j.Title == in.Title},
+		{"body", j.Body == in.Body},
+		{"audience", err == nil && reflect.DeepEqual(j.Audience, audience)},
+		{"route", in.Route == nil || slices.Equal(j.Route, in.Route)},
 	} {
 		if !one.same {
 			names = append(names, one.name)

@@ -30,6 +30,14 @@ func (i *Instant) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// MarshalText writes it so that it reads the same in every time zone.
+func (i Instant) MarshalText() ([]byte, error) {
+	if i.fromNow {
+		return []byte("+" + i.ahead.String()), nil
+	}
+	return i.moment.AppendFormat(nil, time.RFC3339Nano), nil
+}
+
 // zonedLayouts are the forms of a time with its zone; the second is what tables show.
 func zonedLayouts() []string { return []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00"} }
 
@@ -85,6 +93,9 @@ func (s *span) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText writes a duration.
+func (s span) MarshalText() ([]byte, error) { return []byte(time.Duration(s).String()), nil }
+
 // age is a span of a minute to a hundred years.
 type age time.Duration
 
@@ -103,6 +114,9 @@ func (a *age) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText writes a duration.
+func (a age) MarshalText() ([]byte, error) { return []byte(time.Duration(a).String()), nil }
+
 // past is a moment that is no matter of the future: an Instant, or how long ago it was.
 type past struct{ Instant }
 
@@ -119,6 +133,14 @@ func (p *past) UnmarshalText(text []byte) error {
 	}
 	p.Instant = i
 	return nil
+}
+
+// MarshalText writes either.
+func (p past) MarshalText() ([]byte, error) {
+	if p.fromNow {
+		return age(-p.ahead).MarshalText()
+	}
+	return p.Instant.MarshalText()
 }
 
 // at is the moment, if there is one.

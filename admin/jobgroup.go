@@ -30,6 +30,14 @@ func (g *groupRef) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText writes the id that was given.
+func (g groupRef) MarshalText() ([]byte, error) {
+	if g.jobID != 0 {
+		return strconv.AppendInt(nil, g.jobID, 10), nil
+	}
+	return g.id.MarshalText()
+}
+
 // find returns the group's id; nil when the job that names it is in none.
 func (g groupRef) find(ctx context.Context, store *job.Store) (*uuid.UUID, error) {
 	if g.jobID == 0 {

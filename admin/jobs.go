@@ -51,14 +51,6 @@ func (s *jobStatus) UnmarshalText(text []byte) error {
 	return &notAllowedError{strings.Join(names, ", ")}
 }
 
-// jobPage is one page of jobs. Its JSON is that of the jobs.
-type jobPage struct {
-	List[JobState]
-
-	// groups are the lowest ids of the groups that the jobs are of: their names for people.
-	groups map[uuid.UUID]int64
-}
-
 func jobOperations() []Operation {
 	return []Operation{
 		Define(Operation{
@@ -104,7 +96,7 @@ func noSuchJob(err error) error {
 	return err
 }
 
-func listJobs(ctx context.Context, env *Env, in jobFilter) (page jobPage, err error) {
+func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState], err error) {
 	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, BeforeID: in.Before, Limit: in.Limit + 1}
 	for _, s := range in.Status {
 		filter.Statuses = append(filter.Statuses, job.Status(s))
@@ -132,12 +124,17 @@ func listJobs(ctx context.Context, env *Env, in jobFilter) (page jobPage, err er
 			groups = append(groups, *j.GroupID)
 		}
 	}
-	page.groups, err = env.Jobs.FirstOfGroups(ctx, groups)
+	first, err := env.Jobs.FirstOfGroups(ctx, groups)
+	for i, j := range page.Items {
+		if j.GroupID != nil {
+			page.Items[i].GroupJob = first[*j.GroupID]
+		}
+	}
 	return page, err
 }
 
 // jobsText prints the table, or what to do when there is nothing in it.
-func jobsText(p *printer.Page, in jobFilter, out jobPage) {
+func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
 	case in.narrows():
@@ -148,17 +145,18 @@ func jobsText(p *printer.Page, in jobFilter, out jobPage) {
 		return
 	}
 	t := printer.NewTable(">ID", ">GROUP", "STATUS", "TYPE", "CATEGORY", "LANE", ">WALK", ">ROWS", ">SENT", "DUE", "TITLE")
+	grouped := false
 	for _, j := range out.Items {
 		group, sent := "", ""
 		if j.GroupID != nil {
-			group = printer.Int(out.groups[*j.GroupID])
+			group, grouped = printer.Int(j.GroupJob), true
 		}
 		if j.Messages.Messages > 0 {
 			sent = printer.Grouped(j.Messages.Sent)
 		}
 		t.Add(printer.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), printer.Grouped(j.RowsWritten), sent, printer.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
 	}
-	if len(out.groups) == 0 {
+	if !grouped {
 		t.Drop("GROUP")
 	}
 	t.Dispensable(16, "CATEGORY", "LANE", "DUE")

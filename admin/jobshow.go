@@ -20,10 +20,9 @@ type jobReport struct {
 	JobState
 
 	Waits      string         `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
+	Remedy     string         `json:"remedy"`     // what to do about that
 	Deliveries *outbox.Counts `json:"deliveries"` // null where no row was written
 	Revisions  []job.Revision `json:"revisions"`
-
-	waits Standstill
 }
 
 func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) {
@@ -36,10 +35,11 @@ func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) 
 	}
 	r.JobState = states[0]
 	if r.Messages.Waiting > 0 {
-		if r.waits, err = standstillOf(ctx, env, in.ID); err != nil {
+		still, err := standstillOf(ctx, env, in.ID)
+		if err != nil {
 			return jobReport{}, err
 		}
-		r.Waits = r.waits.Why
+		r.Waits, r.Remedy = still.Why, still.Remedy
 	}
 	if r.Revisions, err = env.Jobs.Revisions(ctx, in.ID); err != nil {
 		return jobReport{}, noSuchJob(err)
@@ -93,7 +93,7 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 		field("messages", "%s", MessagesText(r.Messages))
 	}
 	if r.Messages.Waiting > 0 && r.Waits != "" {
-		field("waiting", "%s", r.waits.Text())
+		field("waiting", "%s", Standstill{Why: r.Waits, Remedy: r.Remedy}.Text())
 	}
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))

@@ -17,6 +17,8 @@ type JobState struct {
 	job.Job
 
 	Messages outbox.Progress `json:"messages"`
+	// GroupJob is the first job of the group, the group's name for people; of lists only.
+	GroupJob int64 `json:"group_job,omitempty"`
 }
 
 // JobStates adds what has become of their messages to jobs.
@@ -31,7 +33,7 @@ func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobSt
 	}
 	states := make([]JobState, len(jobs))
 	for i, j := range jobs {
-		states[i] = JobState{j, progress[j.ID]}
+		states[i] = JobState{Job: j, Messages: progress[j.ID]}
 		states[i].Messages.JobID = j.ID // also of one that was pruned in between
 	}
 	return states, nil

@@ -34,7 +34,7 @@ func TestJobState_IsDeliveringWhileMessagesWait(t *testing.T) {
 		"failed":              {job.Failed, outbox.Progress{Messages: 10, Sent: 10}, "FAILED", true},
 		"expired":             {job.Expired, outbox.Progress{}, "EXPIRED", true},
 	} {
-		s := admin.JobState{job.Job{Status: c.status}, c.messages}
+		s := admin.JobState{Job: job.Job{Status: c.status}, Messages: c.messages}
 		require.Equal(t, c.shown, s.Shown(), name)
 		require.Equal(t, c.atRest, s.AtRest(), name)
 	}

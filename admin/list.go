@@ -27,6 +27,9 @@ func (l *List[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.It
 // NextPage is Next, of a list of anything.
 func (l List[T]) NextPage() string { return l.Next }
 
+// setNextPage sets Next, of a list of anything.
+func (l *List[T]) setNextPage(next string) { l.Next = next }
+
 func (l List[T]) json() []reflect.Type { return []reflect.Type{reflect.TypeFor[[]T]()} }
 
 // resultTypes are the types of which an Out has the JSON of one.

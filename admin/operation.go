@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -90,6 +91,7 @@ type Operation struct {
 	input   reflect.Type
 	outputs []reflect.Type
 	run     func(ctx context.Context, env *Env, in any) (any, error)
+	read    func(result []byte, next string) (any, error)
 	text    func(p *printer.Page, in, out any)
 }
 
@@ -125,6 +127,16 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 			return nil, fmt.Errorf("%s takes a %T, got %T", o.Name, given, in)
 		}
 		return run(ctx, env, *given)
+	}
+	o.read = func(result []byte, next string) (any, error) {
+		var out Out
+		if err := json.Unmarshal(result, &out); err != nil {
+			return nil, fmt.Errorf("the result of %s: %w", o.Name, err)
+		}
+		if list, is := any(&out).(interface{ setNextPage(next string) }); is {
+			list.setNextPage(next)
+		}
+		return out, nil
 	}
 	o.text = func(p *printer.Page, in, out any) {
 		given, isIn := in.(*In)
@@ -224,6 +236,9 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	}
 	return out, err
 }
+
+// ReadResult makes a result of Run of its JSON and of how the page after it begins.
+func (o Operation) ReadResult(result []byte, next string) (any, error) { return o.read(result, next) }
 
 // Text tells a result of Run to a person.
 func (o Operation) Text(p *printer.Page, in, out any) { o.text(p, in, out) }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -290,6 +291,9 @@ func (c *Change[T]) value() reflect.Value {
 
 func (c *Change[T]) clear()  { c.Asked, c.To = true, nil }
 func (c *Change[T]) forget() { c.Asked, c.To = false, nil }
+
+// MarshalJSON is what it is changed to; null takes it back.
+func (c Change[T]) MarshalJSON() ([]byte, error) { return json.Marshal(c.To) }
 
 func allowedText(allowed, before string) string {
 	if allowed == "" {

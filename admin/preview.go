@@ -31,8 +31,10 @@ type jobPreview struct {
 	Audience channels.Audience `json:"audience"`
 	compose.Preview
 
-	messages bool   // it has messages
-	bare     string // the relation, if it has no addresses and they are needed
+	// HasMessages tells that there is more than notifications.
+	HasMessages bool `json:"has_messages"`
+	// Addressless is the relation of channels, if it has no addresses and they are needed.
+	Addressless string `json:"addressless,omitempty"`
 }
 
 func previewOperation() Operation {
@@ -72,13 +74,13 @@ func preview(ctx context.Context, env *Env, what compose.Content, audience chann
 	case err != nil:
 		return nil, err
 	}
-	out := &jobPreview{Audience: audience, Preview: p, messages: what.Messages}
+	out := &jobPreview{Audience: audience, Preview: p, HasMessages: what.Messages}
 	if !what.Messages {
 		return out, nil
 	}
 	has, err := env.Channels.HasAddresses(ctx, env.DB)
 	if err == nil && !has {
-		out.bare = env.Channels.Relation()
+		out.Addressless = env.Channels.Relation()
 	}
 	return out, err
 }
@@ -91,7 +93,7 @@ func previewText(p *printer.Page, out *jobPreview) {
 	p.Field("channels", "%s%s", printer.Grouped(out.Channels), looked)
 	p.Field("by platform", "%s", tallied(out.Platforms))
 	p.Field("by locale", "%s", tallied(out.Locales))
-	if out.messages {
+	if out.HasMessages {
 		p.Field("first medium", "%s", tallied(out.Media))
 		p.Field("without address", "%s", printer.Grouped(out.NoAddress))
 		p.Field("invalid address", "%s", printer.Grouped(out.InvalidAddress))
@@ -117,8 +119,8 @@ func previewText(p *printer.Page, out *jobPreview) {
 			p.Field("", "%s", one.Body)
 		}
 	}
-	if out.bare != "" {
-		p.Note("%s has no column addresses; `belfry channels check` says more", out.bare)
+	if out.Addressless != "" {
+		p.Note("%s has no column addresses; `belfry channels check` says more", out.Addressless)
 	}
 }
 

@@ -20,8 +20,8 @@ type pruneInput struct {
 type PruneReport struct {
 	DryRun bool `json:"dry_run"`
 	outbox.Pruned
-
-	keepsAll bool // retention says so
+	// KeepsAll tells that retention deletes nothing.
+	KeepsAll bool `json:"keeps_all"`
 }
 
 func pruneOperation() Operation {
@@ -48,7 +48,7 @@ deleted what it deleted; repeating it goes on.`,
 		}})
 		return &PruneReport{in.DryRun, pruned, r.Off()}, err
 	}, func(p *printer.Page, _ pruneInput, out *PruneReport) {
-		if out.keepsAll {
+		if out.KeepsAll {
 			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
 		}
 		what := "deleted"

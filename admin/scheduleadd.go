@@ -36,12 +36,12 @@ type scheduleInput struct {
 }
 
 func (in scheduleInput) check(Operation, time.Time) error {
-	_, _, err := in.definition()
+	_, err := in.definition()
 	return err
 }
 
-// definition is the schedule that is asked for, and what a person should know of it.
-func (in scheduleInput) definition() (d schedule.Definition, remark string, err error) {
+// definition is the schedule that is asked for.
+func (in scheduleInput) definition() (d schedule.Definition, err error) {
 	d = schedule.Definition{
 		Name: in.Name, Cron: in.Cron, Every: in.Every, TimeZone: in.TimeZone, Query: in.Query, QueryTimeout: in.QueryTimeout,
 		QueryRole: in.QueryRole, Missed: schedule.Policy(in.Missed), After: in.MissedAfter,
@@ -53,11 +53,11 @@ func (in scheduleInput) definition() (d schedule.Definition, remark string, err 
 	var audience json.RawMessage
 	if in.given() || d.Query == "" {
 		var chosen channels.Audience
-		if chosen, remark, err = in.audience(); err != nil {
-			return d, "", err
+		if chosen, _, err = in.audience(); err != nil {
+			return d, err
 		}
 		if audience, err = json.Marshal(chosen); err != nil {
-			return d, "", err
+			return d, err
 		}
 	}
 	for _, object := range []struct {
@@ -73,7 +73,7 @@ func (in scheduleInput) definition() (d schedule.Definition, remark string, err 
 			continue
 		}
 		if err := config.ParseJSON(object.text, object.to); err != nil {
-			return d, "", invalid(object.param, "%s", err)
+			return d, invalid(object.param, "%s", err)
 		}
 	}
 	var bad InvalidError
@@ -87,15 +87,14 @@ func (in scheduleInput) definition() (d schedule.Definition, remark string, err 
 		}
 		bad.add(param, "%s", text)
 	}
-	return d, remark, bad.orNil()
+	return d, bad.orNil()
 }
 
-// keptSchedule is a schedule as it is kept now. Its JSON is the schedule's.
+// keptSchedule is a schedule as it is kept now.
 type keptSchedule struct {
 	schedule.Schedule
-
-	change schedule.Change
-	remark string
+	// Change is what became of it.
+	Change schedule.Change `json:"change"`
 }
 
 func scheduleAddOperation() Operation {
@@ -119,7 +118,7 @@ place.`,
   belfry schedules add popular --every 6h --type inbox --category popular_content --everyone \
     --query 'SELECT title, jsonb_build_object(''post'', id) AS data FROM posts ORDER BY views DESC LIMIT 1'`,
 	}, func(ctx context.Context, env *Env, in scheduleInput) (keptSchedule, error) {
-		d, remark, err := in.definition()
+		d, err := in.definition()
 		if err != nil {
 			return keptSchedule{}, err
 		}
@@ -132,11 +131,9 @@ place.`,
 		if err != nil {
 			return keptSchedule{}, scheduleProblem(err)
 		}
-		return keptSchedule{s, change, remark}, nil
-	}, func(p *printer.Page, _ scheduleInput, out keptSchedule) {
-		if out.remark != "" {
-			p.Note("%s", out.remark)
-		}
-		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.change)), out.Name)
+		return keptSchedule{s, change}, nil
+	}, func(p *printer.Page, in scheduleInput, out keptSchedule) {
+		in.remarkText(p)
+		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.Change)), out.Name)
 	})
 }

@@ -32,14 +32,11 @@ type scheduleNext struct {
 type Upcoming struct {
 	At    time.Time `json:"at"`    // UTC
 	Local string    `json:"local"` // in the schedule's time zone
-}
-
-// upcomingPage is the next occurrences of a schedule. Its JSON is that of the list.
-type upcomingPage struct {
-	List[Upcoming]
-
-	schedule schedule.Schedule
-	now      time.Time // the database's
+	// TimeZone is the schedule's, InMS how long from now by the database's clock, and Paused
+	// that the schedule is paused.
+	TimeZone string `json:"time_zone"`
+	InMS     int64  `json:"in_ms"`
+	Paused   bool   `json:"paused"`
 }
 
 // Occurrence is a firing by hand.
@@ -212,42 +209,42 @@ func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 	}
 }
 
-func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (upcomingPage, error) {
+func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (page List[Upcoming], err error) {
 	s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
 	if err != nil {
-		return upcomingPage{}, scheduleProblem(err)
+		return page, scheduleProblem(err)
 	}
 	now, err := env.Jobs.Now(ctx)
 	if err != nil {
-		return upcomingPage{}, err
+		return page, err
 	}
 	times, err := s.Next(now, in.Count)
 	if err != nil {
-		return upcomingPage{}, fmt.Errorf("schedule %s: %w", s.Name, err)
+		return page, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	zone, err := time.LoadLocation(s.TimeZone)
 	if err != nil {
-		return upcomingPage{}, fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
+		return page, fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
 	}
-	page := upcomingPage{schedule: s, now: now}
 	for _, at := range times {
-		page.Items = append(page.Items, Upcoming{at.UTC(), at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00")})
+		page.Items = append(page.Items, Upcoming{
+			at.UTC(), at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), s.TimeZone, at.Sub(now).Milliseconds(), s.PausedAt != nil,
+		})
 	}
 	return page, nil
 }
 
-func upcomingText(p *printer.Page, _ scheduleNext, out upcomingPage) {
-	s := out.schedule
+func upcomingText(p *printer.Page, in scheduleNext, out List[Upcoming]) {
 	if len(out.Items) == 0 {
-		p.Printf("schedule %s has no occurrence in the next nine years\n", s.Name)
+		p.Printf("schedule %s has no occurrence in the next nine years\n", in.Name)
 		return
 	}
-	if s.PausedAt != nil {
-		p.Note("it is paused: `belfry schedules resume %s`", s.Name)
+	if out.Items[0].Paused {
+		p.Note("it is paused: `belfry schedules resume %s`", in.Name)
 	}
-	t := printer.NewTable(s.TimeZone, "UTC", "IN")
+	t := printer.NewTable(out.Items[0].TimeZone, "UTC", "IN")
 	for _, one := range out.Items {
-		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), printer.Short(one.At.Sub(out.now)))
+		t.Add(one.Local, one.At.Format("2006-01-02 15:04:05"), printer.Short(time.Duration(one.InMS)*time.Millisecond))
 	}
 	p.Table(t)
 }

@@ -40,8 +40,8 @@ func (in sendInput) check(o Operation, _ time.Time) error {
 // sentActivity is an activity that was sent.
 type sentActivity struct {
 	outbox.Activity
-
-	now time.Time // of the database, before
+	// AskedAt is the database's clock before.
+	AskedAt time.Time `json:"asked_at"`
 }
 
 func sendOperation() Operation {
@@ -93,10 +93,10 @@ func sentText(p *printer.Page, _ sendInput, sent sentActivity) {
 	p.Printf("%d\n", sent.ID)
 	by := strings.Join(sent.Route, ", ")
 	switch {
-	case sent.CreatedAt.Before(sent.now):
+	case sent.CreatedAt.Before(sent.AskedAt):
 		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, printer.Clock(sent.CreatedAt), printer.OrNone(sent.Status))
-	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.now) > time.Second:
-		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, printer.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(sent.now)))
+	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.AskedAt) > time.Second:
+		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, printer.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(sent.AskedAt)))
 	default:
 		p.Note("activity %d to channel %d by %s, due now; a running daemon or `belfry relay` delivers it", sent.ID, sent.ChannelID, by)
 	}

@@ -37,6 +37,11 @@ func (m *Millis) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText writes it as UnmarshalText reads it.
+func (m Millis) MarshalText() ([]byte, error) {
+	return []byte((time.Duration(m) * time.Millisecond).String()), nil
+}
+
 // Rate is calls per second, above 0 to 1,000,000.
 type Rate float64
 

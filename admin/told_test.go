@@ -1,0 +1,96 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// samples are texts of which every parameter takes at least one.
+var samples = []string{
+	"17", "1", "night", "a,b", "+10m", "2026-11-20 08:50", "2h", "90d", "30km", "12.5mi", "37.57,-126.98", "0.5", "250ms", "on", "RUNNING,PENDING",
+	"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74", "-1:8", "permanent", "3/24h", "operator", `{"a":1}`, `{"kind":"everyone"}`, "none", "default", "22:00-08:00", "push,sms",
+}
+
+// What an input holds is written so that it is understood as the same, as JSON and as texts:
+// a client sends what another process reads.
+func TestParam_IsUnderstoodAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	for _, o := range admin.Operations() {
+		for _, p := range o.Params() {
+			taken := 0
+			for _, text := range samples {
+				in := o.NewInput()
+				if p.Set(in, text) != nil {
+					continue
+				}
+				taken++
+				raw, err := p.JSON(in, o)
+				require.NoError(t, err)
+				back := o.NewInput()
+				if raw != nil {
+					require.NoError(t, p.SetJSON(back, raw), "%s: %s as %s", o.Name, p.Name, raw)
+				}
+				require.Equal(t, in, back, "%s: %s as %s", o.Name, p.Name, raw)
+				if p.Place == admin.Key { // which no URL has
+					continue
+				}
+				texts, err := p.Texts(in, o)
+				require.NoError(t, err)
+				back = o.NewInput()
+				for _, one := range texts {
+					require.NoError(t, p.Set(back, one), "%s: %s as %q", o.Name, p.Name, texts)
+				}
+				require.Equal(t, in, back, "%s: %s as %q", o.Name, p.Name, texts)
+			}
+			require.Positive(t, taken, "%s: %s takes no sample", o.Name, p.Name)
+		}
+	}
+}
+
+// A result is all in its JSON: who got it through HTTP can tell it as well.
+func TestResults_AreAllInTheirJSON(t *testing.T) {
+	t.Parallel()
+	var look func(of reflect.Type, path string)
+	looked := make(map[reflect.Type]bool)
+	look = func(of reflect.Type, path string) {
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		reads := reflect.PointerTo(of).Implements(reflect.TypeFor[json.Unmarshaler]())
+		require.NotEqual(t, reflect.Interface, of.Kind(), path)
+		if of.Kind() != reflect.Struct || looked[of] || reads {
+			return
+		}
+		looked[of] = true
+		require.False(t, of.Implements(reflect.TypeFor[json.Marshaler]()), "%s writes JSON that it does not read", path)
+		for i := range of.NumField() {
+			f := of.Field(i)
+			require.True(t, f.IsExported() || f.Anonymous, "%s.%s is not in the JSON", path, f.Name)
+			require.NotEqual(t, "-", f.Tag.Get("json"), "%s.%s is not in the JSON", path, f.Name)
+			look(f.Type, path+"."+f.Name)
+		}
+	}
+	for _, o := range admin.Operations() {
+		for _, result := range o.Results() {
+			look(result, o.Name+": "+result.String())
+		}
+	}
+}
+
+// A page knows the one after it wherever it comes from.
+func TestOperation_ReadsItsResult(t *testing.T) {
+	t.Parallel()
+	out, err := operation(t, "jobs list").ReadResult([]byte(`[{"id": 17, "title": "x"}]`), "17")
+	require.NoError(t, err)
+	page, is := out.(admin.List[admin.JobState])
+	require.True(t, is)
+	require.Equal(t, "17", page.Next)
+	require.EqualValues(t, 17, page.Items[0].ID)
+	_, err = operation(t, "jobs list").ReadResult([]byte(`{}`), "")
+	require.ErrorContains(t, err, "the result of jobs list")
+}
