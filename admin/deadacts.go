@@ -23,6 +23,8 @@ type DeadReport struct {
 	AsOf   *time.Time         `json:"as_of,omitempty"`
 }
 
+func (r *DeadReport) account() account { return account{n: r.Changed, noun: "message", none: r.DryRun} }
+
 // deadActInput is the input of an act on dead letters.
 type deadActInput struct {
 	deadFilter

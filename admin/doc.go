@@ -40,6 +40,13 @@
 // did a part, or what it looked at is not as it should be. The result is then shown before
 // the error.
 //
+// # Receipts
+//
+// Run answers an act with an [Acted]: the result, which is an object in JSON, and a
+// [Receipt], which is one more field of it and one line of text among the remarks. No
+// operation makes its own: what is known of a result beyond "one thing, from now on" stands
+// in receipt.go, or is the result's method account.
+//
 // # Roles
 //
 // Run refuses what the role in [Env] may not do ([DeniedError]), whoever calls. Who has the

@@ -146,6 +146,13 @@ func (enqueued) json() []reflect.Type {
 	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
 }
 
+func (e enqueued) account() account {
+	if e.jobs == nil {
+		return account{none: true}
+	}
+	return account{n: int64(len(e.jobs.Jobs)), noun: "job"}
+}
+
 // enqueuedJobs are the jobs of a request, of several types as a group.
 type enqueuedJobs struct {
 	GroupID *uuid.UUID `json:"group_id"`

@@ -59,18 +59,22 @@ type actedJob struct {
 }
 
 // actedJobs are those that were acted on, and with a group its others.
-type actedJobs = List[actedJob]
+type actedJobs struct {
+	Jobs []actedJob `json:"jobs"`
+}
+
+func (a actedJobs) account() account { return account{n: int64(len(a.Jobs)), noun: "job"} }
 
 // standText tells where jobs are.
 func standText(p *printer.Page, jobs actedJobs) {
-	for _, j := range jobs.Items {
+	for _, j := range jobs.Jobs {
 		p.Printf("%s\n", statusLine(j.Job))
 	}
 }
 
 // recallText tells what was taken back.
 func recallText(p *printer.Page, jobs actedJobs) {
-	for _, j := range jobs.Items {
+	for _, j := range jobs.Jobs {
 		if j.Recall != nil {
 			p.Printf("%s\n", recalledText(j))
 		}
@@ -101,7 +105,7 @@ func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who jo
 		jobs = append(jobs, j)
 	}
 	for _, j := range jobs {
-		done.Items = append(done.Items, actedJob{Job: j})
+		done.Jobs = append(done.Jobs, actedJob{Job: j})
 	}
 	return done, err
 }
@@ -210,18 +214,18 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 		}
 		err = advise(err, "repeat `belfry abort "+strings.Join(names, " ")+"` when the database answers")
 	}
-	if !in.Recall || len(done.Items) == 0 {
+	if !in.Recall || len(done.Jobs) == 0 {
 		return done, err
 	}
 	ids = nil
-	for _, j := range done.Items {
+	for _, j := range done.Jobs {
 		ids = append(ids, j.ID)
 		env.progress("%s", statusLine(j.Job))
 	}
 	recalled, recallErr := recallJobs(ctx, env, ids, group, who)
-	for _, r := range recalled.Items {
+	for _, r := range recalled.Jobs {
 		if i := slices.Index(ids, r.ID); i >= 0 {
-			done.Items[i] = r
+			done.Jobs[i] = r
 		}
 	}
 	return done, errors.Join(err, recallErr)
@@ -238,7 +242,7 @@ func recallJobs(ctx context.Context, env *Env, ids []int64, group *uuid.UUID, wh
 	for _, id := range ids {
 		one, failed := recallOne(ctx, env, id, who)
 		if one.Recall != nil {
-			done.Items = append(done.Items, one)
+			done.Jobs = append(done.Jobs, one)
 		}
 		if err = errors.Join(err, noSuchJob(failed)); ctx.Err() != nil {
 			break

@@ -90,13 +90,15 @@ func TestAbort_OfAGroupRecallsItsOtherJobsToo(t *testing.T) {
 		"job 2 (push) ABORTED; `belfry resume 2` goes on from its cursor\n"+
 		"job 1 (inbox): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n"+
 		"job 2 (push): 0 notifications withdrawn, 0 read before; 0 messages cancelled, 0 sent, 0 dead\n", d.out)
-	var acted []struct {
-		ID     int64
-		Recall *struct{ Messages int64 }
+	var acted struct {
+		Jobs []struct {
+			ID     int64
+			Recall *struct{ Messages int64 }
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(d.json), &acted))
-	require.Len(t, acted, 2)
-	for i, j := range acted {
+	require.Len(t, acted.Jobs, 2)
+	for i, j := range acted.Jobs {
 		require.EqualValues(t, i+1, j.ID)
 		require.NotNil(t, j.Recall)
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 )
 
@@ -39,6 +40,16 @@ func resultTypes[Out any]() []reflect.Type {
 		return own.json()
 	}
 	return []reflect.Type{reflect.TypeFor[Out]()}
+}
+
+// mustBeObject panics if the JSON of an act's result is no object: it has a receipt in it.
+func mustBeObject(o Operation, t reflect.Type) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+		panic(fmt.Sprintf("%s changes something, and its result is a %s, which has no room for a receipt", o.Name, t))
+	}
 }
 
 // pageOf cuts a list that was read with one item more than limit, and says by next how the

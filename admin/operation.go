@@ -145,6 +145,11 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 			text(p, *given, result)
 		}
 	}
+	if o.Changes {
+		for _, t := range o.outputs {
+			mustBeObject(o, t)
+		}
+	}
 	if o.Deadline == 0 {
 		o.Deadline = DefaultDeadline
 	}
@@ -218,8 +223,9 @@ func (o Operation) Check(in any, now time.Time) error {
 }
 
 // Run does it, if the Env's role may. The input is one of NewInput. A result that is not nil
-// is worth showing, though there is an error as well. An act that may have taken effect
-// though the database went silent is an *UnknownOutcomeError.
+// is worth showing, though there is an error as well; of an act it is an Acted, with the
+// receipt. An act that may have taken effect though the database went silent is an
+// *UnknownOutcomeError.
 func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err := o.Allowed(env.Role); err != nil {
 		return nil, err
@@ -227,12 +233,16 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err := o.Check(in, env.now()); err != nil {
 		return nil, err
 	}
+	asked := env.now()
 	out, err := o.run(ctx, env, in)
 	if o.Changes {
 		err = outcome(err)
 	}
 	if err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err
+	}
+	if o.Changes {
+		out = receipted(ctx, env, o, asked, out)
 	}
 	return out, err
 }
@@ -241,7 +251,15 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 func (o Operation) ReadResult(result []byte, next string) (any, error) { return o.read(result, next) }
 
 // Text tells a result of Run to a person.
-func (o Operation) Text(p *printer.Page, in, out any) { o.text(p, in, out) }
+func (o Operation) Text(p *printer.Page, in, out any) {
+	acted, is := out.(Acted)
+	if !is {
+		o.text(p, in, out)
+		return
+	}
+	o.text(p, in, acted.Result)
+	acted.text(p, o.Verb())
+}
 
 // missing reports the required parameters that were not given, all of them.
 func (o Operation) missing(in any) error {

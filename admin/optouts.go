@@ -124,20 +124,27 @@ func optOutsText(p *printer.Page, _ channelRef, out OptOuts) {
 	}
 }
 
-func optInChannel(ctx context.Context, env *Env, in optIn) (List[channels.OptOut], error) {
-	id, err := in.find(ctx, env, "channels opt-in")
-	if err != nil {
-		return List[channels.OptOut]{}, err
-	}
-	removed, err := channels.OptInChannel(ctx, env.DB, id, in.Category, in.Medium)
-	return List[channels.OptOut]{Items: removed}, preferenceRefused(err)
+// OptedIn are the opt-outs that were taken back: one, or none.
+type OptedIn struct {
+	OptOuts []channels.OptOut `json:"opt_outs"`
 }
 
-func optInText(p *printer.Page, in optIn, removed List[channels.OptOut]) {
-	for _, o := range removed.Items {
+func (o OptedIn) account() account { return account{n: int64(len(o.OptOuts)), noun: "opt-out"} }
+
+func optInChannel(ctx context.Context, env *Env, in optIn) (OptedIn, error) {
+	id, err := in.find(ctx, env, "channels opt-in")
+	if err != nil {
+		return OptedIn{}, err
+	}
+	removed, err := channels.OptInChannel(ctx, env.DB, id, in.Category, in.Medium)
+	return OptedIn{orEmpty(removed)}, preferenceRefused(err)
+}
+
+func optInText(p *printer.Page, in optIn, removed OptedIn) {
+	for _, o := range removed.OptOuts {
 		p.Printf("channel %d wants messages%s again\n", o.ChannelID, strings.TrimSuffix(unwanted(o), " at all"))
 	}
-	if len(removed.Items) == 0 {
+	if len(removed.OptOuts) == 0 {
 		p.Printf("%s had no such opt-out; `belfry channels opt-outs %s` lists what it has\n", in.text(), in.flags())
 	}
 }

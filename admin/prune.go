@@ -24,6 +24,10 @@ type PruneReport struct {
 	KeepsAll bool `json:"keeps_all"`
 }
 
+func (r *PruneReport) account() account {
+	return account{n: r.Notifications + r.Messages + r.Jobs + r.Events, noun: "row", none: r.DryRun}
+}
+
 func pruneOperation() Operation {
 	return Define(Operation{
 		Name: "prune", Short: "Delete what is older than its retention", Role: Admin, Changes: true, Deadline: -1, Events: "the events of retention",

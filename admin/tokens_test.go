@@ -23,7 +23,7 @@ func created(t *testing.T, env *admin.Env, name, role string) admin.NewToken {
 	require.NoError(t, set(t, o, in, "reason", "because"))
 	out, err := o.Run(t.Context(), env, in)
 	require.NoError(t, err)
-	return out.(admin.NewToken)
+	return out.(admin.Acted).Result.(admin.NewToken)
 }
 
 func revoked(t *testing.T, env *admin.Env, name string) error {

@@ -54,6 +54,8 @@ type TransportDone struct {
 	Emptied  bool   `json:"emptied"`  // the carrier
 }
 
+func (d *TransportDone) account() account { return account{n: d.Messages, noun: "message"} }
+
 func transportOperations() []Operation {
 	return []Operation{
 		Define(Operation{

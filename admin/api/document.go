@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -118,6 +119,9 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 	for _, t := range o.Results() {
 		form := d.schemas.Schema(t, true, schemaHint(o))
 		d.nullable(form, t)
+		if o.Changes {
+			form = d.withReceipt(form)
+		}
 		forms = append(forms, form)
 	}
 	schema := forms[0]
@@ -132,6 +136,22 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 		answer.Headers = map[string]*huma.Param{"Link": {Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}}
 	}
 	return answer
+}
+
+// withReceipt is the schema of an act's result with its receipt, which a plan has not.
+func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
+	own := *result
+	if result.Ref != "" {
+		own = *d.schemas.SchemaFromRef(result.Ref)
+	}
+	own.Properties = maps.Clone(own.Properties)
+	if own.Properties == nil {
+		own.Properties = make(map[string]*huma.Schema)
+	}
+	receipt := reflect.TypeFor[admin.Receipt]()
+	own.Properties["receipt"] = d.schemas.Schema(receipt, true, "Receipt")
+	d.nullable(own.Properties["receipt"], receipt)
+	return &own
 }
 
 // nullable lets fields be null that are pointers to structs: huma knows it of other pointers

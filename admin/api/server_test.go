@@ -105,11 +105,11 @@ func TestServer_StopLetsARequestEnd(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
 	o := admin.Define(admin.Operation{Name: "wait", Short: "Wait", Role: admin.Operator, Changes: true},
-		func(context.Context, *admin.Env, admin.None) (string, error) {
+		func(context.Context, *admin.Env, admin.None) (map[string]bool, error) {
 			close(began)
 			<-release
-			return "done", nil
-		}, func(*printer.Page, admin.None, string) {})
+			return map[string]bool{"done": true}, nil
+		}, func(*printer.Page, admin.None, map[string]bool) {})
 	server, err := api.Listen(t.Context(), api.Config{Listen: "127.0.0.1:0"}, api.New(api.Options{Operations: []admin.Operation{o}, Authenticate: tokens}))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,5 +140,5 @@ func TestServer_StopLetsARequestEnd(t *testing.T) {
 	cancel()
 	close(release)
 	require.NoError(t, <-ended)
-	require.Equal(t, `"done"`, <-answers)
+	require.Regexp(t, `^\{"done":true,"receipt":\{"asked_at":"[^"]+","in_force_since":null,"concerned":1\}\}$`, <-answers)
 }

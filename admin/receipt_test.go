@@ -1,0 +1,97 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// receipt is that of the last operation.
+func (d *desk) receipt() admin.Receipt {
+	d.t.Helper()
+	var answer struct{ Receipt *admin.Receipt }
+	require.NoError(d.t, json.Unmarshal([]byte(d.json), &answer))
+	require.NotNil(d.t, answer.Receipt, d.json)
+	return *answer.Receipt
+}
+
+// dbNow is the database's clock.
+func (d *desk) dbNow() time.Time {
+	d.t.Helper()
+	now, err := d.env.Jobs.Now(d.t.Context())
+	require.NoError(d.t, err)
+	return now
+}
+
+// Every act is answered by a receipt: the clock of who was asked, the database's clock for
+// since when it holds, and how many things it was about.
+func TestReceipt_AnswersEveryAct(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	before := d.dbNow()
+	d.enqueue("inbox,push")
+	require.EqualValues(t, 2, d.receipt().Concerned)
+	require.Regexp(t, `(?m)^asked 2026-11-20 .*, in force since 20.*, 2 jobs$`, d.notes)
+	require.NotContains(t, d.out, "asked", "what a script reads is the result alone")
+
+	require.NoError(t, d.run("abort", "group", "1"))
+	r := d.receipt()
+	require.EqualValues(t, 2, r.Concerned)
+	require.Equal(t, noon().UTC(), r.AskedAt)
+	require.False(t, r.InForceSince.Before(before))
+	require.False(t, r.InForceSince.After(d.dbNow()))
+
+	for _, act := range [][]string{
+		{"lanes pause", "lane", "night"},
+		{"senders pause", "sender", "fcm"},
+		{"categories set", "category", "operator_notice", "cap", "3/24h"},
+		{"limits set", "priority", "5"},
+		{"tokens create", "name", "ci", "role", "viewer"},
+		{"tokens revoke", "name", "ci"},
+		{"channels segment create", "name", "beta"},
+	} {
+		require.NoError(t, d.run(act[0], act[1:]...), act)
+		require.EqualValues(t, 1, d.receipt().Concerned, act)
+		require.NotNil(t, d.receipt().InForceSince, act)
+	}
+	require.NoError(t, d.run("dead-letters redrive", "all", "on"))
+	require.Zero(t, d.receipt().Concerned)
+}
+
+// What holds already has been in force for longer than it was asked for.
+func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	require.NoError(t, d.run("lanes pause", "lane", "night"))
+	first := *d.receipt().InForceSince
+	require.NoError(t, d.run("lanes pause", "lane", "night"))
+	require.Equal(t, first, *d.receipt().InForceSince)
+	require.NoError(t, d.run("lanes resume", "lane", "night"))
+	require.True(t, d.receipt().InForceSince.After(first))
+	require.NoError(t, d.run("senders pause", "sender", "fcm"))
+	first = *d.receipt().InForceSince
+	require.NoError(t, d.run("senders set", "sender", "fcm", "concurrency", "3"))
+	require.True(t, d.receipt().InForceSince.After(first), "it is the limit that holds since now")
+}
+
+// What only looks, or only says what it would do, has none.
+func TestReceipt_IsOfActsAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Retention = outbox.DefaultRetention()
+	for _, given := range [][]string{
+		{"prune", "dry_run", "on"},
+		{"dead-letters discard", "all", "on", "dry_run", "on"},
+		{"enqueue", "everyone", "on", "preview", "on"},
+		{"lanes list"},
+	} {
+		require.NoError(t, d.run(given[0], given[1:]...))
+		require.NotContains(t, d.json, "receipt", given)
+		require.NotContains(t, d.notes, "asked", given)
+	}
+}
