@@ -18,12 +18,14 @@ type categoryKeys struct {
 	Route Change[[]string]            `change:"route" help:"media in the order in which they are tried, as push,sms,alimtalk"`
 	Quiet Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
 	Cap   Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
+	Most  Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
 }
 
 func (k categoryKeys) change() channels.CategoryChange {
 	c := channels.CategoryChange{
 		Quiet: k.Quiet.To, ClearQuiet: k.Quiet.Asked && k.Quiet.To == nil,
 		Cap: k.Cap.To, ClearCap: k.Cap.Asked && k.Cap.To == nil,
+		MaxRecipients: k.Most.To, ClearMaxRecipients: k.Most.Asked && k.Most.To == nil,
 	}
 	if k.Route.To != nil {
 		c.Route = *k.Route.To
@@ -49,7 +51,8 @@ func categoryOperations() []Operation {
 		Define(Operation{
 			Name: "categories list", Short: "List categories, and what holds for their messages", Role: Viewer,
 			Long: `List categories: the route by which their messages go, the time of day in which none
-is sent, and how many a channel gets at most within a time.
+is sent, how many a channel gets at most within a time, and how many rows a job may
+write.
 
 ` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
 		}, func(ctx context.Context, env *Env, _ None) (List[channels.Category], error) {
@@ -59,7 +62,7 @@ is sent, and how many a channel gets at most within a time.
 		Define(Operation{
 			Name: "categories add", Short: "Add a category", Role: Operator, Changes: true, Events: "the category's events",
 			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
-push, at any time and without a cap, unless keys say otherwise; they are those of
+push, at any time, without a cap or a ceiling, unless keys say otherwise; they are those of
 ` + "`belfry categories set`" + `.
 
 The same by SQL: INSERT INTO belfry.categories (name, description) VALUES (…);`,
@@ -68,10 +71,10 @@ The same by SQL: INSERT INTO belfry.categories (name, description) VALUES (…);
   belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
 		}, addCategory, func(p *printer.Page, _ newCategory, c channels.Category) { categoryLine(p, c) }),
 		Define(Operation{
-			Name: "categories set", Short: "Change a category's route, quiet hours or cap", Role: Operator, Changes: true, Events: "the category's events",
+			Name: "categories set", Short: "Change a category's route, quiet hours, cap or ceiling", Role: Operator, Changes: true, Events: "the category's events",
 			Long: `Change what holds for the messages of a category. A route counts for jobs and
-activities that are enqueued from now on, quiet hours and the cap for every message that
-is not sent yet. Keys:
+activities that are enqueued from now on, and so does max_recipients for jobs; quiet
+hours and the cap count for every message that is not sent yet. Keys:
 
 {keys}`,
 			Example: `  belfry categories set operator_notice route=push,sms
@@ -86,15 +89,22 @@ is not sent yet. Keys:
 }
 
 func categoriesText(p *printer.Page, _ None, out List[channels.Category]) {
-	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "DESCRIPTION")
+	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "DESCRIPTION")
 	for _, c := range out.Items {
-		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), printer.OneLine(c.Description, 80))
+		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), mostText(c), printer.OneLine(c.Description, 80))
 	}
 	p.Table(t)
 }
 
 func categoryLine(p *printer.Page, c channels.Category) {
-	p.Printf("category %s: route %s, quiet hours %s, cap %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c))
+	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), mostText(c))
+}
+
+func mostText(c channels.Category) string {
+	if c.MaxRecipients == nil {
+		return "none"
+	}
+	return printer.Grouped(int64(*c.MaxRecipients))
 }
 
 func quietText(c channels.Category) string {

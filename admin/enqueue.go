@@ -40,6 +40,7 @@ type enqueueInput struct {
 	ExpiresIn      *span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start so long after --at"`
 	Lane           string   `flag:"lane" label:"LANE" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int      `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
+	MaxRecipients  *int     `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"stop before more rows are written, each job by itself (default: the category's ceiling)"`
 	IdempotencyKey string   `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
 	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 	ConfirmCount   *int64   `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
@@ -91,7 +92,7 @@ func (in enqueueInput) spec(env *Env, audience channels.Audience) job.Spec {
 	now := env.now()
 	spec := job.Spec{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
-		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority,
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients,
 		ScheduleAt: in.At.at(now), DeliverAt: in.DeliverAt.at(now), ExpiresAt: in.ExpiresAt.at(now),
 		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
 	}
@@ -180,6 +181,9 @@ variant of its locale where there is one.
 
 With --title and --category, --preview shows what would come of it; without, it counts.
 ` + previewHelp + `
+
+A job whose walk is about to write more rows than --max-recipients is ABORTED before it
+does, and says how to go on.
 
 A job that did not start before --expires-at, because its lane was paused or
 nothing ran, is EXPIRED rather than sent at 3 a.m.

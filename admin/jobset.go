@@ -21,6 +21,7 @@ type jobChange struct {
 	MaxChunkRows     Change[int]        `change:"max_chunk_rows" min:"1" max:"1000000" reset:"default,none" allowed:"1 to 1000000, or default"`
 	HealthChecks     Change[bool]       `change:"health_checks" reset:"default,none" allowed:"on, off, or default"`
 	MaxSkips         Change[int]        `change:"max_skips" min:"0" max:"10000000" reset:"default,none" allowed:"0 (skip nobody) to 10000000, or default"`
+	MaxRecipients    Change[int]        `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that it may write, or none"`
 	Priority         Change[int]        `change:"priority" min:"-1000" max:"1000" allowed:"-1000 to 1000, higher is more urgent"`
 	ScheduleAt       Change[Instant]    `change:"schedule_at" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time"`
 	DeliverAt        Change[Instant]    `change:"deliver_at" reset:"default,none" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time, or default (at once)"`
@@ -78,6 +79,7 @@ func (in jobChange) changes(env *Env) job.Changes {
 	ask(asked, "max_chunk_rows", in.MaxChunkRows)
 	ask(asked, "health_checks", in.HealthChecks)
 	ask(asked, "max_skips", in.MaxSkips)
+	ask(asked, "max_recipients", in.MaxRecipients)
 	ask(asked, "priority", in.Priority)
 	for column, at := range map[string]Change[Instant]{"schedule_at": in.ScheduleAt, "deliver_at": in.DeliverAt, "expires_at": in.ExpiresAt} {
 		if ask(asked, column, at); at.To != nil {

@@ -17,7 +17,12 @@ type walkSetting struct {
 // walkSettings returns the settings of a job's walk as they are shown.
 func walkSettings(j job.Job) []walkSetting {
 	number := func(n int) string { return printer.Grouped(int64(n)) }
+	most := walkSetting{column: "max_recipients", value: "none"}
+	if j.MaxRecipients != nil {
+		most = walkSetting{most.column, number(*j.MaxRecipients), true}
+	}
 	return []walkSetting{
+		most,
 		settingOf("max_rows_per_second", j.MaxRowsPerSecond, func(n int) string {
 			if n == 0 {
 				return "no limit"

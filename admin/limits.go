@@ -16,6 +16,7 @@ type limitsChange struct {
 	ChunkTarget      Change[Millis] `change:"chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
 	MaxChunkRows     Change[int]    `change:"max_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, or none"`
 	MaxSkips         Change[int]    `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
+	MaxRecipients    Change[int]    `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that a job may write, or none"`
 	HealthChecks     Change[bool]   `change:"health_checks" allowed:"on (they may not be switched off), off"`
 	Act
 }
@@ -26,7 +27,8 @@ func limitOperations() []Operation {
 			Name: "limits list", Short: "List the ceilings of what a job may ask for", Role: Viewer,
 			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
 a job asks of the database and of other jobs. What is beyond a ceiling is refused at
-the INSERT. Roles that may UPDATE a column of belfry.jobs are not bound by its ceiling.
+the INSERT, and a job that asks for no max_recipients gets the ceiling. Roles that may
+UPDATE a column of belfry.jobs are not bound by its ceiling.
 
 The same by SQL: SELECT * FROM belfry.limits`,
 		}, func(ctx context.Context, env *Env, _ None) (job.Limits, error) { return env.Jobs.Limits(ctx) },
@@ -50,6 +52,7 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 			ask(asked, "chunk_target_ms", in.ChunkTarget)
 			ask(asked, "max_chunk_rows", in.MaxChunkRows)
 			ask(asked, "max_skips", in.MaxSkips)
+			ask(asked, "max_recipients", in.MaxRecipients)
 			ask(asked, "health_checks", in.HealthChecks)
 			return env.Jobs.SetLimits(ctx, asked, in.by(env))
 		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
@@ -92,6 +95,7 @@ func limitsText(p *printer.Page, l job.Limits) {
 	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"))
 	t.Add("max_chunk_rows", whole(l.MaxChunkRows, ""))
 	t.Add("max_skips", whole(l.MaxSkips, ""))
+	t.Add("max_recipients", whole(l.MaxRecipients, ""))
 	t.Add("health_checks", checks)
 	p.Table(t)
 }

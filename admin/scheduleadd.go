@@ -22,10 +22,11 @@ type scheduleInput struct {
 	Category string   `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
 	contentInput
 	audienceChoice
-	Lane         string `flag:"lane" label:"LANE" help:"of the jobs (default: default)"`
-	Priority     int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
-	DeliverAfter string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
-	ExpiresAfter string `flag:"expires-after" label:"DURATION" help:"EXPIRED if a job did not start so long after the occurrence (default: never)"`
+	Lane          string `flag:"lane" label:"LANE" help:"of the jobs (default: default)"`
+	Priority      int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
+	MaxRecipients *int   `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"a job stops before it writes more rows (default: the category's ceiling)"`
+	DeliverAfter  string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
+	ExpiresAfter  string `flag:"expires-after" label:"DURATION" help:"EXPIRED if a job did not start so long after the occurrence (default: never)"`
 	// A query runs with the rights of the daemon, which no token gives.
 	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100" local:"true"`
 	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"how long the query may take, 1s to 5m (default 10s)" local:"true"`
@@ -47,7 +48,7 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 		QueryRole: in.QueryRole, Missed: schedule.Policy(in.Missed), After: in.MissedAfter,
 		Template: schedule.Template{
 			Types: in.Types, Category: in.Category, Title: in.Title, Body: in.Body, Route: in.Route, Lane: in.Lane,
-			Priority: in.Priority, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
+			Priority: in.Priority, MaxRecipients: in.MaxRecipients, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
 		},
 	}
 	var audience json.RawMessage
@@ -104,7 +105,7 @@ func scheduleAddOperation() Operation {
 		Long: `Define a schedule in the database, or change the one of that name. Each occurrence
 enqueues one job, or with several types a group. With --query each row of the query
 enqueues one: its columns, named as the flags are in the configuration (title, body,
-data, variants, route, audience, category, lane, priority, deliver_after, expires_after),
+data, variants, route, audience, category, lane, priority, max_recipients, deliver_after, expires_after),
 replace what the flags say, and no audience has to be given. A query runs read only, for
 --query-timeout at the most, and as --query-role if one is named: it cannot leave that
 role, and sees what that may see.

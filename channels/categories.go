@@ -20,6 +20,9 @@ type Category struct {
 	Route       []string    `json:"route"`       // media, in the order in which they are tried
 	Quiet       *QuietHours `json:"quiet_hours"` // nil: none
 	Cap         *Cap        `json:"cap"`         // nil: none
+	// MaxRecipients is the ceiling of jobs that are enqueued without one of their own: the
+	// most rows that each may write; nil: none.
+	MaxRecipients *int `json:"max_recipients"`
 }
 
 // QuietHours is a time of day in which nothing is sent, in the channel's time zone:
@@ -121,6 +124,9 @@ type CategoryChange struct {
 	ClearQuiet bool // no quiet hours; Quiet is not looked at
 	Cap        *Cap
 	ClearCap   bool // no cap; Cap is not looked at
+
+	MaxRecipients      *int
+	ClearMaxRecipients bool // no ceiling; MaxRecipients is not looked at
 }
 
 // Categories returns every category by name.
@@ -140,12 +146,16 @@ func Categories(ctx context.Context, q Querier) ([]Category, error) {
 // belfry.events with actor, reason, before and after; a change that changes nothing
 // leaves no event. An unknown category is ErrNoCategory, a value that is not allowed
 // ErrPreference. A new route holds for jobs and activities that are enqueued from now
-// on, quiet hours and cap for every message that is not sent yet.
+// on, a ceiling for jobs likewise, quiet hours and cap for every message that is not sent yet.
 func SetCategory(ctx context.Context, db Beginner, name string, change CategoryChange, actor, reason string) (c Category, err error) {
 	args := pgx.StrictNamedArgs{
 		"name": name, "route": change.Route,
 		"set_quiet": change.Quiet != nil || change.ClearQuiet, "quiet_start": nil, "quiet_end": nil,
 		"set_cap": change.Cap != nil || change.ClearCap, "cap": nil, "cap_window": nil,
+		"set_most": change.MaxRecipients != nil || change.ClearMaxRecipients, "max_recipients": nil,
+	}
+	if change.MaxRecipients != nil && !change.ClearMaxRecipients {
+		args["max_recipients"] = *change.MaxRecipients
 	}
 	if change.Quiet != nil && !change.ClearQuiet {
 		args["quiet_start"], args["quiet_end"] = change.Quiet.Start.Seconds(), change.Quiet.End.Seconds()
@@ -176,7 +186,7 @@ func SetCategory(ctx context.Context, db Beginner, name string, change CategoryC
 var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`) })
 
 // AddCategory makes a category, as SetCategory changes one; what the change leaves out is
-// the default: route push, no quiet hours, no cap. One that there is already is
+// the default: route push, no quiet hours, no cap, no ceiling. One that there is already is
 // ErrCategoryExists.
 func AddCategory(ctx context.Context, db Beginner, name, description string, change CategoryChange, actor, reason string) (c Category, err error) {
 	if !categoryName().MatchString(name) {
@@ -195,7 +205,7 @@ func AddCategory(ctx context.Context, db Beginner, name, description string, cha
 func scanCategory(row pgx.CollectableRow) (c Category, err error) {
 	var start, end, window *int64
 	var most *int
-	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window); err != nil {
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients); err != nil {
 		return Category{}, err
 	}
 	if start != nil && end != nil {

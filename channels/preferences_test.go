@@ -125,6 +125,14 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearCap: true}, "", "")
 	require.NoError(t, err)
 
+	ceiling := 500
+	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{MaxRecipients: &ceiling}, "ann", "")
+	require.NoError(t, err)
+	require.Equal(t, &ceiling, c.MaxRecipients)
+	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearMaxRecipients: true}, "ann", "")
+	require.NoError(t, err)
+	require.Nil(t, c.MaxRecipients)
+
 	list, err := Categories(b.ctx, b.pool)
 	require.NoError(t, err)
 	require.Len(t, list, 4)
@@ -133,7 +141,7 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	require.Equal(t, want, list[1])
 	encoded, err := json.Marshal(Category{Name: "x", Route: []string{"sms"}, Quiet: &quiet, Cap: &most})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"name": "x", "description": "", "route": ["sms"], "quiet_hours": "21:00-08:30", "cap": "3/24h"}`, string(encoded))
+	require.JSONEq(t, `{"name": "x", "description": "", "route": ["sms"], "quiet_hours": "21:00-08:30", "cap": "3/24h", "max_recipients": null}`, string(encoded))
 
 	rows, err := b.pool.Query(b.ctx, `SELECT concat_ws(' | ', kind, CASE WHEN actor = session_user THEN 'me' ELSE actor END, reason, detail -> 'before', detail -> 'after')
 		FROM belfry.events WHERE subject = 'category' AND name = 'operator_notice' ORDER BY id`)
@@ -144,6 +152,8 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 		`changed | ann | calm nights | {"cap": null, "route": ["push"], "quiet_end": null, "cap_window": null, "quiet_start": null} | {"cap": 3, "route": ["push", "sms"], "quiet_end": "08:30:00", "cap_window": "24:00:00", "quiet_start": "21:00:00"}`,
 		`changed | ben |  | {"quiet_end": "08:30:00", "quiet_start": "21:00:00"} | {"quiet_end": null, "quiet_start": null}`,
 		`changed | me |  | {"cap": 3, "cap_window": "24:00:00"} | {"cap": null, "cap_window": null}`,
+		`changed | ann |  | {"max_recipients": null} | {"max_recipients": 500}`,
+		`changed | ann |  | {"max_recipients": 500} | {"max_recipients": null}`,
 	}, events)
 }
 

@@ -112,7 +112,7 @@ func (u *run) move(ctx context.Context, tx pgx.Tx, s step, to string) error {
 		return fmt.Errorf("move cursor: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return errMoved
+		return u.refused(s.rows)
 	}
 	return nil
 }
@@ -199,6 +199,7 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 	if now.MaxSkips != nil {
 		u.poison.allowed = *now.MaxSkips
 	}
+	u.job.MaxRecipients = now.MaxRecipients
 	return nil
 }
 

@@ -30,10 +30,14 @@ type Spec struct {
 	ScheduleAt     *time.Time // not before this instant; nil: now
 	DeliverAt      *time.Time // messages are due then; nil: as soon as they are written
 	ExpiresAt      *time.Time // not started by then, the job is EXPIRED; nil: never
+	MaxRecipients  *int       // the walk stops before it writes more rows; nil: the category's ceiling
 	IdempotencyKey string     // with the type, makes a repeated enqueue return the first job
 	GroupID        *uuid.UUID
 	RequestedBy    string
 }
+
+// MostRecipients is the highest ceiling that a job can have.
+const MostRecipients = 2_000_000_000
 
 func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	audience := s.Audience
@@ -47,6 +51,9 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 	if s.Priority < math.MinInt32 || s.Priority > math.MaxInt32 {
 		return nil, &InvalidError{Column: "priority", Message: fmt.Sprintf("belfry.jobs.priority: %d is not allowed; allowed values: -1000 to 1000, higher is more urgent", s.Priority)}
 	}
+	if s.MaxRecipients != nil && (*s.MaxRecipients < 1 || *s.MaxRecipients > MostRecipients) {
+		return nil, &InvalidError{Column: "max_recipients", Message: fmt.Sprintf("belfry.jobs.max_recipients: %d is not allowed; allowed values: null (the category's ceiling), 1 to %d", *s.MaxRecipients, MostRecipients)}
+	}
 	if s.Data != nil && !json.Valid(s.Data) {
 		return nil, &InvalidError{Column: "data", Message: "belfry.jobs.data: is not valid JSON; allowed values: JSON objects of up to 16384 bytes"}
 	}
@@ -57,7 +64,7 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 		"variants": optional(string(s.Variants)), "route": s.Route,
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
-		"idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
+		"max_recipients": s.MaxRecipients, "idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
 	}, nil
 }
 

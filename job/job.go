@@ -30,6 +30,9 @@ type Job struct {
 	IdempotencyKey *string           `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string            `json:"requested_by" db:"requested_by"`
 
+	// MaxRecipients is the most rows that the walk may write; nil: no ceiling.
+	MaxRecipients *int `json:"max_recipients" db:"max_recipients"`
+
 	// Settings of this job's walk; nil: the runner's own.
 	MaxRowsPerSecond *int     `json:"max_rows_per_second" db:"max_rows_per_second"` // 0: no limit
 	DutyCycle        *float64 `json:"duty_cycle" db:"duty_cycle"`                   // share of time spent in chunks
@@ -103,7 +106,7 @@ const (
 	EventInterrupted = "interrupted" // a runner stopped and handed the job back
 	EventPreempted   = "preempted"   // handed back for a more urgent job of its lane
 	EventLanePaused  = "lane_paused" // handed back because its lane was paused
-	EventAborted     = "aborted"     // by an operator
+	EventAborted     = "aborted"     // by an operator, or because it would have passed max_recipients
 	EventFinished    = "finished"    // PROCESSED
 	EventFailed      = "failed"      // gave up; the reason is the error
 	EventExpired     = "expired"     // did not start before expires_at

@@ -17,7 +17,8 @@ type Limits struct {
 	ChunkTargetMS    *int     `json:"chunk_target_ms"`
 	MaxChunkRows     *int     `json:"max_chunk_rows"`
 	MaxSkips         *int     `json:"max_skips"`
-	HealthChecks     bool     `json:"health_checks"` // true: they may not be switched off
+	MaxRecipients    *int     `json:"max_recipients"` // of a job that asks for none, too
+	HealthChecks     bool     `json:"health_checks"`  // true: they may not be switched off
 }
 
 // Limits returns the ceilings.

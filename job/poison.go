@@ -292,7 +292,7 @@ func (u *run) book(ctx context.Context, tx pgx.Tx, rows, declined, matched, skip
 		return fmt.Errorf("book skip: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return errMoved
+		return u.refused(rows)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ SELECT belfry.enqueue(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'));
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients);
 
 -- name: JobEnqueueGroup :many
 -- Inserts one job per type under one group id; otherwise as JobEnqueue.
@@ -21,12 +21,12 @@ SELECT id FROM belfry.enqueue_group(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'));
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients);
 
 -- name: JobGet :one
 -- Reads one job by id (jobs_pkey). No row: there is none.
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
@@ -39,7 +39,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
 -- Lists jobs, newest first, below @before_id (keyset over jobs_pkey). NULL
 -- filters match everything.
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
@@ -401,7 +401,7 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true) IS NOT NULL AS set,
-       j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, j.max_rows_per_second, j.duty_cycle,
+       j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, j.max_recipients, j.max_rows_per_second, j.duty_cycle,
        j.chunk_target_ms, j.max_chunk_rows, j.health_checks, j.max_skips,
        EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS lane_paused,
        EXISTS (SELECT FROM belfry.jobs e
@@ -446,14 +446,16 @@ UPDATE belfry.jobs
 -- name: ChunkCommit :exec
 -- Moves the cursor as the last statement of a chunk's transaction, iff the job is
 -- RUNNING under this fence and nobody moved the cursor since (I3, I5, I6: an abort
--- makes it ABORTED), and records the chunk. Zero rows: roll back.
+-- makes it ABORTED), and its rows stay within max_recipients, and records the chunk. Zero
+-- rows: roll back.
 UPDATE belfry.jobs
    SET "cursor" = @cursor, chunks = chunks + 1, channels_read = channels_read + @read,
        channels_matched = channels_matched + @matched, rows_written = rows_written + @rows,
        declined = declined + @declined, skipped = skipped + @skipped,
        heartbeat_at = clock_timestamp(), last_error = NULL, takeovers = 0,
        throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''), throttled_ms = throttled_ms + @throttled_ms
- WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before
+   AND (max_recipients IS NULL OR rows_written + @rows <= max_recipients);
 
 -- name: ProbeConstraints :exec
 -- Has constraints checked now that would be checked at COMMIT, to the end of the
@@ -489,7 +491,8 @@ UPDATE belfry.jobs
    SET rows_written = rows_written + @rows, declined = declined + @declined,
        channels_matched = channels_matched + @matched, skipped = skipped + @skipped,
        heartbeat_at = clock_timestamp(), takeovers = 0
- WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before;
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before
+   AND (max_recipients IS NULL OR rows_written + @rows <= max_recipients);
 
 -- name: RunHold :exec
 -- Renews the heartbeat of a run that is held back, and says why. Zero rows: the run
@@ -516,6 +519,15 @@ RETURNING coalesce("cursor", '') AS "cursor", chunks, channels_read, channels_ma
 UPDATE belfry.jobs
    SET abort_requested = true
  WHERE id = @id AND fence = @fence AND status = 'RUNNING';
+
+-- name: RunExceeds :exec
+-- Makes a job ABORTED whose next @rows rows, after @written, would pass its ceiling @most:
+-- what ChunkCommit and RunBook refused. Zero rows: the run is over, or an operator has
+-- moved the ceiling since.
+UPDATE belfry.jobs
+   SET abort_requested = true, last_error = @error
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND max_recipients = @most AND rows_written = @written
+   AND rows_written + @rows > max_recipients;
 
 -- name: RunFinish :exec
 -- PROCESSED: no key is left, and the accounts agree. Zero rows: the run is over, or
@@ -571,16 +583,16 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
 
 -- name: LimitsGet :one
 -- Reads the ceilings for who may only enqueue. Always one row.
-SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks FROM belfry.limits;
+SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks FROM belfry.limits;
 
 -- name: LimitsSet :one
 -- Changes the ceilings that @changes, a JSON object by column, names; null lifts one.
 -- Always one row, as it is now.
 UPDATE belfry.limits l
-   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks) =
-       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.health_checks
+   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks) =
+       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.max_recipients, n.health_checks
           FROM jsonb_populate_record(l, @changes::jsonb) n)
-RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, health_checks;
+RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks;
 
 -- name: GroupsFirst :many
 -- The lowest id of the jobs of each of @groups (jobs_group_idx). No row: none of

@@ -134,7 +134,7 @@ func (u *run) walk(ctx, hard context.Context) error {
 		switch {
 		case err == nil:
 			continue
-		case errors.Is(err, errRunOver), errors.As(err, new(yieldError)):
+		case errors.Is(err, errRunOver), errors.As(err, new(yieldError)), errors.As(err, new(exceedsError)):
 			return err
 		case hard.Err() != nil:
 			return fmt.Errorf("%w: %w", errInterrupted, context.Cause(hard))
@@ -300,12 +300,15 @@ func (u *run) end(cause error) error {
 	defer cancel()
 	var err error
 	var yield yieldError
+	var exceeds exceedsError
 	switch {
 	case cause == nil, errors.Is(cause, errRunOver):
 	case errors.Is(cause, errInterrupted):
 		err = u.handBack(ctx, yieldError{})
 	case errors.As(cause, &yield):
 		err = u.handBack(ctx, yield)
+	case errors.As(cause, &exceeds):
+		err = u.exceed(ctx, exceeds)
 	default:
 		err = u.change(ctx, queries.runFail, pgx.StrictNamedArgs{"error": errorText(cause)})
 	}
@@ -354,6 +357,12 @@ func (u *run) announce(cause error) {
 		level, cause = zerolog.ErrorLevel, errors.New(u.job.LastError)
 	case "lost":
 		level = zerolog.WarnLevel
+	case EventAborted:
+		if errors.As(cause, new(exceedsError)) {
+			level = zerolog.WarnLevel
+		} else {
+			cause = nil
+		}
 	default:
 		cause = nil
 	}

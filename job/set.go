@@ -11,9 +11,9 @@ import (
 
 // Changes is what Set and ResumeEdited change, by column of belfry.jobs: category,
 // title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at,
-// max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks,
+// max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks,
 // max_skips. A nil value takes a setting back to the runner's own and a route to the
-// category's, or lifts deliver_at or expires_at. Values are what encoding/json makes of them.
+// category's, or lifts deliver_at, expires_at or max_recipients. Values are what encoding/json makes of them.
 //
 // Settings of the walk, priority and times may change at any time and take
 // effect with the next chunk; content, audience and lane stand still while the job runs, content

@@ -13,10 +13,11 @@ type jobSettings struct {
 	MaxChunkRows     *int     `db:"max_chunk_rows"`
 	HealthChecks     *bool    `db:"health_checks"`
 	MaxSkips         *int     `db:"max_skips"`
+	MaxRecipients    *int     `db:"max_recipients"` // nil: no ceiling
 }
 
 func (j Job) settings() jobSettings {
-	return jobSettings{j.MaxRowsPerSecond, j.DutyCycle, j.ChunkTargetMS, j.MaxChunkRows, j.HealthChecks, j.MaxSkips}
+	return jobSettings{j.MaxRowsPerSecond, j.DutyCycle, j.ChunkTargetMS, j.MaxChunkRows, j.HealthChecks, j.MaxSkips, j.MaxRecipients}
 }
 
 // live is the part of the configuration that Reload may have changed.

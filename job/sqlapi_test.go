@@ -85,6 +85,8 @@ var badSQL = []struct{ name, sql string }{
 	{"duty cycle not a number", `INSERT INTO belfry.jobs (type, category, title, duty_cycle) VALUES ('push', 'operator_notice', 'x', 'NaN')`},
 	{"chunk target too long", `INSERT INTO belfry.jobs (type, category, title, chunk_target_ms) VALUES ('push', 'operator_notice', 'x', 60001)`},
 	{"no rows in a chunk", `INSERT INTO belfry.jobs (type, category, title, max_chunk_rows) VALUES ('push', 'operator_notice', 'x', 0)`},
+	{"max_recipients nobody", `INSERT INTO belfry.jobs (type, category, title, max_recipients) VALUES ('push', 'operator_notice', 'x', 0)`},
+	{"category's max_recipients nobody", `UPDATE belfry.categories SET max_recipients = 0`},
 	{"max_skips negative", `INSERT INTO belfry.jobs (type, category, title, max_skips) VALUES ('push', 'operator_notice', 'x', -1)`},
 	{"skips set", `INSERT INTO belfry.jobs (type, category, title, skipped) VALUES ('push', 'operator_notice', 'x', 1)`},
 	{"throttle set", `INSERT INTO belfry.jobs (type, category, title, throttle) VALUES ('push', 'operator_notice', 'x', 'replica_lag')`},

@@ -18,6 +18,6 @@ type querySet struct {
 	laneList, lanePause, laneResume, eventList, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
-	runBook, runHold, runBeat, runAbort, runFinish, runFail, runHandBack, tableBound,
+	runBook, runHold, runBeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
 	tablePage, jobsLook, healthProbe, limitsGet, limitsSet, groupsFirst, serverClock string
 }

@@ -59,6 +59,9 @@ CREATE TABLE belfry.jobs (
     expires_at      timestamptz, -- not started by then: EXPIRED
     idempotency_key text,
     requested_by    text        NOT NULL DEFAULT session_user,
+    -- The most rows that the walk may write, decided by jobs_limit when the job is enqueued;
+    -- NULL: no ceiling. The statement that moves the cursor refuses more.
+    max_recipients  integer,
     -- Settings of the walk. NULL: the runner's own. They take effect with the next chunk.
     max_rows_per_second integer,
     duty_cycle          double precision,
@@ -225,8 +228,8 @@ SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.s
                             coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
--- How far who may only INSERT may go in what a job asks of the database, in one row; NULL:
--- as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
+-- How far who may only INSERT may go in what a job asks of the database, and how many it may
+-- reach, in one row; NULL: as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
 CREATE TABLE belfry.limits (
     only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
     priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
@@ -235,6 +238,7 @@ CREATE TABLE belfry.limits (
     chunk_target_ms     integer DEFAULT 1000  CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
     max_chunk_rows      integer DEFAULT 50000 CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
     max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
+    max_recipients      integer               CONSTRAINT limits_max_recipients_check CHECK (max_recipients BETWEEN 1 AND 2000000000),
     health_checks       boolean NOT NULL DEFAULT true -- they may not be switched off
 );
 
@@ -246,41 +250,60 @@ GRANT SELECT ON belfry.limits TO PUBLIC;
 CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
     FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
 
+-- The most recipients of a job of this category that asks for none; NULL: no ceiling. It runs
+-- with its owner's rights: whoever may only INSERT cannot read categories.
+CREATE FUNCTION belfry.most_recipients(category text) RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURN (SELECT c.max_recipients FROM belfry.categories c WHERE c.name = $1);
+
 -- Refuses what is beyond a ceiling, or boundless where there is one. It runs with the rights
 -- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
 -- what that role may UPDATE afterwards is not refused before.
+-- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
+-- lower is that of a job that asks for none; who may UPDATE the column has the category's.
 CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     asked   constant jsonb := to_jsonb(NEW);
     usual   constant text := 'null (the runner''s setting), ';
     col     text;
+    most    integer := belfry.most_recipients(NEW.category);
     allowed text;
     ok      boolean;
 BEGIN
+    IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
+        most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
+    END IF;
+    IF NEW.max_recipients IS NULL THEN
+        NEW.max_recipients := most;
+    END IF;
+    IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
+        RETURN NEW; -- as most
+    END IF;
     FOR col, allowed IN
         SELECT v.col, v.lowest || (to_jsonb(l) ->> v.col)
-          FROM belfry.limits l
+          FROM (SELECT l.priority, l.max_rows_per_second, l.duty_cycle, l.chunk_target_ms, l.max_chunk_rows, l.max_skips, l.health_checks, most AS max_recipients
+                  FROM belfry.limits l) l
          CROSS JOIN (VALUES ('priority', NULL::jsonb, '-1000 to '), ('max_rows_per_second', '0', usual || '1 to '), ('duty_cycle', NULL, usual || '0.01 to '),
-            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual)) v (col, boundless, lowest)
+            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual),
+            ('max_recipients', NULL, 'null (the ceiling), 1 to ')) v (col, boundless, lowest)
          WHERE to_jsonb(l) -> v.col NOT IN ('null', 'false') AND (asked -> v.col > to_jsonb(l) -> v.col OR asked -> v.col = v.boundless)
     LOOP
         ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
             OR belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', asked ->> col, current_user, allowed),
-                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %s=…', col, col));
+                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %1$s=…', col)
+                    || CASE col WHEN 'max_recipients' THEN format(', or belfry categories set %s max_recipients=…', NEW.category) ELSE '' END);
     END LOOP;
     RETURN NEW;
 END $$;
 
 CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
-    FOR EACH ROW WHEN (NEW.priority > 0 OR num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms,
-        NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks) > 0)
-    EXECUTE FUNCTION belfry.jobs_limit();
+    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_limit();
 
 -- The columns that whoever enqueues sets. The others are belfry's.
 CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
+RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
 -- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job
 -- its id, whoever inserts it and however; and says what may still change. What a job asks for stands still while it runs, and once it has begun only its
@@ -334,6 +357,8 @@ BEGIN
             format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 not before schedule_at (%s)', NEW.deliver_at, NEW.schedule_at)),
         ('expires_at', NEW.expires_at IS NULL OR NEW.expires_at > NEW.schedule_at AND NEW.expires_at <= latest,
             format('%s is not allowed; allowed values: null, or timestamps up to the year 9999 after schedule_at (%s)', NEW.expires_at, NEW.schedule_at)),
+        ('max_recipients', NEW.max_recipients IS NULL OR NEW.max_recipients BETWEEN 1 AND 2000000000,
+            NEW.max_recipients || ' is not allowed; allowed values: null (the category''s ceiling, and in a change no ceiling), 1 to 2000000000'),
         ('max_rows_per_second', NEW.max_rows_per_second IS NULL OR NEW.max_rows_per_second BETWEEN 0 AND 10000000,
             NEW.max_rows_per_second || ' is not allowed; allowed values: null (the runner''s setting), 0 (no limit) to 10000000'),
         ('duty_cycle', NEW.duty_cycle IS NULL OR NEW.duty_cycle BETWEEN 0.01 AND 1,
@@ -361,7 +386,7 @@ END $$;
 
 CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
     id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
-    max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
+    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
 -- The status machine, for whoever writes. Derived columns follow the status.
@@ -543,7 +568,7 @@ END $$;
 
 CREATE TRIGGER jobs_record AFTER INSERT OR UPDATE OF status, abort_requested, fence, recalled_at,
     type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
-    max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips
+    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
 
 -- Records when a run slows down or goes on, by rule: details change without events.

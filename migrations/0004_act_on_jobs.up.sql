@@ -33,7 +33,7 @@ CREATE FUNCTION belfry.enqueue(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}'
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -42,10 +42,10 @@ DECLARE
     listed record;
 BEGIN
     INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
-                             idempotency_key, group_id, requested_by, expires_at, route, variants)
+                             idempotency_key, group_id, requested_by, expires_at, route, variants, max_recipients)
     VALUES (enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.schedule_at,
             enqueue.deliver_at, enqueue.lane, enqueue.priority, enqueue.idempotency_key, enqueue.group_id,
-            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants)
+            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants, enqueue.max_recipients)
     ON CONFLICT ON CONSTRAINT jobs_idempotency_key DO NOTHING
     RETURNING id INTO job_id;
     IF job_id IS NULL THEN
@@ -82,7 +82,7 @@ CREATE FUNCTION belfry.enqueue_group(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}'
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL
 ) RETURNS TABLE (id bigint, type text, group_id uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -98,7 +98,7 @@ BEGIN
     FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
         ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
             enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
-            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants);
+            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants, enqueue_group.max_recipients);
     END LOOP;
     RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
         JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
@@ -111,11 +111,11 @@ CREATE TYPE belfry.job_act AS (id bigint, type text, was text, status text, note
 -- Changes what may change of one job: its place in the queue at any time, its load
 -- while it runs, its content while it does not. NULL takes a setting back to the
 -- runner's. Returns the job and what was changed; no row means there is no such job. A route
--- of null takes the category's.
+-- of null takes the category's, and max_recipients of null lifts the ceiling.
 CREATE FUNCTION belfry.set(id bigint, changes jsonb, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE plpgsql AS $$
 DECLARE
-    allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
+    allowed constant text[] := '{category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}';
     ok      boolean := jsonb_typeof(changes) = 'object'
         OR belfry.reject('jobs', 'changes', 'must be a JSON object; allowed keys: ' || array_to_string(allowed, ', '));
     col     text := (SELECT min(k) FROM jsonb_object_keys(changes) k WHERE k <> ALL (allowed));

@@ -25,7 +25,7 @@ const (
 )
 
 // columns are those a query may have.
-const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after"
+const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, max_recipients"
 
 // enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
 // key is the idempotency key; with a query each row's has its number after it. What is
@@ -76,7 +76,7 @@ func (s Schedule) enqueueOne(ctx context.Context, tx pgx.Tx, t Template, o time.
 
 // spec is the job of an occurrence, but for its type and who asks.
 func (t Template) spec(o time.Time) (job.Spec, error) {
-	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route, ScheduleAt: &o}
+	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route, MaxRecipients: t.MaxRecipients, ScheduleAt: &o}
 	for _, content := range []struct {
 		key  string
 		from map[string]any
@@ -148,6 +148,13 @@ func (t Template) with(row map[string]json.RawMessage) (Template, error) {
 		case "priority":
 			if !isNull && json.Unmarshal(value, &t.Priority) != nil {
 				err = fmt.Errorf("%.40s is not a whole number; allowed values: -1000 to 1000", value)
+			}
+		case "max_recipients":
+			if !isNull {
+				t.MaxRecipients = new(int) // not the template's
+				if json.Unmarshal(value, t.MaxRecipients) != nil {
+					err = fmt.Errorf("%.40s is not a whole number; allowed values: 1 to %d", value, job.MostRecipients)
+				}
 			}
 		default:
 			return t, faultf("column %q is not known; allowed columns: %s", key, columns)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
 )
 
 // Definition is what an operator says about a schedule, in the configuration file or
@@ -49,19 +50,20 @@ const (
 // replace what the template says; Types alone cannot be replaced. Title, Body and the
 // texts of Variants may refer to the channel: see package outbox/compose.
 type Template struct {
-	Types        []string       `json:"types" mapstructure:"types"`
-	Type         string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
-	Category     string         `json:"category,omitempty" mapstructure:"category"`
-	Title        string         `json:"title,omitempty" mapstructure:"title"`
-	Body         string         `json:"body,omitempty" mapstructure:"body"`
-	Data         map[string]any `json:"data,omitempty" mapstructure:"data"`
-	Variants     map[string]any `json:"variants,omitempty" mapstructure:"variants"` // titles and bodies by locale, as jobs.variants
-	Route        []string       `json:"route,omitempty" mapstructure:"route"`       // media in the order in which they are tried; none: the category's
-	Audience     map[string]any `json:"audience,omitempty" mapstructure:"audience"` // as jobs.audience; none: everyone
-	Lane         string         `json:"lane,omitempty" mapstructure:"lane"`
-	Priority     int            `json:"priority,omitempty" mapstructure:"priority"`
-	DeliverAfter string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"` // deliver_at, from the occurrence on
-	ExpiresAfter string         `json:"expires_after,omitempty" mapstructure:"expires_after"` // expires_at, from the occurrence on
+	Types         []string       `json:"types" mapstructure:"types"`
+	Type          string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
+	Category      string         `json:"category,omitempty" mapstructure:"category"`
+	Title         string         `json:"title,omitempty" mapstructure:"title"`
+	Body          string         `json:"body,omitempty" mapstructure:"body"`
+	Data          map[string]any `json:"data,omitempty" mapstructure:"data"`
+	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants"` // titles and bodies by locale, as jobs.variants
+	Route         []string       `json:"route,omitempty" mapstructure:"route"`       // media in the order in which they are tried; none: the category's
+	Audience      map[string]any `json:"audience,omitempty" mapstructure:"audience"` // as jobs.audience; none: everyone
+	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
+	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
+	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's
+	DeliverAfter  string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"`   // deliver_at, from the occurrence on
+	ExpiresAfter  string         `json:"expires_after,omitempty" mapstructure:"expires_after"`   // expires_at, from the occurrence on
 }
 
 // UnmarshalJSON reads a template, numbers of any size as they are written. Unknown keys
@@ -190,6 +192,9 @@ func (t Template) validate(c *checker, hasQuery bool) {
 	}
 	c.that(t.Lane == "" || schedName().MatchString(t.Lane), "template.lane", "%q is not a lane name; allowed are 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit", t.Lane)
 	c.that(t.Priority >= -1000 && t.Priority <= 1000, "template.priority", "%d is not allowed; allowed are -1000 to 1000, higher is more urgent", t.Priority)
+	if n := t.MaxRecipients; n != nil {
+		c.that(*n >= 1 && *n <= job.MostRecipients, "template.max_recipients", "%d is not allowed; allowed are 1 to %d", *n, job.MostRecipients)
+	}
 	if t.DeliverAfter != "" {
 		c.span("template.deliver_after", t.DeliverAfter, 0, maxSpan)
 	}

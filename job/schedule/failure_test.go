@@ -103,6 +103,35 @@ func TestFire_RouteAndVariantsArePassedOn(t *testing.T) {
 	require.Equal(t, []string{`push {email} {}`}, said())
 }
 
+// A job's ceiling is the template's, the row's, or else its category's.
+func TestFire_MaxRecipientsIsPassedOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d, most := popular(), 70
+	d.Template.MaxRecipients = &most
+	b.put(t, d, "05-01 08:00:00")
+	b.exec(t, `UPDATE belfry.categories SET max_recipients = 1000`)
+	ceilings := func(at string) string {
+		t.Helper()
+		b.fire(t, at)
+		return one[string](t, b, `SELECT string_agg(max_recipients::text, ' ' ORDER BY id) FROM belfry.jobs WHERE schedule_at = $1`, b.now)
+	}
+	require.Equal(t, "70", ceilings("05-01 09:00:00"))
+	b.exec(t, `UPDATE belfry.schedules SET query = 'SELECT NULL::int AS max_recipients UNION ALL SELECT 9'`)
+	require.Equal(t, "70 9", ceilings("05-02 09:00:00"))
+	b.exec(t, `UPDATE belfry.schedules SET query = NULL, template = template - 'max_recipients'`)
+	require.Equal(t, "1000", ceilings("05-03 09:00:00"))
+	b.exec(t, `UPDATE belfry.schedules SET query = 'SELECT ''many'' AS max_recipients'`)
+	b.fire(t, "05-04 09:00:00")
+	require.Contains(t, one[string](t, b, `SELECT last_error FROM belfry.schedules`), `column max_recipients: "many" is not a whole number; allowed values: 1 to 2000000000`)
+	for _, n := range []string{"0", "2000000001", "1.5", `"7"`, "null"} {
+		_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.schedules SET template = template || jsonb_build_object('max_recipients', $1::text::jsonb)`, n)
+		require.ErrorContains(t, err, "belfry.schedules.template.max_recipients: "+n+" is not allowed; allowed values: whole numbers from 1 to 2000000000")
+	}
+	most = 0
+	require.ErrorContains(t, d.Validate(""), "template.max_recipients: 0 is not allowed; allowed are 1 to 2000000000")
+}
+
 // What somebody else's trigger on the jobs refuses is recorded like any other failure.
 func TestFire_ARefusalByATriggerIsRecorded(t *testing.T) {
 	t.Parallel()
