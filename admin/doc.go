@@ -47,6 +47,14 @@
 // operation makes its own: what is known of a result beyond "one thing, from now on" stands
 // in receipt.go, or is the result's method account.
 //
+// # Streams
+//
+// What has more to say than one struct holds, or has not all of it at once, is a stream
+// ([DefineStream]): its items come one after the other, each a plain struct or a slice of such,
+// and at the end a result. Text tells each item as it comes. A stream ends with its context,
+// without an error. What looks again and again, for many at once, looks once for all of them
+// ([Watches]).
+//
 // # Roles
 //
 // Run refuses what the role in [Env] may not do ([DeniedError]), whoever calls. Who has the

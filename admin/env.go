@@ -38,8 +38,15 @@ type Env struct {
 	ConfigFlags string
 	// Now is this process's clock; nil: the machine's.
 	Now func() time.Time
+	// Interval is between the looks of what looks again and again, if its input does not
+	// say; 0: a second.
+	Interval time.Duration
+	// Watches shares the looks of all that watch; nil: each looks for itself.
+	Watches *Watches
 	// Progress is told how a long operation goes, a line now and then; nil: nobody looks.
 	Progress func(line string)
+
+	each func(item any) error // takes the items of a stream; nil: nobody does
 }
 
 func (e *Env) now() time.Time {

@@ -70,6 +70,7 @@ LANE, DUE.`,
 the runner's, its accounts, what became of its rows, and its corrections.`,
 			Example: "  belfry jobs show 17",
 		}, showJob, jobText),
+		watchOperation(),
 		Define(Operation{
 			Name: "jobs events", Short: "Show a job's timeline, oldest first", Role: Viewer, Example: "  belfry jobs events 17 --json",
 		}, listJobEvents, jobEventsText),

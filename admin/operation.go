@@ -90,6 +90,8 @@ type Operation struct {
 	params  []Param
 	input   reflect.Type
 	outputs []reflect.Type
+	item    reflect.Type                                 // of a stream; nil: it is none
+	tell    func(in any) func(p *printer.Page, item any) // of a stream
 	run     func(ctx context.Context, env *Env, in any) (any, error)
 	read    func(result []byte, next string) (any, error)
 	text    func(p *printer.Page, in, out any)

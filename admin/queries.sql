@@ -1,5 +1,5 @@
--- The tokens of the HTTP API. What else operations read and write is in the packages that
--- own the tables.
+-- The tokens of the HTTP API, and what joins tables of several packages. What else operations
+-- read and write is in the packages that own the tables.
 
 -- name: TokenCreate :one
 -- Makes a token, whose secret has @sha256. A name that is taken violates tokens_name_key.
@@ -34,3 +34,15 @@ UPDATE belfry.tokens SET last_used_at = now()
  WHERE id = (SELECT t.id FROM belfry.tokens t
               WHERE t.id = @id AND coalesce(t.last_used_at < now() - interval '1 minute', true)
                 FOR NO KEY UPDATE SKIP LOCKED);
+
+-- name: JobsUnderWay :many
+-- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
+-- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
+SELECT id FROM belfry.jobs WHERE status = 'RUNNING'
+ UNION
+SELECT j.id
+  FROM belfry.jobs j
+  JOIN belfry.job_progress p ON p.job_id = j.id
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING') AND p.waiting > 0
+ ORDER BY id
+ LIMIT @limit;

@@ -14,4 +14,5 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse string
+	jobsUnderWay                                             string
 }

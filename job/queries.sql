@@ -35,6 +35,19 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
   FROM belfry.jobs
  WHERE id = @id;
 
+-- name: JobGetAll :many
+-- Reads the jobs among @ids that there are, by id (jobs_pkey).
+SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
+       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
+       coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
+       coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
+       declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
+       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
+  FROM belfry.jobs
+ WHERE id = ANY (@ids::bigint[])
+ ORDER BY id;
+
 -- name: JobList :many
 -- Lists jobs, newest first, below @before_id (keyset over jobs_pkey). NULL
 -- filters match everything.

@@ -67,6 +67,21 @@ func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) {
 	return j, nil
 }
 
+// GetAll reads the jobs of these ids that there are, by id, in one statement.
+func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids})
+		if err != nil {
+			return fmt.Errorf("read jobs: %w", err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
+			return fmt.Errorf("read jobs: %w", err)
+		}
+		return nil
+	})
+	return list, err
+}
+
 // Filter selects jobs. Zero fields match everything.
 type Filter struct {
 	Statuses []Status

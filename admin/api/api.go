@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -28,7 +29,7 @@ type Options struct {
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
 	PublicURL string
-	Log      zerolog.Logger
+	Log       zerolog.Logger
 }
 
 const (
@@ -36,25 +37,32 @@ const (
 	longest = 5 * time.Minute
 	// writeSlack is how much longer than its operation an answer may take to be written.
 	writeSlack = 15 * time.Second
+	// looksEvery is between the looks that all streams share.
+	looksEvery = time.Second
 )
 
-// handler is the API.
-type handler struct {
+// Handler is the API.
+type Handler struct {
 	Options
 	mux      *http.ServeMux
 	document []byte
 	lockout  *lockout
 	public   public
+	streams  *streams
+	outer    http.Handler
 }
 
 // New returns the API. It panics if two operations have one route, or if the PublicURL is
 // none that Config.Validate lets pass.
-func New(c Options) http.Handler {
+func New(c Options) *Handler {
 	at, err := publicOf(c.PublicURL)
 	if err != nil {
 		panic(err)
 	}
-	h := &handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log), public: at}
+	h := &Handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log), public: at, streams: newStreams()}
+	if h.Env.Watches == nil {
+		h.Env.Watches = admin.NewWatches(looksEvery)
+	}
 	d := newDocument(h.mux)
 	for _, o := range c.Operations {
 		r := routeOf(o)
@@ -70,8 +78,12 @@ func New(c Options) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return h.recovering(at.stripped(own))
+	h.outer = h.recovering(at.stripped(own))
+	return h
 }
+
+// ServeHTTP answers a request. It is safe for concurrent use.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.outer.ServeHTTP(w, req) }
 
 // Document returns the OpenAPI document of operations.
 func Document(operations []admin.Operation) []byte {
@@ -83,7 +95,7 @@ func Document(operations []admin.Operation) []byte {
 }
 
 // recovering answers a panic with 500 and one line of the log, and sets what every answer has.
-func (h *handler) recovering(next http.Handler) http.Handler {
+func (h *Handler) recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {
 			switch cause := recover(); cause {
@@ -91,7 +103,7 @@ func (h *handler) recovering(next http.Handler) http.Handler {
 			case http.ErrAbortHandler:
 				panic(cause)
 			default:
-				h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
+				h.panicked(cause)
 				problemf(http.StatusInternalServerError, "belfry's log has the error").write(w)
 			}
 		}()
@@ -108,8 +120,20 @@ func (h *handler) recovering(next http.Handler) http.Handler {
 	})
 }
 
+// errPanicked is what a stream ends with whose operation panicked.
+var errPanicked = errors.New("the operation panicked")
+
+func (h *Handler) panicked(cause any) {
+	h.Log.Error().Interface("reason", cause).Bytes("detail", debug.Stack()).Msg("panic in an operation of the API")
+}
+
+// failed has the log tell of what is nobody's to see.
+func (h *Handler) failed(o admin.Operation, err error, p *Problem) {
+	h.Log.Warn().Err(err).Str("detail", o.Name).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
+}
+
 // serve finds out who asks, and then for what: who is nobody learns of no route.
-func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
+func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(h.document)
@@ -133,7 +157,7 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 }
 
 // lost answers for a path, or a method, that there is not.
-func (h *handler) lost(w http.ResponseWriter, req *http.Request) {
+func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch} {
 		other := req.Clone(req.Context())
@@ -154,7 +178,7 @@ func (h *handler) lost(w http.ResponseWriter, req *http.Request) {
 type identityKey struct{}
 
 // operate runs an operation for a request.
-func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
+func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
 	who, _ := req.Context().Value(identityKey{}).(admin.Identity)
 	if h.ReadOnly && o.Changes {
 		problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it").write(w)
@@ -169,11 +193,16 @@ func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		problem.write(w)
 		return
 	}
+	if o.Item() != nil {
+		h.follow(o, r, w, req, who, in)
+		return
+	}
 	limit := o.Deadline
 	if limit <= 0 {
 		limit = longest
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + writeSlack)) // one of a test has none
+	ends := http.NewResponseController(w) // one of a test has no deadlines
+	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
 	ctx := req.Context()
 	if o.Changes {
 		ctx = context.WithoutCancel(ctx)
@@ -190,7 +219,7 @@ func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		p := problemOf(r, err)
 		p.Result = out
 		if p.Status >= http.StatusInternalServerError {
-			h.Log.Warn().Err(err).Str("detail", o.Name).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
+			h.failed(o, err, p)
 		}
 		p.write(w)
 		return
@@ -202,7 +231,7 @@ func (h *handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 }
 
 // nextPage is the Link to the page after a result; empty: there is none.
-func (h *handler) nextPage(r route, req *http.Request, out any) string {
+func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 	list, is := out.(interface{ NextPage() string })
 	if !is || list.NextPage() == "" {
 		return ""

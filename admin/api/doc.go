@@ -31,6 +31,15 @@
 // what is wrong with the input by location (path.lane, query.limit, body.reason), each with
 // what is allowed. A list with a next page has it in a Link header, rel="next".
 //
+// # Streams
+//
+// A stream ([admin.DefineStream]) is text/event-stream where that is asked for: an event for
+// each item, then "end", or "problem" before an early end; otherwise a JSON document a line, and
+// an early end breaks the answer off. What goes wrong before the first item has a status as
+// anything else. A comment, or an empty line, goes out every 15 s; then it is looked whether who
+// asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
+// nothing. They end when the server stops.
+//
 // # Invariants
 //
 //  1. Nothing is run for a request without a token that is good at that moment.

@@ -68,11 +68,17 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
 		Method:      r.method, Path: r.path,
 		Summary: o.Short, Description: strings.TrimSpace(strings.ReplaceAll(o.Long, "{keys}", "")),
-		Responses:  map[string]*huma.Response{"200": d.result(o, r)},
+		Responses:  make(map[string]*huma.Response),
 		Extensions: map[string]any{"x-role": o.Role.String()},
 	}
 	if o.Noun() != "" {
 		described.Tags = []string{o.Noun()}
+	}
+	if o.Item() == nil {
+		described.Responses["200"] = d.result(o, r)
+	} else {
+		described.Responses["200"] = d.stream(o)
+		described.Responses[strconv.Itoa(http.StatusNotAcceptable)] = d.refusal(http.StatusNotAcceptable)
 	}
 	for _, status := range answered(r) {
 		described.Responses[strconv.Itoa(status)] = d.refusal(status)
@@ -152,6 +158,23 @@ func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
 	own.Properties["receipt"] = d.schemas.Schema(receipt, true, "Receipt")
 	d.nullable(own.Properties["receipt"], receipt)
 	return &own
+}
+
+// stream is the answer of an operation whose result comes piece by piece.
+func (d *document) stream(o admin.Operation) *huma.Response {
+	item := d.schemas.Schema(o.Item(), true, schemaHint(o))
+	d.nullable(item, o.Item())
+	line := item
+	if o.Item().Kind() == reflect.Slice {
+		line = item.Items
+	}
+	return &huma.Response{
+		Description: "events as they come, each with an item; `event: end` is the last, `event: problem` comes before an early end. Or a JSON document a line, empty ones aside; an early end breaks the answer off.",
+		Content: map[string]*huma.MediaType{
+			eventStream: {Schema: &huma.Schema{Type: huma.TypeString, Extensions: map[string]any{"x-item": item}}},
+			jsonLines:   {Schema: &huma.Schema{Type: huma.TypeString, Extensions: map[string]any{"x-item": line}}},
+		},
+	}
 }
 
 // nullable lets fields be null that are pointers to structs: huma knows it of other pointers

@@ -18,7 +18,7 @@ import (
 )
 
 // authenticated finds out who asks, or why nothing is done for them.
-func (h *handler) authenticated(req *http.Request) (admin.Identity, *Problem) {
+func (h *Handler) authenticated(req *http.Request) (admin.Identity, *Problem) {
 	from := peer(req)
 	token, given := bearer(req)
 	err := admin.ErrToken

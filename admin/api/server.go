@@ -97,6 +97,9 @@ func Listen(ctx context.Context, c Config, h http.Handler) (*Server, error) {
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
 	}}
+	if streams, has := h.(interface{ EndStreams() }); has {
+		s.http.RegisterOnShutdown(streams.EndStreams)
+	}
 	if c.TLS.CertFile != "" {
 		if err := s.Reload(); err != nil {
 			return nil, err

@@ -22,15 +22,15 @@ const (
 type following struct {
 	stats   func() relay.Stats
 	waiting int64
-	own     pace // what this relay has made final
-	fall    pace // how fast what waits becomes less, whoever sends it
+	own     printer.Pace // what this relay has made final
+	fall    printer.Pace // how fast what waits becomes less, whoever sends it
 }
 
 // look takes note of the delivery at a time.
 func (f *following) look(now time.Time, waiting int64) {
 	f.waiting = waiting
-	f.own.look(now, settledBy(f.stats()))
-	f.fall.look(now, -waiting)
+	f.own.Look(now, settledBy(f.stats()))
+	f.fall.Look(now, -waiting)
 }
 
 // settledBy is how many messages a relay has made final.
@@ -46,17 +46,15 @@ func (f *following) line(size int) string {
 	}
 	text := "delivery: "
 	if size > 0 {
-		text += bar(done, all, size) + " "
+		text += printer.Bar(done, all, size) + " "
 	}
 	text += admin.Percent(done, all)
-	if fastest := &f.own; f.own.known {
-		text += fmt.Sprintf(", %s/s", printer.Grouped(int64(f.own.rate+0.5)))
-		if f.fall.rate > f.own.rate { // other relays send too
+	if rate, known := f.own.Rate(); known {
+		fastest := &f.own
+		if all, _ := f.fall.Rate(); all > rate { // other relays send too
 			fastest = &f.fall
 		}
-		if left := fastest.left(f.waiting); left >= 0 {
-			text += ", " + printer.Short(left) + " left"
-		}
+		text += printer.PaceText(&rate, fastest.Left(f.waiting))
 	}
 	return text + fmt.Sprintf("; %s / %s messages", printer.Grouped(done), printer.Grouped(all)) + deadText(st.Dead)
 }

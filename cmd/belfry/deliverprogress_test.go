@@ -92,3 +92,5 @@ func TestDeaths_MostFirst(t *testing.T) {
 		Dead: 10, DeadBy: by,
 	}))
 }
+
+func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }

@@ -10,7 +10,7 @@ import (
 )
 
 func newJobsCommand(a *app) *cobra.Command {
-	return a.nounCommand("jobs", newJobsWatchCommand(a), newJobsReportCommand(a), newAuditCommand(a))
+	return a.nounCommand("jobs", newJobsReportCommand(a), newAuditCommand(a))
 }
 
 // notFound adds where to look.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,6 +102,9 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 				return operationProblem(o, err)
 			}
 		}
+		if o.Item() != nil {
+			return operationProblem(o, a.stream(ctx, env, o, in, asJSON))
+		}
 		out, err := a.runOperation(ctx, env, o, in)
 		if out != nil {
 			if asJSON {
@@ -111,6 +115,41 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 		}
 		return operationProblem(o, err)
 	})
+}
+
+// The time between the looks of what looks again and again, on a terminal and elsewhere.
+const (
+	looksLive  = time.Second
+	looksPlain = 5 * time.Second
+)
+
+// stream runs an operation whose result comes piece by piece, and shows each piece as it comes.
+func (a *app) stream(ctx context.Context, env *admin.Env, o admin.Operation, in any, asJSON bool) error {
+	page, tell := a.page(), o.Teller(in)
+	env.Interval = looksPlain
+	if page.Columns > 0 && !asJSON {
+		env.Interval = looksLive
+	}
+	out, err := o.Stream(ctx, env, in, func(item any) error {
+		if asJSON {
+			return a.printLines(admin.Lines(item))
+		}
+		if fd, is := terminal(a.stdout, a.environ); is { // it may have another size now
+			page.Columns, page.Rows = sizeOf(fd)
+		}
+		tell(page, item)
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil && page.Drawn():
+		a.printf("\n") // what the terminal shows a Ctrl-C in
+	case out == nil:
+	case asJSON:
+		err = errors.Join(a.printLines([]any{out}), err)
+	default:
+		o.Text(page, in, out)
+	}
+	return err
 }
 
 // runOperation runs an operation within its deadline. On a terminal a line says how it goes.

@@ -19,6 +19,18 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
+// printLines writes JSON documents, one a line.
+func (a *app) printLines(documents []any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	for _, one := range documents {
+		if err := e.Encode(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkedWriter remembers the first error, so that a command whose data did not
 // arrive does not claim to be done.
 type checkedWriter struct {
@@ -44,7 +56,7 @@ func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, 
 func (a *app) page() *printer.Page {
 	p := &printer.Page{Output: a.stdout, Notes: a.stderr}
 	if fd, ok := terminal(a.stdout, a.environ); ok {
-		p.Columns = columnsOf(fd)
+		p.Columns, p.Rows = sizeOf(fd)
 	}
 	return p
 }
@@ -67,10 +79,16 @@ func terminal(w io.Writer, environ []string) (fd int, ok bool) {
 	return int(f.Fd()), true
 }
 
+// sizeOf is how many columns and lines a terminal has.
+func sizeOf(fd int) (columns, rows int) {
+	if w, h, err := term.GetSize(fd); err == nil && w > 0 && h > 0 {
+		return w, h
+	}
+	return 80, 24
+}
+
 // columnsOf is how many columns a terminal has.
 func columnsOf(fd int) int {
-	if w, _, err := term.GetSize(fd); err == nil && w > 0 {
-		return w
-	}
-	return 80
+	columns, _ := sizeOf(fd)
+	return columns
 }

@@ -138,18 +138,6 @@ SELECT coalesce(reason, '') AS reason, count(*) AS n
  GROUP BY 1
  ORDER BY n DESC, 1;
 
--- name: JobsUnderWay :many
--- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
--- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.
-SELECT id FROM belfry.jobs WHERE status = 'RUNNING'
- UNION
-SELECT j.id
-  FROM belfry.jobs j
-  JOIN belfry.job_progress p ON p.job_id = j.id
- WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING') AND p.waiting > 0
- ORDER BY id
- LIMIT @limit;
-
 -- name: MessagesWaiting :one
 -- How many messages of jobs are not final and may be sent now: of belfry.sendable_jobs
 -- those whose deliver_at has come. Relies on jobs_undelivered_idx and

@@ -14,7 +14,6 @@ var reading = map[string]bool{
 	"belfry channels check": true, // what it brings in step was brought so on the primary, as a rule
 	"belfry jobs audit":     true,
 	"belfry jobs report":    true,
-	"belfry jobs watch":     true,
 	"belfry migrate status": true,
 }
 

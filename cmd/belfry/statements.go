@@ -15,6 +15,6 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	schemaExists, schemaVersion, sessionStandard, doctorServer,
 	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
-	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead, jobsUnderWay,
+	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead,
 	messagesWaiting, doctorNames string
 }

@@ -9,6 +9,7 @@ package printer
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Page is where a result is told in text. The zero value says nothing to nobody.
@@ -18,6 +19,10 @@ type Page struct {
 	// Columns is how wide the terminal is that shows the output; 0: it is none, and
 	// nothing is cut.
 	Columns int
+	// Rows is how many lines that terminal has; 0: 24.
+	Rows int
+
+	drawn int // lines of the last Redraw
 }
 
 // Printf writes data.
@@ -50,3 +55,24 @@ func (p *Page) Table(t *Table) {
 		_ = t.Write(p.Output) // the command looks after its output's errors
 	}
 }
+
+// Redraw writes lines of data in place of those that it wrote before, on a terminal.
+func (p *Page) Redraw(lines []string) {
+	rows := p.Rows
+	if rows <= 0 {
+		rows = 24
+	}
+	var b strings.Builder
+	if p.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", min(p.drawn, rows-1))
+	}
+	for _, line := range lines {
+		b.WriteString("\r" + line + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	p.drawn = len(lines)
+	p.Printf("%s", b.String())
+}
+
+// Drawn reports whether something stands there that Redraw would replace.
+func (p *Page) Drawn() bool { return p.drawn > 0 }

@@ -1,0 +1,324 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
+// shared (admin.Watches).
+const (
+	maxStreams    = 64               // of the process
+	maxOwnStreams = 16               // of who asks
+	beatEvery     = 15 * time.Second // a comment, and a look whether who asks still may
+	eventTime     = 10 * time.Second // a reader has for each write
+	reconnectTime = 5 * time.Second  // a client waits before it comes back
+)
+
+// eventStream and jsonLines are the forms of a stream.
+const (
+	eventStream = "text/event-stream"
+	jsonLines   = "application/x-ndjson"
+)
+
+// streams counts those that are open, and ends them all.
+type streams struct {
+	most, own   int
+	beat, event time.Duration
+
+	mu       sync.Mutex
+	open     int
+	by       map[string]int
+	stopping chan struct{}
+	stop     sync.Once
+}
+
+func newStreams() *streams {
+	return &streams{
+		most: maxStreams, own: maxOwnStreams, beat: beatEvery, event: eventTime,
+		by: make(map[string]int), stopping: make(chan struct{}),
+	}
+}
+
+// enter counts one of somebody's; false: there are too many.
+func (s *streams) enter(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open >= s.most || s.by[name] >= s.own {
+		return false
+	}
+	s.open++
+	s.by[name]++
+	return true
+}
+
+func (s *streams) leave(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	if s.by[name]--; s.by[name] == 0 {
+		delete(s.by, name)
+	}
+}
+
+// EndStreams ends every stream, and those that begin later, when the server stops.
+func (h *Handler) EndStreams() { h.streams.stop.Do(func() { close(h.streams.stopping) }) }
+
+// stream is one answer that comes piece by piece. Whoever serves the request writes, alone.
+type stream struct {
+	w      http.ResponseWriter
+	ctl    *http.ResponseController
+	events bool // text/event-stream; otherwise a JSON document a line
+	within time.Duration
+	id     uint64
+	begun  bool
+}
+
+// piece is what the operation has to say next.
+type piece struct {
+	item any
+	end  bool
+	err  error // of the end
+}
+
+// follow answers with the pieces of a stream. The first decides the status: what goes wrong
+// before it is a problem like any other.
+func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req *http.Request, who admin.Identity, in any) {
+	events, acceptable := formOf(req)
+	switch {
+	case !acceptable:
+		problemf(http.StatusNotAcceptable, "allowed Accept: "+eventStream+", "+jsonLines).write(w)
+		return
+	case !h.streams.enter(who.Name):
+		problemf(http.StatusServiceUnavailable, "too many streams are open; allowed: "+strconv.Itoa(h.streams.own)+" of one identity, "+strconv.Itoa(h.streams.most)+" in all").
+			with("Retry-After", strconv.Itoa(int(retryAfter.Seconds()))).write(w)
+		return
+	}
+	defer h.streams.leave(who.Name)
+	s := &stream{w: w, ctl: http.NewResponseController(w), events: events, within: h.streams.event}
+	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
+	_ = s.ctl.SetWriteDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(req.Context())
+	pieces := make(chan piece)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { h.run(ctx, o, in, who, pieces) })
+	beats := time.NewTicker(h.streams.beat)
+	defer beats.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.streams.stopping:
+			s.cut(problemf(http.StatusServiceUnavailable, "this belfry stops"))
+			return
+		case p := <-pieces:
+			if p.end {
+				s.last(h, o, r, p)
+				return
+			}
+			err = s.item(p.item)
+		case <-beats.C:
+			if again, problem := h.authenticated(req); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
+				s.cut(problemf(http.StatusUnauthorized, admin.ErrToken.Error()))
+				return
+			}
+			err = s.beat()
+		}
+		if err != nil {
+			return // nobody reads any more, or too slowly
+		}
+	}
+}
+
+// run runs the operation, which ends with ctx.
+func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.Identity, pieces chan<- piece) {
+	say := func(p piece) error {
+		select {
+		case pieces <- p:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			h.panicked(cause)
+			_ = say(piece{end: true, err: errPanicked})
+		}
+	}()
+	env := h.Env
+	env.Actor, env.Role = who.Name, who.Role
+	out, err := o.Stream(ctx, &env, in, func(item any) error { return say(piece{item: item}) })
+	_ = say(piece{item: out, end: true, err: err})
+}
+
+// formOf is the form that a request asks for.
+func formOf(req *http.Request) (events, acceptable bool) {
+	best := 0.0
+	accept := strings.Join(req.Header.Values("Accept"), ",")
+	if accept == "" {
+		return false, true
+	}
+	for part := range strings.SplitSeq(accept, ",") {
+		kind, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		weight := 1.0
+		if q, given := params["q"]; given {
+			if weight, err = strconv.ParseFloat(q, 64); err != nil || math.IsNaN(weight) {
+				continue
+			}
+		}
+		if weight <= best {
+			continue
+		}
+		switch kind {
+		case eventStream, "text/*":
+			best, events = weight, true
+		case jsonLines, "application/*", "*/*":
+			best, events = weight, false
+		}
+	}
+	return events, best > 0
+}
+
+// begin writes the head of the answer.
+func (s *stream) begin(b *bytes.Buffer) {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	kind := jsonLines
+	if s.events {
+		kind = eventStream
+		b.WriteString("retry: " + strconv.FormatInt(reconnectTime.Milliseconds(), 10) + "\n\n")
+	}
+	s.w.Header().Set("Content-Type", kind)
+	s.w.Header().Set("X-Accel-Buffering", "no") // proxies that collect answers first
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// send writes, and waits until it is on its way. Between writes there is no deadline.
+func (s *stream) send(b *bytes.Buffer) error {
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
+	if _, err := s.w.Write(b.Bytes()); err != nil {
+		return err
+	}
+	if err := s.ctl.Flush(); err != nil {
+		return err
+	}
+	return s.ctl.SetWriteDeadline(time.Time{})
+}
+
+// event adds an event to b; an item has no name.
+func (s *stream) event(b *bytes.Buffer, name string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	s.id++
+	b.WriteString("id: " + strconv.FormatUint(s.id, 10) + "\n")
+	if name != "" {
+		b.WriteString("event: " + name + "\n")
+	}
+	b.WriteString("data: ")
+	b.Write(text) // which has no line breaks
+	b.WriteString("\n\n")
+	return nil
+}
+
+func (s *stream) lines(b *bytes.Buffer, documents ...any) error {
+	for _, one := range documents {
+		text, err := json.Marshal(one)
+		if err != nil {
+			return err
+		}
+		b.Write(append(text, '\n'))
+	}
+	return nil
+}
+
+func (s *stream) item(item any) error {
+	var b bytes.Buffer
+	s.begin(&b)
+	var err error
+	if s.events {
+		err = s.event(&b, "", item)
+	} else {
+		err = s.lines(&b, admin.Lines(item)...)
+	}
+	if err != nil {
+		panic(err) // no operation's item is one that JSON does not have
+	}
+	return s.send(&b)
+}
+
+// beat shows a reader, and whatever is in between, that the stream lives.
+func (s *stream) beat() error {
+	var b bytes.Buffer
+	if s.begin(&b); s.events {
+		b.WriteString(": still here\n\n")
+	} else {
+		b.WriteString("\n")
+	}
+	return s.send(&b)
+}
+
+// last ends the stream as the operation did.
+func (s *stream) last(h *Handler, o admin.Operation, r route, p piece) {
+	if p.err != nil {
+		problem := problemOf(r, p.err)
+		if problem.Status >= http.StatusInternalServerError {
+			h.failed(o, p.err, problem)
+		}
+		s.cut(problem)
+		return
+	}
+	var b bytes.Buffer
+	s.begin(&b)
+	var err error
+	switch {
+	case !s.events && p.item != nil:
+		err = s.lines(&b, p.item)
+	case s.events && p.item != nil:
+		err = s.event(&b, "end", p.item)
+	case s.events:
+		err = s.event(&b, "end", struct{}{})
+	}
+	if err != nil {
+		panic(err)
+	}
+	_ = s.send(&b)
+}
+
+// cut ends the stream before its end. Who reads lines sees that the answer breaks off, rather
+// than takes it for the whole.
+func (s *stream) cut(p *Problem) {
+	if !s.begun {
+		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
+		p.write(s.w)
+		return
+	}
+	if !s.events {
+		panic(http.ErrAbortHandler)
+	}
+	var b bytes.Buffer
+	if err := s.event(&b, "problem", p); err != nil {
+		panic(err)
+	}
+	_ = s.send(&b)
+}

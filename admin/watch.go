@@ -1,0 +1,238 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// WatchedJob is one job at one look, and how fast it goes.
+type WatchedJob struct {
+	At             time.Time       `json:"at"`
+	ID             int64           `json:"id"`
+	Type           string          `json:"type"`
+	Title          string          `json:"title"`
+	Status         job.Status      `json:"status"`
+	Delivering     bool            `json:"delivering"` // the walk is over, messages are left
+	AtRest         bool            `json:"at_rest"`    // nothing goes on before an operator acts
+	ScheduleAt     time.Time       `json:"schedule_at"`
+	WalkedAt       *time.Time      `json:"walked_at"`
+	Cursor         string          `json:"cursor"`
+	ChannelsRead   int64           `json:"channels_read"`
+	ChannelsTotal  *int64          `json:"channels_total"`
+	RowsWritten    int64           `json:"rows_written"`
+	Skipped        int64           `json:"skipped"`
+	Throttle       string          `json:"throttle"`
+	ThrottleDetail string          `json:"throttle_detail"`
+	Messages       outbox.Progress `json:"messages"`
+	KeysPerSecond  *float64        `json:"keys_per_second"` // of the walk; null: not known yet
+	SentPerSecond  *float64        `json:"sent_per_second"` // messages that became final
+	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while it goes on, then of the delivery; null: cannot be told
+	DeliveryLeft   *float64        `json:"delivery_seconds_left"`
+	Remedy         string          `json:"remedy"` // for Why, in the words of the command line
+	Why            string          `json:"why"`    // messages wait; "": nothing stands in their way
+}
+
+// watchedJob is a job at a look; its paces look, too.
+func watchedJob(s JobState, still Standstill, p *paces, now time.Time) WatchedJob {
+	p.walk.Look(now, s.ChannelsRead)
+	p.delivery.Look(now, s.Settled())
+	w := WatchedJob{
+		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
+		ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
+		RowsWritten: s.RowsWritten, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
+	}
+	if !still.Moving {
+		w.Why, w.Remedy = still.Why, still.Remedy
+	}
+	w.KeysPerSecond, w.SentPerSecond = known(p.walk.Rate()), known(p.delivery.Rate())
+	w.DeliveryLeft = seconds(p.delivery.Left(s.Messages.Waiting))
+	total, walkable := s.Total()
+	switch {
+	case s.Status == job.Running && walkable:
+		w.SecondsLeft = seconds(p.walk.Left(total - s.ChannelsRead))
+	case w.Delivering:
+		w.SecondsLeft = w.DeliveryLeft
+	}
+	return w
+}
+
+func known(rate float64, known bool) *float64 {
+	if !known {
+		return nil
+	}
+	return &rate
+}
+
+// seconds is a span that may be told; nil: it is negative.
+func seconds(d time.Duration) *float64 {
+	if d < 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
+
+// secondsSpan is what seconds was made of.
+func secondsSpan(s *float64) time.Duration {
+	if s == nil {
+		return -1
+	}
+	return time.Duration(*s * float64(time.Second))
+}
+
+// watchInterval is between looks.
+type watchInterval time.Duration
+
+// UnmarshalText reads a duration.
+func (i *watchInterval) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil || d < 100*time.Millisecond || d > time.Hour {
+		return &notAllowedError{"durations from 100ms to 1h, as 2s"}
+	}
+	*i = watchInterval(d)
+	return nil
+}
+
+type watchInput struct {
+	IDs      []int64       `arg:"[ID]..." is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
+}
+
+func (in *watchInput) check(Operation, time.Time) error {
+	if len(in.IDs) > watchMost {
+		return invalid("id", "%d jobs are too many; allowed values: up to %d, or none for those that are under way", len(in.IDs), watchMost)
+	}
+	return nil
+}
+
+func watchOperation() Operation {
+	return DefineStream(Operation{
+		Name: "jobs watch", Short: "Watch jobs run and their messages go, until all is sent", Role: Viewer,
+		Long: `Watch jobs: how far the walk and the delivery are, how fast, how long the rest takes,
+and why nothing goes on where nothing does. Without ids every job that runs or is being
+delivered, also those that begin meanwhile. The command ends with exit code 0 when the
+jobs are at rest: aborted, failed or expired, or PROCESSED with every message sent, dead
+or cancelled. A signal ends it before, with exit code 0 too; the jobs go on.
+
+On a terminal the screen is redrawn every --interval, one second by default; elsewhere a
+line for each job that changed is printed, every five seconds. With --json each look
+prints a JSON document a line for each job.`,
+		Example: `  belfry jobs watch
+  belfry jobs watch 17 18 --interval 10s
+  belfry jobs watch 17 --json | jq .messages.sent`,
+	}, watchJobs, func(watchInput) func(*printer.Page, []WatchedJob) { return (&board{said: make(map[int64]string)}).tell },
+		func(*printer.Page, watchInput, None) {})
+}
+
+// watchJobs looks until the jobs are at rest. It outlives a database that is away for a while,
+// once it has answered.
+func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]WatchedJob) error) (None, error) {
+	w := watcher{shared: env.Watches, named: in.IDs}
+	if w.shared == nil {
+		w.shared = NewWatches(0)
+	}
+	w.shared.watch(w.named, 1)
+	defer w.leave()
+	every := time.Duration(in.Interval)
+	if every == 0 {
+		every = max(env.Interval, time.Second)
+	}
+	again := time.NewTicker(every)
+	defer again.Stop()
+	var answered time.Time // zero: not yet
+	for {
+		jobs, err := w.look(ctx, env)
+		switch {
+		case ctx.Err() != nil:
+			return None{}, nil // who watched has left
+		case err == nil:
+			answered = env.now()
+			if err := each(jobs); err != nil {
+				return None{}, err
+			}
+			if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return !j.AtRest }) {
+				return None{}, nil
+			}
+		case answered.IsZero() || !away(err) || env.now().Sub(answered) > watchDeadline:
+			return None{}, noSuchJob(err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return None{}, nil
+		}
+	}
+}
+
+// away reports whether the database may answer later.
+func away(err error) bool {
+	kind := KindOf(err)
+	return kind == Unavailable || kind == Standby
+}
+
+// watcher is one watch.
+type watcher struct {
+	shared *Watches
+	named  []int64 // empty: whatever is under way
+	shown  []int64 // what was under way at a look before
+	told   int64   // the last look
+}
+
+func (w *watcher) leave() {
+	w.shared.watch(w.named, -1)
+	if len(w.shown) > 0 {
+		w.shared.watch(w.shown, -1)
+	}
+}
+
+// look returns the jobs, by id.
+func (w *watcher) look(ctx context.Context, env *Env) ([]WatchedJob, error) {
+	ids := slices.Concat(w.named, w.shown)
+	found, err := w.shared.look(ctx, env, w.told, ids, len(w.named) == 0)
+	if err != nil {
+		return nil, err
+	}
+	w.told = found.number
+	for _, id := range w.named {
+		if _, there := found.jobs[id]; !there {
+			return nil, fmt.Errorf("job %d: %w", id, job.ErrNotFound)
+		}
+	}
+	if len(w.named) == 0 {
+		ids = w.show(found)
+	}
+	slices.Sort(ids)
+	jobs := make([]WatchedJob, 0, len(ids))
+	for _, id := range slices.Compact(ids) {
+		if one, there := found.jobs[id]; there { // otherwise it was pruned meanwhile
+			jobs = append(jobs, one)
+		}
+	}
+	return jobs, nil
+}
+
+// show notes what is under way, so that its end is shown as well. Where there is no room for
+// all, what is at rest goes first.
+func (w *watcher) show(found *looked) []int64 {
+	before := w.shown
+	w.shown = slices.Clone(found.underWay)
+	for _, id := range slices.Backward(before) {
+		if _, there := found.jobs[id]; there && len(w.shown) < watchMost && !slices.Contains(w.shown, id) {
+			w.shown = append(w.shown, id)
+		}
+	}
+	slices.Sort(w.shown)
+	if len(w.shown) > 0 {
+		w.shared.watch(w.shown, 1)
+	}
+	if len(before) > 0 {
+		w.shared.watch(before, -1)
+	}
+	return slices.Clone(w.shown)
+}

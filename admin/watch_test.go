@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+
+// watchedStates are a walk, then a delivery, then rest.
+func watchedStates() []JobState {
+	total := int64(60_000)
+	j := job.Job{
+		ID: 2, Type: "push", Title: "A title that is longer than any narrow terminal has room for beside the rest", Status: job.Running,
+		Cursor: "15000", ChannelsTotal: &total, ChannelsRead: 15_000, RowsWritten: 14_000, Throttle: "rate", ThrottleDetail: "limit 15000/s",
+	}
+	walks := JobState{Job: j, Messages: outbox.Progress{Messages: 14_000, Waiting: 14_000}}
+	j.ChannelsRead, j.RowsWritten = 30_000, 28_000
+	goes := JobState{Job: j, Messages: outbox.Progress{Messages: 28_000, Sent: 900, Dead: 100, Waiting: 27_000}}
+	j.Status, j.Throttle, j.ThrottleDetail, j.ChannelsRead, j.RowsWritten = job.Processed, "", "", 60_000, 56_000
+	delivers := JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 9_000, Dead: 1_000, Waiting: 46_000}}
+	ends := JobState{Job: j, Messages: outbox.Progress{Messages: 56_000, Sent: 54_000, Dead: 1_900, Cancelled: 100}}
+	return []JobState{walks, goes, delivers, ends}
+}
+
+// lookedAt are the jobs of one look at states.
+func lookedAt(p map[int64]*paces, now time.Time, why Standstill, states ...JobState) []WatchedJob {
+	var jobs []WatchedJob
+	for _, s := range states {
+		if p[s.ID] == nil {
+			p[s.ID] = new(paces)
+		}
+		jobs = append(jobs, watchedJob(s, why, p[s.ID], now))
+	}
+	return jobs
+}
+
+func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	p := make(map[int64]*paces)
+	var lines, screens []string
+	for i, s := range watchedStates() {
+		why := Standstill{Why: "nobody has a sender for push", Remedy: "add one"}
+		if i == 3 {
+			why = Standstill{}
+		}
+		jobs := lookedAt(p, noon.Add(time.Duration(i)*3*time.Second), why, s)
+		lines = append(lines, jobs[0].line())
+		screens = append(screens, strings.Join(boardLines(jobs, 79, 23), "\n"))
+		require.Equal(t, i == 3, jobs[0].AtRest)
+		for _, line := range boardLines(jobs, 40, 23) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 40)
+		}
+	}
+	got := strings.Join(lines, "\n") + "\n\n" + strings.Join(screens, "\n\n") + "\n"
+	if *rewrite {
+		require.NoError(t, os.WriteFile("testdata/watch.golden", []byte(got), 0o644))
+	}
+	want, err := os.ReadFile("testdata/watch.golden")
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "refresh it with -rewrite")
+}
+
+func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
+	t.Parallel()
+	states := make([]JobState, 10)
+	for i := range states {
+		states[i] = watchedStates()[2]
+		states[i].ID = int64(i + 1)
+	}
+	jobs := lookedAt(make(map[int64]*paces), time.Now(), Standstill{}, states...)
+	lines := boardLines(jobs, 79, 11)
+	require.Len(t, lines, 10)
+	require.Equal(t, "and 7 jobs more; a taller terminal shows them, or name those to watch", lines[9])
+	require.Len(t, boardLines(jobs, 79, 29), 28)
+	require.Len(t, boardLines(jobs, 79, 30), 30)
+}
+
+func TestInterval_HasBounds(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, new(watchInterval).UnmarshalText([]byte("2s")))
+	for _, text := range []string{"", "2", "99ms", "61m", "-1s"} {
+		require.EqualError(t, new(watchInterval).UnmarshalText([]byte(text)), "allowed values: durations from 100ms to 1h, as 2s")
+	}
+}
+
+// running are jobs under way, as a look finds them.
+func running(ids ...int64) watchReading {
+	r := watchReading{underWay: ids}
+	for _, id := range ids {
+		r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Running}})
+	}
+	return r
+}
+
+// I13: fifty pages are one look a second, whenever they were opened and whatever they show.
+func TestWatches_ManyCostNoMoreThanOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		shared := NewWatches(time.Second)
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (watchReading, error) {
+			looks.Add(1)
+			return running(ids...), nil
+		}
+		env := &Env{Watches: shared}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Millisecond)
+		defer cancel()
+		told := make([]atomic.Int64, 50)
+		ended := make(chan error)
+		for i := range told {
+			go func() {
+				<-time.After(time.Duration(i) * 37 * time.Millisecond)
+				_, err := watchJobs(ctx, env, watchInput{IDs: []int64{int64(i%7) + 1}, Interval: watchInterval(100+i) * watchInterval(time.Millisecond)}, func(jobs []WatchedJob) error {
+					if len(jobs) != 1 || jobs[0].ID != int64(i%7)+1 {
+						return errors.New("another's jobs")
+					}
+					told[i].Add(1)
+					return nil
+				})
+				ended <- err
+			}()
+		}
+		for range told {
+			require.NoError(t, <-ended)
+		}
+		require.LessOrEqual(t, looks.Load(), int64(21))
+		for i := range told {
+			require.GreaterOrEqual(t, told[i].Load(), int64(17), "watch %d", i)
+		}
+		require.Empty(t, shared.ids, "who leaves asks for nothing any more")
+		require.Zero(t, shared.others)
+	})
+}
+
+// One that goes away in the middle of the look that others wait for does not take it from them.
+func TestWatches_OneThatLeavesTakesNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		shared.read = func(ctx context.Context, _ *Env, ids []int64, _ bool) (watchReading, error) {
+			select {
+			case <-ctx.Done():
+				return watchReading{}, ctx.Err()
+			case <-time.After(100 * time.Millisecond):
+				return running(ids...), nil
+			}
+		}
+		env := &Env{Watches: shared}
+		leaving, leave := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := watchJobs(leaving, env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return errors.New("it looked") })
+			ended <- err
+		}()
+		synctest.Wait()
+		stays := errors.New("enough")
+		other := make(chan error, 1)
+		go func() {
+			_, err := watchJobs(t.Context(), env, watchInput{IDs: []int64{2}}, func(jobs []WatchedJob) error {
+				if jobs[0].ID != 2 {
+					return errors.New("another's job")
+				}
+				return stays
+			})
+			other <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.NoError(t, <-ended)
+		require.ErrorIs(t, <-other, stays)
+	})
+}
+
+// Whatever is under way is shown until its end, each watch what it has seen; what was pruned
+// is shown no more, and a page that stays open for days keeps no more than a screen.
+func TestWatch_ShowsTheEndOfWhatWasUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(0)
+		n := int64(0)
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (watchReading, error) {
+			n++
+			r := running(n)
+			for _, id := range ids {
+				if id != n && id != 2 { // 2 is pruned as soon as it is over
+					r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
+				}
+			}
+			if n == 300 {
+				r.states[0].Status = job.Processed
+			}
+			return r, nil
+		}
+		var looks [][]WatchedJob
+		_, err := watchJobs(t.Context(), &Env{Watches: shared}, watchInput{}, func(jobs []WatchedJob) error {
+			looks = append(looks, jobs)
+			require.LessOrEqual(t, len(shared.ids), watchMost)
+			return nil
+		})
+		require.NoError(t, err)
+		require.Len(t, looks, 300, "until all are at rest")
+		ids := func(jobs []WatchedJob) (ids []int64) {
+			for _, j := range jobs {
+				ids = append(ids, j.ID)
+			}
+			return ids
+		}
+		require.Equal(t, []int64{1}, ids(looks[0]))
+		require.Equal(t, []int64{1, 3, 4}, ids(looks[3]))
+		require.Equal(t, job.Processed, looks[3][0].Status)
+		require.Len(t, looks[299], watchMost)
+		require.EqualValues(t, 300, looks[299][watchMost-1].ID)
+	})
+}

@@ -1,0 +1,137 @@
+package admin
+
+import (
+	"fmt"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// board is what a person sees of a watch.
+type board struct {
+	said map[int64]string // the last line about each job, where there is no terminal
+}
+
+// tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
+// that changed.
+func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
+	switch {
+	case len(jobs) == 0:
+		p.Note("no job runs or is being delivered; `belfry jobs list` shows all")
+	case p.Columns > 0:
+		p.Redraw(boardLines(jobs, max(p.Columns-1, 20), max(p.Rows-1, 4)))
+	default:
+		for _, one := range jobs {
+			if line := one.line(); line != b.said[one.ID] {
+				p.Printf("%s\n", line)
+				b.said[one.ID] = line
+			}
+		}
+	}
+}
+
+// state is as much of the job's state as is watched.
+func (w WatchedJob) state() JobState {
+	return JobState{Job: job.Job{
+		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt, Cursor: w.Cursor,
+		ChannelsRead: w.ChannelsRead, ChannelsTotal: w.ChannelsTotal, RowsWritten: w.RowsWritten, Skipped: w.Skipped,
+		Throttle: w.Throttle, ThrottleDetail: w.ThrottleDetail,
+	}, Messages: w.Messages}
+}
+
+// walkText is how far the walk is.
+func (w WatchedJob) walkText() string {
+	if w.Status == job.Pending && w.Cursor == "" {
+		return "due " + printer.Clock(w.ScheduleAt)
+	}
+	j := w.state().Job
+	text := WalkDone(j)
+	if _, known := j.Total(); known && w.Status == job.Running {
+		text += printer.PaceText(w.KeysPerSecond, secondsSpan(w.SecondsLeft))
+	}
+	return text + "; " + printer.Counted(w.ChannelsRead, "channel") + " read, " + printer.Counted(w.RowsWritten, "row")
+}
+
+// deliveryText is how far the delivery is.
+func (w WatchedJob) deliveryText() string {
+	text := "100%"
+	if w.Messages.Waiting > 0 {
+		text = Percent(w.state().Settled(), w.Messages.Messages)
+		if !w.AtRest {
+			text += printer.PaceText(w.SentPerSecond, secondsSpan(w.DeliveryLeft))
+		}
+	}
+	return text + "; " + MessagesText(w.Messages)
+}
+
+// line is one line about the job.
+func (w WatchedJob) line() string {
+	s := w.state()
+	text := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
+	switch {
+	case w.Delivering:
+		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.deliveryText()
+	case w.Messages.Messages == 0:
+		text += ", " + w.walkText()
+	case w.Status == job.Processed:
+		text += ", " + MessagesText(w.Messages)
+	default:
+		text += ", " + w.walkText() + ", delivery " + w.deliveryText()
+	}
+	if why := w.waits(); why != "" {
+		text += "; " + why
+	}
+	return printer.OneLine(text, 500)
+}
+
+// waits is why messages stay where they are; "" when they do not.
+func (w WatchedJob) waits() string {
+	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= printer.Moving {
+		return ""
+	}
+	return Standstill{Why: w.Why, Remedy: w.Remedy}.Text()
+}
+
+// boardLines are jobs for a terminal of this size: a block of lines for each, and how many
+// there was no room for.
+func boardLines(jobs []WatchedJob, width, height int) []string {
+	var all []string
+	for i, one := range jobs {
+		block := one.block(width)
+		room := height - len(all)
+		if i < len(jobs)-1 {
+			room-- // for saying that there are more
+		}
+		if len(block) > room && i > 0 {
+			return append(all, printer.OneLine(fmt.Sprintf("and %s more; a taller terminal shows them, or name those to watch", printer.Counted(int64(len(jobs)-i), "job")), width))
+		}
+		all = append(all, block...)
+	}
+	return all
+}
+
+// block is what the terminal shows of one job.
+func (w WatchedJob) block(width int) []string {
+	s := w.state()
+	size := max(10, min(24, width/5))
+	row := func(name string, part, whole int64, text string) string {
+		return printer.OneLine(fmt.Sprintf("  %-8s %s %s", name, printer.Bar(part, whole, size), text), width)
+	}
+	lines := []string{printer.OneLine(JobLabel(s.Job)+": "+s.Shown()+s.Marks()+", "+w.Title, width)}
+	read := w.ChannelsRead
+	total, _ := s.Total()
+	if w.Status == job.Processed {
+		read, total = 1, 1
+	}
+	lines = append(lines, row("walk", read, total, w.walkText()))
+	if w.Messages.Messages > 0 {
+		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.deliveryText()))
+	}
+	if w.Throttle != "" {
+		lines = append(lines, printer.OneLine("  slowed   "+ThrottledBy(s.Job), width))
+	}
+	if why := w.waits(); why != "" {
+		lines = append(lines, printer.OneLine("  waits    "+why, width))
+	}
+	return lines
+}
