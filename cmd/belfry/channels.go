@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 )
@@ -44,7 +45,7 @@ belfry.send_external finds channels, and a radius is refused where there is no l
 				return err
 			}
 			if !slices.ContainsFunc(faults, func(f channels.Fault) bool { return f.Fatal }) {
-				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr)); err != nil {
+				if err := node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr)); err != nil {
 					return err
 				}
 			}

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/metrics"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/settings"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 func newDaemonCommand(a *app) *cobra.Command {
@@ -59,66 +60,73 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 	}
 	ctx := cmd.Context()
 	logger, level := a.liveLogger(s, a.stderr)
-	shown, err := openMonitor(ctx, s, logger)
+	if deliver = deliver && s.Delivers(); deliver {
+		collect(gcRelay)
+	}
+	n, err := a.openNode(ctx, need, node.Options{Settings: s, Log: logger, Run: true, Deliver: deliver})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, shown.close()) }()
-	db, err := a.openPrimary(ctx, s, need, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	if err := db.recordRecipients(ctx, s, logger); err != nil {
-		return err
-	}
-	held, err := holdNames(ctx, s, db, true, deliver && s.Delivers())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, held.Release(ctx)) }()
-	outage := job.NewOutage(logger)
-	hints := make(chan struct{}, 1)
-	runner, done, err := newRunner(s, db, logger, append(shown.runner(), job.WithHint(func() { ask(hints) }), job.WithOutage(outage))...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, done()) }()
-	defer a.stopHard(runner.StopNow)()
-	loops := []func(context.Context) error{shown.keeping(held), shown.loop("runner", runner.Run)}
-	var relaying *delivery
-	if deliver && s.Delivers() {
-		if relaying, err = newDelivery(ctx, s, db, logger, append(shown.relay(s), relay.WithOutage(outage))...); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, relaying.close()) }()
-		defer a.stopHard(relaying.StopNow)()
-		loops = append(loops, shown.loop("relay", relaying.Run))
-	}
-	served, err := a.openAPIBeside(ctx, s, db, logger)
+	defer func() { err = errors.Join(err, n.close()) }()
+	served, err := a.openAPIBeside(ctx, s, n.db, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	loops = shown.watch(s, db, outage, relaying, served.beside(loops...)...)
-	living, end := context.WithCancel(ctx)
-	defer end()
-	reloader := newReloader(s, func() (settings.Settings, error) { return a.settings(cmd) }, runner, relaying, logger, level)
-	wait, err := newMaintenance(reloader, db, hints, outage).start(living)
-	if err != nil {
+	defer a.reloads(cmd, n.Node, logger, level)()
+	if err := n.Start(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		end()
-		err = errors.Join(err, wait())
-	}()
-
-	logger.Info().Str("worker_id", runner.Name()).Msg("daemon started")
-	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", loops...); err != nil {
+	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
+	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.Loops()...)...); err != nil {
 		return err
 	}
 	logger.Info().Msg("daemon stopped")
 	return nil
+}
+
+// running is a node with what it stands on.
+type running struct {
+	*node.Node
+
+	db      *database
+	closers []func() error
+}
+
+// openNode opens what a node stands on, and it. Pool and Monitor are openNode's to give. The
+// second signal stops it at once.
+func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n *running, err error) {
+	n = &running{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+			n = nil
+		}
+	}()
+	b := thisBuild()
+	if o.Monitor, err = node.OpenMonitor(ctx, o.Settings.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, o.Log); err != nil {
+		return n, err
+	}
+	n.closers = append(n.closers, o.Monitor.Close)
+	if n.db, err = a.openPrimary(ctx, o.Settings, need, o.Log); err != nil {
+		return n, err
+	}
+	n.closers = append(n.closers, n.db.close)
+	o.Pool = n.db.Pool
+	if n.Node, err = node.Open(ctx, o); err != nil {
+		return n, err
+	}
+	over := a.stopHard(n.StopNow)
+	n.closers = append(n.closers, n.Node.Close, func() error { over(); return nil })
+	return n, nil
+}
+
+func (n *running) close() error {
+	var errs []error
+	for _, f := range slices.Backward(n.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 // serve runs loops that end when their context is cancelled, and tells the service
@@ -135,21 +143,10 @@ func (a *app) serve(ctx context.Context, logger zerolog.Logger, stopping string,
 		case <-over:
 		}
 	}()
-	running, end := context.WithCancel(ctx)
-	defer end()
-	errs := make([]error, len(loops))
-	var group sync.WaitGroup
-	for i, loop := range loops {
-		group.Go(func() {
-			if errs[i] = loop(running); errs[i] != nil {
-				end()
-			}
-		})
-	}
-	group.Wait()
+	err := lifecycle.Together(ctx, loops...)
 	close(over)
 	<-told
-	return errors.Join(errs...)
+	return err
 }
 
 // untilSignal is what became of a command that ends by a signal only: one that came while

@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
@@ -132,34 +133,11 @@ func (d *database) startPrivate(ctx context.Context, s settings.Settings, logger
 }
 
 // prepare opens the pool, which connects with its first use.
-func (d *database) prepare(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
-	cfg, err := pgxpool.ParseConfig(d.DSN)
-	if err != nil {
-		return fmt.Errorf("database.url: %s", settings.ParseProblem(err))
+func (d *database) prepare(ctx context.Context, s settings.Settings, logger zerolog.Logger) (err error) {
+	if d.Pool, err = node.OpenPool(ctx, d.DSN, s.Database, d.writes, logger); err != nil {
+		return err
 	}
-	cfg.MaxConns = int32(s.Database.MaxConnections) //nolint:gosec // Validate allows up to 1000
-	if !strings.Contains(d.DSN, "connect_timeout") {
-		cfg.ConnConfig.ConnectTimeout = s.Database.ConnectTimeout
-	}
-	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
-		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
-	}
-	cfg.AfterConnect = standardSession
-	if d.writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
-		cfg.ConnConfig.ValidateConnect = notStandby
-	}
-	d.Address = addressOf(cfg.ConnConfig)
-	if d.Pool, err = db.Open(ctx, cfg, logger); err != nil {
-		return fmt.Errorf("open connection pool: %w", err)
-	}
-	return nil
-}
-
-// notStandby refuses a server that tells that it only follows another.
-func notStandby(_ context.Context, conn *pgconn.PgConn) error {
-	if conn.ParameterStatus("in_hot_standby") == "on" {
-		return pgconn.ErrStandbyConnection
-	}
+	d.Address = addressOf(d.Pool.Config().ConnConfig)
 	return nil
 }
 
@@ -168,18 +146,11 @@ func (d *database) connect(ctx context.Context, s settings.Settings, logger zero
 	if err := d.prepare(ctx, s, logger); err != nil {
 		return err
 	}
-	cfg := d.Pool.Config()
-	limit := cfg.ConnConfig.ConnectTimeout // of one attempt
-	for range cfg.ConnConfig.Fallbacks {
-		limit += cfg.ConnConfig.ConnectTimeout
-	}
-	ping, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := d.Pool.Ping(ping); err != nil {
+	if err := node.Ping(ctx, d.Pool); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: cfg.ConnConfig.ConnectTimeout}
+		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: d.Pool.Config().ConnConfig.ConnectTimeout}
 	}
 	return nil
 }
@@ -212,7 +183,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	}
 	look, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := d.schemaVersion(look)
+	version, err := node.SchemaVersion(look, d.Pool)
 	if err != nil {
 		return err
 	}
@@ -220,37 +191,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 		_, err := migrations.Up(ctx, d.DSN) // bounded by the migrations themselves
 		return err
 	}
-	return schemaProblem(version, migrations.Latest())
-}
-
-// schemaProblem compares the database's version with the binary's.
-func schemaProblem(have, latest int64) error {
-	switch {
-	case have == 0:
-		return &exitError{codeConfiguration, errors.New("this database has no belfry schema yet; create it with `belfry migrate up`")}
-	case have < latest:
-		return &exitError{codeConfiguration, fmt.Errorf("the schema is at version %d, this belfry needs %d; bring it up with `belfry migrate up`", have, latest)}
-	case have > latest:
-		return fmt.Errorf("%w: it is at version %d, this belfry knows up to %d; use the newer belfry", migrations.ErrNewer, have, latest)
-	}
-	return nil
-}
-
-// schemaVersion returns the newest migration that the database has; 0 when it
-// has none, or no belfry schema at all.
-func (d *database) schemaVersion(ctx context.Context) (int64, error) {
-	var exists bool
-	if err := d.Pool.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
-		return 0, fmt.Errorf("look for the belfry schema: %w", err)
-	}
-	if !exists {
-		return 0, nil
-	}
-	var version int64
-	if err := d.Pool.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
-		return 0, fmt.Errorf("read the schema's version: %w", err)
-	}
-	return version, nil
+	return node.SchemaProblem(version, migrations.Latest())
 }
 
 // now returns the database's clock.

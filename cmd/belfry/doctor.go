@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations"
@@ -188,13 +189,13 @@ func (d *doctor) checkConnection(ctx context.Context, s settings.Settings, db *d
 
 // checkSchema reports whether the tables can be looked at.
 func (d *doctor) checkSchema(ctx context.Context, db *database) bool {
-	have, err := db.schemaVersion(ctx)
+	have, err := node.SchemaVersion(ctx, db.Pool)
 	if err == nil && have < migrations.Latest() && db.Private != nil {
 		d.note("schema", healthWarning, "", "version %d of %d; the next command that needs it migrates the private server", have, migrations.Latest())
 		return false
 	}
 	if err == nil {
-		err = schemaProblem(have, migrations.Latest())
+		err = node.SchemaProblem(have, migrations.Latest())
 	}
 	if err != nil {
 		remedy := ""

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"math"
 	"net/url"
 	"testing"
 
@@ -27,25 +26,6 @@ func TestDoctor_SeesAPooler(t *testing.T) {
 	require.NotContains(t, r.stdout, hint, "it is set")
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "doctor")
 	require.NotContains(t, r.stdout, "a pooler stands")
-}
-
-// A pooler makes its process numbers up: any 32 bits. Half of them are larger than
-// PostgreSQL's type for its own.
-func TestSession_BeginsBehindAPoolerWhateverNumberItMakesUp(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	pooler := dbtest.StartPgBouncer(t, db.DSN, nil)
-	for range 100 {
-		conn, err := pgx.Connect(t.Context(), pooler.DSN(db.Name))
-		require.NoError(t, err)
-		pid := conn.PgConn().PID()
-		require.NoError(t, standardSession(t.Context(), conn), "%d", pid)
-		require.NoError(t, conn.Close(t.Context()))
-		if pid > math.MaxInt32 {
-			return
-		}
-	}
-	require.Fail(t, "it makes small numbers up only")
 }
 
 // A role that may not read the server's statistics has blind health checks.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/settings"
 )
 
@@ -35,7 +36,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context, db *database) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := db.schemaVersion(ctx); !forbidden(err) {
+	if _, err := node.SchemaVersion(ctx, db.Pool); !forbidden(err) {
 		return false
 	}
 	if len(d.profiles) == 0 {

@@ -11,6 +11,8 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -81,7 +83,7 @@ func codeOf(err error) code {
 		return exit.code
 	case errors.As(err, new(*admin.UnavailableError)), errors.As(err, new(*job.FlaggedError)): // whatever kept the database from recording it
 		return codeUnavailable
-	case errors.As(err, new(*admin.HeldError)):
+	case errors.As(err, new(*admin.HeldError)), errors.As(err, new(*lifecycle.HeldError)):
 		return codeHeld
 	case errors.As(err, new(*admin.InvalidError)):
 		return codeUsage
@@ -92,7 +94,7 @@ func codeOf(err error) code {
 		return codeConfiguration
 	case loginRefused(err), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)):
 		return codeConfiguration
-	case errors.Is(err, pgserver.ErrNotInstalled), unreachable(err):
+	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):
 		return codeUnavailable
 	default:
 		return codeFailure
@@ -104,16 +106,6 @@ func codeOf(err error) code {
 func loginRefused(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) && db.ClassOf(err) == db.Refused
-}
-
-// unreachable reports whether err means that no statement can reach the
-// database, or none that writes, rather than that a statement went wrong.
-func unreachable(err error) bool {
-	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
-		err = unknown.Err
-	}
-	kind := admin.KindOf(err)
-	return kind == admin.Unavailable || kind == admin.Standby
 }
 
 // forbidden reports whether err is about a right that the role lacks.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/migrations"
@@ -42,7 +43,7 @@ channels.relation that is configured is then recorded in the database.`,
 				return err
 			}
 			if s.Source("channels.relation").Kind != config.FromDefault {
-				if err := db.recordRecipients(ctx, s, a.logger(s, a.stderr)); err != nil {
+				if err := node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr)); err != nil {
 					return err
 				}
 			}
@@ -84,7 +85,7 @@ at once.`,
 			if err != nil {
 				return err
 			}
-			version, err := db.schemaVersion(ctx)
+			version, err := node.SchemaVersion(ctx, db.Pool)
 			if err != nil {
 				return err
 			}

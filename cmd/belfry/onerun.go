@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -131,11 +132,12 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 			}
 		}))
 	}
-	c, err := newDrain(r.settings, r.db, logger)
+	collect(gcRelay)
+	c, err := node.NewDrain(r.settings, r.db.Pool, nil, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = errors.Join(err, c.Close()) }()
 	defer r.stopHard(c.StopNow)()
 	end := func() {}
 	if !r.quiet {
@@ -197,9 +199,9 @@ func jobsOf(ctx context.Context, store *job.Store, ids []int64) (list []job.Job,
 // fire brings the configuration's schedules into the database and fires what is due.
 // The error is the database's.
 func (r *oneRun) fire(ctx context.Context) error {
-	_, err := syncSchedules(ctx, r.db, r.settings.Schedules, r.runner.Name())
+	_, err := node.SyncSchedules(ctx, r.db.Pool, r.settings.Schedules, r.runner.Name())
 	for _, one := range config.Flatten(err) {
-		if unreachable(one) {
+		if node.Unreachable(one) {
 			return one
 		}
 		r.problems = append(r.problems, one.Error())

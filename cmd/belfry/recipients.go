@@ -6,31 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rs/zerolog"
-
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 )
-
-// recordRecipients brings what the database knows of channels.relation in step with the
-// configuration; the log says what changed, and what keeps it from that.
-func (d *database) recordRecipients(ctx context.Context, s settings.Settings, logger zerolog.Logger) error {
-	store, err := channels.New(s.Channels)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, statementDeadline)
-	defer cancel()
-	was, err := store.Record(ctx, d.Pool)
-	switch {
-	case err != nil:
-		logger.Warn().Err(err).Msg("cannot record channels.relation in the database")
-	case was != "":
-		logger.Info().Str("detail", was+" before, "+store.Relation()+" now").Msg("channels.relation recorded in the database")
-	}
-	return nil
-}
 
 // withoutAddress says which of the jobs' messages find no address, because the relation
 // has no column for them.

@@ -2,22 +2,18 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
-	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -63,103 +59,21 @@ func (a *app) relay(cmd *cobra.Command, need schemaNeed) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
 	show := a.newProgress()
 	defer show.end()
 	logger, level := a.liveLogger(s, show)
 	if err := canDeliver(s); err != nil {
 		return err
 	}
-	shown, err := openMonitor(ctx, s, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, shown.close()) }()
-	db, err := a.openPrimary(ctx, s, need, logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	if err := db.recordRecipients(ctx, s, logger); err != nil {
-		return err
-	}
-	held, err := holdNames(ctx, s, db, false, true)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, held.Release(ctx)) }()
-	outage := job.NewOutage(logger)
-	relaying, err := newDelivery(ctx, s, db, logger, append(shown.relay(s), relay.WithOutage(outage))...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, relaying.close()) }()
-	defer a.stopHard(relaying.StopNow)()
-	living, end := context.WithCancel(ctx)
-	defer end()
-	wait := newReloader(s, func() (settings.Settings, error) { return a.settings(cmd) }, nil, relaying, logger, level).watch(living)
-	defer func() {
-		end()
-		wait()
-	}()
-
-	deliver := func(ctx context.Context) error {
-		defer a.follow(ctx, db, show, &logger, relaying.Stats)()
-		return relaying.Run(ctx)
-	}
-	return a.serve(ctx, logger, stoppingCalls, shown.watch(s, db, outage, relaying, shown.keeping(held), shown.loop("relay", deliver))...)
-}
-
-// delivery is a relay and the clients of its senders.
-type delivery struct {
-	*relay.Relay
-
-	broker relay.Broker // nil: none
-	close  func() error
-}
-
-// newDelivery wires a relay with the senders and the carrier of the configuration.
-func newDelivery(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
-	broker, err := onCarrier(ctx, s, logger)
-	if err != nil {
-		return nil, err
-	}
-	closeBroker := func() error { return nil }
-	if broker != nil {
-		closeBroker = broker.Close
-		options = append(options, relay.WithBroker(broker, s.Delivery.Carrier.RequeueAfter))
-	}
-	d, err := newDrain(s, db, logger, options...)
-	if err != nil {
-		return nil, errors.Join(err, closeBroker())
-	}
-	closeSenders := d.close
-	d.broker, d.close = broker, func() error { return errors.Join(closeSenders(), closeBroker()) }
-	return d, nil
-}
-
-// newDrain wires a relay with the senders alone, for a drain, which needs no carrier.
-func newDrain(s settings.Settings, db *database, logger zerolog.Logger, options ...relay.Option) (*delivery, error) {
-	who, err := channels.New(s.Channels)
-	if err != nil {
-		return nil, err
-	}
-	composing := s.Delivery.Compose
-	composing.NoAddress = s.Senders.Targeted()
-	composer, err := compose.New(db.Pool, who, composing, nil)
-	if err != nil {
-		return nil, err
-	}
-	senders, done, err := s.Senders.Open()
-	if err != nil {
-		return nil, err
-	}
 	collect(gcRelay)
-	r, err := relay.New(db.Pool, composer, s.Delivery.Relay, senders, append(options, relay.WithLogger(logger))...)
+	n, err := a.openNode(cmd.Context(), need, node.Options{Settings: s, Log: logger, Deliver: true})
 	if err != nil {
-		return nil, errors.Join(err, done())
+		return err
 	}
-	return &delivery{Relay: r, close: done}, nil
+	defer func() { err = errors.Join(err, n.close()) }()
+	defer a.reloads(cmd, n.Node, logger, level)()
+	defer a.follow(cmd.Context(), n.db, show, &logger, n.Stats)()
+	return a.serve(cmd.Context(), logger, stoppingCalls, n.Loops()...)
 }
 
 // canDeliver reports what is missing for a relay to be run.

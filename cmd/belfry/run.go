@@ -11,11 +11,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // runFlags are common to run and daemon.
@@ -108,10 +108,10 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
-	if err := db.recordRecipients(ctx, s, logger); err != nil {
+	if err := node.RecordRecipients(ctx, db.Pool, s.Channels, logger); err != nil {
 		return err
 	}
-	held, err := holdNames(ctx, s, db, true, o.deliver)
+	held, err := node.HoldNames(ctx, s, db.Pool, true, o.deliver)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	if !o.quiet {
 		options = append(options, job.WithObserver(show.observe))
 	}
-	runner, done, err := newRunner(s, db, logger, options...)
+	runner, done, err := node.NewRunner(s, db.Pool, nil, logger, options...)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 
 // walkAndDeliver walks what is due and then, if asked, delivers. It tells what a signal
 // stops, which depends on which of the two is going on.
-func (r *oneRun) walkAndDeliver(ctx context.Context, held names, o runOptions, logger zerolog.Logger) error {
+func (r *oneRun) walkAndDeliver(ctx context.Context, held *lifecycle.Hold, o runOptions, logger zerolog.Logger) error {
 	var delivering atomic.Bool
 	told := make(chan struct{})
 	tell := context.AfterFunc(ctx, func() {
@@ -154,7 +154,7 @@ func (r *oneRun) walkAndDeliver(ctx context.Context, held names, o runOptions, l
 		}
 		fmt.Fprintln(r.show, "stopping after the chunk in progress; a second signal rolls it back")
 	})
-	err := held.during(ctx, func(ctx context.Context) error {
+	err := held.During(ctx, func(ctx context.Context) error {
 		if err := r.do(ctx, o.wait); err != nil || !o.deliver {
 			return err
 		}
@@ -165,30 +165,6 @@ func (r *oneRun) walkAndDeliver(ctx context.Context, held names, o runOptions, l
 		<-told
 	}
 	return err
-}
-
-// newRunner wires a runner that knows belfry's own job types. The returned function
-// closes what it needs.
-func newRunner(s settings.Settings, db *database, logger zerolog.Logger, options ...job.Option) (*job.Runner, func() error, error) {
-	store, err := channels.New(s.Channels)
-	if err != nil {
-		return nil, nil, err
-	}
-	cache, err := s.OpenCache()
-	if err != nil {
-		return nil, nil, err
-	}
-	done := func() error { return nil }
-	options = append(options, job.WithLogger(logger))
-	if cache != nil {
-		done = cache.Close
-		options = append(options, job.WithAbortCache(cache))
-	}
-	runner, err := job.NewRunner(db.Pool, s.Runner, outbox.Types(store), options...)
-	if err != nil {
-		return nil, nil, errors.Join(err, done())
-	}
-	return runner, done, nil
 }
 
 // stopHard passes the second signal on. The returned function ends that and waits for

@@ -13,7 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	schemaExists, schemaVersion, sessionStandard, doctorServer,
+	doctorServer,
 	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
 	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead,
 	messagesWaiting, doctorNames string

@@ -198,6 +198,25 @@ func (h *Hold) Run(ctx context.Context) error {
 	}
 }
 
+// During holds the names while do runs, and stops it softly when one is lost.
+func (h *Hold) During(ctx context.Context, do func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := h.Run(ctx)
+		if err != nil {
+			stop(err)
+		}
+		ended <- err
+	}()
+	err := do(ctx)
+	stop(nil)
+	if lost := <-ended; lost != nil {
+		return lost // the rest follows from it
+	}
+	return err
+}
+
 // beat says that this process lives, and returns the names that are its own.
 func (h *Hold) beat(ctx context.Context) ([]Given, error) {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)

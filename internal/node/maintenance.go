@@ -1,18 +1,16 @@
-package main
+package node
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
@@ -20,12 +18,12 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
-// maintenance is what a daemon does besides running jobs: it fires schedules, deletes what
-// retention lets go, and reads the configuration again at SIGHUP.
+// maintenance is what a process does besides running jobs: it fires schedules, and deletes what
+// retention lets go.
 type maintenance struct {
 	*reloader
 
-	db     *database
+	pool   *pgxpool.Pool
 	firer  *schedule.Firer
 	behind atomic.Bool // the database did not take the schedules over yet
 	pruned time.Time   // when it last deleted what is over its retention
@@ -33,17 +31,17 @@ type maintenance struct {
 	outage *job.Outage
 }
 
-// newMaintenance returns that of a daemon whose runner passes hints on.
-func newMaintenance(r *reloader, db *database, hints <-chan struct{}, outage *job.Outage) *maintenance {
+// newMaintenance returns that of a process whose runner passes hints on.
+func newMaintenance(r *reloader, pool *pgxpool.Pool, hints <-chan struct{}, outage *job.Outage) *maintenance {
 	return &maintenance{
-		reloader: r, db: db, hints: hints, outage: outage,
-		firer: schedule.NewFirer(db.Pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name()), schedule.WithOutage(outage)),
+		reloader: r, pool: pool, hints: hints, outage: outage,
+		firer: schedule.NewFirer(pool, schedule.WithLogger(r.log), schedule.WithName(r.runner.Name()), schedule.WithOutage(outage)),
 	}
 }
 
-// start begins, until ctx is cancelled. The returned function waits for the end. Signals
-// count from the moment start returns. Each periodic act is a job of gocron's that never
-// runs beside itself: one that takes longer than the interval holds up no other.
+// start begins, until ctx is cancelled. The returned function waits for the end. Each periodic
+// act is a job of gocron's that never runs beside itself: one that takes longer than the
+// interval holds up no other.
 func (t *maintenance) start(ctx context.Context) (wait func() error, err error) {
 	clock, err := gocron.NewScheduler()
 	if err != nil {
@@ -57,30 +55,14 @@ func (t *maintenance) start(ctx context.Context) (wait func() error, err error) 
 			return nil, errors.Join(fmt.Errorf("start maintenance: %w", err), clock.Shutdown())
 		}
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
 	t.sync(ctx)
 	clock.Start()
 	var loops sync.WaitGroup
 	loops.Go(func() { t.firer.Run(ctx, fire, t.hints, t.runner.Listening) })
-	loops.Go(func() { on(ctx, hangups, t.reload) })
 	return func() error {
 		loops.Wait()
-		signal.Stop(hangups)
 		return clock.Shutdown()
 	}, nil
-}
-
-// on calls do for each value of c until ctx is cancelled.
-func on[T any](ctx context.Context, c <-chan T, do func(context.Context)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c:
-			do(ctx)
-		}
-	}
 }
 
 // ask wakes who waits for c; asking twice before anybody looks is asking once.
@@ -108,7 +90,7 @@ func (t *maintenance) prune(ctx context.Context) {
 	}
 	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
-	pruned, err := outbox.Prune(ctx, t.db.Pool, retention, outbox.PruneOptions{Act: act})
+	pruned, err := outbox.Prune(ctx, t.pool, retention, outbox.PruneOptions{Act: act})
 	if ctx.Err() == nil && !t.outage.Tried(time.Time{}, err) {
 		t.log.Warn().Err(err).Msg("maintenance cut short; the next one goes on")
 	}
@@ -120,12 +102,12 @@ func (t *maintenance) prune(ctx context.Context) {
 // sync brings the schedules of the configuration into the database; at the next tick
 // again when the database does not answer.
 func (t *maintenance) sync(ctx context.Context) {
-	synced, err := syncSchedules(ctx, t.db, t.settings().Schedules, t.runner.Name())
+	synced, err := SyncSchedules(ctx, t.pool, t.settings().Schedules, t.runner.Name())
 	behind := false
 	for _, one := range config.Flatten(err) {
 		switch {
 		case ctx.Err() != nil:
-		case unreachable(one):
+		case Unreachable(one):
 			behind = true
 			if t.outage.Tried(time.Time{}, one) {
 				continue
@@ -141,17 +123,10 @@ func (t *maintenance) sync(ctx context.Context) {
 	}
 }
 
-// syncSchedules brings a configuration's schedules into the database.
-func syncSchedules(ctx context.Context, db *database, list []schedule.Definition, actor string) (schedule.Synced, error) {
+// SyncSchedules brings the schedules of the settings into the database.
+func SyncSchedules(ctx context.Context, pool *pgxpool.Pool, list []schedule.Definition, actor string) (schedule.Synced, error) {
 	if len(list) == 0 {
 		return schedule.Synced{}, nil
 	}
-	return schedule.NewStore(db.Pool).SyncConfig(ctx, list, job.Act{Actor: actor, Reason: "configuration"})
-}
-
-// reload reads the configuration again, and brings changed schedules into the database.
-func (t *maintenance) reload(ctx context.Context) {
-	if changed := t.reloader.reload(); slices.Contains(changed, "schedules") {
-		t.sync(ctx)
-	}
+	return schedule.NewStore(pool).SyncConfig(ctx, list, job.Act{Actor: actor, Reason: "configuration"})
 }

@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/settings"
+)
+
+// statementTimeout bounds the statements with which a process begins.
+const statementTimeout = 30 * time.Second
+
+// OpenPool returns a pool on the database at dsn, which connects with its first use. To what
+// writes, a standby is a server that does not answer, until it is promoted.
+func OpenPool(ctx context.Context, dsn string, c settings.Database, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database.url: %s", settings.ParseProblem(err))
+	}
+	cfg.MaxConns = int32(c.MaxConnections) //nolint:gosec // Validate allows up to 1000
+	if !strings.Contains(dsn, "connect_timeout") {
+		cfg.ConnConfig.ConnectTimeout = c.ConnectTimeout
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
+	}
+	cfg.AfterConnect = standardSession
+	if writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
+		cfg.ConnConfig.ValidateConnect = notStandby
+	}
+	pool, err := db.Open(ctx, cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("open connection pool: %w", err)
+	}
+	return pool, nil
+}
+
+// Ping has the server answer once, in the time that is given to one attempt to connect to each
+// of its addresses.
+func Ping(ctx context.Context, pool *pgxpool.Pool) error {
+	c := pool.Config().ConnConfig
+	limit := c.ConnectTimeout // of one attempt
+	for range c.Fallbacks {
+		limit += c.ConnectTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return pool.Ping(ctx)
+}
+
+// Unreachable reports whether err means that no statement can reach the database, or none that
+// writes, rather than that a statement went wrong.
+func Unreachable(err error) bool {
+	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
+		err = unknown.Err
+	}
+	kind := admin.KindOf(err)
+	return kind == admin.Unavailable || kind == admin.Standby
+}
+
+// notStandby refuses a server that tells that it only follows another.
+func notStandby(_ context.Context, conn *pgconn.PgConn) error {
+	if conn.ParameterStatus("in_hot_standby") == "on" {
+		return pgconn.ErrStandbyConnection
+	}
+	return nil
+}
+
+// standardSession has a new connection read and write SQL as belfry writes it, whatever
+// the role's defaults are. What belfry says in each transaction is not changed here.
+func standardSession(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, queries.sessionStandard, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": conn.PgConn().PID()})
+	return err
+}
