@@ -78,6 +78,8 @@ type Operation struct {
 	Role Role
 	// Changes tells that it changes something: a standby will not do.
 	Changes bool
+	// Secret tells that the result has something that is shown once and kept nowhere.
+	Secret bool
 	// Need is what the database has to be.
 	Need Need
 	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as

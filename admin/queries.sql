@@ -35,6 +35,36 @@ UPDATE belfry.tokens SET last_used_at = now()
               WHERE t.id = @id AND coalesce(t.last_used_at < now() - interval '1 minute', true)
                 FOR NO KEY UPDATE SKIP LOCKED);
 
+-- name: RequestForget :exec
+-- Deletes the request of @who and @key if it is over 24 hours old, and some others that are
+-- (requests_pkey, requests_at_idx). Zero rows: there is none.
+DELETE FROM belfry.requests
+ WHERE (who, key) IN (SELECT who, key FROM (SELECT who, key FROM belfry.requests
+                        WHERE at < now() - interval '24 hours' ORDER BY at LIMIT 100 FOR UPDATE SKIP LOCKED) old
+                       UNION ALL SELECT @who, @key)
+   AND at < now() - interval '24 hours';
+
+-- name: RequestBegin :exec
+-- Makes a request this one's to do, for @seconds. Zero rows: there is one of that key
+-- (requests_pkey).
+INSERT INTO belfry.requests (who, key, fingerprint, ends_at)
+VALUES (@who, @key, @fingerprint, clock_timestamp() + make_interval(secs => @seconds::float8))
+ON CONFLICT ON CONSTRAINT requests_pkey DO NOTHING;
+
+-- name: RequestRead :one
+-- What came of the request of a key (requests_pkey). No row: it was given back.
+SELECT fingerprint = @fingerprint AS same, coalesce(status, 0) AS status, answer, ends_at < clock_timestamp() AS over
+  FROM belfry.requests
+ WHERE who = @who AND key = @key;
+
+-- name: RequestAnswer :exec
+-- Keeps what a request was answered.
+UPDATE belfry.requests SET status = @status, answer = @answer WHERE who = @who AND key = @key AND status IS NULL;
+
+-- name: RequestGiveBack :exec
+-- Forgets a request that did nothing: its key is free.
+DELETE FROM belfry.requests WHERE who = @who AND key = @key AND status IS NULL;
+
 -- name: JobsUnderWay :many
 -- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
 -- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.

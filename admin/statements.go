@@ -13,6 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse string
-	jobsUnderWay                                             string
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                 string
+	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack string
+	jobsUnderWay                                                             string
 }

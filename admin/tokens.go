@@ -110,7 +110,7 @@ func tokenOperations() []Operation {
 			Long: `List the tokens of the HTTP API, good or not: their secrets are kept nowhere.`,
 		}, listTokens, tokensText),
 		Define(Operation{
-			Name: "tokens create", Short: "Make a token for the HTTP API", Role: Admin, Changes: true, Events: "the token's events",
+			Name: "tokens create", Short: "Make a token for the HTTP API", Role: Admin, Changes: true, Secret: true, Events: "the token's events",
 			Long: `Make a token for the HTTP API and show its secret, once. Whoever has it may do what its
 role may, until it expires or is revoked; its name is the actor of what is done with it. A
 name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,

@@ -148,6 +148,30 @@ CREATE TRIGGER tokens_record AFTER INSERT OR DELETE OR UPDATE OF role, expires_a
 ALTER TABLE belfry.tokens ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tokens_operate ON belfry.tokens USING ((SELECT pg_catalog.has_table_privilege('belfry.tokens', 'UPDATE')));
 
+-- Acts over HTTP that may be repeated by their key (Idempotency-Key), for 24 hours, and what
+-- was answered. A key is one identity's. status is NULL until the act has answered, which it
+-- has not if that is so after ends_at: then nobody knows what came of it. answer is NULL if
+-- it is not kept: it is long, or has a secret.
+CREATE TABLE belfry.requests (
+    who         text        NOT NULL,
+    key         text        NOT NULL,
+    fingerprint bytea       NOT NULL, -- SHA-256 of method, path and body
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ends_at     timestamptz NOT NULL,
+    status      smallint,
+    answer      bytea,
+    CONSTRAINT requests_pkey PRIMARY KEY (who, key),
+    CONSTRAINT requests_key_check CHECK (length(key) BETWEEN 1 AND 255),
+    CONSTRAINT requests_fingerprint_check CHECK (octet_length(fingerprint) = 32),
+    CONSTRAINT requests_answer_check CHECK (answer IS NULL OR status IS NOT NULL AND octet_length(answer) <= 65536)
+);
+
+CREATE INDEX requests_at_idx ON belfry.requests (at); -- for those that are over
+
+-- Only who serves sees any: answers have what roles of the API hide from each other.
+ALTER TABLE belfry.requests ENABLE ROW LEVEL SECURITY;
+CREATE POLICY requests_operate ON belfry.requests USING ((SELECT pg_catalog.has_table_privilege('belfry.requests', 'UPDATE')));
+
 -- The names that operators gave to processes, each held by one that lives: it beats. rival
 -- is the last other one that was refused the name, as host:pid.
 CREATE TABLE belfry.names (

@@ -188,6 +188,12 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		problemOf(r, err).write(w)
 		return
 	}
+	key, keyed, problem := keyOf(req)
+	if problem != nil && o.Changes {
+		problem.write(w)
+		return
+	}
+	asked := fingerprintOf(req)
 	in, problem := inputOf(o, r, req)
 	if problem != nil {
 		problem.write(w)
@@ -211,6 +217,14 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	defer cancel()
 	env := h.Env
 	env.Actor, env.Role = who.Name, who.Role
+	keep := func(int, any, *Problem) {}
+	if keyed && o.Changes {
+		once := admin.Request{Who: who.Name, Key: key, Fingerprint: [32]byte(asked.Sum(nil))}
+		if !h.begin(ctx, w, once, limit+writeSlack) {
+			return
+		}
+		keep = func(status int, answer any, p *Problem) { h.finish(ctx, once, o, status, answer, p) }
+	}
 	out, err := o.Run(ctx, &env, in)
 	if err != nil {
 		if req.Context().Err() != nil && !o.Changes {
@@ -221,9 +235,11 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		if p.Status >= http.StatusInternalServerError {
 			h.failed(o, err, p)
 		}
+		keep(p.Status, p, p)
 		p.write(w)
 		return
 	}
+	keep(http.StatusOK, out, nil)
 	if link := h.nextPage(r, req, out); link != "" {
 		w.Header().Set("Link", link)
 	}

@@ -46,7 +46,10 @@
 //  2. What looks ends with its client, and its statement with it. What changes something
 //     goes to its end, or its deadline: a client that hangs up does not leave half.
 //  3. An act whose outcome is not known is said to be that, never to have failed.
-//  4. The document at /api/v1/openapi.json is made of the same parameters that are
+//  4. What has a key (Idempotency-Key) is done once within 24 hours. The key is kept before
+//     anything is done, and the answer after it: a process that dies in between leaves a key
+//     whose outcome is said to be unknown, and no second execution.
+//  5. The document at /api/v1/openapi.json is made of the same parameters that are
 //     understood, and names every status that is answered.
 //
 // It does not keep sessions or cookies, and renders nothing for people.

@@ -101,6 +101,10 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		}
 	}
 	if o.Changes {
+		described.Parameters = append(described.Parameters, &huma.Param{
+			Name: keyHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "names the request for 24 hours: repeated with the key, it is answered as at first, and not done again",
+		})
 		described.RequestBody = &huma.RequestBody{
 			Required: len(body.Required) > 0,
 			Content:  map[string]*huma.MediaType{"application/json": {Schema: body}},

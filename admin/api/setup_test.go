@@ -109,3 +109,9 @@ func send(t *testing.T, req *http.Request) answer {
 	require.NoError(t, res.Body.Close())
 	return answer{res.StatusCode, res.Header, string(bytes.TrimSpace(text))}
 }
+
+func (b *bundle) exec(t *testing.T, statement string) {
+	t.Helper()
+	_, err := b.db.Pool.Exec(t.Context(), statement)
+	require.NoError(t, err)
+}

@@ -69,7 +69,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"EXECUTE", "channels_follow()", ""},
-			{"INSERT, UPDATE", "tokens", ""},
+			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}

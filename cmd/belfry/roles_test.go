@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -253,7 +254,8 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.Contains(t, r.stderr, `--for: "rule" is not allowed; allowed values: migrate, enqueue, run, deliver, operate, monitor`)
 }
 
-// Of the kinds of roles only operate sees tokens, and it makes and revokes them.
+// Of the kinds of roles only operate sees tokens, and it makes and revokes them; and what the
+// HTTP API has answered.
 func TestRoles_OnlyOperateSeesTokens(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -262,16 +264,23 @@ func TestRoles_OnlyOperateSeesTokens(t *testing.T) {
 	r := command(t, at(operator), "tokens", "create", "ci", "--role", "viewer")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Regexp(t, `^belfry_\S{43}\n$`, r.stdout)
+	key := admin.Request{Who: "ci", Key: "k"}
+	state, err := key.Begin(t.Context(), operator.Pool, time.Minute)
+	require.NoError(t, err)
+	require.True(t, state.New)
+	require.NoError(t, key.Answer(t.Context(), operator.Pool, 200, []byte("{}")))
 	for kind, sees := range map[string]int{"run": 0, "deliver": 0, "run,deliver": 0, "monitor": 0, "operate": 1} {
 		var n int
 		role := withProfiles(t, db, "", kind)
 		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.tokens`).Scan(&n), kind)
 		require.Equal(t, sees, n, kind)
+		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.requests`).Scan(&n), kind)
+		require.Equal(t, sees, n, kind)
 		if sees == 0 {
 			require.NotEqual(t, codeDone, command(t, at(role), "tokens", "create", "mine", "--role", "admin").code, kind)
 		}
 	}
-	_, err := withProfiles(t, db, "", "enqueue").Pool.Exec(t.Context(), `SELECT FROM belfry.tokens`)
+	_, err = withProfiles(t, db, "", "enqueue").Pool.Exec(t.Context(), `SELECT FROM belfry.tokens`)
 	require.ErrorContains(t, err, "permission denied")
 	r = command(t, at(operator), "tokens", "revoke", "ci")
 	require.Equal(t, codeDone, r.code, r.stderr)
