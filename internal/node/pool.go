@@ -82,3 +82,22 @@ func standardSession(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, queries.sessionStandard, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": conn.PgConn().PID()})
 	return err
 }
+
+// OddSettings names the settings of a session of the pool that belfry's statements are not
+// written for. It changes none.
+func OddSettings(ctx context.Context, pool *pgxpool.Pool) (names []string, err error) {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
+	rows, err := tx.Query(ctx, queries.sessionStandard, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": tx.Conn().PgConn().PID()})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
+		var was any
+		err = row.Scan(&name, &was)
+		return name, err
+	})
+}

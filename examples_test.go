@@ -1,0 +1,143 @@
+package belfry_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+)
+
+// built builds an example, which has no fault that vet finds.
+func built(t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	for _, args := range [][]string{{"vet", "./_examples/" + name}, {"build", "-o", program, "./_examples/" + name}} {
+		out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+		require.NoError(t, err, "go %v: %s", args, out)
+	}
+	return program
+}
+
+// program is an example on a database.
+func program(t *testing.T, db *dbtest.DB, name string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), built(t, name))
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+db.DSN, "LISTEN=127.0.0.1:0")
+	return cmd
+}
+
+var address = regexp.MustCompile(`http://\S+`)
+
+// Every example with a main.go builds, and does what it says.
+func TestExamples_RunAgainstAServer(t *testing.T) {
+	t.Parallel()
+	runs := map[string]func(t *testing.T, db *dbtest.DB){
+		"embedded": func(t *testing.T, db *dbtest.DB) {
+			t.Helper()
+			cmd := program(t, db, "embedded")
+			var out, log dbtest.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &log
+			require.NoError(t, cmd.Start())
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			require.Eventually(t, func() bool { return address.MatchString(out.String()) }, patience, 20*time.Millisecond, "%s", &log)
+			for title, status := range map[string]int{"Ten things": http.StatusCreated, "": http.StatusUnprocessableEntity} {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address.FindString(out.String()), strings.NewReader(title))
+				require.NoError(t, err)
+				answer, err := http.DefaultClient.Do(request)
+				require.NoError(t, err)
+				text, err := io.ReadAll(answer.Body)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				require.Equal(t, status, answer.StatusCode, "%s", text)
+			}
+			becomes(t, db, "SELECT count(*) = 1 FROM belfry.notifications")
+			becomes(t, db, "SELECT count(*) = 1 FROM posts")
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, <-ended, "%s", &log)
+			require.Contains(t, log.String(), `msg="belfry stopped"`)
+		},
+		"jobtype": func(t *testing.T, db *dbtest.DB) {
+			t.Helper()
+			out, err := program(t, db, "jobtype").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Regexp(t, `^job \d+ PROCESSED: 1 coupons\n$`, string(out))
+			becomes(t, db, "SELECT count(*) = 1 FROM coupons WHERE code = 'SPRING-' || job_id || '-ann'")
+		},
+		"databasesql": func(t *testing.T, db *dbtest.DB) {
+			t.Helper()
+			cmd := program(t, db, "databasesql")
+			for range 2 { // the second finds the first one's job
+				again := exec.CommandContext(t.Context(), cmd.Path)
+				again.Env = cmd.Env
+				out, err := again.CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				require.Equal(t, "job 1\n", string(out))
+			}
+			becomes(t, db, "SELECT count(*) = 1 FROM belfry.jobs")
+		},
+	}
+	found, err := filepath.Glob(filepath.Join("_examples", "*", "main.go"))
+	require.NoError(t, err)
+	require.Len(t, found, len(runs))
+	for name, run := range runs {
+		require.FileExists(t, filepath.Join("_examples", name, "main.go"))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			execute(t, db, "INSERT INTO belfry.channels (external_id, platform) VALUES ('ann', 'ios')")
+			run(t, db)
+		})
+	}
+}
+
+// The statements of the scripts in other languages run as their drivers send them. The scripts
+// themselves are looked through where their interpreter is there.
+func TestExamples_TheScriptsStatementsRun(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	named := regexp.MustCompile(`%\((\w+)\)s`)
+	for path, script := range map[string]struct {
+		statement *regexp.Regexp
+		args      []any
+		check     []string
+	}{
+		"_examples/python/enqueue.py": {
+			regexp.MustCompile(`(?s)ENQUEUE = """(.*?)"""`), []any{pgx.NamedArgs{"title": "Hello", "key": "py"}},
+			[]string{"python3", "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"},
+		},
+		"_examples/ruby/enqueue.rb": {regexp.MustCompile(`(?s)ENQUEUE = <<~SQL\n(.*?)\nSQL\n`), []any{"Hello", "rb"}, []string{"ruby", "-c"}},
+	} {
+		text, err := os.ReadFile(filepath.FromSlash(path))
+		require.NoError(t, err)
+		found := script.statement.FindStringSubmatch(string(text))
+		require.NotNil(t, found, path)
+		var first, second int64
+		for _, id := range []*int64{&first, &second} {
+			require.NoError(t, pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
+				return tx.QueryRow(t.Context(), named.ReplaceAllString(found[1], "@$1"), script.args...).Scan(id)
+			}), path)
+		}
+		require.Equal(t, first, second, "%s: its idempotency key", path)
+		var kind, title string
+		require.NoError(t, db.Pool.QueryRow(t.Context(), "SELECT type, title FROM belfry.jobs WHERE id = $1", first).Scan(&kind, &title))
+		require.Equal(t, []string{"push", "Hello"}, []string{kind, title})
+
+		if interpreter, err := exec.LookPath(script.check[0]); err == nil {
+			out, err := exec.CommandContext(context.WithoutCancel(t.Context()), interpreter, append(script.check[1:], filepath.FromSlash(path))...).CombinedOutput()
+			require.NoError(t, err, "%s: %s", path, out)
+		}
+	}
+}
