@@ -66,10 +66,13 @@ The same by SQL: UPDATE belfry.limits SET priority = 100`,
 // ask adds a change of a column, if one is asked for.
 func ask[T any](changes job.Changes, column string, c Change[T]) {
 	switch {
+	case c.To == nil && c.Asked:
+		changes[column] = nil
 	case c.To != nil:
 		changes[column] = *c.To
-	case c.Asked:
-		changes[column] = nil
+		if span, is := any(*c.To).(Millis); is {
+			changes[column] = int64(span) // a column has no unit
+		}
 	}
 }
 
