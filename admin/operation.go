@@ -252,7 +252,13 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 }
 
 // ReadResult makes a result of Run of its JSON and of how the page after it begins.
-func (o Operation) ReadResult(result []byte, next string) (any, error) { return o.read(result, next) }
+func (o Operation) ReadResult(result []byte, next string) (any, error) {
+	out, err := o.read(result, next)
+	if err != nil || !o.Changes {
+		return out, err
+	}
+	return withReceipt(o, out, result)
+}
 
 // Text tells a result of Run to a person.
 func (o Operation) Text(p *printer.Page, in, out any) {

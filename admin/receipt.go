@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -114,6 +115,20 @@ func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, resu
 		}
 	}
 	return Acted{result, r}
+}
+
+// withReceipt is a result that was read, with its receipt; a plan has none.
+func withReceipt(o Operation, out any, result []byte) (any, error) {
+	var answer struct {
+		Receipt *Receipt `json:"receipt"`
+	}
+	if err := json.Unmarshal(result, &answer); err != nil {
+		return nil, fmt.Errorf("the receipt of %s: %w", o.Name, err)
+	}
+	if answer.Receipt == nil {
+		return out, nil
+	}
+	return Acted{out, *answer.Receipt}, nil
 }
 
 // text is the receipt in one line.

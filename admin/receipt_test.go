@@ -63,6 +63,21 @@ func TestReceipt_AnswersEveryAct(t *testing.T) {
 	require.Zero(t, d.receipt().Concerned)
 }
 
+// What comes over HTTP is told with its receipt, too.
+func TestReceipt_IsReadFromTheJSON(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	require.NoError(t, d.run("lanes pause", "lane", "night"))
+	out, err := operation(t, "lanes pause").ReadResult([]byte(d.json), "")
+	require.NoError(t, err)
+	acted, is := out.(admin.Acted)
+	require.True(t, is)
+	require.Equal(t, d.receipt(), acted.Receipt)
+	plan, err := operation(t, "prune").ReadResult([]byte(`{"dry_run": true}`), "")
+	require.NoError(t, err)
+	require.IsType(t, &admin.PruneReport{}, plan)
+}
+
 // What holds already has been in force for longer than it was asked for.
 func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
 	t.Parallel()
