@@ -144,6 +144,9 @@ func showWalk(j job.Job, field func(name, format string, args ...any)) {
 	if j.RecalledAt != nil {
 		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), printer.Clock(*j.RecalledAt))
 	}
+	if j.Erased > 0 {
+		field("erased", "%s of people who were forgotten", printer.Counted(j.Erased, "row"))
+	}
 	if j.Bound != nil {
 		field("cursor", "%s of bound %s", printer.OrNone(j.Cursor), printer.OrNone(*j.Bound))
 	}

@@ -56,6 +56,7 @@ var kinds = []struct {
 	{channels.ErrNotAttached, Conflict},
 	{outbox.ErrRecallStopped, Conflict},
 	{outbox.ErrRowsLocked, Conflict},
+	{outbox.ErrStillSent, Conflict},
 	{outbox.ErrPruned, Conflict},
 	{outbox.ErrNotAdopted, Conflict},
 	{job.ErrTooSlow, TooSlow},

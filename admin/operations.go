@@ -14,6 +14,7 @@ func Operations() []Operation {
 		senderOperations(),
 		limitOperations(),
 		optOutOperations(),
+		[]Operation{forgetOperation()},
 		tokenOperations(),
 		transportOperations(),
 		deadOperations(),

@@ -535,3 +535,31 @@ SET route = coalesce(@route::text[], c.route),
 WHERE c.name = @name
 RETURNING c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
           c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients;
+
+-- name: ChannelBlank :exec
+-- Empties a channel of belfry.channels but for its external id, by which an erasure that was
+-- interrupted finds it again: it is in no audience from now on, and reached nowhere.
+UPDATE belfry.channels
+   SET active = false, location = NULL, locale = '', time_zone = '', attributes = '{}', addresses = '{}'
+ WHERE id = @id;
+
+-- name: ChannelForget :one
+-- Deletes what belfry.channels and the tables beside it have of a channel (channels_pkey,
+-- opt_outs_pkey, invalid_addresses_pkey, segment_members_pkey by segment), or with @dry_run
+-- counts it. belfry.channels is left out unless @own.
+WITH members AS MATERIALIZED (
+    SELECT k.segment FROM belfry.segments s
+     CROSS JOIN LATERAL (SELECT m.segment FROM belfry.segment_members m WHERE m.segment = s.name AND m.channel_id = @id OFFSET 0) k
+), left_segments AS (
+    DELETE FROM belfry.segment_members m
+     WHERE NOT @dry_run::boolean AND m.segment = ANY (ARRAY(SELECT k.segment FROM members k)) AND m.channel_id = @id
+), preferences AS (
+    DELETE FROM belfry.opt_outs o WHERE NOT @dry_run::boolean AND o.channel_id = @id
+), addresses AS (
+    DELETE FROM belfry.invalid_addresses a WHERE NOT @dry_run::boolean AND a.channel_id = @id
+), gone AS (
+    DELETE FROM belfry.channels c WHERE NOT @dry_run::boolean AND @own::boolean AND c.id = @id
+)
+SELECT (SELECT count(*) FROM belfry.channels c WHERE @own::boolean AND c.id = @id),
+       (SELECT count(*) FROM belfry.opt_outs o WHERE o.channel_id = @id),
+       (SELECT count(*) FROM belfry.invalid_addresses a WHERE a.channel_id = @id), (SELECT count(*) FROM members);

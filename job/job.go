@@ -66,6 +66,7 @@ type Job struct {
 	ThrottleDetail string     `json:"throttle_detail" db:"throttle_detail"`
 	ThrottledMS    int64      `json:"throttled_ms" db:"throttled_ms"` // held back, in all
 	Recalled       int64      `json:"recalled" db:"recalled"`         // rows taken back after they were written
+	Erased         int64      `json:"erased" db:"erased"`             // rows of people who were forgotten
 	RecalledAt     *time.Time `json:"recalled_at" db:"recalled_at"`
 	CreatedAt      time.Time  `json:"created_at" db:"created_at"`
 	StartedAt      *time.Time `json:"started_at" db:"started_at"`

@@ -31,7 +31,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
  WHERE id = @id;
 
@@ -43,7 +43,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
  WHERE id = ANY (@ids::bigint[])
  ORDER BY id;
@@ -57,7 +57,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
  WHERE id < @before_id
    AND (@statuses::text[] IS NULL OR status = ANY (@statuses))

@@ -314,6 +314,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN jsonb_build_object('kind', 'channels
 CREATE FUNCTION belfry.audience_segment(segment text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN jsonb_build_object('kind', 'segment', 'segment', segment);
 
+-- An audience without an external id that it lists. A list of that one alone is one of nobody.
+CREATE FUNCTION belfry.audience_without(audience jsonb, external_id text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN audience -> 'external_ids' ? external_id
+    THEN jsonb_set(audience, '{external_ids}', coalesce(nullif((audience -> 'external_ids') - external_id, '[]'::jsonb), '["(erased)"]'::jsonb))
+    ELSE audience END;
+
 -- Checks one audience; raises through belfry.reject. docs/sql.md has the shapes.
 CREATE FUNCTION belfry.check_audience(tab text, a jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE AS $$

@@ -86,7 +86,7 @@ CREATE TABLE belfry.jobs (
     last_error      text,
     -- The accounts: channels_read = out of audience + channels_matched, and
     -- channels_matched = rows_written + declined + skipped. recalled counts rows that
-    -- were taken back after they were written.
+    -- were taken back after they were written, erased those of people who were forgotten.
     chunks           bigint     NOT NULL DEFAULT 0,
     channels_read    bigint     NOT NULL DEFAULT 0,
     channels_total   bigint,
@@ -95,6 +95,7 @@ CREATE TABLE belfry.jobs (
     declined         bigint     NOT NULL DEFAULT 0,
     skipped          bigint     NOT NULL DEFAULT 0,
     recalled         bigint     NOT NULL DEFAULT 0,
+    erased           bigint     NOT NULL DEFAULT 0,
     recalled_at      timestamptz,
     -- Why the walk is not at full speed now, and how long it has been held in all.
     throttle        text,
@@ -126,7 +127,7 @@ CREATE TABLE belfry.jobs (
     CONSTRAINT jobs_pruned_check CHECK (pruned_at IS NULL OR retention_at IS NOT NULL),
     CONSTRAINT jobs_cursor_check CHECK ("cursor" IS NULL OR bound IS NOT NULL),
     CONSTRAINT jobs_counts_check CHECK (fence >= 0 AND attempts >= 0 AND chunks >= 0 AND rows_written >= 0 AND channels_read >= 0),
-    CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0)
+    CONSTRAINT jobs_accounts_check CHECK (takeovers >= 0 AND channels_matched >= 0 AND declined >= 0 AND skipped >= 0 AND throttled_ms >= 0 AND recalled >= 0 AND erased >= 0)
 ) WITH (fillfactor = 70); -- room for HOT updates: every chunk moves the cursor
 
 ALTER SEQUENCE belfry.jobs_id_seq OWNED BY belfry.jobs.id;
@@ -305,6 +306,12 @@ CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
+-- Whether an audience only lost the external id that belfry.forget_listed takes out of lists
+-- in this transaction. That may be done to any job, whatever its status: it selects nobody.
+CREATE FUNCTION belfry.jobs_forget(was jsonb, is_now jsonb) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN is_now <> was AND is_now = belfry.audience_without(was, current_setting('belfry.forget', true));
+
 -- Validates what is asked for, when a job is enqueued and when it is corrected; gives a job
 -- its id, whoever inserts it and however; and says what may still change. What a job asks for stands still while it runs, and once it has begun only its
 -- content and its audience may change, for what is still to come. A job without a route of
@@ -322,11 +329,14 @@ BEGIN
     NEW.route := coalesce(NEW.route, (SELECT c.route FROM belfry.categories c WHERE c.name = NEW.category));
     IF TG_OP = 'INSERT' THEN
         ok := belfry.check_new('jobs', to_jsonb(NEW), changed, jsonb_build_object('status', 'PENDING', 'abort_requested', false, 'created_at', now())
-            || '{"fence": 0, "attempts": 0, "takeovers": 0, "chunks": 0, "channels_read": 0, "channels_matched": 0, "rows_written": 0, "declined": 0, "skipped": 0, "recalled": 0, "throttled_ms": 0, "revision": 0}');
+            || '{"fence": 0, "attempts": 0, "takeovers": 0, "chunks": 0, "channels_read": 0, "channels_matched": 0, "rows_written": 0, "declined": 0, "skipped": 0, "recalled": 0, "erased": 0, "throttled_ms": 0, "revision": 0}');
         NEW.id := nextval('belfry.jobs_id_seq');
     ELSE
         ok := NEW.id = OLD.id OR belfry.reject('jobs', 'id', format('job %s keeps its id; allowed changes: none', OLD.id));
         changed := ARRAY(SELECT k FROM unnest(changed) k, to_jsonb(OLD) was, to_jsonb(NEW) is_now WHERE is_now -> k <> was -> k);
+        IF belfry.jobs_forget(OLD.audience, NEW.audience) THEN
+            changed := array_remove(changed, 'audience'); -- it is no correction, and has no revision
+        END IF;
         col := (SELECT min(k) FROM unnest(changed) k WHERE k IN ('type', 'group_id', 'deliver_at', 'route'));
         ok := col IS NULL OR OLD.bound IS NULL AND OLD.status <> 'RUNNING'
             OR belfry.reject('jobs', col, format('job %s has started; allowed changes: none', OLD.id), 'Abort it and enqueue another.');
@@ -540,10 +550,15 @@ BEGIN
         reason := belfry.reason();
     END IF;
 
+    IF belfry.jobs_forget(OLD.audience, NEW.audience) THEN -- the record of it has not whom
+        INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
+        VALUES (NEW.id, 'changed', actor, reason, said || '{"erased": "audience.external_ids"}');
+    END IF;
+
     was := to_jsonb(OLD);
     is_now := to_jsonb(NEW);
     SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO was, is_now
-      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k;
+      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k AND NOT (k = 'audience' AND belfry.jobs_forget(OLD.audience, NEW.audience));
     IF was IS NOT NULL THEN
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
         VALUES (NEW.id, 'changed', actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));

@@ -287,3 +287,47 @@ LANGUAGE sql AS $$
     SELECT belfry.pause('schedules', $1, false, $2, $3);
     SELECT * FROM belfry.schedules s WHERE s.name = $1
 $$;
+
+-- The detail of an event without an external id in the lists before and after a change: at is
+-- where an audience stands in either.
+CREATE FUNCTION belfry.detail_without(detail jsonb, at text[], external_id text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (SELECT coalesce(jsonb_object_agg(d.key, CASE WHEN d.key IN ('before', 'after') AND d.value #> at IS NOT NULL
+            THEN jsonb_set(d.value, at, belfry.audience_without(d.value #> at, external_id)) ELSE d.value END), '{}') FROM jsonb_each(detail) d);
+
+-- Takes an external id out of every list in the next max_rows jobs above after, in their
+-- revisions and events, and of schedules once, with after 0. next is the last job looked at,
+-- NULL: there was none; changed how many jobs and schedules listed it. It changes nothing else,
+-- whoever calls it, and records nothing: what is erased must not be kept in the record.
+CREATE FUNCTION belfry.forget_listed(external_id text, after bigint, max_rows integer, OUT next bigint, OUT changed bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    one     text := external_id;
+    looked  bigint[] := ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.id > after ORDER BY j.id LIMIT max_rows);
+    listing bigint[];
+    listed  bigint; -- schedules
+BEGIN
+    next := looked[cardinality(looked)];
+    PERFORM set_config('belfry.forget', one, true);
+    listing := ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (looked)
+        AND (j.audience -> 'external_ids' ? one
+            OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? one)
+            OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
+                AND (e.detail #> '{before,audience,external_ids}' ? one OR e.detail #> '{after,audience,external_ids}' ? one)))
+        ORDER BY j.id);
+    changed := cardinality(listing);
+    UPDATE belfry.job_revisions r SET audience = belfry.audience_without(r.audience, one) WHERE r.job_id = ANY (listing) AND r.audience -> 'external_ids' ? one;
+    UPDATE belfry.job_events e SET detail = belfry.detail_without(e.detail, '{audience}', one) WHERE e.job_id = ANY (listing) AND e.kind = 'changed';
+    UPDATE belfry.jobs j SET audience = belfry.audience_without(j.audience, one) WHERE j.id = ANY (listing) AND j.audience -> 'external_ids' ? one;
+    IF after = 0 THEN
+        UPDATE belfry.schedules s SET template = jsonb_set(s.template, '{audience}', belfry.audience_without(s.template -> 'audience', one))
+         WHERE s.template #> '{audience,external_ids}' ? one;
+        GET DIAGNOSTICS listed = ROW_COUNT;
+        changed := changed + listed;
+        UPDATE belfry.events e SET detail = belfry.detail_without(e.detail, '{template,audience}', one)
+         WHERE e.subject = 'schedule' AND (e.detail #> '{before,template,audience,external_ids}' ? one OR e.detail #> '{after,template,audience,external_ids}' ? one);
+    END IF;
+    PERFORM set_config('belfry.forget', '', true);
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.forget_listed(text, bigint, integer) FROM PUBLIC;

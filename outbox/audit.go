@@ -220,7 +220,7 @@ func (a *audit) conclude(ctx context.Context) error {
 	}
 	was := a.report.Job
 	a.report.Moving = was.Status == job.Running || was.Status != now.Status || was.Fence != now.Fence ||
-		was.Chunks != now.Chunks || was.RowsWritten != now.RowsWritten || was.Skipped != now.Skipped || was.Recalled != now.Recalled
+		was.Chunks != now.Chunks || was.RowsWritten != now.RowsWritten || was.Skipped != now.Skipped || was.Recalled != now.Recalled || was.Erased != now.Erased
 	say := func(wrong bool, format string, args ...any) {
 		if wrong {
 			a.report.Disagreements = append(a.report.Disagreements, fmt.Sprintf(format, args...))
@@ -233,12 +233,12 @@ func (a *audit) conclude(ctx context.Context) error {
 	say(was.ChannelsMatched > was.ChannelsRead, "%d channels matched of only %d that were read", was.ChannelsMatched, was.ChannelsRead)
 	if !a.report.Moving {
 		taken := counts[ReasonWithdrawn] + a.report.Why[ReasonCancelled][ReasonRecalled]
-		say(a.report.Rows != was.RowsWritten, "the job wrote %d rows, and %d are there", was.RowsWritten, a.report.Rows)
+		say(a.report.Rows+was.Erased != was.RowsWritten, "the job wrote %d rows, and %d are there", was.RowsWritten-was.Erased, a.report.Rows)
 		say(a.recorded != was.Skipped, "the job skipped %d channels, and %d are recorded", was.Skipped, a.recorded)
 		say(a.recorded > counts[ReasonSkipped], "%d channels are recorded as skipped and have a row", a.recorded-counts[ReasonSkipped])
 		say(a.above > 0, "%d rows are of channels above the cursor", a.above)
 		say(counts[ReasonMissing] > was.Declined, "%d channels were in the audience all the time and have no row, and %d were declined", counts[ReasonMissing], was.Declined)
-		say(taken < was.Recalled, "%d rows were recalled, and %d are marked so", was.Recalled, taken)
+		say(taken+was.Erased < was.Recalled, "%d rows were recalled, and %d are marked so", was.Recalled, taken)
 	}
 	a.report.Agree = len(a.report.Disagreements) == 0
 	return nil

@@ -24,6 +24,10 @@ type querySet struct {
 	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
 	messageShow, attemptList, deadSubjectExists string
 
+	// forget.sql
+	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
+	forgetListed, forgetListing, forgetRunning, forgetRecord, forgetRecordMore string
+
 	// installation.sql
 	installationRead, installationAdopt, backlogAges, backlogOther string
 

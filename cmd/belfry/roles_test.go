@@ -97,6 +97,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "channels", "segment", "drop", "vip")
 	try(operator, "channels", "opt-out", "--channel", "6")
 	try(operator, "channels", "opt-in", "--channel", "6")
+	try(operator, "channels", "forget", "6")
 	try(operator, "send", "--external-id", "u4", "--title", "liked")
 	requireAttaches(t, empty, operator)
 

@@ -1,0 +1,149 @@
+-- Erasure: what belfry keeps of one channel, found by its id in each table.
+
+-- name: ForgetMessages :many
+-- One step through the jobs after @after, @keys of them, or with @only those: deletes the
+-- messages to @channel_id and their attempts (messages_pkey, attempts_message_idx), and
+-- blanks the errors of skips, whose key stays for the account (job_skips_pkey). Left are
+-- messages of which a live relay has the lease: their call may be under way. Of each job with
+-- something: what its message counted as, how many attempts and skips, and whether the
+-- message was left. The row with the highest id looked at is always there, last; without
+-- any row there are no more jobs. With @dry_run nothing is changed.
+WITH looked AS MATERIALIZED (
+    SELECT j.id, j.type FROM belfry.jobs j
+     WHERE j.id > @after::bigint AND (@only::bigint[] IS NULL OR j.id = ANY (@only)) ORDER BY j.id LIMIT @keys
+), found AS MATERIALIZED (
+    SELECT m.job_id, m.tid, m.status, m.awaited, m.held
+      FROM looked l
+     CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid, m.status, m.receipt IS NOT NULL AS awaited,
+                                m.status = 'PROCESSING' AND m.receipt IS NULL
+                                    AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS held
+                           FROM belfry.messages m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
+), locked AS MATERIALIZED (
+    SELECT k.job_id, k.tid
+      FROM found f
+     CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid FROM belfry.messages m
+                          WHERE m.ctid = f.tid AND m.job_id = f.job_id AND m.status = f.status FOR UPDATE SKIP LOCKED) k
+     WHERE NOT @dry_run::boolean AND NOT f.held
+), gone AS (
+    DELETE FROM belfry.messages m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
+    RETURNING m.job_id
+), tried AS MATERIALIZED (
+    SELECT a.job_id, a.id FROM found f
+     CROSS JOIN LATERAL (SELECT a.job_id, a.id FROM belfry.attempts a WHERE a.job_id = f.job_id AND a.channel_id = @channel_id OFFSET 0) a
+     WHERE NOT f.held
+), forgotten AS (
+    DELETE FROM belfry.attempts a
+     WHERE a.id = ANY (ARRAY(SELECT t.id FROM tried t WHERE t.job_id IN (SELECT g.job_id FROM gone g)))
+), skips AS MATERIALIZED (
+    SELECT s.job_id FROM looked l
+     CROSS JOIN LATERAL (SELECT s.job_id FROM belfry.job_skips s WHERE s.job_id = l.id AND s.key = @channel_id::bigint::text AND s.error <> 'erased' OFFSET 0) s
+     WHERE l.type IN ('inbox', 'push')
+), blanked AS (
+    UPDATE belfry.job_skips s SET error = 'erased'
+     WHERE NOT @dry_run::boolean AND s.job_id = ANY (ARRAY(SELECT k.job_id FROM skips k)) AND s.key = @channel_id::bigint::text
+)
+SELECT l.id, coalesce(f.status, ''), coalesce(f.awaited, false),
+       f.job_id IS NOT NULL AND (f.held OR NOT @dry_run::boolean AND g.job_id IS NULL) AS kept,
+       (SELECT count(*) FROM tried t WHERE t.job_id = l.id), (SELECT count(*) FROM skips s WHERE s.job_id = l.id)
+  FROM looked l
+  LEFT JOIN found f ON f.job_id = l.id
+  LEFT JOIN gone g ON g.job_id = l.id
+ WHERE f.job_id IS NOT NULL OR EXISTS (SELECT FROM skips s WHERE s.job_id = l.id) OR l.id = (SELECT max(x.id) FROM looked x)
+ ORDER BY l.id;
+
+-- name: ForgetNotifications :many
+-- Deletes up to @keys notifications of @channel_id (notifications_pkey), or with @dry_run
+-- counts them. Returns their jobs. No row: there are none.
+WITH looked AS MATERIALIZED (
+    SELECT f.job_id, f.ctid AS tid FROM belfry.notifications f
+     WHERE f.channel_id = @channel_id AND f.job_id > @after::bigint ORDER BY f.job_id LIMIT @keys
+), gone AS (
+    DELETE FROM belfry.notifications f
+     WHERE NOT @dry_run::boolean AND f.ctid = ANY (ARRAY(SELECT l.tid FROM looked l)) AND f.channel_id = @channel_id
+    RETURNING f.job_id
+)
+SELECT l.job_id FROM looked l WHERE @dry_run::boolean OR l.job_id IN (SELECT g.job_id FROM gone g) ORDER BY l.job_id;
+
+-- name: ForgetActivities :one
+-- Deletes up to @keys activities to @channel_id below @after (activities_channel_idx), with
+-- their messages and attempts, but those of which a live relay has the lease. Returns the
+-- lowest id looked at (NULL: none), how many activities, messages and attempts, and how many
+-- were left. With @dry_run it only counts.
+WITH looked AS MATERIALIZED (
+    SELECT t.id FROM belfry.activities t WHERE t.channel_id = @channel_id AND t.id < @after::bigint ORDER BY t.id DESC LIMIT @keys
+), found AS MATERIALIZED (
+    SELECT m.job_id, m.tid, m.held FROM looked l
+     CROSS JOIN LATERAL (SELECT m.job_id, m.ctid AS tid,
+                                m.status = 'PROCESSING' AND m.receipt IS NULL
+                                    AND EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS held
+                           FROM belfry.messages m WHERE m.job_id = l.id AND m.channel_id = @channel_id OFFSET 0) m
+), locked AS MATERIALIZED (
+    SELECT k.tid FROM found f
+     CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m WHERE m.ctid = f.tid AND m.job_id = f.job_id FOR UPDATE SKIP LOCKED) k
+     WHERE NOT @dry_run::boolean AND NOT f.held
+), gone AS (
+    DELETE FROM belfry.messages m WHERE m.ctid = ANY (ARRAY(SELECT l.tid FROM locked l)) AND m.channel_id = @channel_id
+    RETURNING m.job_id
+), kept AS MATERIALIZED (
+    SELECT f.job_id FROM found f WHERE f.held OR NOT @dry_run::boolean AND f.job_id NOT IN (SELECT g.job_id FROM gone g)
+), tried AS MATERIALIZED (
+    SELECT a.id FROM looked l
+     CROSS JOIN LATERAL (SELECT a.id FROM belfry.attempts a WHERE a.job_id = l.id AND a.channel_id = @channel_id OFFSET 0) a
+     WHERE l.id NOT IN (SELECT k.job_id FROM kept k)
+), forgotten AS (
+    DELETE FROM belfry.attempts a WHERE NOT @dry_run::boolean AND a.id = ANY (ARRAY(SELECT t.id FROM tried t))
+), ended AS (
+    DELETE FROM belfry.activities t
+     WHERE NOT @dry_run::boolean AND t.id = ANY (ARRAY(SELECT l.id FROM looked l WHERE l.id NOT IN (SELECT k.job_id FROM kept k)))
+)
+SELECT (SELECT min(id) FROM looked), (SELECT count(*) FROM looked) - (SELECT count(*) FROM kept),
+       (SELECT count(*) FROM found) - (SELECT count(*) FROM kept), (SELECT count(*) FROM tried), (SELECT count(*) FROM kept);
+
+-- name: ForgetDelivered :exec
+-- Adds to the counts of jobs, each once in @job_ids and in that order, one message that became
+-- final by being erased: cancelled, or with @sent sent. Otherwise as DeliveriesAdd.
+INSERT INTO belfry.job_deliveries AS d (job_id, relay, sent, cancelled)
+SELECT k.job_id, '', k.sent::integer, (NOT k.sent)::integer FROM unnest(@job_ids::bigint[], @sent::boolean[]) k (job_id, sent)
+    ON CONFLICT ON CONSTRAINT job_deliveries_pkey DO UPDATE
+   SET sent = d.sent + excluded.sent, cancelled = d.cancelled + excluded.cancelled;
+
+-- name: ForgetErased :exec
+-- Adds one erased row to the account of each of @job_ids, after their deliveries.
+WITH locked AS MATERIALIZED (
+    SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (@job_ids::bigint[]) ORDER BY j.id FOR NO KEY UPDATE
+)
+UPDATE belfry.jobs j SET erased = j.erased + 1 FROM locked l WHERE j.id = l.id;
+
+-- name: ForgetListed :one
+-- Takes an external id out of the lists of the next @keys jobs above @after; see the function.
+SELECT f.next, f.changed FROM belfry.forget_listed(@external_id, @after, @keys) f;
+
+-- name: ForgetListing :one
+-- What ForgetListed would look at and change: one step of a dry run. The schedules come with
+-- @after 0.
+SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfry.schedules s WHERE @after::bigint = 0 AND s.template #> '{audience,external_ids}' ? @external_id)
+  FROM (SELECT j.id, j.audience -> 'external_ids' ? @external_id
+               OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? @external_id)
+               OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
+                    AND (e.detail #> '{before,audience,external_ids}' ? @external_id OR e.detail #> '{after,audience,external_ids}' ? @external_id)) AS listed
+          FROM belfry.jobs j WHERE j.id > @after::bigint ORDER BY j.id LIMIT @keys) k;
+
+-- name: ForgetRunning :many
+-- The jobs that may be in the middle of a chunk with @channel_id in it: RUNNING ones of
+-- which the cursor is not known to be beyond it. What tells that a chunk has ended is beside
+-- them (jobs_one_running_per_lane).
+SELECT j.id, j.fence, j.chunks FROM belfry.jobs j
+ WHERE j.status = 'RUNNING'
+   AND NOT CASE WHEN j.type IN ('inbox', 'push') AND j."cursor" IS NOT NULL THEN j."cursor"::bigint >= @channel_id::bigint ELSE false END
+ ORDER BY j.id;
+
+-- name: ForgetRecord :one
+-- The event of an erasure, which does not say of whom.
+INSERT INTO belfry.events (subject, kind, actor, reason, detail)
+VALUES ('channel', 'forgotten', coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'deleted', @deleted::jsonb))
+RETURNING id;
+
+-- name: ForgetRecordMore :exec
+-- Raises the counts of the event, in the transaction of each step.
+UPDATE belfry.events e SET detail = jsonb_set(e.detail, '{deleted}', @deleted::jsonb) WHERE e.id = @id;
