@@ -123,7 +123,7 @@ func TestForget_PlanCountsAndChangesNothing(t *testing.T) {
 	require.ErrorAs(t, err, new(*admin.InvalidError))
 	require.ErrorContains(t, err, "9 rows would be erased as of ")
 	require.Equal(t, before, d.kept())
-	require.Zero(t, d.one(`SELECT coalesce(max(kind), '') FROM belfry.events WHERE kind = 'forgotten'`))
+	require.Empty(t, d.one(`SELECT coalesce(max(kind), '') FROM belfry.events WHERE kind = 'forgotten'`))
 	require.NoError(t, d.run("channels forget", "channel", "3", "expect", "9"))
 	require.Empty(t, d.kept())
 }
