@@ -37,8 +37,9 @@
 //
 // A result is a plain struct, or a [List] of such, with one form in JSON, which is the
 // struct's own, and one in text. An operation may return a result and an error as well: it
-// did a part, or what it looked at is not as it should be. The result is then shown before
-// the error.
+// did a part, or found less than it looked for. The result is then shown before the error. A result that is as asked for, and tells of something that is not as it should
+// be, has a method Verdict (see [Verdict]): the command line ends with that error, and over
+// HTTP it is an answer like any other.
 //
 // # Receipts
 //

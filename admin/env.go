@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -36,6 +37,11 @@ type Env struct {
 	Compose compose.Config
 	// ConfigFlags name the files of this configuration to belfry, with a blank before each.
 	ConfigFlags string
+	// Setup is how this process is set up, for the doctor.
+	Setup Setup
+	// InStep brings what the database knows of channels.relation in step with Channels; nil:
+	// this process has done so when it began, if it may at all.
+	InStep func(context.Context) error
 	// Now is this process's clock; nil: the machine's.
 	Now func() time.Time
 	// Interval is between the looks of what looks again and again, if its input does not

@@ -2,3 +2,12 @@ package admin
 
 // SendRefused is what `send` makes of the database's errors.
 func SendRefused(err error, repeatable bool) error { return sendRefused(err, repeatable) }
+
+// ProfilesDo is what each kind of roles is for.
+func ProfilesDo() map[string]string {
+	does := make(map[string]string)
+	for _, p := range profiles() {
+		does[p.name] = p.does
+	}
+	return does
+}

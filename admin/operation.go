@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,8 +59,10 @@ type Need int
 
 // The needs.
 const (
-	NeedSchema  Need = iota // a server that answers, with the schema of this version
-	NeedNothing             // nothing yet: what it does first works without an answer
+	NeedSchema        Need = iota // a server that answers, with the schema of this version
+	NeedServer                    // a server that answers, whatever its schema is
+	NeedNothing                   // nothing yet: what it does first works without an answer
+	NeedConfiguration             // no database at all
 )
 
 // Operation is one thing that an operator can do. Define makes one.
@@ -104,6 +107,9 @@ type Question struct {
 	Why  string // nothing is done without asking: "--at is an hour ago"; "": nothing to add
 	Text string // "Take back all that is queued?"
 	If   string // what is agreed to, after "if": "all that is queued is to be taken back"
+	// About is a result that is shown before; nil: nothing is. Who is not shown it as text is
+	// not asked.
+	About any
 }
 
 // Confirming makes an Operation's Confirm of a function of its input.
@@ -260,6 +266,16 @@ func (o Operation) ReadResult(result []byte, next string) (any, error) {
 	return withReceipt(o, out, result)
 }
 
+// Verdict is what is to be said of a result that is as it was asked for, and tells of
+// something that is not as it should be; nil: nothing. The command line ends with it, once
+// the result is shown.
+func Verdict(out any) error {
+	if judged, is := out.(interface{ Verdict() error }); is {
+		return judged.Verdict()
+	}
+	return nil
+}
+
 // Text tells a result of Run to a person.
 func (o Operation) Text(p *printer.Page, in, out any) {
 	acted, is := out.(Acted)
@@ -277,7 +293,7 @@ func (o Operation) missing(in any) error {
 	v := reflect.ValueOf(in).Elem()
 	for _, p := range o.params {
 		if p.Required && p.field(v).IsZero() {
-			bad.add(p.Name, "is required%s", allowedText(p.Allowed, "; "))
+			bad.add(p.Name, "is required%s", allowedText(cmp.Or(p.Allowed, strings.Join(p.choices, ", ")), "; "))
 		}
 	}
 	return bad.orNil()

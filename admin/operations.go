@@ -20,7 +20,7 @@ func Operations() []Operation {
 		deadOperations(),
 		scheduleOperations(),
 		segmentOperations(),
-		[]Operation{countOperation(), pruneOperation()},
+		[]Operation{countOperation(), checkOperation(), pruneOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
 	)
 }
 

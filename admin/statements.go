@@ -13,7 +13,10 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                 string
-	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack string
-	jobsUnderWay                                                             string
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                     string
+	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack     string
+	jobsUnderWay, schemaExists, schemaVersion                                    string
+	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale string
+	doctorOverdue, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
+	doctorDead, doctorNames                                                      string
 }

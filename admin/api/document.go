@@ -128,7 +128,7 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 	var forms []*huma.Schema
 	for _, t := range o.Results() {
 		form := d.schemas.Schema(t, true, schemaHint(o))
-		d.nullable(form, t)
+		d.encoded(form, t)
 		if o.Changes {
 			form = d.withReceipt(form)
 		}
@@ -160,14 +160,14 @@ func (d *document) withReceipt(result *huma.Schema) *huma.Schema {
 	}
 	receipt := reflect.TypeFor[admin.Receipt]()
 	own.Properties["receipt"] = d.schemas.Schema(receipt, true, "Receipt")
-	d.nullable(own.Properties["receipt"], receipt)
+	d.encoded(own.Properties["receipt"], receipt)
 	return &own
 }
 
 // stream is the answer of an operation whose result comes piece by piece.
 func (d *document) stream(o admin.Operation) *huma.Response {
 	item := d.schemas.Schema(o.Item(), true, schemaHint(o))
-	d.nullable(item, o.Item())
+	d.encoded(item, o.Item())
 	line := item
 	if o.Item().Kind() == reflect.Slice {
 		line = item.Items
@@ -181,9 +181,9 @@ func (d *document) stream(o admin.Operation) *huma.Response {
 	}
 }
 
-// nullable lets fields be null that are pointers to structs: huma knows it of other pointers
-// only.
-func (d *document) nullable(s *huma.Schema, t reflect.Type) {
+// encoded lets fields be null that are pointers to structs, where huma knows it of other
+// pointers only, and makes texts of numbers that are too large for others' JSON.
+func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 	if s != nil && s.Ref != "" {
 		if d.looked[s.Ref] {
 			return
@@ -194,14 +194,17 @@ func (d *document) nullable(s *huma.Schema, t reflect.Type) {
 	switch {
 	case s == nil:
 	case t.Kind() == reflect.Pointer:
-		d.nullable(s, t.Elem())
+		d.encoded(s, t.Elem())
 	case t.Kind() == reflect.Slice:
-		d.nullable(s.Items, t.Elem())
+		d.encoded(s.Items, t.Elem())
 	case t.Kind() == reflect.Struct:
 		for _, f := range reflect.VisibleFields(t) {
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			field := s.Properties[name]
-			d.nullable(field, f.Type)
+			d.encoded(field, f.Type)
+			if field != nil && options == "string" {
+				field.Type, field.Format = huma.TypeString, ""
+			}
 			if field != nil && field.Ref != "" && f.Type.Kind() == reflect.Pointer {
 				s.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{field, {Type: "null"}}}
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -82,7 +83,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	require.Contains(t, r.stderr, "nothing was changed; say --yes")
 	r = command(t, d.environ(), "adopt", "--json")
 	require.Equal(t, codeUsage, r.code)
-	var report adoptReport
+	var report admin.Adoption
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
 	require.False(t, report.Adopted)
 	require.EqualValues(t, 40, report.Backlog.Ages[0].Messages)

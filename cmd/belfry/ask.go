@@ -37,7 +37,7 @@ func (a *app) agreed(ctx context.Context, question string) (bool, error) {
 }
 
 // confirm asks what an operation wants to be agreed to. Without a yes it is not run.
-func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in any) error {
+func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in any, asJSON bool) error {
 	if o.Confirm == nil {
 		return nil
 	}
@@ -45,7 +45,13 @@ func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in
 	if err != nil || q.Text == "" {
 		return err
 	}
-	agreed, err := a.agreed(ctx, q.Text)
+	if q.About != nil {
+		err = a.show(o, in, q.About, asJSON)
+	}
+	agreed := false
+	if err == nil && (q.About == nil || !asJSON) {
+		agreed, err = a.agreed(ctx, q.Text)
+	}
 	if err == nil && !agreed {
 		err = usagef("%s; say --yes if %s", cmp.Or(q.Why, "nothing was changed"), q.If)
 	}

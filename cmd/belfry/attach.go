@@ -192,12 +192,3 @@ func attachProblem(err error) error {
 	}
 	return err
 }
-
-// attachedSince says how an attached relation stands that nothing is wrong with.
-func attachedSince(s channels.Attached) string {
-	verified := "never verified"
-	if s.VerifiedAt != nil {
-		verified = "verified " + printer.Clock(*s.VerifiedAt)
-	}
-	return fmt.Sprintf("belfry.channels follows %s since %s, %s", s.Relation, printer.Clock(s.AttachedAt), verified)
-}

@@ -1,97 +1,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/internal/settings"
 )
 
 func newChannelsCommand(a *app) *cobra.Command {
 	return a.nounCommand("channels",
 		newChannelsImportCommand(a), newChannelsGenerateCommand(a),
-		newChannelsCheckCommand(a), newSegmentCommand(a),
+		newSegmentCommand(a),
 		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a))
-}
-
-func newChannelsCheckCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check channels.relation against the contract",
-		Long: `Check the table or view of channels.relation against the contract: which columns
-of which types, unique, indexed. Every fault is named with its remedy. Exit code 1
-when a job could not walk the relation; warnings do not count.
-
-What the database knows of a relation that can be walked is brought in step: by it
-belfry.send_external finds channels, and a radius is refused where there is no location.`,
-		Args: noArgs,
-	}
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.withDatabase(cmd, schemaCurrent, statementDeadline, func(ctx context.Context, s settings.Settings, db *database) error {
-			store, err := channels.New(s.Channels)
-			if err != nil {
-				return err
-			}
-			faults, err := store.Check(ctx, db.Pool)
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(faults, func(f channels.Fault) bool { return f.Fatal }) {
-				if err := node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr)); err != nil {
-					return err
-				}
-			}
-			if err := a.reportFaults(store.Relation(), faults, *asJSON); err != nil || *asJSON || store.Relation() != channels.DefaultRelation {
-				return err
-			}
-			attached, err := store.Attached(ctx, db.Pool)
-			if err == nil && attached != nil && attached.FilledAt != nil {
-				a.remark("%s", attachedSince(*attached))
-			}
-			return err
-		})
-	}
-	return cmd
-}
-
-func (a *app) reportFaults(relation string, faults []channels.Fault, asJSON bool) error {
-	var fatal int64
-	for _, f := range faults {
-		if f.Fatal {
-			fatal++
-		}
-	}
-	if asJSON {
-		if err := a.printJSON(emptyList(faults)); err != nil {
-			return err
-		}
-	} else {
-		for _, f := range faults {
-			status := healthWarning
-			if f.Fatal {
-				status = healthFailed
-			}
-			a.printf("%-8s %s\n", status, faultText(relation, f))
-			if f.Remedy != "" {
-				a.printf("%-8s -> %s\n", "", f.Remedy)
-			}
-		}
-	}
-	if fatal > 0 {
-		return fmt.Errorf("%s does not keep the contract: %s", relation, printer.Counted(fatal, "fault"))
-	}
-	if !asJSON {
-		a.printf("%s keeps the contract\n", relation)
-	}
-	return nil
 }
 
 // ticker limits how often a long command says where it is.

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/node"
@@ -108,7 +109,7 @@ func (a *app) withDatabase(cmd *cobra.Command, need schemaNeed, limit time.Durat
 	ctx := cmd.Context()
 	db, err := a.opened(ctx, &database{DSN: s.Database.URL, writes: !onlyReads(cmd)}, s, need, a.briefLogger(s))
 	if err != nil {
-		return err
+		return &unopenedError{err}
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
 	if limit > 0 {
@@ -183,7 +184,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 	}
 	look, cancel := context.WithTimeout(ctx, statementDeadline)
 	defer cancel()
-	version, err := node.SchemaVersion(look, d.Pool)
+	version, err := admin.SchemaVersion(look, d.Pool)
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (d *database) ensureSchema(ctx context.Context, need schemaNeed) error {
 		_, err := migrations.Up(ctx, d.DSN) // bounded by the migrations themselves
 		return err
 	}
-	return node.SchemaProblem(version, migrations.Latest())
+	return admin.SchemaProblem(version, migrations.Latest())
 }
 
 // now returns the database's clock.

@@ -92,7 +92,7 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)):
+	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):
 		return codeUnavailable

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
-	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -50,9 +50,9 @@ func TestCodeOf(t *testing.T) {
 		{server("42P01"), codeFailure},
 		{&exitError{codeUnavailable, context.Canceled}, codeFailure},
 		{&unreachableError{err: errors.New("refused")}, codeUnavailable},
-		{node.SchemaProblem(0, 6), codeConfiguration},
-		{node.SchemaProblem(5, 6), codeConfiguration},
-		{node.SchemaProblem(7, 6), codeConfiguration},
+		{admin.SchemaProblem(0, 6), codeConfiguration},
+		{admin.SchemaProblem(5, 6), codeConfiguration},
+		{admin.SchemaProblem(7, 6), codeConfiguration},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), "%v", c.err)
 	}

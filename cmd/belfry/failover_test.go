@@ -38,9 +38,8 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	r := command(t, append(d.environ(), "BELFRY_DATABASE_URL="+second.DSN), "run", "--deliver")
 	require.Equal(t, codeUnavailable, r.code, r.stderr)
 	require.Contains(t, r.stderr, "is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary, or name both hosts")
-	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "adopt")
-	require.Equal(t, codeDone, r.code, r.stderr)
-	require.Contains(t, r.stdout, "nothing to adopt: belfry was made or adopted here")
+	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "doctor")
+	require.Contains(t, r.stdout, "ok       installation   made or adopted here, in database ")
 
 	readsOnAStandby(t, second)
 	writesNothingToAStandby(t, second)

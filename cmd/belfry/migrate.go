@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -85,7 +86,7 @@ at once.`,
 			if err != nil {
 				return err
 			}
-			version, err := node.SchemaVersion(ctx, db.Pool)
+			version, err := admin.SchemaVersion(ctx, db.Pool)
 			if err != nil {
 				return err
 			}

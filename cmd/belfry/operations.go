@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -37,8 +38,13 @@ func (a *app) nounCommand(noun string, others ...*cobra.Command) *cobra.Command 
 
 // verbCommand is the command of an operation without a noun.
 func (a *app) verbCommand(name string) *cobra.Command {
+	return a.operationCommand(operationNamed(name))
+}
+
+// operationNamed is one that there is.
+func operationNamed(name string) admin.Operation {
 	all := admin.Operations()
-	return a.operationCommand(all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })])
+	return all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })]
 }
 
 // operationCommand is the command of an operation.
@@ -98,7 +104,7 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 	}
 	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
 		if !yes {
-			if err := a.confirm(ctx, env, o, in); err != nil {
+			if err := a.confirm(ctx, env, o, in, asJSON); err != nil {
 				return operationProblem(o, err)
 			}
 		}
@@ -107,11 +113,7 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 		}
 		out, err := a.runOperation(ctx, env, o, in)
 		if out != nil {
-			if asJSON {
-				err = errors.Join(a.printJSON(out), err)
-			} else {
-				o.Text(a.page(), in, out)
-			}
+			err = errors.Join(a.show(o, in, out, asJSON), err)
 		}
 		return operationProblem(o, err)
 	})
@@ -152,6 +154,15 @@ func (a *app) stream(ctx context.Context, env *admin.Env, o admin.Operation, in 
 	return err
 }
 
+// show shows a result of an operation; the error is also what is to be said of it.
+func (a *app) show(o admin.Operation, in, out any, asJSON bool) error {
+	if asJSON {
+		return errors.Join(a.printJSON(out), admin.Verdict(out))
+	}
+	o.Text(a.page(), in, out)
+	return admin.Verdict(out)
+}
+
 // runOperation runs an operation within its deadline. On a terminal a line says how it goes.
 func (a *app) runOperation(ctx context.Context, env *admin.Env, o admin.Operation, in any) (any, error) {
 	if o.Deadline > 0 {
@@ -169,21 +180,71 @@ func (a *app) runOperation(ctx context.Context, env *admin.Env, o admin.Operatio
 
 // withEnv opens what an operation works with.
 func (a *app) withEnv(cmd *cobra.Command, o admin.Operation, do func(context.Context, *admin.Env) error) error {
-	open := a.withDatabase
-	if o.Need == admin.NeedNothing {
+	open, schema := a.withDatabase, schemaCurrent
+	switch o.Need {
+	case admin.NeedSchema:
+	case admin.NeedServer:
+		schema = schemaAny
+	case admin.NeedNothing:
 		open = a.withUnaskedDatabase
+	case admin.NeedConfiguration:
+		open = a.withoutDatabase
 	}
-	return open(cmd, schemaCurrent, 0, func(ctx context.Context, s settings.Settings, db *database) error {
+	return open(cmd, schema, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 		return stored(s, db, func(store *job.Store) error {
-			recipients, err := channels.New(s.Channels)
+			env, err := a.wholeEnv(s, db, store)
 			if err != nil {
 				return err
 			}
-			env := a.env(s, db)
-			env.Jobs, env.Channels, env.Carrier = store, recipients, a.operated(s)
+			env.InStep = func(ctx context.Context) error {
+				return node.RecordRecipients(ctx, db.Pool, s.Channels, a.logger(s, a.stderr))
+			}
 			return do(ctx, env)
 		})
 	})
+}
+
+// withoutDatabase is withDatabase where none is needed.
+func (a *app) withoutDatabase(cmd *cobra.Command, _ schemaNeed, _ time.Duration, do func(context.Context, settings.Settings, *database) error) error {
+	s, err := a.settings(cmd)
+	if err != nil {
+		return err
+	}
+	return do(cmd.Context(), s, new(database))
+}
+
+// wholeEnv is what operations work with, jobs through that store.
+func (a *app) wholeEnv(s settings.Settings, db *database, store *job.Store) (*admin.Env, error) {
+	recipients, err := channels.New(s.Channels)
+	if err != nil {
+		return nil, err
+	}
+	env := a.env(s, db)
+	env.Jobs, env.Channels, env.Carrier, env.Setup = store, recipients, a.operated(s), setupOf(s, db)
+	return env, nil
+}
+
+// setupOf is how this process is set up, for the doctor.
+func setupOf(s settings.Settings, db *database) admin.Setup {
+	setup := admin.Setup{
+		Configuration: readFrom(s), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
+		Connections: s.Database.MaxConnections, Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
+	}
+	if db.Private != nil {
+		setup.Database = "private server, PostgreSQL " + db.Private.Install().Version + " of " + db.Private.Install().BinDir
+	}
+	if s.Abort.URL != "" {
+		setup.AbortCache = settings.WithoutUser(s.Abort.URL)
+		setup.AskCache = func(ctx context.Context) error {
+			cache, err := s.OpenCache()
+			if err != nil {
+				return err
+			}
+			_, err = cache.Get(ctx, 0) // no job has this id
+			return errors.Join(err, cache.Close())
+		}
+	}
+	return setup
 }
 
 // env is what needs neither jobs nor channels of it.

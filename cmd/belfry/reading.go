@@ -7,11 +7,8 @@ import (
 )
 
 // reading are the commands that only read, beside the operations that change nothing. They
-// take a standby; all others ask for a server that takes rows, for a dry run too. adopt
-// writes only where it is asked to.
+// take a standby; all others ask for a server that takes rows, for a dry run too.
 var reading = map[string]bool{
-	"belfry adopt":          true,
-	"belfry channels check": true, // what it brings in step was brought so on the primary, as a rule
 	"belfry jobs audit":     true,
 	"belfry jobs report":    true,
 	"belfry migrate status": true,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,34 +13,6 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-// docsRow is a profile as docs/roles.md shows it.
-func docsRow(p profile) string {
-	var list []string
-	for _, statement := range p.statements("ROLE", "belfry.channels") {
-		switch {
-		case strings.HasPrefix(statement, "DO "):
-			statement = "GRANT CREATE ON DATABASE"
-		default:
-			statement = strings.NewReplacer(" TO ROLE", "", "GRANT ", "", "belfry.", "", " IN SCHEMA belfry", "").Replace(statement)
-			statement = strings.TrimPrefix(statement, "ALTER DEFAULT PRIVILEGES ")
-			if strings.HasSuffix(statement, " ON TABLES") {
-				statement += " to come"
-			}
-		}
-		list = append(list, statement)
-	}
-	return "| `" + p.name + "` | " + p.does + " | " + strings.Join(list, "; ") + " |\n"
-}
-
-func TestRoles_DocsSayThem(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/roles.md")
-	require.NoError(t, err)
-	for _, p := range profiles() {
-		require.Contains(t, string(text), docsRow(p))
-	}
-}
 
 // withProfiles is a new role with what `belfry roles` prints, given by owner; "": by who
 // makes the role.
@@ -252,7 +223,7 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.Contains(t, r.stderr, "belfry roles")
 	r = command(t, nil, "roles", "--for", "rule")
 	require.Equal(t, codeUsage, r.code)
-	require.Contains(t, r.stderr, `--for: "rule" is not allowed; allowed values: migrate, enqueue, run, deliver, operate, monitor`)
+	require.Contains(t, r.stderr, `invalid argument "rule" for "--for" flag: allowed values: migrate, enqueue, run, deliver, operate, monitor`)
 }
 
 // Of the kinds of roles only operate sees tokens, and it makes and revokes them; and what the

@@ -14,7 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/abortcache"
@@ -72,6 +72,11 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.close()) }()
+	if !s.API.ReadOnly {
+		if err := node.RecordRecipients(ctx, db.Pool, s.Channels, logger); err != nil {
+			return err
+		}
+	}
 	served, err := a.openAPI(ctx, s, db, logger)
 	if err != nil {
 		return err
@@ -110,11 +115,8 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 
 // openAPI listens where the configuration says.
 func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger) (*apiServer, error) {
-	recipients, err := channels.New(s.Channels)
-	if err != nil {
-		return nil, err
-	}
 	x := &apiServer{log: logger}
+	var err error
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
@@ -122,8 +124,10 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 	if x.cache != nil {
 		store = store.WithAbortCache(x.cache)
 	}
-	env := a.env(s, db)
-	env.Jobs, env.Channels, env.Carrier = store, recipients, a.operated(s)
+	env, err := a.wholeEnv(s, db, store)
+	if err != nil {
+		return nil, errors.Join(err, x.closeCache())
+	}
 	handler := api.New(api.Options{
 		Operations: admin.Operations(), Env: *env, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {

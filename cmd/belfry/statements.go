@@ -12,9 +12,4 @@ var sqlFiles embed.FS
 var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
-type querySet struct {
-	doctorServer,
-	doctorConnections, doctorPrivileges, doctorWrites, doctorStale, doctorOverdue,
-	doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases, doctorDead,
-	messagesWaiting, doctorNames string
-}
+type querySet struct{ messagesWaiting string }

@@ -45,17 +45,3 @@ func (a *app) withUnaskedDatabase(cmd *cobra.Command, need schemaNeed, limit tim
 	defer func() { err = errors.Join(err, db.close()) }()
 	return do(cmd.Context(), s, db)
 }
-
-// addActFlags adds --reason and --actor of an operator's act, kept in the named
-// place. The returned function reads them once the flags are parsed.
-func addActFlags(a *app, cmd *cobra.Command, place string) func() job.Act {
-	reason := cmd.Flags().String("reason", "", "why, kept in "+place)
-	actor := cmd.Flags().String("actor", "", "who, kept in "+place+" (default: user@host)")
-	return func() job.Act {
-		who := job.Act{Actor: *actor, Reason: *reason}
-		if who.Actor == "" {
-			who.Actor = a.whoami()
-		}
-		return who
-	}
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/metrics"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -100,7 +101,7 @@ func (m *Monitor) watch(n *Node) []func(context.Context) error {
 	failing := false
 	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
-		version, err := SchemaVersion(ctx, n.o.Pool)
+		version, err := admin.SchemaVersion(ctx, n.o.Pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // by a stop
 		}
@@ -110,7 +111,7 @@ func (m *Monitor) watch(n *Node) []func(context.Context) error {
 		if failing = err != nil; failing {
 			return "", err
 		}
-		if wrong := SchemaProblem(version, migrations.Latest()); wrong != nil {
+		if wrong := admin.SchemaProblem(version, migrations.Latest()); wrong != nil {
 			problem = wrong.Error()
 		}
 		return problem, nil

@@ -1,14 +1,5 @@
 -- The statements with which a process begins.
 
--- name: SchemaExists :one
--- Whether the database was ever migrated. Always one row.
-SELECT to_regclass('belfry.schema_migrations') IS NOT NULL;
-
--- name: SchemaVersion :one
--- The newest migration applied; 0 after all were undone. Always one row.
--- Without privileges on the table this is an error, which says so.
-SELECT coalesce(max(version_id), 0) FROM belfry.schema_migrations WHERE is_applied;
-
 -- name: SessionStandard :many
 -- Takes back what a role, a database or a server has by default and belfry's statements
 -- are not written for, one row for each setting that was another, with its name first. A session that may not

@@ -1,12 +1,13 @@
-package main
+package admin
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/spf13/cobra"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -85,13 +86,14 @@ func profileNamed(name string) *profile {
 	return nil
 }
 
-// profileNames are the allowed values of --for.
-func profileNames() []string {
-	var names []string
-	for _, p := range profiles() {
-		names = append(names, p.name)
+// profilesNamed finds those of these names.
+func profilesNamed(names []string) (list []*profile) {
+	for _, name := range names {
+		if p := profileNamed(name); p != nil {
+			list = append(list, p)
+		}
 	}
-	return names
+	return list
 }
 
 // statements are the GRANTs for a role, which is quoted, over belfry's schema and the
@@ -128,21 +130,27 @@ func (p *profile) statements(role, relation string) []string {
 	return list
 }
 
-// rolesReport is the JSON of `belfry roles`.
-type rolesReport struct {
+// rolesInput is the input of `roles`.
+type rolesInput struct {
+	For  []string `flag:"for" label:"WHAT" required:"true" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the role does: migrate, enqueue, run, deliver, operate, monitor"`
+	Role string   `flag:"role" label:"NAME" help:"NAME of the role (default belfry_ and the first WHAT)"`
+}
+
+// RoleGrants is what `roles` prints.
+type RoleGrants struct {
 	For        []string `json:"for"`
 	Role       string   `json:"role"`
 	Statements []string `json:"statements"`
 }
 
-func newRolesCommand(a *app) *cobra.Command {
+func rolesOperation() Operation {
 	var b strings.Builder
 	for _, p := range profiles() {
 		fmt.Fprintf(&b, "  %-8s %s\n", p.name, strings.ReplaceAll(p.does, "`", ""))
 	}
-	cmd := &cobra.Command{
-		Use:   "roles --for WHAT [flags]",
-		Short: "Print the GRANTs that a database role needs",
+	return Define(Operation{
+		Name: "roles", Short: "Print the GRANTs that a database role needs", Role: Viewer, Need: NeedConfiguration,
+		Usage: "--for WHAT [flags]",
 		Long: `Print the GRANTs that a database role needs, and nothing more, for psql. WHAT is one or
 more of:
 
@@ -156,41 +164,15 @@ be attached. No connection is made. 'belfry doctor --for' says what a role lacks
 		Example: `  belfry roles --for run,deliver --role belfry_daemon | psql app
   belfry roles --for enqueue --role app_web
   belfry roles --for monitor`,
-		Args: noArgs,
-	}
-	kinds := cmd.Flags().StringSlice("for", nil, "`WHAT` the role does: "+strings.Join(profileNames(), ", "))
-	role := cmd.Flags().String("role", "", "`NAME` of the role (default belfry_ and the first WHAT)")
-	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		chosen, err := chosenProfiles(*kinds)
-		if err != nil {
-			return err
+	}, func(_ context.Context, env *Env, in rolesInput) (*RoleGrants, error) {
+		out := &RoleGrants{For: in.For, Role: cmp.Or(in.Role, "belfry_"+in.For[0])}
+		out.Statements = statementsOf(profilesNamed(in.For), pgx.Identifier{out.Role}.Sanitize(), env.Channels.Relation())
+		return out, nil
+	}, func(p *printer.Page, _ rolesInput, out *RoleGrants) {
+		for _, statement := range out.Statements {
+			p.Printf("%s;\n", statement)
 		}
-		if len(chosen) == 0 {
-			return usagef("--for is required; allowed values: %s", strings.Join(profileNames(), ", "))
-		}
-		s, err := a.settings(cmd)
-		if err != nil {
-			return err
-		}
-		report := rolesReport{For: *kinds, Role: *role}
-		if report.Role == "" {
-			report.Role = "belfry_" + chosen[0].name
-		}
-		store, err := channels.New(s.Channels)
-		if err != nil {
-			return err
-		}
-		report.Statements = statementsOf(chosen, pgx.Identifier{report.Role}.Sanitize(), store.Relation())
-		if *asJSON {
-			return a.printJSON(report)
-		}
-		for _, statement := range report.Statements {
-			a.printf("%s;\n", statement)
-		}
-		return nil
-	}
-	return cmd
+	})
 }
 
 // statementsOf are the GRANTs of several profiles, each once.
@@ -203,17 +185,4 @@ func statementsOf(chosen []*profile, role, relation string) (list []string) {
 		}
 	}
 	return list
-}
-
-// chosenProfiles are those that --for names.
-func chosenProfiles(names []string) ([]*profile, error) {
-	var list []*profile
-	for _, name := range names {
-		p := profileNamed(strings.TrimSpace(name))
-		if p == nil {
-			return nil, usagef("--for: %q is not allowed; allowed values: %s", printer.OneLine(name, 60), strings.Join(profileNames(), ", "))
-		}
-		list = append(list, p)
-	}
-	return list, nil
 }

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -7,130 +7,111 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/belfryhq/belfry/internal/node"
-	"github.com/belfryhq/belfry/internal/settings"
 )
 
-// profilesOf are the profiles that the connected user is measured by, when --for does not
+// ownProfiles are the profiles that the connected user is measured by, when --for does not
 // say: who may change nothing looks, others run jobs, and deliver with senders.
-func profilesOf(ctx context.Context, s settings.Settings, db *database) ([]*profile, error) {
-	var writes bool
-	if err := db.Pool.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
-		return nil, err
-	}
+func (d *doctor) ownProfiles(writes bool) []*profile {
 	switch {
 	case !writes:
-		return chosenProfiles([]string{"monitor"})
-	case len(s.Senders) > 0:
-		return chosenProfiles([]string{"run", "deliver"})
+		return profilesNamed([]string{"monitor"})
+	case len(d.Senders) > 0:
+		return profilesNamed([]string{"run", "deliver"})
 	default:
-		return chosenProfiles([]string{"run"})
+		return profilesNamed([]string{"run"})
 	}
 }
 
 // enqueuesOnly reports whether the user enqueues and may not look, as an application's role
 // should be: of the rest there is nothing to say then. --for enqueue says so, or that the
 // user has all that it needs for it.
-func (d *doctor) enqueuesOnly(ctx context.Context, db *database) bool {
+func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := node.SchemaVersion(ctx, db.Pool); !forbidden(err) {
+	if _, err := SchemaVersion(ctx, d.DB); err == nil || KindOf(err) != Forbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {
 		enqueue := profileNamed("enqueue")
-		if lacks, err := lacksOf(ctx, db, enqueue); err != nil || len(lacks) > 0 {
+		if lacks, err := d.lacksOf(ctx, enqueue); err != nil || len(lacks) > 0 {
 			return false
 		}
 		d.profiles = []*profile{enqueue}
 	}
-	d.note("schema", healthOK, "", "not looked at, nor what depends on it: %s may not read belfry's tables, and need not to enqueue", db.Address.User)
+	d.ok("schema", "not looked at, nor what depends on it: %s may not read belfry's tables, and need not to enqueue", d.user)
 	return true
 }
 
 // checkPrivileges compares what the user may do with what --for names, or without it with
 // every profile: a role that can do all of what one is for does its work, and whatever else
 // is left out entirely is not its work.
-func (d *doctor) checkPrivileges(ctx context.Context, s settings.Settings, db *database) {
+func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	list := d.profiles
 	if len(list) == 0 {
-		done, err := d.judgeProfiles(ctx, db)
-		if err == nil && !done {
-			list, err = profilesOf(ctx, s, db)
+		var writes bool
+		if err := d.DB.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
+			return err
 		}
-		if err != nil {
-			d.note("privileges", healthFailed, "", "%s", err)
+		if done, err := d.judgeProfiles(ctx, check, writes); err != nil || done {
+			return err
 		}
-		if err != nil || done {
-			return
-		}
+		list = d.ownProfiles(writes)
 	}
-	lacks, err := lacksOf(ctx, db, list...)
+	lacks, err := d.lacksOf(ctx, list...)
 	if err != nil {
 		remedy := ""
-		if forbidden(err) {
-			remedy = fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; `belfry roles --for %s --role %s` prints all that it needs",
-				pgx.Identifier{db.Address.User}.Sanitize(), strings.Join(namesOf(list), ","), db.Address.User)
+		if KindOf(err) == Forbidden {
+			remedy = fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; `belfry roles --for %s --role %s` prints all that it needs", d.quoted(), strings.Join(namesOf(list), ","), d.user)
 		}
-		d.note("privileges", healthFailed, remedy, "%s", err)
-		return
+		d.fail(check, remedy, "%s", err)
+		return nil
 	}
-	d.lacking(db, healthFailed, "", lacks)
+	d.lacking(check, HealthFailed, "", lacks)
 	if len(lacks) == 0 {
-		d.note("privileges", healthOK, "", "%s may do all that %s needs", db.Address.User, strings.Join(namesOf(list), ","))
+		d.ok(check, "%s may do all that %s needs", d.user, strings.Join(namesOf(list), ","))
 	}
+	return nil
 }
 
 // judgeProfiles says of what the user may do all, some or nothing. It has not done it when
-// the user may do all of nothing that changes something, and yet changes something.
-func (d *doctor) judgeProfiles(ctx context.Context, db *database) (done bool, err error) {
+// the user may do all of nothing that changes something, and yet writes.
+func (d *doctor) judgeProfiles(ctx context.Context, check string, writes bool) (done bool, err error) {
 	var can, cannot, partly []*profile
 	missing := make(map[string][]lack)
-	for _, name := range []string{"run", "deliver", "operate", "monitor"} {
-		p := profileNamed(name)
-		if missing[name], err = lacksOf(ctx, db, p); err != nil {
+	for _, p := range profilesNamed([]string{"run", "deliver", "operate", "monitor"}) {
+		if missing[p.name], err = d.lacksOf(ctx, p); err != nil {
 			return false, err
 		}
-		if len(missing[name]) == 0 {
+		switch {
+		case len(missing[p.name]) == 0:
 			can = append(can, p)
-		} else {
+		case p.hasOwn(missing[p.name]):
+			partly = append(partly, p)
+		default:
 			cannot = append(cannot, p)
 		}
-	}
-	var writes bool
-	if err := db.Pool.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
-		return false, err
 	}
 	if len(can) == 0 || writes && len(can) == 1 && can[0].name == "monitor" {
 		return false, nil
 	}
-	cannot = slices.DeleteFunc(cannot, func(p *profile) bool {
-		if p.hasOwn(missing[p.name]) {
-			partly = append(partly, p)
-			return true
-		}
-		return false
-	})
-	text := fmt.Sprintf("%s can %s", db.Address.User, strings.Join(namesOf(can), ", "))
+	text := fmt.Sprintf("%s can %s", d.user, strings.Join(namesOf(can), ", "))
 	if len(cannot) > 0 {
 		names := namesOf(cannot)
 		text += fmt.Sprintf("; it cannot %s, for which `belfry roles --for %s` prints the GRANTs", strings.Join(names, ", "), strings.Join(names, ","))
 	}
-	d.note("privileges", healthOK, "", "%s", text)
+	d.ok(check, "%s", text)
 	for _, p := range partly {
-		d.lacking(db, healthWarning, " and so cannot "+p.name+", of which it has a part", missing[p.name])
+		d.lacking(check, HealthWarning, " and so cannot "+p.name+", of which it has a part", missing[p.name])
 	}
 	return true, nil
 }
 
 // lacking notes what is missing, each with the statement that gives it.
-func (d *doctor) lacking(db *database, status health, why string, lacks []lack) {
-	user := pgx.Identifier{db.Address.User}.Sanitize()
+func (d *doctor) lacking(check string, status Health, why string, lacks []lack) {
 	for _, l := range lacks {
 		missing := strings.Join(l.Missing, ", ")
-		d.note("privileges", status, fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Relation, user), "%s lacks %s on %s%s", db.Address.User, missing, l.Relation, why)
+		d.note(check, status, fmt.Sprintf("GRANT %s ON %s TO %s", missing, l.Relation, d.quoted()), "%s lacks %s on %s%s", d.user, missing, l.Relation, why)
 	}
 }
 
@@ -142,7 +123,7 @@ type lack struct {
 }
 
 // lacksOf is what the connected user lacks of what profiles need.
-func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error) {
+func (d *doctor) lacksOf(ctx context.Context, list ...*profile) ([]lack, error) {
 	reads := false
 	var relations, privileges, columns []string
 	for _, p := range list {
@@ -151,13 +132,9 @@ func lacksOf(ctx context.Context, db *database, list ...*profile) ([]lack, error
 			relations, privileges, columns = append(relations, need.relation), append(privileges, need.privilege), append(columns, need.columns)
 		}
 	}
-	rows, err := db.Pool.Query(ctx, queries.doctorPrivileges, pgx.StrictNamedArgs{
+	return collect[lack](ctx, d, queries.doctorPrivileges, pgx.StrictNamedArgs{
 		"relations": relations, "privileges": privileges, "columns": columns, "reads": reads,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[lack])
 }
 
 // need is one privilege on one relation, or on columns of it.
@@ -203,7 +180,6 @@ func namesOf(list []*profile) (names []string) {
 }
 
 // unreadable is the remedy of a schema that the user may not look into.
-func unreadable(user string) string {
-	role := pgx.Identifier{user}.Sanitize()
-	return fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO %s; `belfry roles --for monitor --role %s` prints them", role, role, user)
+func (d *doctor) unreadable() string {
+	return fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO %[1]s; `belfry roles --for monitor --role %[1]s` prints them", d.quoted())
 }

@@ -1,0 +1,214 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations"
+)
+
+// Health is what a check came to.
+type Health string
+
+// The healths.
+const (
+	HealthOK      Health = "ok"
+	HealthWarning Health = "warning"
+	HealthFailed  Health = "failed"
+)
+
+// Finding is what one check found out.
+type Finding struct {
+	Check  string `json:"check"`
+	Status Health `json:"status"`
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy"` // empty when there is nothing to do
+}
+
+// DoctorReport is the findings, in the order in which they were made.
+type DoctorReport struct {
+	OK       bool      `json:"ok"` // no check failed; there may be warnings
+	Findings []Finding `json:"findings"`
+}
+
+// Setup is how this process is set up, for the doctor. The zero value tells of nothing.
+type Setup struct {
+	// Configuration says where it was read from, Database where its address is given, and
+	// Address what that is, without a password.
+	Configuration, Database, Address string
+	// Private tells that the server is belfry's own: the next command migrates it.
+	Private bool
+	// Connections is how many the process may have.
+	Connections int
+	// Listens tells that a runner or a relay of this configuration is to be notified.
+	Listens bool
+	// StaleAfter is when a runner's job is taken over.
+	StaleAfter time.Duration
+	// Health is what the health checks of runs look at.
+	Health job.HealthConfig
+	// AbortCache says where the abort cache is, without user and password, and AskCache asks
+	// it something. nil: there is none.
+	AbortCache string
+	AskCache   func(context.Context) error
+}
+
+// doctorInput is the input of `doctor`.
+type doctorInput struct {
+	For []string `flag:"for" label:"WHAT" choices:"migrate,enqueue,run,deliver,operate,monitor" help:"WHAT the connected role is to do, as of belfry roles (default whatever it can do entirely)"`
+}
+
+func doctorOperation() Operation {
+	return Define(Operation{
+		Name: "doctor", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
+		Long: `Check configuration, connection, server, what a pooler keeps, schema, privileges, the
+contract of channels.relation, jobs that are stuck or held back, paused lanes, schedules
+that fail, a database that is a copy, routes without a sender, senders without a relay,
+messages that are due and not moved, leases left behind, dead letters, the carrier
+that relays work on, what health checks may see, and the abort cache. Each finding comes with what to do about it.
+Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do not count.`,
+		Role: Operator, Need: NeedServer, Deadline: 2 * DefaultDeadline,
+	}, func(ctx context.Context, env *Env, in doctorInput) (*DoctorReport, error) {
+		d := &doctor{Env: env, user: env.DB.Config().ConnConfig.User, profiles: profilesNamed(in.For)}
+		d.examine(ctx)
+		return ReportOf(d.findings), nil
+	}, func(p *printer.Page, _ doctorInput, out *DoctorReport) {
+		for _, f := range out.Findings {
+			p.Printf("%-8s %-14s %s\n", f.Status, f.Check, f.Detail)
+			if f.Remedy != "" {
+				p.Printf("%-23s -> %s\n", "", f.Remedy)
+			}
+		}
+	})
+}
+
+// ReportOf is the doctor's report of these findings.
+func ReportOf(findings []Finding) *DoctorReport {
+	r := &DoctorReport{Findings: orEmpty(findings)}
+	r.OK = r.count(HealthFailed) == 0
+	return r
+}
+
+// Verdict says how many checks failed.
+func (r *DoctorReport) Verdict() error {
+	failed, warnings := r.count(HealthFailed), r.count(HealthWarning)
+	if failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s failed, %s", printer.Counted(failed, "check"), printer.Counted(warnings, "warning"))
+}
+
+func (r *DoctorReport) count(status Health) (n int64) {
+	for _, f := range r.Findings {
+		if f.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// doctor gathers findings. A check whose ground is missing is not made: where the schema
+// cannot be read there is nothing to say about jobs.
+type doctor struct {
+	*Env
+
+	user     string
+	profiles []*profile // from --for; none: see profilesOf
+	findings []Finding
+}
+
+func (d *doctor) note(check string, status Health, remedy, format string, args ...any) {
+	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), remedy})
+}
+
+func (d *doctor) ok(check, format string, args ...any) { d.note(check, HealthOK, "", format, args...) }
+
+func (d *doctor) warn(check, remedy, format string, args ...any) {
+	d.note(check, HealthWarning, remedy, format, args...)
+}
+
+func (d *doctor) fail(check, remedy, format string, args ...any) {
+	d.note(check, HealthFailed, remedy, format, args...)
+}
+
+// look makes a check. That it could not be made is a finding, too.
+func (d *doctor) look(ctx context.Context, check string, made func(context.Context, string) error) {
+	if err := made(ctx, check); err != nil {
+		d.fail(check, "", "%s", err)
+	}
+}
+
+// quiet reports whether a check has found nothing yet.
+func (d *doctor) quiet(check string) bool {
+	for _, f := range d.findings {
+		if f.Check == check {
+			return false
+		}
+	}
+	return true
+}
+
+// examine makes every check.
+func (d *doctor) examine(ctx context.Context) {
+	if d.Setup.Configuration != "" {
+		d.ok("configuration", "%s read", d.Setup.Configuration)
+	}
+	d.look(ctx, "connection", d.checkConnection)
+	d.look(ctx, "server", d.checkServer)
+	if d.enqueuesOnly(ctx) {
+		d.look(ctx, "privileges", d.checkPrivileges)
+		return
+	}
+	d.look(ctx, "health checks", d.checkStatistics)
+	if d.checkSchema(ctx) {
+		d.look(ctx, "privileges", d.checkPrivileges)
+		d.look(ctx, "channels", d.checkChannels)
+		d.look(ctx, "jobs", d.checkJobs)
+		d.look(ctx, "load", d.checkRunning)
+		d.look(ctx, "names", d.checkNames)
+		d.look(ctx, "lanes", d.checkLanes)
+		d.look(ctx, "schedules", d.checkSchedules)
+		d.checkDelivery(ctx)
+	}
+	d.checkAbortCache(ctx)
+}
+
+// checkSchema reports whether the tables can be looked at.
+func (d *doctor) checkSchema(ctx context.Context) bool {
+	const check = "schema"
+	have, err := SchemaVersion(ctx, d.DB)
+	if err == nil && have < migrations.Latest() && d.Setup.Private {
+		d.warn(check, "", "version %d of %d; the next command that needs it migrates the private server", have, migrations.Latest())
+		return false
+	}
+	if err == nil {
+		err = SchemaProblem(have, migrations.Latest())
+	}
+	if err != nil {
+		remedy := ""
+		if KindOf(err) == Forbidden {
+			remedy = d.unreadable()
+		}
+		d.fail(check, remedy, "%s", err)
+		return have > 0 && !errors.Is(err, migrations.ErrNewer)
+	}
+	d.ok(check, "version %d, the newest", have)
+	return true
+}
+
+// collect reads the rows of a statement.
+func collect[T any](ctx context.Context, d *doctor, statement string, args ...any) ([]T, error) {
+	rows, err := d.DB.Query(ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
+// quoted is the connected user as SQL has it.
+func (d *doctor) quoted() string { return pgx.Identifier{d.user}.Sanitize() }

@@ -1,0 +1,118 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// examined is what the doctor says of a desk.
+func (d *desk) examined(given ...string) *admin.DoctorReport {
+	d.t.Helper()
+	o, in := d.input("doctor", given...)
+	out, err := o.Run(d.t.Context(), d.env, in)
+	require.NoError(d.t, err)
+	return out.(*admin.DoctorReport)
+}
+
+// found are the findings of a check.
+func found(r *admin.DoctorReport, check string) (list []admin.Finding) {
+	for _, f := range r.Findings {
+		if f.Check == check {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// What only a process knows of itself is told by who runs the doctor.
+func TestDoctor_LooksAtTheProcess(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Carrier.Transport = outbox.NoCarrier
+	d.env.Setup = admin.Setup{
+		Configuration: "belfry.yaml", Database: "given by --database-url", Address: "db.example:5432", Connections: 16, StaleAfter: time.Minute,
+		Health: job.DefaultConfig().Load.Health, AbortCache: "redis://cache.example", AskCache: func(context.Context) error { return errors.New("it is off") },
+	}
+	r := d.examined()
+	require.True(t, r.OK, "there are warnings only")
+	require.NoError(t, admin.Verdict(r))
+	require.Equal(t, admin.Finding{Check: "configuration", Status: admin.HealthOK, Detail: "belfry.yaml read"}, r.Findings[0])
+	require.Contains(t, found(r, "connection")[0].Detail, "db.example:5432, given by --database-url; answers in ")
+	require.Equal(t, "redis://cache.example: it is off", found(r, "abort cache")[0].Detail)
+	require.Equal(t, "belfry.channels is empty", found(r, "channels")[0].Detail)
+	require.Equal(t, "postgres; 0 messages QUEUED", found(r, "transport")[0].Detail)
+
+	d.env.Setup.AskCache = func(context.Context) error { return nil }
+	d.env.Setup.Connections, d.env.Senders, d.env.Media = 1_000_000, []string{"fcm"}, []string{"push"}
+	d.env.Setup.Health.Enabled = false
+	r = d.examined()
+	require.Contains(t, found(r, "abort cache")[0].Detail, "redis://cache.example answers in ")
+	require.Contains(t, found(r, "connections")[0].Detail, "are in use, belfry may want 1000000")
+	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail)
+	require.Equal(t, "off (runner.load.health.enabled)", found(r, "health checks")[0].Detail)
+	d.env.Setup.AskCache = nil
+	require.Empty(t, found(d.examined(), "abort cache"))
+}
+
+// A check that fails makes the report a failure, and its text tells what to do.
+func TestDoctor_FailsWithACheck(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.exec(`CREATE TABLE users (id uuid PRIMARY KEY, platform text); UPDATE belfry.installation SET database_oid = NULL`)
+	var err error
+	d.env.Channels, err = channels.New(channels.Config{Relation: "users"})
+	require.NoError(t, err)
+	r := d.examined()
+	require.False(t, r.OK)
+	require.EqualError(t, admin.Verdict(r), "4 checks failed, 3 warnings", "%+v", r.Findings)
+	require.NoError(t, d.run("doctor"))
+	require.Regexp(t, `(?m)^failed   channels       users\.id: .*\n {23} -> `, d.out)
+	require.Regexp(t, `(?m)^failed   installation   this database is a copy or was moved`, d.out)
+
+	require.NoError(t, d.run("channels check"))
+	require.Regexp(t, `(?m)^failed   users\.id: `, d.out)
+	require.NotContains(t, d.out, "keeps the contract")
+	o, in := d.input("channels check")
+	out, err := o.Run(t.Context(), d.env, in)
+	require.NoError(t, err)
+	require.EqualError(t, admin.Verdict(out), "users does not keep the contract: 3 faults")
+}
+
+// It tells where servers are and what a role lacks: that is for who may act.
+func TestDoctor_IsForOperators(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Role = admin.Author
+	require.ErrorContains(t, d.run("doctor"), "doctor needs the role operator; this is author")
+	d.env.Role = admin.Operator
+	require.NoError(t, d.run("doctor"))
+}
+
+// What the database knows of the relation is brought in step where the process may do so, and
+// of a relation that can be walked.
+func TestChannelsCheck_BringsInStep(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Role = admin.Viewer
+	require.NoError(t, d.run("channels check"))
+	require.Equal(t, "belfry.channels keeps the contract\n", d.out)
+	require.JSONEq(t, `{"relation": "belfry.channels", "faults": [], "attached": null}`, d.json)
+	asked := 0
+	d.env.InStep = func(context.Context) error { asked++; return nil }
+	require.NoError(t, d.run("channels check"))
+	require.Equal(t, 1, asked)
+	var err error
+	d.env.Channels, err = channels.New(channels.Config{Relation: "nowhere"})
+	require.NoError(t, err)
+	_ = d.run("channels check")
+	require.Equal(t, 1, asked, "not of what no job could walk")
+}

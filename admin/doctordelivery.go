@@ -1,0 +1,287 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
+func (d *doctor) checkDelivery(ctx context.Context) {
+	d.look(ctx, "installation", d.checkInstallation)
+	states, relays, err := outbox.SenderStates(ctx, d.DB, RelayAlive)
+	if err != nil {
+		d.fail("senders", "", "%s", err)
+		return
+	}
+	live := slices.DeleteFunc(relays, func(r outbox.RelayState) bool { return !r.Live })
+	d.checkSenders("senders", states, live)
+	with := func(check func(context.Context, string, []outbox.RelayState) error) func(context.Context, string) error {
+		return func(ctx context.Context, name string) error { return check(ctx, name, live) }
+	}
+	d.look(ctx, "routes", with(d.checkRoutes))
+	d.look(ctx, "transport", with(d.checkTransport))
+	d.look(ctx, "delivery", with(d.checkDue))
+	d.look(ctx, "leases", with(d.checkLeases))
+	d.look(ctx, "dead letters", d.checkDead)
+}
+
+// checkInstallation wants the database to be where belfry was made or adopted.
+func (d *doctor) checkInstallation(ctx context.Context, check string) error {
+	where, err := outbox.ReadInstallation(ctx, d.DB)
+	switch {
+	case err != nil:
+		return err
+	case !where.Adopted:
+		d.fail(check, "`belfry adopt` shows what would leave, and lets it; leave it as it is where nothing is to be sent", "%s", where.Err())
+	case where.Here.SystemIdentifier == nil:
+		d.warn(check, "GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then `belfry adopt`; some hosted servers tell nobody",
+			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
+	default:
+		d.ok(check, "made or adopted here, in %s", where.Here)
+	}
+	return nil
+}
+
+// checkRoutes wants a sender for every medium that a route names, of this configuration or
+// of a relay that lives.
+func (d *doctor) checkRoutes(ctx context.Context, check string, live []outbox.RelayState) error {
+	media := slices.Clone(d.Media)
+	for _, r := range live {
+		media = append(media, r.Media...)
+	}
+	if len(media) == 0 {
+		d.ok(check, "not looked at: no senders are configured here, and no relay lives")
+		return nil
+	}
+	type named struct{ Medium, Sources string }
+	lacking, err := collect[named](ctx, d, queries.doctorRoutes, pgx.StrictNamedArgs{"media": media})
+	for _, l := range lacking {
+		d.warn(check, "add a sender with medium: "+l.Medium+", or change the route with `belfry categories set`",
+			"no sender here or of a live relay has medium %s, which is in the route of %s: what gets there waits", l.Medium, l.Sources)
+	}
+	if err == nil && len(lacking) == 0 {
+		d.ok(check, "every medium of a route has a sender")
+	}
+	return err
+}
+
+// checkSenders wants a live relay for every configured sender, and says which are
+// paused.
+func (d *doctor) checkSenders(check string, states []outbox.SenderState, live []outbox.RelayState) {
+	var served, idle []string
+	for _, r := range live {
+		served = append(served, r.Senders...)
+	}
+	for _, name := range d.Senders {
+		if !slices.Contains(served, name) {
+			idle = append(idle, name)
+		}
+	}
+	if len(idle) > 0 {
+		d.warn(check, "is a daemon or `belfry relay` running, with this configuration?", "no live relay has sender %s", strings.Join(idle, ", "))
+	}
+	for _, state := range states {
+		if state.PausedAt != nil {
+			d.warn(check, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
+				state.Name, printer.Clock(*state.PausedAt), state.PausedBy, printer.OrNone(printer.OneLine(state.PauseReason, 200)))
+		}
+	}
+	if d.quiet(check) {
+		d.ok(check, "%s configured, %s alive", printer.Counted(int64(len(d.Senders)), "sender"), printer.Counted(int64(len(live)), "relay"))
+	}
+	if have := d.Setup.Connections; len(d.Senders) > 0 && have < relay.Connections {
+		d.warn(check, fmt.Sprintf("set database.max_connections to %d or more", relay.Connections),
+			"a relay uses up to %d connections, database.max_connections is %d", relay.Connections, have)
+	}
+}
+
+// checkTransport looks at the configured carrier, at who works on which, and at messages that
+// are QUEUED for nobody.
+func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox.RelayState) error {
+	configured := d.Carrier.Transport
+	d.checkBroker(ctx, check)
+	var carriers []string
+	for _, r := range live {
+		if r.Transport != outbox.NoCarrier && !slices.Contains(carriers, r.Transport) {
+			carriers = append(carriers, r.Transport)
+		}
+	}
+	slices.Sort(carriers)
+	switch {
+	case len(carriers) > 1:
+		d.warn(check, "give all relays one delivery.transport and restart them", "live relays work on %s: messages go to one of them at a time, and the others' relays have nothing to do", strings.Join(carriers, " and "))
+	case len(carriers) == 1 && carriers[0] != configured:
+		d.warn(check, "restart the relays, or look whether this is their configuration", "live relays work on %s, and delivery.transport is %s here", carriers[0], configured)
+	}
+	states, err := outbox.QueueStates(ctx, d.DB)
+	if err != nil {
+		return err
+	}
+	var queued int64
+	for _, q := range states {
+		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
+			d.warn(check, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.Counted(q.Queued, "message"), q.Name, printer.OrNone(q.Transport))
+		}
+	}
+	if d.quiet(check) {
+		d.ok(check, "%s; %s QUEUED", configured, printer.Counted(queued, "message"))
+	}
+	return nil
+}
+
+// checkBroker looks at the carrier's server, if there is one.
+func (d *doctor) checkBroker(ctx context.Context, check string) {
+	if d.Carrier.Open == nil {
+		return
+	}
+	broker, err := d.Carrier.Open()
+	if err != nil {
+		d.fail(check, "", "%s", err)
+		return
+	}
+	at := d.Carrier.Transport + " at " + d.Carrier.Server
+	warnings, err := broker.Check(ctx)
+	err = errors.Join(err, broker.Close())
+	for _, w := range warnings {
+		d.warn(check, "", "%s: %s", at, w)
+	}
+	switch {
+	case errors.Is(err, relay.ErrAway):
+		d.fail(check, "start that server, or correct its address; relays wait for it, and `belfry run --deliver` goes without", "%s: %s", at, err)
+	case err != nil:
+		d.fail(check, "a relay that starts ends with this; change the server, or give it another one", "%s: %s", at, err)
+	}
+}
+
+const (
+	// unmovedAfter is how long a message may be due before it looks as if nobody sent it.
+	unmovedAfter = time.Minute
+	// unsentExamined is of how many jobs it is said why their messages wait.
+	unsentExamined = 10
+)
+
+// checkDue looks for messages that are due and that nobody moves: at once where no relay
+// could, after a while where one lives.
+func (d *doctor) checkDue(ctx context.Context, check string, live []outbox.RelayState) error {
+	type due struct {
+		JobID  int64 // 0: activities
+		For    time.Duration
+		Reason string
+	}
+	told, err := d.checkCarriers(ctx, check)
+	if err != nil {
+		return err
+	}
+	list, err := collect[due](ctx, d, queries.doctorUnsent, pgx.StrictNamedArgs{"longer_than": unmovedAfter})
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(m due) bool { return slices.Contains(told, m.JobID) })
+	if len(list) == 0 && len(told) > 0 {
+		return nil
+	}
+	inFlight := 0
+	for _, r := range live {
+		inFlight += r.InFlight
+	}
+	if len(list) == 0 || inFlight > 0 {
+		d.ok(check, "%s with messages that are due for over %s; relays have %s in flight",
+			printer.Counted(int64(len(list)), "job"), unmovedAfter, printer.Counted(int64(inFlight), "message"))
+		return nil
+	}
+	remedy := "start a daemon with senders, or `belfry relay`"
+	if len(live) > 0 {
+		remedy = "look at the relays' log: they live and hold nothing"
+	}
+	for _, m := range list {
+		of := fmt.Sprintf("messages of job %d", m.JobID)
+		if m.JobID == 0 {
+			of = "messages of activities"
+		}
+		if m.Reason != "" {
+			of += " (" + m.Reason + ")"
+		}
+		d.warn(check, remedy, "%s are due for %s, and nobody moves them", of, printer.Short(m.For))
+	}
+	return nil
+}
+
+// checkCarriers says which due messages no live relay could send, and returns their jobs.
+func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64, err error) {
+	c, err := CarriersOf(ctx, d.Env)
+	if err != nil {
+		return nil, err
+	}
+	list, err := outbox.UnsentJobs(ctx, d.DB, nil, unsentExamined)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range list {
+		due := u.DueIn == nil || *u.DueIn <= 0
+		if still := c.Standstill(u, d.now()); due && !u.Held && !c.Alive(u.Route[0]) {
+			told = append(told, u.JobID)
+			d.warn(check, still.Remedy, "%s of job %d not sent: %s", printer.Counted(u.Waiting, "message"), u.JobID, still.Why)
+		}
+	}
+	return told, nil
+}
+
+// checkLeases looks for leases that ran out and were not taken back.
+func (d *doctor) checkLeases(ctx context.Context, check string, live []outbox.RelayState) error {
+	var n int64
+	var longest time.Duration
+	if err := d.DB.QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {
+		return err
+	}
+	switch {
+	case n > 0 && len(live) == 0:
+		d.warn(check, "any relay takes them back: start one", "%s of relays that died, the first for %s", printer.Counted(n, "lease"), printer.Short(longest))
+	case n > 0 && longest > unmovedAfter:
+		d.warn(check, "look at the relays' log", "%s ran out, the first %s ago, and no relay takes them back", printer.Counted(n, "lease"), printer.Short(longest))
+	default:
+		d.ok(check, "none is left behind")
+	}
+	return nil
+}
+
+// deadCounted is up to how many dead letters are counted.
+const deadCounted = 100_000
+
+// checkDead counts the dead letters.
+func (d *doctor) checkDead(ctx context.Context, check string) error {
+	type dead struct {
+		Reason string
+		N      int64
+	}
+	list, err := collect[dead](ctx, d, queries.doctorDead, pgx.StrictNamedArgs{"most": deadCounted})
+	if err != nil {
+		return err
+	}
+	var total int64
+	var reasons []string
+	for _, l := range list {
+		total += l.N
+		reasons = append(reasons, l.Reason+" "+printer.Grouped(l.N))
+	}
+	if total == 0 {
+		d.ok(check, "none")
+		return nil
+	}
+	text := printer.Counted(total, "message")
+	if total >= deadCounted {
+		text = printer.Grouped(total) + " messages or more"
+	}
+	d.warn(check, "`belfry dead-letters list` shows them, `belfry dead-letters redrive` and `discard` act on them", "%s: %s", text, strings.Join(reasons, ", "))
+	return nil
+}

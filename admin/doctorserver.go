@@ -1,0 +1,205 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/pgserver"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+const (
+	// slowAnswer is a round trip that makes every chunk wait noticeably.
+	slowAnswer = 50 * time.Millisecond
+	// maxSkew is how far the clocks may differ before relative times surprise.
+	maxSkew = 2 * time.Second
+)
+
+// checkConnection takes the time that the database needs to answer, and reads its clock.
+func (d *doctor) checkConnection(ctx context.Context, check string) error {
+	const rounds = 5
+	best, skew := time.Duration(0), time.Duration(0)
+	for range rounds {
+		begin := time.Now()
+		server, err := job.NewStore(d.DB).Now(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.Setup.Address, err)
+		}
+		if took := time.Since(begin); best == 0 || took < best {
+			best, skew = took, begin.Add(took/2).Sub(server)
+		}
+	}
+	if best > slowAnswer {
+		d.warn(check, "run belfry nearer to its database: every chunk waits for several answers",
+			"%s, %s; it takes %s to answer", d.Setup.Address, d.Setup.Database, printer.Short(best))
+	} else {
+		d.ok(check, "%s, %s; answers in %s", d.Setup.Address, d.Setup.Database, best.Round(10*time.Microsecond))
+	}
+	if skew.Abs() > maxSkew {
+		d.warn("clock", "synchronise the clocks; schedules follow the database's, `--at +10m` this machine's",
+			"this machine is %s %s the database", printer.Short(skew.Abs()), map[bool]string{true: "ahead of", false: "behind"}[skew > 0])
+	} else {
+		d.ok("clock", "within %s of the database's", maxSkew)
+	}
+	return nil
+}
+
+// serverFacts is the row of DoctorServer.
+type serverFacts struct {
+	VersionNumber     int
+	Version           string
+	Standby, ReadOnly bool
+	Fsync             bool
+	FullPageWrites    bool
+	SynchronousCommit string
+}
+
+// checkServer looks at the server, and at what stands in between.
+func (d *doctor) checkServer(ctx context.Context, check string) error {
+	var facts serverFacts
+	var found db.Found
+	var unknown error // why the rest of it was not found out
+	err := d.DB.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if found, unknown = db.Look(ctx, c.Conn()); unknown != nil && !found.Pooler {
+			return unknown
+		}
+		rows, err := c.Query(ctx, queries.doctorServer)
+		if err != nil {
+			return err
+		}
+		facts, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[serverFacts])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case facts.VersionNumber < pgserver.MinMajor*10_000:
+		d.fail(check, fmt.Sprintf("use PostgreSQL %d or later", pgserver.MinMajor), "PostgreSQL %s is too old", facts.Version)
+	case facts.Standby:
+		d.fail(check, "point database.url at the primary (target_session_attrs=read-write finds it)", "PostgreSQL %s, but read-only: a replica", facts.Version)
+	case facts.ReadOnly: // elsewhere belfry has it changed for itself
+		d.fail(check, fmt.Sprintf("ALTER ROLE %s SET default_transaction_read_only = off", d.quoted()),
+			"PostgreSQL %s; default_transaction_read_only is on for %s, and belfry does not change that through a pooler", facts.Version, d.user)
+	default:
+		d.ok(check, "PostgreSQL %s", facts.Version)
+	}
+	d.checkDurability(facts)
+	if found.Pooler {
+		d.checkPooler(found, unknown)
+	}
+	d.look(ctx, "connections", d.checkConnections)
+	return nil
+}
+
+// checkPooler says what a pooler keeps from belfry.
+func (d *doctor) checkPooler(found db.Found, unknown error) {
+	remedy := ""
+	if d.Setup.Listens {
+		remedy = "set runner.listen and delivery.listen to false behind a pooler in transaction mode; polling finds everything, a little later"
+	}
+	d.warn("pooler", remedy,
+		"a pooler stands between belfry and PostgreSQL: the job of a runner that died is taken over after runner.stale_after (%s), not at once", d.Setup.StaleAfter)
+	const check = "statements"
+	switch {
+	case !db.Prepares(d.DB.Config().ConnConfig.DefaultQueryExecMode):
+		d.ok(check, "nothing is prepared (default_query_exec_mode), whatever the pooler does")
+	case unknown != nil:
+		d.warn(check, db.Remedy, "whether the pooler keeps prepared statements was not found out, and belfry goes on without any: %s", unknown)
+	case found.Loses:
+		d.warn(check, db.Remedy, "the pooler loses prepared statements, by a trial over several transactions on two connections; belfry finds that out at each start and goes on without any")
+	default:
+		d.ok(check, "the pooler keeps prepared statements, by a trial over several transactions on two connections")
+	}
+}
+
+func (d *doctor) checkDurability(facts serverFacts) {
+	const check = "durability"
+	var off []string
+	if !facts.Fsync {
+		off = append(off, "fsync")
+	}
+	if !facts.FullPageWrites {
+		off = append(off, "full_page_writes")
+	}
+	switch {
+	case len(off) > 0:
+		d.warn(check, "turn it on, unless this data may be lost", "%s off: a crash of the machine can corrupt the database", strings.Join(off, " and "))
+	case facts.SynchronousCommit == "off":
+		d.warn(check, "turn synchronous_commit on for belfry's user: a crash may forget messages that were sent, and send them again", "synchronous_commit is off")
+	default:
+		d.ok(check, "fsync, full_page_writes and synchronous_commit are on")
+	}
+}
+
+func (d *doctor) checkConnections(ctx context.Context, check string) error {
+	var allowed, used int
+	if err := d.DB.QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
+		return err
+	}
+	// The doctor's own connections are among those used.
+	free := allowed - used + int(d.DB.Stat().TotalConns())
+	if free < d.Setup.Connections {
+		d.warn(check, "lower database.max_connections or raise the server's max_connections", "%d of %d are in use, belfry may want %d", used, allowed, d.Setup.Connections)
+		return nil
+	}
+	d.ok(check, "%d of %d in use", used, allowed)
+	return nil
+}
+
+// statistics is the row of DoctorStatistics.
+type statistics struct {
+	MayRead  bool
+	Standbys int
+	Lag      *time.Duration
+}
+
+// checkStatistics says whether health checks see what they look at.
+func (d *doctor) checkStatistics(ctx context.Context, check string) error {
+	health := d.Setup.Health
+	if !health.Enabled {
+		d.ok(check, "off (runner.load.health.enabled)")
+		return nil
+	}
+	rows, err := collect[statistics](ctx, d, queries.doctorStatistics)
+	if err != nil {
+		return err
+	}
+	seen := rows[0]
+	switch {
+	case !seen.MayRead && health.ReplicaLag > 0:
+		d.warn(check, "GRANT pg_monitor TO "+d.quoted(), "%s may not read the server's statistics: replica_lag sees nothing and holds nothing back", d.user)
+	case seen.Standbys == 0:
+		d.ok(check, "no standby is attached here")
+	case health.ReplicaLag > 0 && seen.Lag != nil && *seen.Lag > health.ReplicaLag:
+		d.warn(check, "jobs pause until it catches up", "a standby lags by %s; allowed are %s", printer.Short(*seen.Lag), health.ReplicaLag)
+	default:
+		lag := "caught up"
+		if seen.Lag != nil {
+			lag = "at most " + printer.Short(*seen.Lag) + " behind"
+		}
+		d.ok(check, "%d of the server's standbys seen, %s", seen.Standbys, lag)
+	}
+	return nil
+}
+
+// checkAbortCache asks the abort cache something.
+func (d *doctor) checkAbortCache(ctx context.Context) {
+	if d.Setup.AskCache == nil {
+		return
+	}
+	const check = "abort cache"
+	began := time.Now()
+	if err := d.Setup.AskCache(ctx); err != nil {
+		d.warn(check, "start it, or correct abort.cache; until then an abort needs the database", "%s: %s", d.Setup.AbortCache, err)
+		return
+	}
+	d.ok(check, "%s answers in %s", d.Setup.AbortCache, time.Since(began).Round(10*time.Microsecond))
+}

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// checkChannels looks at the contract of channels.relation.
+func (d *doctor) checkChannels(ctx context.Context, check string) error {
+	faults, err := d.Channels.Check(ctx, d.DB)
+	if err != nil {
+		return err
+	}
+	relation := d.Channels.Relation()
+	for _, f := range faults {
+		d.note(check, healthOf(f), f.Remedy, "%s", faultText(relation, f))
+	}
+	if fatalFaults(faults) > 0 {
+		return nil
+	}
+	switch was, err := d.Channels.Recorded(ctx, d.DB); {
+	case err != nil:
+		return err
+	case was != "":
+		d.warn(check, "`belfry channels check` brings it in step, and so does a runner or relay that starts",
+			"SQL functions and checks of audiences go by %s as it was; channels.relation is %s", was, relation)
+	}
+	bound, err := d.Channels.Bound(ctx, d.DB)
+	switch {
+	case err != nil:
+		return err
+	case bound.IsZero():
+		d.warn(check, "`belfry channels import FILE.csv` or `belfry channels generate 300000` fills it", "%s is empty", relation)
+	case len(faults) == 0:
+		d.ok(check, "%s keeps the contract", relation)
+	}
+	return nil
+}
+
+// overdueAfter is how long a due job may wait before it looks as if nobody came.
+const overdueAfter = time.Minute
+
+// checkJobs looks for jobs that are stale, due for long, or of a type that nobody runs.
+func (d *doctor) checkJobs(ctx context.Context, check string) error {
+	type stale struct {
+		ID     int64
+		Lane   string
+		Runner string
+		Age    time.Duration
+	}
+	list, err := collect[stale](ctx, d, queries.doctorStale, pgx.StrictNamedArgs{"stale_after": d.Setup.StaleAfter})
+	if err != nil {
+		return err
+	}
+	for _, j := range list {
+		d.warn(check, "`belfry run` or a daemon that serves the lane takes it over", "job %d in lane %s is stale: RUNNING on %s without a heartbeat for %s", j.ID, j.Lane, j.Runner, printer.Short(j.Age))
+	}
+	var waiting int64
+	var longest time.Duration
+	var unknown []string
+	err = d.DB.QueryRow(ctx, queries.doctorOverdue, pgx.StrictNamedArgs{"types": []string{outbox.TypeInbox, outbox.TypePush}}).Scan(&waiting, &longest, &unknown)
+	switch {
+	case err != nil:
+		return err
+	case len(unknown) > 0:
+		d.warn(check, "run the program that was built with them", "due jobs are of types that this belfry does not run: %s", strings.Join(unknown, ", "))
+	case longest > overdueAfter:
+		d.warn(check, "is a daemon running, or `belfry run` scheduled?", "%s due, the first for %s", printer.Counted(waiting, "job"), printer.Short(longest))
+	case len(list) == 0:
+		d.ok(check, "%s due, none stale", printer.Counted(waiting, "job"))
+	}
+	return nil
+}
+
+// checkRunning lists the jobs that run and are held back.
+func (d *doctor) checkRunning(ctx context.Context, check string) error {
+	running, err := job.NewStore(d.DB).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: 1000})
+	if err != nil {
+		return err
+	}
+	for _, j := range running {
+		if j.Throttle != "" {
+			d.warn(check, fmt.Sprintf("it goes on by itself; `belfry jobs set %d health_checks=off` goes on regardless", j.ID),
+				"job %d is held back by %s; %s in all", j.ID, ThrottledBy(j), printer.Short(time.Duration(j.ThrottledMS)*time.Millisecond))
+		}
+	}
+	if d.quiet(check) {
+		d.ok(check, "%s RUNNING, none held back", printer.Counted(int64(len(running)), "job"))
+	}
+	return nil
+}
+
+// checkNames looks for names that two processes want.
+func (d *doctor) checkNames(ctx context.Context, check string) error {
+	type wanted struct{ Kind, Name, Holder, Rival string }
+	list, err := collect[wanted](ctx, d, queries.doctorNames)
+	for _, w := range list {
+		key := map[string]string{lifecycle.RunnerName: "runner.name", lifecycle.RelayName: "delivery.name"}[w.Kind]
+		d.warn(check, fmt.Sprintf("is a unit file copied? Leave %s out, or give each process its own", key),
+			"%s %q belongs to process %s, and process %s wanted it within the last ten minutes: it does not run", key, printer.OneLine(w.Name, 70), w.Holder, w.Rival)
+	}
+	if err == nil && len(list) == 0 {
+		d.ok(check, "no two processes want one name")
+	}
+	return err
+}
+
+// checkLanes lists the lanes that are paused.
+func (d *doctor) checkLanes(ctx context.Context, check string) error {
+	lanes, err := job.NewStore(d.DB).Lanes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		if l.PausedAt != nil {
+			d.warn(check, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
+				l.Name, printer.Clock(*l.PausedAt), l.PausedBy, printer.OrNone(printer.OneLine(l.PauseReason, 200)), printer.Counted(l.Due, "job"))
+		}
+	}
+	if d.quiet(check) {
+		d.ok(check, "none is paused")
+	}
+	return nil
+}
+
+// checkSchedules lists the schedules that fail, and for a user that is to fire them those
+// whose query it may not run.
+func (d *doctor) checkSchedules(ctx context.Context, check string) error {
+	store := schedule.NewStore(d.DB)
+	list, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	lacks, err := d.lacksOf(ctx, profileNamed("run"))
+	fires := err == nil && len(lacks) == 0
+	for _, s := range list {
+		if s.LastError != "" {
+			d.warn(check, "correct it; `belfry schedules run "+s.Name+"` makes up for what was missed", "schedule %s fails: %s", s.Name, printer.OneLine(s.LastError, 300))
+			continue
+		}
+		if !fires {
+			continue
+		}
+		if err := store.CheckQuery(ctx, s); err != nil {
+			d.warn(check, "correct it before it is due", "schedule %s will fail: %s", s.Name, printer.OneLine(err.Error(), 300))
+		}
+	}
+	if d.quiet(check) {
+		d.ok(check, "%s, none fails", printer.Counted(int64(len(list)), "schedule"))
+	}
+	return nil
+}
