@@ -91,7 +91,7 @@ func quick() belfry.Config {
 	return c
 }
 
-// runs runs an instance until stop, which returns what Run did.
+// runs starts an instance, which runs until stop; stop returns what Run did.
 func runs(t *testing.T, i *belfry.Instance) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +203,9 @@ func TestInstance_StopNowCutsCallsShort(t *testing.T) {
 	execute(t, db, "INSERT INTO belfry.channels (external_id, platform, addresses) VALUES ('ann', 'ios', '{\"push\": \"a\"}')")
 	calls := newPhone()
 	calls.hold = make(chan struct{})
-	i, err := belfry.New(quick(), belfry.WithPool(pooled(t, db)), belfry.WithSenders(calls.by()))
+	c := quick()
+	c.Delivery.Relay.GracePeriod = time.Hour // a soft stop waits for the call
+	i, err := belfry.New(c, belfry.WithPool(pooled(t, db)), belfry.WithSenders(calls.by()))
 	require.NoError(t, err)
 	i.StopNow(errors.New("nothing runs")) // and nothing happens
 	stop := runs(t, i)
@@ -214,7 +216,15 @@ func TestInstance_StopNowCutsCallsShort(t *testing.T) {
 		require.Fail(t, "no call")
 	}
 	i.StopNow(errors.New("fire in the house"))
-	require.NoError(t, stop())
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		close(calls.hold)
+		require.Fail(t, "Run waits for the call")
+	}
 	require.Empty(t, calls.sent())
 	becomes(t, db, "SELECT status <> 'PROCESSING' FROM belfry.messages")
 }
@@ -264,7 +274,7 @@ func TestNew_SaysEveryProblem(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/x?pool_max_conns=2")
 	require.NoError(t, err)
-	defer pool.Close()
+	t.Cleanup(pool.Close)
 	twice := newPhone()
 	for name, want := range map[string]struct {
 		change  func(*belfry.Config)

@@ -164,19 +164,6 @@ func jobID(text string) (int64, error) {
 	return id, nil
 }
 
-// jobIDs parses the ids of jobs.
-func jobIDs(args []string) ([]int64, error) {
-	ids := make([]int64, 0, len(args))
-	for _, arg := range args {
-		id, err := jobID(arg)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
 // addJSON adds --json.
 func addJSON(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print one JSON document")
