@@ -19,7 +19,8 @@
 //
 // An argument "[ID]..." takes none as well. A key's column is another name of it, whose
 // values have a unit that is not written. A parameter with file:"true" is long: the command
-// line also takes the name of a file with it. Beside it stand help, label (what help shows
+// line also takes the name of a file with it; one with secret:"true" it takes from a file or a
+// prompt alone. Beside it stand help, label (what help shows
 // for a flag's value), min, max, default, allowed (what an error says may be given), reset
 // (the words that take a Change back), is (what an argument is, for errors), list:"one" (a text is one of several, whatever commas
 // it has) and required:"true"; local:"true" is for the command line alone. A struct that is

@@ -16,6 +16,8 @@ func Operations() []Operation {
 		optOutOperations(),
 		[]Operation{forgetOperation()},
 		tokenOperations(),
+		userOperations(),
+		sessionOperations(),
 		transportOperations(),
 		deadOperations(),
 		scheduleOperations(),
@@ -44,5 +46,7 @@ func Nouns() []Noun {
 		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},
 		{Name: "limits", Short: "Show or change how far enqueuers may go"},
 		{Name: "tokens", Short: "List, make and revoke the tokens of the HTTP API"},
+		{Name: "users", Short: "List, add and change the people who sign in to the HTTP API"},
+		{Name: "sessions", Short: "List who is signed in to the HTTP API, or end a session"},
 	}
 }

@@ -48,6 +48,9 @@ type Param struct {
 	Column, Unit string
 	// Local is a parameter of the command line alone.
 	Local bool
+	// Secret is one that the command line asks for, or reads from the file that the flag names:
+	// other processes see the values of flags.
+	Secret bool
 
 	whole     bool // a list takes each text as one
 	low, high float64
@@ -226,6 +229,9 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 			p.Required = arg[0] != '['
 		case flag != "":
 			p.Place, p.Flag, p.Name = Flag, flag, strings.ReplaceAll(flag, "-", "_")
+			if p.Secret = f.Tag.Get("secret") == "true"; p.Secret {
+				p.Flag += "-file"
+			}
 			p.Repeated = f.Type.Kind() == reflect.Slice && !readsText(f.Type)
 		case key != "":
 			p.Place, p.Name = Key, key

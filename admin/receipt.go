@@ -90,8 +90,10 @@ func accountOf(verb string, result any) account {
 		a.since = &r.OptedOutAt
 	case Token:
 		a.since = r.RevokedAt
+	case User:
+		a.since = r.DisabledAt
 	}
-	if !slices.Contains([]string{"pause", "opt-out", "revoke"}, verb) {
+	if !slices.Contains([]string{"pause", "opt-out", "revoke", "disable"}, verb) {
 		a.since = nil
 	}
 	return a

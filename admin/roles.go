@@ -70,7 +70,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"EXECUTE", "channels_follow()", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
-			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""},
+			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
 	}

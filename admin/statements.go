@@ -19,4 +19,7 @@ type querySet struct {
 	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale string
 	doctorOverdue, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
 	doctorDead, doctorNames                                                      string
+
+	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut             string
+	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionUse, sessionClose, sessionList, sessionRevoke string
 }

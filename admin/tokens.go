@@ -53,10 +53,20 @@ type NewToken struct {
 	Secret string `json:"secret"`
 }
 
-// Identity is somebody who has shown a token.
+// Identity is somebody who has shown a token, or a session.
 type Identity struct {
 	Name string
 	Role Role
+	// User is one of belfry.users; a token may have the same name.
+	User bool
+}
+
+// Key is the identity's alone, of tokens and users.
+func (i Identity) Key() string {
+	if i.User {
+		return "user:" + i.Name
+	}
+	return i.Name
 }
 
 // Authenticate tells whose a secret is; ErrToken, if nobody's. With mark it is recorded,

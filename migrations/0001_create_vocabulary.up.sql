@@ -62,7 +62,7 @@ CREATE TABLE belfry.events (
     actor   text        NOT NULL,
     reason  text        NOT NULL DEFAULT '',
     detail  jsonb       NOT NULL DEFAULT '{}',
-    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token'))
+    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token', 'user'))
 );
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
@@ -171,6 +171,70 @@ CREATE INDEX requests_at_idx ON belfry.requests (at); -- for those that are over
 -- Only who serves sees any: answers have what roles of the API hide from each other.
 ALTER TABLE belfry.requests ENABLE ROW LEVEL SECURITY;
 CREATE POLICY requests_operate ON belfry.requests USING ((SELECT pg_catalog.has_table_privilege('belfry.requests', 'UPDATE')));
+
+-- People who may sign in to the HTTP API. password is an argon2id hash in PHC form. A user
+-- who is removed leaves events, by which the actors of others are known.
+CREATE TABLE belfry.users (
+    name         text        CONSTRAINT users_pkey PRIMARY KEY,
+    role         text        NOT NULL,
+    password     text        NOT NULL,
+    password_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by   text        NOT NULL,
+    disabled_at  timestamptz,
+    signed_in_at timestamptz,
+    CONSTRAINT users_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$'
+        OR belfry.reject('users', 'name', format('%L is not the name of a user; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
+    CONSTRAINT users_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
+        OR belfry.reject('users', 'role', format('%L is not a role; allowed values: viewer, author, operator, admin', left(role, 60)))),
+    CONSTRAINT users_password_check CHECK (password ~ '^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$'
+        OR belfry.reject('users', 'password', 'is no hash; allowed values: argon2id in PHC form, as belfry users set-password writes it'))
+);
+
+CREATE TRIGGER users_record AFTER INSERT OR DELETE OR UPDATE OF role, password_at, disabled_at ON belfry.users
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('user', 'role', 'password_at', 'disabled_at');
+
+-- Who is signed in: a session, by the SHA-256 of its cookie, or a link that becomes one,
+-- once. role is the user's at that moment; used_at is right to a minute.
+CREATE TABLE belfry.sessions (
+    id         bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT sessions_pkey PRIMARY KEY,
+    kind       text        NOT NULL,
+    sha256     bytea       NOT NULL CONSTRAINT sessions_sha256_key UNIQUE,
+    name       text        NOT NULL CONSTRAINT sessions_name_fkey REFERENCES belfry.users ON DELETE CASCADE,
+    role       text        NOT NULL,
+    via        text        NOT NULL,
+    address    text        NOT NULL DEFAULT '',
+    created_at timestamptz NOT NULL DEFAULT now(),
+    used_at    timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    CONSTRAINT sessions_kind_check CHECK (kind IN ('session', 'link')),
+    CONSTRAINT sessions_via_check CHECK (via IN ('password', 'link')),
+    CONSTRAINT sessions_sha256_check CHECK (octet_length(sha256) = 32)
+);
+
+CREATE INDEX sessions_name_idx ON belfry.sessions (name, id);
+CREATE INDEX sessions_expires_at_idx ON belfry.sessions (expires_at);
+
+-- Ends the sessions and links of a user who has another password or role now, or is
+-- disabled, whoever writes it. A sign-in keeps the user's row locked: it ends before, and
+-- its session is seen here, or it finds the row changed.
+CREATE FUNCTION belfry.users_end_sessions() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM belfry.sessions s WHERE s.name = OLD.name;
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.users_end_sessions() FROM PUBLIC;
+
+CREATE TRIGGER users_end_sessions AFTER UPDATE OF role, password_at, disabled_at ON belfry.users
+    FOR EACH ROW EXECUTE FUNCTION belfry.users_end_sessions();
+
+-- As with tokens: hashes are for who may change them.
+ALTER TABLE belfry.users ENABLE ROW LEVEL SECURITY;
+CREATE POLICY users_operate ON belfry.users USING ((SELECT pg_catalog.has_table_privilege('belfry.users', 'UPDATE')));
+ALTER TABLE belfry.sessions ENABLE ROW LEVEL SECURITY;
+CREATE POLICY sessions_operate ON belfry.sessions USING ((SELECT pg_catalog.has_table_privilege('belfry.sessions', 'UPDATE')));
 
 -- The names that operators gave to processes, each held by one that lives: it beats. rival
 -- is the last other one that was refused the name, as host:pid.

@@ -25,6 +25,8 @@ type Options struct {
 	// Authenticate tells whose a token is. An error that is not admin.ErrToken is one of
 	// the database.
 	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
+	// Sessions signs people in; nil: nobody signs in here.
+	Sessions *admin.Sessions
 	// ReadOnly refuses whatever changes something.
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
@@ -46,7 +48,8 @@ type Handler struct {
 	Options
 	mux      *http.ServeMux
 	document []byte
-	lockout  *lockout
+	lockout  *lockout // of requests without a good token or session, by address
+	signIns  signIns
 	public   public
 	streams  *streams
 	outer    http.Handler
@@ -59,7 +62,11 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h := &Handler{Options: c, mux: http.NewServeMux(), lockout: newLockout(c.Log), public: at, streams: newStreams()}
+	h := &Handler{Options: c, mux: http.NewServeMux(), public: at, streams: newStreams()}
+	h.lockout = newLockout(20, 6*time.Second, func(from string) {
+		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
+	})
+	h.signIns = h.newSignIns()
 	if h.Env.Watches == nil {
 		h.Env.Watches = admin.NewWatches(looksEvery)
 	}
@@ -73,6 +80,7 @@ func New(c Options) *Handler {
 			h.operate(o, r, w, req)
 		})
 	}
+	d.describeSignIn()
 	h.document = d.json()
 	own, err := at.sites(http.HandlerFunc(h.serve))
 	if err != nil {
@@ -91,6 +99,7 @@ func Document(operations []admin.Operation) []byte {
 	for _, o := range operations {
 		d.api.OpenAPI().AddOperation(d.describe(o, routeOf(o)))
 	}
+	d.describeSignIn()
 	return d.json()
 }
 
@@ -137,6 +146,9 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(h.document)
+		return
+	}
+	if h.signsInOrOut(w, req) {
 		return
 	}
 	who, problem := h.authenticated(req)
@@ -193,7 +205,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		problem.write(w)
 		return
 	}
-	asked := fingerprintOf(req)
+	asked := fingerprintOf(req, o)
 	in, problem := inputOf(o, r, req)
 	if problem != nil {
 		problem.write(w)
@@ -219,7 +231,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	env.Actor, env.Role = who.Name, who.Role
 	keep := func(int, any, *Problem) {}
 	if keyed && o.Changes {
-		once := admin.Request{Who: who.Name, Key: key, Fingerprint: [32]byte(asked.Sum(nil))}
+		once := admin.Request{Who: who.Key(), Key: key, Fingerprint: [32]byte(asked.Sum(nil))}
 		if !h.begin(ctx, w, once, limit+writeSlack) {
 			return
 		}

@@ -38,11 +38,14 @@ func newDocument(mux *http.ServeMux) *document {
 			Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
 			Servers: []*huma.Server{{URL: Prefix}},
 			Components: &huma.Components{
-				Schemas:         schemas,
-				Responses:       make(map[string]*huma.Response),
-				SecuritySchemes: map[string]*huma.SecurityScheme{security: {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"}},
+				Schemas:   schemas,
+				Responses: make(map[string]*huma.Response),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					security:  {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"},
+					"session": {Type: "apiKey", In: "cookie", Name: "__Host-belfry", Description: "of POST /login; __Secure-belfry below a path, belfry without TLS"},
+				},
 			},
-			Security: []map[string][]string{{security: {}}},
+			Security: []map[string][]string{{security: {}}, {"session": {}}},
 		},
 	})
 	return d
@@ -111,6 +114,33 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		}
 	}
 	return described
+}
+
+// describeSignIn adds what is about sessions rather than operations.
+func (d *document) describeSignIn() {
+	text := func(help string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: help} }
+	in := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{
+		"name": text("who signs in"), "password": text("beside the name"), "link": text("instead of both: the secret of `belfry users link`"),
+	}}
+	refusals := []int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+	}
+	for _, o := range []*huma.Operation{
+		{OperationID: "login", Path: "/login", Summary: "Sign in", Description: "The answer has the cookie of a new session.", RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: in}}}},
+		{OperationID: "logout", Path: "/logout", Summary: "Sign out", Description: "Ends the session of the request's cookie."},
+	} {
+		o.Method, o.Security = http.MethodPost, []map[string][]string{{}}
+		answer := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{}}
+		if o.RequestBody != nil {
+			answer = d.schemas.Schema(reflect.TypeFor[SignedIn](), true, "SignedIn")
+		}
+		o.Responses = map[string]*huma.Response{"200": {Description: "what came of it", Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}}
+		for _, status := range refusals {
+			o.Responses[strconv.Itoa(status)] = d.refusal(status)
+		}
+		d.api.OpenAPI().AddOperation(o)
+	}
 }
 
 // refusal is the answer with a problem, which the document has once for each status.

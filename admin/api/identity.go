@@ -11,41 +11,63 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/admin"
 )
 
-// authenticated finds out who asks, or why nothing is done for them.
+// authenticated finds out who asks, or why nothing is done for them. A token that is given
+// decides; without one, the cookie of a session.
 func (h *Handler) authenticated(req *http.Request) (admin.Identity, *Problem) {
 	from := peer(req)
-	token, given := bearer(req)
-	err := admin.ErrToken
-	if given {
-		var who admin.Identity
-		if who, err = h.Authenticate(req.Context(), token); err == nil {
-			h.lockout.good(from)
-			return who, nil
-		}
-	}
-	if !errors.Is(err, admin.ErrToken) {
-		h.Log.Warn().Err(err).Msg("cannot look a token up")
-		p := problemOf(route{}, err)
-		if p.Status < http.StatusInternalServerError {
-			p = problemf(http.StatusInternalServerError, "belfry's log has the error")
-		}
-		return admin.Identity{}, p
+	who, err := h.identified(req)
+	switch {
+	case err == nil:
+		h.lockout.good(from)
+		return who, nil
+	case !nobody(err):
+		return who, h.unanswered(err)
 	}
 	if wait := h.lockout.bad(from); wait > 0 {
-		return admin.Identity{}, problemf(http.StatusTooManyRequests, "too many requests from this address had no good token").
-			with("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		return who, tooMany(wait, "too many requests from this address had no good token")
 	}
-	challenge, detail := `Bearer realm="belfry"`, "give a token: Authorization: Bearer belfry_…; `belfry tokens create` makes one"
-	if given {
-		challenge, detail = challenge+`, error="invalid_token"`, admin.ErrToken.Error()
+	challenge, detail := `Bearer realm="belfry"`, err.Error()
+	if errors.Is(err, admin.ErrToken) {
+		challenge += `, error="invalid_token"`
 	}
-	return admin.Identity{}, problemf(http.StatusUnauthorized, detail).with("WWW-Authenticate", challenge)
+	return who, problemf(http.StatusUnauthorized, detail).with("WWW-Authenticate", challenge)
+}
+
+// errNoCredentials is a request with neither a token nor a session.
+var errNoCredentials = errors.New("give a token: Authorization: Bearer belfry_…; `belfry tokens create` makes one; or sign in: POST /api/v1/login")
+
+// nobody reports an error of a request that is nobody's, rather than of the database.
+func nobody(err error) bool {
+	return errors.Is(err, admin.ErrToken) || errors.Is(err, admin.ErrSession) || errors.Is(err, errNoCredentials)
+}
+
+func (h *Handler) identified(req *http.Request) (admin.Identity, error) {
+	if token, given := bearer(req); given {
+		return h.Authenticate(req.Context(), token)
+	}
+	if secret, given := h.cookie(req); given && h.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
+		return h.Sessions.Find(req.Context(), secret)
+	}
+	return admin.Identity{}, errNoCredentials
+}
+
+// unanswered is the problem of a database that did not say who asks.
+func (h *Handler) unanswered(err error) *Problem {
+	h.Log.Warn().Err(err).Msg("cannot look up who asks")
+	p := problemOf(route{}, err)
+	if p.Status < http.StatusInternalServerError {
+		p = problemf(http.StatusInternalServerError, "belfry's log has the error")
+	}
+	return p
+}
+
+func tooMany(wait time.Duration, detail string) *Problem {
+	return problemf(http.StatusTooManyRequests, detail).with("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }
 
 // bearer is the token of a request; false: none that could be one.
@@ -75,61 +97,66 @@ func peer(req *http.Request) string {
 	return network.String()
 }
 
-const (
-	failuresInARow = 20
-	failureEvery   = 6 * time.Second
-	maxPeers       = 4096
-)
+// maxKeys bounds what a lockout keeps.
+const maxKeys = 4096
 
-// lockout bounds the requests without a good token, by the address they come from. A good
-// token is let through, and ends the row.
+// lockout bounds failures by a key: the address that they come from, the name that they are
+// for. What is good is let through, and ends the row.
 type lockout struct {
-	log zerolog.Logger
-	now func() time.Time
+	inARow int           // failures that are let through
+	every  time.Duration // and then one
+	said   func(key string)
+	now    func() time.Time
 
-	mu    sync.Mutex
-	peers map[string]*failures
+	mu   sync.Mutex
+	keys map[string]*failures
 }
 
-// failures are those of one address.
+// failures are those of one key.
 type failures struct {
 	limit *rate.Limiter
 	said  bool
 }
 
-func newLockout(log zerolog.Logger) *lockout {
-	return &lockout{log: log, now: time.Now, peers: make(map[string]*failures)}
+func newLockout(inARow int, every time.Duration, said func(key string)) *lockout {
+	return &lockout{inARow: inARow, every: every, said: said, now: time.Now, keys: make(map[string]*failures)}
 }
 
-// bad counts a failure; it returns how long the address is locked out.
-func (l *lockout) bad(from string) time.Duration {
+// bad counts a failure; it returns how long the key is locked out. It tells said when that
+// begins.
+func (l *lockout) bad(key string) time.Duration {
+	wait, begins := l.count(key)
+	if begins {
+		l.said(key)
+	}
+	return wait
+}
+
+func (l *lockout) count(key string) (wait time.Duration, begins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, known := l.peers[from]
+	f, known := l.keys[key]
 	if !known {
-		if len(l.peers) >= maxPeers {
-			for any := range l.peers {
-				delete(l.peers, any)
+		if len(l.keys) >= maxKeys {
+			for any := range l.keys {
+				delete(l.keys, any)
 				break
 			}
 		}
-		f = &failures{limit: rate.NewLimiter(rate.Every(failureEvery), failuresInARow)}
-		l.peers[from] = f
+		f = &failures{limit: rate.NewLimiter(rate.Every(l.every), l.inARow)}
+		l.keys[key] = f
 	}
 	now := l.now()
 	if f.limit.AllowN(now, 1) {
-		f.said = f.said && f.limit.TokensAt(now) < failuresInARow/2
-		return 0
+		f.said = f.said && f.limit.TokensAt(now) < float64(l.inARow)/2
+		return 0, false
 	}
-	if !f.said {
-		f.said = true
-		l.log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
-	}
-	return time.Duration((1 - f.limit.TokensAt(now)) * float64(failureEvery))
+	begins, f.said = !f.said, true
+	return time.Duration((1 - f.limit.TokensAt(now)) * float64(l.every)), begins
 }
 
-func (l *lockout) good(from string) {
+func (l *lockout) good(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.peers, from)
+	delete(l.keys, key)
 }

@@ -26,7 +26,33 @@ type Config struct {
 	PublicURL string `mapstructure:"public_url"`
 	// TLS is how it is served, if its files are given.
 	TLS TLS `mapstructure:"tls"`
+	// Sessions says how long people stay signed in.
+	Sessions Sessions `mapstructure:"sessions"`
 }
+
+// Sessions are those of people who signed in.
+type Sessions struct {
+	// Lifetime is how long one lasts at most, 5m to 720h.
+	Lifetime time.Duration `mapstructure:"lifetime"`
+	// Idle ends one that was not used for so long, 5m to Lifetime.
+	Idle time.Duration `mapstructure:"idle"`
+}
+
+func (s Sessions) validate() error {
+	var errs []error
+	if s.Lifetime < minSession || s.Lifetime > maxSession {
+		errs = append(errs, fmt.Errorf("api.sessions.lifetime: %s is not allowed; allowed values: 5m to 720h", s.Lifetime))
+	}
+	if s.Idle < minSession || s.Idle > s.Lifetime {
+		errs = append(errs, fmt.Errorf("api.sessions.idle: %s is not allowed; allowed values: 5m to api.sessions.lifetime, which is %s", s.Idle, s.Lifetime))
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	minSession = 5 * time.Minute
+	maxSession = 720 * time.Hour
+)
 
 // TLS names the files of a certificate, in PEM.
 type TLS struct {
@@ -37,12 +63,14 @@ type TLS struct {
 }
 
 // DefaultConfig is what config.yaml documents.
-func DefaultConfig() Config { return Config{} }
+func DefaultConfig() Config {
+	return Config{Sessions: Sessions{Lifetime: 12 * time.Hour, Idle: time.Hour}}
+}
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
-	return errors.Join(err, c.validateListen())
+	return errors.Join(err, c.validateListen(), c.Sessions.validate())
 }
 
 // validateListen is about the address, and who may reach it.

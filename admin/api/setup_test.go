@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,8 @@ func setup(t *testing.T, change func(*api.Options)) *bundle {
 		Authenticate: tokens,
 		Log:          zerolog.New(b.log),
 	}
+	c.Sessions, err = admin.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
+	require.NoError(t, err)
 	if change != nil {
 		change(&c)
 	}

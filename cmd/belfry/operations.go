@@ -99,6 +99,9 @@ func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
 func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
+	if err := a.askSecrets(cmd.Context(), o, in); err != nil {
+		return err
+	}
 	if err := o.Check(in, a.now()); err != nil {
 		return operationProblem(o, err)
 	}
@@ -376,6 +379,9 @@ const maxFile = 1 << 20
 // give sets a parameter. One that may be long takes the name of a file for it: whatever does
 // not begin as JSON does.
 func give(p admin.Param, in any, text string) error {
+	if p.Secret {
+		return giveSecret(p, in, text)
+	}
 	start := strings.TrimSpace(text)
 	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
 		return p.Set(in, text)

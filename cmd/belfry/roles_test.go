@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -226,9 +228,9 @@ func TestDoctor_NamesTheGrants(t *testing.T) {
 	require.Contains(t, r.stderr, `invalid argument "rule" for "--for" flag: allowed values: migrate, enqueue, run, deliver, operate, monitor`)
 }
 
-// Of the kinds of roles only operate sees tokens, and it makes and revokes them; and what the
-// HTTP API has answered.
-func TestRoles_OnlyOperateSeesTokens(t *testing.T) {
+// Of the kinds of roles only operate sees tokens, users and sessions, and it makes and ends them;
+// and what the HTTP API has answered.
+func TestRoles_OnlyOperateSeesTokensAndUsers(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	at := func(db *dbtest.DB) []string { return []string{"BELFRY_DATABASE_URL=" + kept(t, db.DSN)} }
@@ -241,13 +243,17 @@ func TestRoles_OnlyOperateSeesTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, state.New)
 	require.NoError(t, key.Answer(t.Context(), operator.Pool, 200, []byte("{}")))
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("correct horse battery\n"), 0o600))
+	require.Equal(t, codeDone, command(t, at(operator), "users", "add", "ann", "--role", "viewer", "--password-file", password).code)
+	require.Equal(t, codeDone, command(t, at(operator), "users", "link", "ann").code)
 	for kind, sees := range map[string]int{"run": 0, "deliver": 0, "run,deliver": 0, "monitor": 0, "operate": 1} {
 		var n int
 		role := withProfiles(t, db, "", kind)
-		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.tokens`).Scan(&n), kind)
-		require.Equal(t, sees, n, kind)
-		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.requests`).Scan(&n), kind)
-		require.Equal(t, sees, n, kind)
+		for _, table := range []string{"tokens", "users", "sessions", "requests"} {
+			require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.`+table).Scan(&n), kind)
+			require.Equal(t, sees, n, "%s: %s", kind, table)
+		}
 		if sees == 0 {
 			require.NotEqual(t, codeDone, command(t, at(role), "tokens", "create", "mine", "--role", "admin").code, kind)
 		}

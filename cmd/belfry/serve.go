@@ -128,8 +128,14 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 	if err != nil {
 		return nil, errors.Join(err, x.closeCache())
 	}
+	var sessions *admin.Sessions
+	if !s.API.ReadOnly {
+		if sessions, err = admin.NewSessions(db.Pool, s.API.Sessions.Lifetime, s.API.Sessions.Idle); err != nil {
+			return nil, errors.Join(err, x.closeCache())
+		}
+	}
 	handler := api.New(api.Options{
-		Operations: admin.Operations(), Env: *env, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Log: logger,
+		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},

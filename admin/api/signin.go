@@ -1,0 +1,196 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// The paths of signing in and out.
+const (
+	loginPath  = Prefix + "/login"
+	logoutPath = Prefix + "/logout"
+)
+
+// SignedIn is the answer to a sign-in. The cookie beside it is the session.
+type SignedIn struct {
+	Name      string     `json:"name"`
+	Role      admin.Role `json:"role"`
+	ExpiresAt time.Time  `json:"expires_at"`
+}
+
+// signIns bounds the sign-ins that are refused: by the address that they come from, and by
+// name, whether or not it is anybody's.
+type signIns struct {
+	addresses, names *lockout
+	events           *rate.Limiter // of lockouts, whatever is guessed
+}
+
+func (h *Handler) newSignIns() signIns {
+	return signIns{
+		addresses: newLockout(20, 6*time.Second, func(from string) {
+			h.Log.Warn().Str("detail", from).Msg("too many refused sign-ins from one address")
+		}),
+		names:  newLockout(10, 30*time.Second, func(string) {}),
+		events: rate.NewLimiter(rate.Every(time.Minute), 10),
+	}
+}
+
+// signsInOrOut answers what is about a session rather than an operation; false: it is not.
+func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
+	var problem *Problem
+	switch {
+	case req.URL.Path != loginPath && req.URL.Path != logoutPath:
+		return false
+	case req.Method != http.MethodPost:
+		problem = problemf(http.StatusMethodNotAllowed, "allowed methods: POST").with("Allow", http.MethodPost)
+	case h.Sessions == nil:
+		problem = problemf(http.StatusForbidden, "nobody signs in here: this belfry is read-only (api.read_only), and writes no sessions; use a token")
+	case req.URL.Path == loginPath:
+		problem = h.signIn(w, req)
+	default:
+		problem = h.signOut(w, req)
+	}
+	if problem != nil {
+		problem.write(w)
+	}
+	return true
+}
+
+// signIn opens a session by {"name", "password"} or {"link"}. A session that the request has
+// ends by it.
+func (h *Handler) signIn(w http.ResponseWriter, req *http.Request) *Problem {
+	given, problem := credentialsOf(req)
+	if problem != nil {
+		return problem
+	}
+	from, ctx := peer(req), context.WithoutCancel(req.Context())
+	if wait := h.signIns.addresses.bad(from); wait > 0 {
+		return tooMany(wait, "too many sign-ins from this address were refused")
+	}
+	name := given["name"]
+	opened, err := h.open(ctx, given, from)
+	switch locked := new(lockedError); {
+	case errors.As(err, &locked):
+		return tooMany(locked.wait, locked.Error())
+	case errors.Is(err, admin.ErrSignIn):
+		return problemf(http.StatusUnauthorized, admin.ErrSignIn.Error()).with("WWW-Authenticate", `Bearer realm="belfry"`)
+	case err != nil:
+		return h.unanswered(err)
+	}
+	h.signIns.addresses.good(from)
+	h.signIns.names.good(name)
+	if before, has := h.cookie(req); has {
+		if err := h.Sessions.SignOut(ctx, before); err != nil {
+			h.Log.Warn().Err(err).Msg("cannot end the session before")
+		}
+	}
+	http.SetCookie(w, h.cookieOf(req, opened.Secret, opened.ExpiresAt))
+	respond(w, http.StatusOK, "application/json", SignedIn{opened.Name, opened.Role, opened.ExpiresAt})
+	return nil
+}
+
+// lockedError is a name by which nobody signs in for a while.
+type lockedError struct{ wait time.Duration }
+
+func (*lockedError) Error() string {
+	return "too many sign-ins by this name were refused; `belfry users link` makes a link that signs in all the same"
+}
+
+// open opens a session by what was given. Each attempt by a name counts before its password is
+// looked at: many at once are no way around.
+func (h *Handler) open(ctx context.Context, given map[string]string, from string) (admin.Opened, error) {
+	if link, by := given["link"]; by {
+		return h.Sessions.Exchange(ctx, link, from)
+	}
+	wait, begins := h.signIns.names.count(given["name"])
+	if begins {
+		h.Log.Warn().Str("detail", from).Msg("too many refused sign-ins by one name")
+		if h.signIns.events.Allow() {
+			if err := h.Sessions.LockedOut(ctx, given["name"], from); err != nil {
+				h.Log.Warn().Err(err).Msg("cannot record a lockout")
+			}
+		}
+	}
+	if wait > 0 {
+		return admin.Opened{}, &lockedError{wait}
+	}
+	return h.Sessions.SignIn(ctx, given["name"], given["password"], from)
+}
+
+// credentialsOf reads {"name", "password"} or {"link"}, all texts.
+func credentialsOf(req *http.Request) (map[string]string, *Problem) {
+	fields, problem := bodyOf(req)
+	if problem != nil {
+		return nil, problem
+	}
+	given, text := make(map[string]string), true
+	for name, raw := range fields {
+		var value string
+		text = text && json.Unmarshal(raw, &value) == nil && !slices.Contains([]byte(value), 0) && len(value) <= maxCredential
+		given[name] = value
+	}
+	names := slices.Sorted(maps.Keys(given))
+	if !text || req.URL.RawQuery != "" || !slices.Equal(names, []string{"link"}) && !slices.Equal(names, []string{"name", "password"}) {
+		return nil, problemf(http.StatusUnprocessableEntity, `allowed: {"name": …, "password": …} or {"link": …}, each a text of up to 4000 bytes, and no query`)
+	}
+	return given, nil
+}
+
+// maxCredential is how many bytes a name, a password or a link may have.
+const maxCredential = 4000
+
+// signOut ends the session of the request's cookie, if it has one.
+func (h *Handler) signOut(w http.ResponseWriter, req *http.Request) *Problem {
+	secret, has := h.cookie(req)
+	if has {
+		if err := h.Sessions.SignOut(context.WithoutCancel(req.Context()), secret); err != nil {
+			return h.unanswered(err)
+		}
+	}
+	http.SetCookie(w, h.cookieOf(req, "", time.Unix(1, 0)))
+	respond(w, http.StatusOK, "application/json", struct{}{})
+	return nil
+}
+
+// cookieName binds the cookie to the host and, where it can be, to TLS.
+func (h *Handler) cookieName(req *http.Request) string {
+	switch {
+	case !h.public.secure(req):
+		return "belfry"
+	case h.public.path == "":
+		return "__Host-belfry"
+	}
+	return "__Secure-belfry"
+}
+
+// cookieOf is the cookie of a session. SameSite=Lax lets a link of elsewhere lead to a page; what
+// changes something is refused to other sites by more than that.
+func (h *Handler) cookieOf(req *http.Request, secret string, expires time.Time) *http.Cookie {
+	path := h.public.path
+	if path == "" {
+		path = "/"
+	}
+	return &http.Cookie{ //nolint:gosec // Secure wherever a browser comes by TLS; without it the API is this machine's
+		Name: h.cookieName(req), Value: secret, Path: path, Expires: expires,
+		HttpOnly: true, Secure: h.public.secure(req), SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// cookie is the secret of the request's session. Two are one too many: one of them is not of
+// here.
+func (h *Handler) cookie(req *http.Request) (secret string, has bool) {
+	list := req.CookiesNamed(h.cookieName(req))
+	if len(list) != 1 || list[0].Value == "" || len(list[0].Value) > 100 {
+		return "", false
+	}
+	return list[0].Value, true
+}

@@ -1,0 +1,224 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// Errors of users; compare with errors.Is.
+var (
+	// ErrNoUser: there is no user of that name, or none who may sign in.
+	ErrNoUser = errors.New("no such user")
+	// ErrUserExists: a user of that name exists.
+	ErrUserExists = errors.New("a user of that name exists already")
+)
+
+// User is what may be known of somebody who may sign in. Nobody is disabled without a time.
+type User struct {
+	Name       string     `json:"name" db:"name"`
+	Role       Role       `json:"role" db:"role"`
+	CreatedAt  time.Time  `json:"created_at" db:"created_at"`
+	CreatedBy  string     `json:"created_by" db:"created_by"`
+	PasswordAt time.Time  `json:"password_at" db:"password_at"`
+	DisabledAt *time.Time `json:"disabled_at" db:"disabled_at"`
+	SignedInAt *time.Time `json:"signed_in_at" db:"signed_in_at"`
+}
+
+// SignInLink is a link that signs a user in, once. Its secret is shown this once.
+type SignInLink struct {
+	Name      string    `json:"name"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Secret    string    `json:"secret"`
+}
+
+// newPassword is a password that is to be set.
+type newPassword struct {
+	Password string `flag:"password" label:"FILE" secret:"true" help:"FILE with the password, of 12 to 1000 characters, or - for standard input (default: asked for at a terminal)" required:"true" allowed:"a file with 12 to 1000 characters, or - for standard input"`
+}
+
+// hash is the password's, for a user's name.
+func (p newPassword) hash(name string) (string, error) {
+	if problem := passwordProblem(name, p.Password); problem != "" {
+		return "", invalid("password", "%s", problem)
+	}
+	hash, err := newPasswordHash(p.Password)
+	return hash.String(), err
+}
+
+type newUser struct {
+	Name string `arg:"NAME"`
+	Role Role   `flag:"role" label:"ROLE" help:"what it may do: viewer looks, author writes jobs, operator stops and corrects, admin changes what may be done at all" required:"true" allowed:"viewer, author, operator, admin"`
+	newPassword
+	Act
+}
+
+type userPassword struct {
+	Name string `arg:"NAME"`
+	newPassword
+	Act
+}
+
+type userRole struct {
+	Name string       `arg:"NAME"`
+	Role Change[Role] `change:"role" help:"viewer, author, operator or admin" allowed:"viewer, author, operator, admin"`
+	Act
+}
+
+type userAct struct {
+	Name string `arg:"NAME"`
+	Act
+}
+
+func userOperations() []Operation {
+	const events = "the user's events"
+	act := func(verb, short, long, done string, disabled *bool) Operation {
+		return Define(Operation{Name: "users " + verb, Short: short, Long: long, Role: Admin, Changes: true, Events: events},
+			func(ctx context.Context, env *Env, in userAct) (User, error) {
+				return changeUser(ctx, env, in.Name, in.Act, nil, nil, disabled)
+			}, userText[userAct](done))
+	}
+	yes, no := true, false
+	return []Operation{
+		Define(Operation{Name: "users list", Short: "List the people who sign in to the HTTP API", Role: Viewer}, listUsers, usersText),
+		Define(Operation{
+			Name: "users add", Short: "Add somebody who signs in to the HTTP API", Role: Admin, Changes: true, Events: events,
+			Long: `Add somebody who signs in to the HTTP API by name and password, and may do then what the
+role may. The name is the actor of what is done. It is 1 to 63 of a-z, 0-9, _, -, . and @.`,
+			Example: "  belfry users add ann --role operator\n  pass show belfry/ann | belfry users add ann --role operator --password-file -",
+		}, addUser, userText[newUser]("is added")),
+		Define(Operation{
+			Name: "users set-password", Short: "Give somebody another password, and end the sessions", Role: Admin, Changes: true, Events: events,
+			Example: "  belfry users set-password ann",
+		}, setPassword, userText[userPassword]("has another password; sessions have ended")),
+		Define(Operation{
+			Name: "users set", Short: "Give somebody another role, and end the sessions", Role: Admin, Changes: true, Events: events,
+			Long: "Give somebody another role, and end the sessions. Keys:\n\n{keys}", Example: "  belfry users set ann role=viewer",
+		}, setUser, userText[userRole]("is changed; sessions have ended")),
+		act("disable", "Let somebody not sign in any more, and end the sessions", "", "is disabled; sessions have ended", &yes),
+		act("enable", "Let somebody who is disabled sign in again", "", "may sign in", &no),
+		Define(Operation{
+			Name: "users remove", Short: "Remove somebody, and end the sessions", Role: Admin, Changes: true, Events: events,
+			Long: `Remove somebody, and end the sessions. The events of what the user did stay. Disable instead
+where the name is not to be given to anybody else.`,
+		}, removeUser, userText[userAct]("is removed; sessions have ended")),
+		Define(Operation{
+			Name: "users link", Short: "Make a link that signs somebody in, once, within 10 minutes", Role: Admin, Changes: true, Secret: true, Events: events,
+			Long: `Make a link that signs somebody in without a password, once, within 10 minutes. Its secret is
+shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, whether or not
+the name is locked out.`,
+			Example: "  belfry users link ann",
+		}, linkUser, func(p *printer.Page, _ userAct, l SignInLink) {
+			p.Note("whoever has this signs in as %s, once, until %s; POST /api/v1/login takes it as \"link\":", l.Name, printer.Clock(l.ExpiresAt))
+			p.Printf("%s\n", l.Secret)
+		}),
+		timeline{
+			noun: "users", subject: "user", label: "NAME", short: "Show when users were changed and signed in, newest first",
+			example: "  belfry users events\n  belfry users events ann --json", none: "no user was ever added",
+		}.events(),
+	}
+}
+
+func userText[In any](done string) func(*printer.Page, In, User) {
+	return func(p *printer.Page, _ In, u User) { p.Printf("user %s (%s) %s\n", u.Name, u.Role, done) }
+}
+
+func listUsers(ctx context.Context, env *Env, _ None) (List[User], error) {
+	rows, err := env.DB.Query(ctx, queries.userList)
+	if err != nil {
+		return List[User]{}, err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[User])
+	return List[User]{Items: list}, err
+}
+
+func usersText(p *printer.Page, _ None, out List[User]) {
+	if len(out.Items) == 0 {
+		p.Printf("there is no user; `belfry users add NAME --role ROLE` adds one\n")
+		return
+	}
+	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
+	for _, u := range out.Items {
+		t.Add(u.Name, u.Role.String(), printer.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), printer.Clock(u.PasswordAt), printer.ClockOr(u.DisabledAt, ""), printer.ClockOr(u.SignedInAt, "never"))
+	}
+	p.Table(t)
+}
+
+func addUser(ctx context.Context, env *Env, in newUser) (User, error) {
+	hash, err := in.hash(in.Name)
+	if err != nil {
+		return User{}, err
+	}
+	return userStatement[User](ctx, env, queries.userCreate, in.by(env), pgx.StrictNamedArgs{"name": in.Name, "role": in.Role.String(), "password": hash})
+}
+
+func setPassword(ctx context.Context, env *Env, in userPassword) (User, error) {
+	hash, err := in.hash(in.Name)
+	if err != nil {
+		return User{}, err
+	}
+	return changeUser(ctx, env, in.Name, in.Act, nil, &hash, nil)
+}
+
+func setUser(ctx context.Context, env *Env, in userRole) (User, error) {
+	if in.Role.To == nil {
+		return User{}, invalid("role", "is required; allowed values: viewer, author, operator, admin")
+	}
+	role := in.Role.To.String()
+	return changeUser(ctx, env, in.Name, in.Act, &role, nil, nil)
+}
+
+// changeUser changes what is not nil.
+func changeUser(ctx context.Context, env *Env, name string, act Act, role, hash *string, disabled *bool) (User, error) {
+	return userStatement[User](ctx, env, queries.userChange, act.by(env), pgx.StrictNamedArgs{"name": name, "role": role, "password": hash, "disabled": disabled})
+}
+
+func removeUser(ctx context.Context, env *Env, in userAct) (User, error) {
+	return userStatement[User](ctx, env, queries.userRemove, in.by(env), pgx.StrictNamedArgs{"name": in.Name})
+}
+
+func linkUser(ctx context.Context, env *Env, in userAct) (SignInLink, error) {
+	secret, hash, err := newSecret()
+	if err != nil {
+		return SignInLink{}, err
+	}
+	link, err := userStatement[SignInLink](ctx, env, queries.userLink, in.by(env), pgx.StrictNamedArgs{"name": in.Name, "sha256": hash})
+	if err != nil {
+		return SignInLink{}, err
+	}
+	link.Secret = secret
+	return link, nil
+}
+
+// userStatement runs an act on one user in a transaction of its own.
+func userStatement[T any](ctx context.Context, env *Env, statement string, who job.Act, args pgx.StrictNamedArgs) (out T, err error) {
+	args["actor"], args["reason"] = who.Actor, who.Reason
+	err = db.InTx(ctx, env.DB, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, statement, args)
+		if err != nil {
+			return err
+		}
+		out, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[T])
+		return err
+	})
+	var server *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return out, fmt.Errorf("%w: %s", ErrNoUser, printer.OneLine(fmt.Sprint(args["name"]), 70))
+	case errors.As(err, &server) && server.ConstraintName == "users_pkey":
+		return out, ErrUserExists
+	case errors.As(err, &server):
+		if message, refused := db.Refusal(server); refused {
+			return out, refusedText(message, server.Hint, nil)
+		}
+	}
+	return out, err
+}
