@@ -18,6 +18,7 @@ import (
 // checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context) {
 	d.look(ctx, "installation", d.checkInstallation)
+	d.look(ctx, "halt", d.checkHalt)
 	states, relays, err := outbox.SenderStates(ctx, d.DB, RelayAlive)
 	if err != nil {
 		d.fail("senders", "", "%s", err)
@@ -48,6 +49,20 @@ func (d *doctor) checkInstallation(ctx context.Context, check string) error {
 			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
 	default:
 		d.ok(check, "made or adopted here, in %s", where.Here)
+	}
+	return nil
+}
+
+// checkHalt says whether everything is halted.
+func (d *doctor) checkHalt(ctx context.Context, check string) error {
+	h, err := d.Jobs.Halted(ctx)
+	switch {
+	case err != nil:
+		return err
+	case h.At != nil:
+		d.warn(check, "`belfry go` lifts it", "%s", h.Err())
+	default:
+		d.ok(check, "belfry is not halted")
 	}
 	return nil
 }

@@ -162,6 +162,12 @@ func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	}
 	t.Dispensable(16, "CATEGORY", "LANE", "DUE")
 	p.Table(t)
+	for _, j := range out.Items {
+		if j.HaltedAt != nil {
+			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry go` lifts it", printer.Clock(*j.HaltedAt))
+			break
+		}
+	}
 	more(p, "before", out.Next)
 }
 

@@ -60,6 +60,9 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 	j, field := r.Job, p.Field
 	field("job", "%d, %s", j.ID, j.Type)
 	field("status", "%s%s", r.Shown(), NextStep(j))
+	if r.HaltedAt != nil {
+		field("halted", "since %s, everything is; `belfry go` lifts it", printer.Clock(*r.HaltedAt))
+	}
 	if j.Throttle != "" {
 		field("throttled", "%s", ThrottledBy(j))
 	}

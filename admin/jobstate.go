@@ -19,6 +19,9 @@ type JobState struct {
 	Messages outbox.Progress `json:"messages"`
 	// GroupJob is the first job of the group, the group's name for people; of lists only.
 	GroupJob int64 `json:"group_job,omitempty"`
+	// HaltedAt is since when everything is halted, this job too; nil: it is not, or nothing of
+	// the job is to be done.
+	HaltedAt *time.Time `json:"halted_at"`
 }
 
 // JobStates adds what has become of their messages to jobs.
@@ -31,10 +34,17 @@ func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobSt
 	if err != nil {
 		return nil, err
 	}
+	halt, err := job.NewStore(pool).Halted(ctx)
+	if err != nil {
+		return nil, err
+	}
 	states := make([]JobState, len(jobs))
 	for i, j := range jobs {
 		states[i] = JobState{Job: j, Messages: progress[j.ID]}
 		states[i].Messages.JobID = j.ID // also of one that was pruned in between
+		if !states[i].AtRest() {
+			states[i].HaltedAt = halt.At
+		}
 	}
 	return states, nil
 }
@@ -65,9 +75,12 @@ func (s JobState) Shown() string {
 // Settled is how many messages are final.
 func (s JobState) Settled() int64 { return s.Messages.Messages - s.Messages.Waiting }
 
-// Marks is what an operator should know beside the status: " throttled", " 3 skipped".
+// Marks is what an operator should know beside the status: " halted", " throttled", " 3 skipped".
 func (s JobState) Marks() string {
 	text := ""
+	if s.HaltedAt != nil {
+		text += " halted"
+	}
 	if s.Throttle != "" {
 		text += " throttled"
 	}

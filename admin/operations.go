@@ -9,6 +9,7 @@ func Operations() []Operation {
 		skipOperations(),
 		jobActOperations(),
 		[]Operation{jobSetOperation(), enqueueOperation(), sendOperation(), previewOperation(), testSendOperation()},
+		haltOperations(),
 		laneOperations(),
 		categoryOperations(),
 		senderOperations(),

@@ -60,7 +60,7 @@ func profiles() []profile {
 			{"INSERT", "invalid_addresses", ""},
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
-		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, and serve the HTTP API: `belfry serve`", reads: true, writes: true, grants: []grant{
+		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, halt, and serve the HTTP API: `belfry serve`", reads: true, writes: true, grants: []grant{
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
@@ -68,7 +68,7 @@ func profiles() []profile {
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
-			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid"},
+			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, halted_at, halted_by, halt_reason"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"EXECUTE", "channels_follow()", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
 			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},

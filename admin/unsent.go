@@ -17,6 +17,7 @@ type Carriers struct {
 	Configured []string // media
 	Live       []outbox.RelayState
 	Copied     bool   // the database is not adopted: relays wait
+	Halted     bool   // everything is
 	Flags      string // that name this configuration's files to belfry, with a blank before each
 }
 
@@ -33,7 +34,7 @@ func CarriersOf(ctx context.Context, env *Env) (Carriers, error) {
 		return c, err
 	}
 	where, err := outbox.ReadInstallation(ctx, env.DB)
-	c.Copied = !where.Adopted
+	c.Copied, c.Halted = !where.Adopted, where.Halt.At != nil
 	return c, err
 }
 
@@ -62,6 +63,8 @@ func (c Carriers) Standstill(u outbox.Unsent, now time.Time) Standstill {
 		return Standstill{Why: "held, the job is ABORTED", Remedy: fmt.Sprintf("`belfry resume %d`", u.JobID)}
 	case u.Held:
 		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: "`belfry lanes resume " + u.Lane + "`"}
+	case c.Halted:
+		return Standstill{Why: "held, belfry is halted", Remedy: "`belfry go`"}
 	case c.Copied:
 		return Standstill{Why: "the database is a copy or was moved, and relays wait", Remedy: "`belfry adopt` shows what would leave, and lets it"}
 	case len(lacking) == len(u.Route) && len(c.Configured) == 0 && len(c.Live) == 0:

@@ -34,6 +34,7 @@ type look struct {
 	dead       bool    // one is to be taken over, given up or handed back, gone ones apart
 	overdue    bool    // a job is too late to start
 	due        bool    // a job is due in a free, open lane
+	halt       Halt    // whether everything is halted
 	// seconds is when the first PENDING job is due, or too late to start; nil: none ever.
 	seconds *float64
 }
@@ -44,7 +45,7 @@ func (r *Runner) look(ctx context.Context, on interface {
 }) (seen look, err error) {
 	err = on.QueryRow(ctx, queries.jobsLook, pgx.StrictNamedArgs{
 		"types": r.names, "lanes": r.lanes(), "runner": r.config.Name, "stale_after": r.config.StaleAfter,
-	}).Scan(&seen.registered, &seen.running, &seen.gone, &seen.dead, &seen.overdue, &seen.due, &seen.seconds)
+	}).Scan(&seen.registered, &seen.running, &seen.gone, &seen.dead, &seen.overdue, &seen.due, &seen.seconds, &seen.halt.At, &seen.halt.By, &seen.halt.Reason)
 	return seen, err
 }
 
@@ -78,6 +79,8 @@ func (r *Runner) claim(ctx context.Context, out *Outcome) (grant, look, error) {
 	seen, err := r.lookOn(ctx, held)
 	var t grant
 	if err == nil {
+		r.tellHalt(seen.halt)
+		out.Halt = seen.halt
 		t, err = r.claimOn(ctx, held, seen, out)
 	}
 	if err != nil || t.id == 0 {

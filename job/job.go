@@ -107,6 +107,7 @@ const (
 	EventInterrupted = "interrupted" // a runner stopped and handed the job back
 	EventPreempted   = "preempted"   // handed back for a more urgent job of its lane
 	EventLanePaused  = "lane_paused" // handed back because its lane was paused
+	EventHalted      = "halted"      // handed back because everything was halted
 	EventAborted     = "aborted"     // by an operator, or because it would have passed max_recipients
 	EventFinished    = "finished"    // PROCESSED
 	EventFailed      = "failed"      // gave up; the reason is the error

@@ -171,8 +171,8 @@ SELECT t.name, t.description
 -- types are registered, whether jobs are RUNNING in its lanes, which of them have lost
 -- their server connection, whether another one is to be taken over, given up or handed
 -- back for its heartbeat or its name (see JobResumeDead, JobGiveUp, JobRelease), whether
--- any job is too late to start (jobs_expiry_idx), whether one is due in a free, open lane,
--- and in how many seconds the first PENDING one is due, in whatever lane, or too late;
+-- any job is too late to start (jobs_expiry_idx), whether one is due in a free, open lane
+-- and belfry is not halted, since when, by whom and why it is, and in how many seconds the first PENDING one is due, in whatever lane, or too late;
 -- NULL: none ever. It reads what JobClaim reads of jobs_waiting_idx, and all of
 -- jobs_one_running_per_lane, however many jobs wait or have ended. Types and lanes stand
 -- in a SELECT, the types below too, so that it is estimated alike with and without values:
@@ -219,22 +219,24 @@ SELECT (SELECT bool_and((SELECT k.name FROM belfry.job_types k WHERE k.name = t.
                            ELSE r.heartbeat_at < clock_timestamp() - 2 * @stale_after::interval
                       END) AS dead,
        coalesce(e.expires_at <= statement_timestamp(), false) AS overdue,
-       EXISTS (SELECT FROM soonest s
+       i.halted_at IS NULL AND EXISTS (SELECT FROM soonest s
                 WHERE s.schedule_at <= statement_timestamp()
                   AND NOT EXISTS (SELECT FROM running r WHERE r.lane = s.lane)
                   AND (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = s.lane) IS NULL) AS due,
        (extract(epoch FROM least((SELECT min(s.schedule_at) FROM soonest s), e.expires_at))
-           - extract(epoch FROM statement_timestamp()))::double precision AS seconds -- by halves, for infinity
+           - extract(epoch FROM statement_timestamp()))::double precision AS seconds, -- by halves, for infinity
+       i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason
   FROM (SELECT (SELECT j.expires_at FROM belfry.jobs j
                  WHERE j.expires_at IS NOT NULL AND j.started_at IS NULL AND j.finished_at IS NULL AND j.runner IS NULL
-                 ORDER BY j.expires_at LIMIT 1) AS expires_at) e;
+                 ORDER BY j.expires_at LIMIT 1) AS expires_at) e
+  LEFT JOIN belfry.installation i ON i.one;
 
 -- name: JobClaim :one
 -- Takes the most urgent due job of a free, open lane: PENDING to RUNNING, fence + 1
 -- (I4 by jobs_one_running_per_lane). The fence that is returned is the run's for life.
 -- @pid is what the connection believes its backend's pid to be: where the server says
 -- otherwise a pooler stands between, and the row bears no backend. No row: nothing is
--- due for these types and lanes. A unique violation on the lane's index: another
+-- due for these types and lanes, or belfry is halted (jobs_transition). A unique violation on the lane's index: another
 -- runner was first.
 --
 -- What it reads does not depend on how many jobs wait: of jobs_waiting_idx one entry
@@ -593,6 +595,19 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
   FROM (SELECT extract(epoch FROM max(replay_lag))::double precision AS lag, bool_or(state IS NULL) AS hidden
           FROM pg_stat_replication
          WHERE @replicas::boolean) r;
+
+-- name: Halt :one
+-- Stops everything (belfry.halt). What is halted stays as it is, and note says so.
+SELECT halted_at, coalesce(halted_by, ''), halt_reason, note FROM belfry.halt(@actor, @reason);
+
+-- name: HaltLift :one
+-- Lifts a halt (belfry.go). What is not halted stays as it is, and note says so.
+SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM belfry.go(@actor, @reason);
+
+-- name: HaltGet :one
+-- Since when, by whom and why belfry is halted. Always one row.
+SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason
+  FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
 
 -- name: LimitsGet :one
 -- Reads the ceilings for who may only enqueue. Always one row.

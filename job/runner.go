@@ -34,6 +34,7 @@ type Runner struct {
 	ears      atomic.Pointer[lifecycle.Listener] // of Run; nil: none
 	reloaded  atomic.Pointer[Config]
 	baselines map[string]*baseline // by job type
+	halted    bool                 // everything was, when it looked last
 
 	stop *lifecycle.Stop
 }
@@ -111,6 +112,7 @@ type Outcome struct {
 	Held        []Job   // RUNNING under other runners when it looked last
 	Expired     []int64 // PENDING jobs that it found too late to start, whatever their type and lane
 	GivenUp     []int64 // RUNNING jobs that it made FAILED: they lost every run they got
+	Halt        Halt    // whether everything was halted when it looked last
 	Interrupted bool    // a soft or hard stop ended it; there may be more to do
 }
 

@@ -96,11 +96,11 @@ func (r *Runner) idle(ctx context.Context) (until time.Time, idle bool) {
 // rest is whether nothing runs or is due, and until when a daemon that hears hints may
 // believe it.
 func (l look) rest(now time.Time) (until time.Time, idle bool) {
-	if l.running || l.seconds != nil && *l.seconds <= 0 { // what is due is due in no seconds
+	if l.running || l.seconds != nil && *l.seconds <= 0 && l.halt.At == nil { // what is due is due in no seconds
 		return time.Time{}, false
 	}
 	rest := restAtMost.Seconds()
-	if l.seconds != nil {
+	if l.seconds != nil && *l.seconds > 0 {
 		rest = min(rest, *l.seconds)
 	}
 	return now.Add(time.Duration(rest * float64(time.Second))), true

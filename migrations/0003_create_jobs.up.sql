@@ -160,7 +160,7 @@ CREATE TABLE belfry.job_events (
     actor  text        NOT NULL,
     reason text        NOT NULL DEFAULT '',
     detail jsonb       NOT NULL DEFAULT '{}',
-    CONSTRAINT job_events_kind_check CHECK (kind IN ('enqueued', 'claimed', 'resumed', 'interrupted', 'preempted', 'lane_paused',
+    CONSTRAINT job_events_kind_check CHECK (kind IN ('enqueued', 'claimed', 'resumed', 'interrupted', 'preempted', 'lane_paused', 'halted',
         'aborted', 'finished', 'failed', 'expired', 'resume_requested', 'retry_requested', 'retry_skipped_requested',
         'changed', 'throttled', 'released', 'recalled'))
 );
@@ -412,6 +412,10 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 -- What retention deletes of a job keeps it from being walked again, whole or in part; what
 -- it still has to deliver may be stopped, and go on until retention deletes what was held.
 -- A RUNNING job is not deleted under its runner.
+-- While belfry is halted no job is RUNNING, in any committed state (belfry.installation_halt):
+-- whoever claims one, or takes one over, shares the lock of the row that a halt changes, so
+-- that the halt finds the job, or the claim the halt. It waits for nobody: who claims has the
+-- job's row locked, which the halt may want. Its statement changes no row then.
 -- It runs with its owner's rights: who may abort need not see deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -424,6 +428,12 @@ DECLARE
 BEGIN
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
+    END IF;
+    IF NEW.status = 'RUNNING' AND NEW.fence > OLD.fence THEN
+        PERFORM FROM belfry.installation i WHERE i.one AND i.halted_at IS NULL FOR SHARE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
     END IF;
     IF OLD.status IN ('PROCESSED', 'FAILED') AND (NEW.abort_requested OR NEW.status = 'ABORTED') THEN
         left_over := EXISTS (SELECT FROM belfry.job_progress p WHERE p.job_id = OLD.id AND p.waiting > 0);
@@ -521,8 +531,8 @@ BEGIN
                         THEN 'lost its server connection' ELSE 'ended without a word' END, OLD.heartbeat_at);
             WHEN NEW.status = 'RUNNING' THEN kind := 'claimed'; actor := NEW.runner; reason := '';
             WHEN OLD.status = 'RUNNING' AND NEW.status = 'PENDING' THEN
-                kind := CASE WHEN current_setting('belfry.kind', true) IN ('preempted', 'lane_paused') THEN current_setting('belfry.kind', true) ELSE 'interrupted' END;
-                actor := OLD.runner;
+                kind := CASE WHEN current_setting('belfry.kind', true) IN ('preempted', 'lane_paused', 'halted') THEN current_setting('belfry.kind', true) ELSE 'interrupted' END;
+                actor := CASE kind WHEN 'halted' THEN actor ELSE OLD.runner END;
             WHEN NEW.status = 'EXPIRED' THEN
                 kind := 'expired';
                 reason := format('did not start before %s', NEW.expires_at);
@@ -540,7 +550,7 @@ BEGIN
             'after', jsonb_build_object('status', NEW.status, 'fence', NEW.fence),
             'cursor', NEW."cursor", 'rows_written', NEW.rows_written, 'chunks', NEW.chunks, 'skipped', NEW.skipped));
         -- Nobody is called for a job that made room: whom it made room for comes first.
-        IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused') THEN
+        IF NEW.status = 'RUNNING' OR NEW.status = 'PENDING' AND kind NOT IN ('preempted', 'lane_paused', 'halted') THEN
             PERFORM belfry.ring('belfry_jobs');
         END IF;
         IF OLD.status = 'ABORTED' AND NEW.started_at IS NOT NULL THEN

@@ -231,14 +231,32 @@ BEGIN
     RETURN belfry.send(found_id, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;
 
--- The one rule of what may be sent: not finished, not recalled, no receipt awaited, and
--- its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at
+-- The name of this database among others that use the same provider, part of every
+-- idempotency key, and where it was made or adopted: what leaves a copy of it elsewhere
+-- would reach people a second time. NULL as a system identifier: the server does not tell.
+-- While halted_at is set nothing is generated and nothing leaves: no job runs, no message is
+-- claimed, and the look right before a call lets none pass.
+CREATE TABLE belfry.installation (
+    one               boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
+    id                uuid NOT NULL DEFAULT gen_random_uuid(),
+    system_identifier bigint,
+    database_oid      oid, -- NULL: nowhere, so that nothing leaves
+    halted_at         timestamptz, -- NULL: it is not
+    halted_by         text,
+    halt_reason       text NOT NULL DEFAULT '',
+    CONSTRAINT installation_one_check CHECK (one),
+    CONSTRAINT installation_halted_check CHECK ((halted_at IS NULL) = (halted_by IS NULL))
+);
+
+-- The one rule of what may be sent: not finished, not recalled, no receipt awaited, belfry is
+-- not halted, and its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at
 -- again right before it calls a provider, is of these (MessageClaim and MessageLook in
 -- outbox/ledger.sql repeat the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
 SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, m.crashes, m.lease_id
   FROM belfry.messages m
  WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING') AND m.recalled_at IS NULL AND m.receipt IS NULL
+   AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
    AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
                                       FROM belfry.jobs j WHERE j.id = m.job_id), false));
 
@@ -398,17 +416,6 @@ CREATE TABLE belfry.senders (
 CREATE TRIGGER senders_record AFTER INSERT OR UPDATE OR DELETE ON belfry.senders
     FOR EACH ROW EXECUTE FUNCTION belfry.record('sender');
 
--- The name of this database among others that use the same provider, part of every
--- idempotency key, and where it was made or adopted: what leaves a copy of it elsewhere
--- would reach people a second time. NULL as a system identifier: the server does not tell.
-CREATE TABLE belfry.installation (
-    one               boolean CONSTRAINT installation_pkey PRIMARY KEY DEFAULT true,
-    id                uuid NOT NULL DEFAULT gen_random_uuid(),
-    system_identifier bigint,
-    database_oid      oid, -- NULL: nowhere, so that nothing leaves
-    CONSTRAINT installation_one_check CHECK (one)
-);
-
 -- Where this database is: the server's system identifier, which standbys and their
 -- primary share and no other server has, and the database's oid. It runs with its owner's
 -- rights, so that every role is told the same. NULL: the server does not tell the owner.
@@ -421,15 +428,15 @@ EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_func
     RETURN;
 END $$;
 
--- Whether this database is where it was made or adopted, so that messages may be claimed.
--- Where it is a session asks once and keeps in belfry.here: its server process belongs to
+-- Whether messages may be claimed: belfry is not halted, and this database is where it was
+-- made or adopted. Where it is a session asks once and keeps in belfry.here: its server process belongs to
 -- one database of one server for as long as it lives, behind a pooler too. The row is read
 -- each time, and where the two differ so is the place.
-CREATE FUNCTION belfry.adopted() RETURNS boolean
+CREATE FUNCTION belfry.delivers() RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     place text;
-    made  CONSTANT text := (SELECT concat_ws('/', i.database_oid, i.system_identifier) FROM belfry.installation i WHERE i.database_oid IS NOT NULL);
+    made  CONSTANT text := (SELECT concat_ws('/', i.database_oid, i.system_identifier) FROM belfry.installation i WHERE i.database_oid IS NOT NULL AND i.halted_at IS NULL);
 BEGIN
     IF made IS NULL OR made = current_setting('belfry.here', true) THEN
         RETURN made IS NOT NULL;
@@ -475,5 +482,68 @@ REVOKE EXECUTE ON FUNCTION belfry.installation_record() FROM PUBLIC;
 INSERT INTO belfry.installation (system_identifier, database_oid)
 SELECT h.system_identifier, h.database_oid FROM belfry.here() h;
 
-CREATE TRIGGER installation_record AFTER INSERT OR UPDATE ON belfry.installation
+CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, database_oid ON belfry.installation
     FOR EACH ROW EXECUTE FUNCTION belfry.installation_record();
+
+-- A halt, whoever writes it. It hands back what runs, so that the guard of each statement of a
+-- run (RUNNING) refuses the chunk in progress, rows and cursor together, as after an abort: a
+-- halt waits for one COMMIT of each at most. jobs_transition keeps others from being claimed
+-- meanwhile. What is RUNNING is found by a snapshot that is younger than the row's lock. Both
+-- acts are recorded, and wake who works and who waits.
+CREATE FUNCTION belfry.installation_halt() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was constant text := coalesce(current_setting('belfry.kind', true), '');
+    n   bigint := 0;
+    ok  boolean := NEW.halted_at IS NULL OR current_setting('transaction_isolation') = 'read committed'
+        OR belfry.reject('installation', 'halted_at', format('cannot be set in a transaction that is %s; allowed values: in one that is READ COMMITTED', upper(current_setting('transaction_isolation'))),
+            'An older snapshot would not show the jobs that run.');
+BEGIN
+    IF NEW.halted_at IS NOT NULL THEN
+        PERFORM set_config('belfry.kind', 'halted', true);
+        UPDATE belfry.jobs j
+           SET status = 'PENDING', attempts = greatest(j.attempts - 1, 0)
+         WHERE j.id = ANY (ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING' ORDER BY r.id FOR UPDATE)) AND j.status = 'RUNNING';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        PERFORM set_config('belfry.kind', was, true);
+    END IF;
+    INSERT INTO belfry.events (subject, kind, actor, reason, detail)
+    VALUES ('installation', CASE WHEN NEW.halted_at IS NULL THEN 'lifted' ELSE 'halted' END, belfry.actor(), belfry.reason(),
+        jsonb_build_object('session_user', session_user, 'jobs', n, 'before', jsonb_build_object('halted_at', OLD.halted_at, 'halted_by', OLD.halted_by),
+            'after', jsonb_build_object('halted_at', NEW.halted_at, 'halted_by', NEW.halted_by)));
+    PERFORM belfry.ring('belfry_jobs');
+    PERFORM belfry.ring('belfry_messages');
+    RETURN NULL;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.installation_halt() FROM PUBLIC;
+
+CREATE TRIGGER installation_halt AFTER UPDATE OF halted_at ON belfry.installation
+    FOR EACH ROW WHEN ((OLD.halted_at IS NULL) <> (NEW.halted_at IS NULL)) EXECUTE FUNCTION belfry.installation_halt();
+
+-- Stops generation and delivery of everything. When it has returned, no further row of a job
+-- is committed, and no message is sent that was not handed to a provider before. A halted one
+-- stays as it is, and note says so.
+CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    ok boolean := EXISTS (SELECT FROM belfry.installation);
+BEGIN
+    ok := ok OR belfry.reject('installation', 'halted_at', 'cannot be set, the table has no row; allowed values: none, nothing runs', 'belfry.adopt() makes it.');
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.installation i SET halted_at = clock_timestamp(), halted_by = belfry.actor(), halt_reason = belfry.reason() WHERE i.one AND i.halted_at IS NULL;
+    note := CASE WHEN FOUND THEN '' ELSE 'it was halted already' END;
+    PERFORM belfry.act(NULL, NULL);
+    SELECT i.halted_at, i.halted_by, i.halt_reason INTO halt.halted_at, halt.halted_by, halt.halt_reason FROM belfry.installation i;
+END $$;
+
+-- Lifts a halt: everything goes on where it was. What is not halted stays as it is.
+CREATE FUNCTION belfry.go(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.installation i SET halted_at = NULL, halted_by = NULL, halt_reason = '' WHERE i.one AND i.halted_at IS NOT NULL;
+    note := CASE WHEN FOUND THEN '' ELSE 'it was not halted' END;
+    PERFORM belfry.act(NULL, NULL);
+    SELECT i.halted_at, i.halted_by, i.halt_reason INTO go.halted_at, go.halted_by, go.halt_reason FROM belfry.installation i;
+END $$;

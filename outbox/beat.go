@@ -29,10 +29,10 @@ type SenderOverride struct {
 
 // Beat says that this relay lives, which senders it has, by what limits, and how many messages
 // it holds, and returns by name how each of its senders stands, this relay counted, and whether
-// the database is adopted where it is (Installation): otherwise claims find nothing. It is to
+// messages may leave the database (Installation.Err): otherwise claims find nothing. It is to
 // come about every second: a relay that has not beaten for a third of the lease time counts as
 // dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (states map[string]LiveSender, adopted bool, err error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (states map[string]LiveSender, delivers bool, err error) {
 	if senders == nil {
 		senders = []SenderLimits{}
 	}
@@ -53,7 +53,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int)
 		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
-		err = row.Scan(&sender, &s.Relays, &adopted, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)
+		err = row.Scan(&sender, &s.Relays, &delivers, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)
 		states[sender] = s
 		return s, err
 	})
@@ -61,7 +61,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int)
 		return nil, false, err
 	}
 	delete(states, "") // the row of a relay without senders
-	return states, adopted, nil
+	return states, delivers, nil
 }
 
 // Deregister forgets this relay: it has ended.

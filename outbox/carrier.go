@@ -183,8 +183,8 @@ const lockedFor = 100 * time.Millisecond
 // ClaimCopies claims by key: up to MaxBatch copies in one statement, one answer each, in their
 // order. A message is claimed if it is QUEUED, or PENDING and due, and may be sent, whichever
 // copy comes first; but while a later push than a copy's has queued it, that one's copy is the
-// one. What is claimed is under one new lease, of whatever jobs. In a database that is not
-// adopted it returns ErrNotAdopted.
+// one. What is claimed is under one new lease, of whatever jobs. In a database that
+// nothing may leave (Installation.Err) it returns an error.
 func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, error) {
 	what := fmt.Sprintf("claim %d messages by key", len(copies))
 	if err := checkBatch(len(copies)); err != nil || len(copies) == 0 {
@@ -215,7 +215,7 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 			i++
 			return nil
 		})
-		return adoptedOr(tag, err)
+		return letOr(tag, err)
 	})
 	if err := l.atOnce(ctx, false, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -223,9 +223,9 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 	return answers, nil
 }
 
-func adoptedOr(tag pgconn.CommandTag, err error) error {
+func letOr(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.RowsAffected() == 0 {
-		return ErrNotAdopted
+		return errKept
 	}
 	return err
 }

@@ -2,12 +2,12 @@
 
 -- name: QueueLead :many
 -- Makes @relay the one that pushes to both queues for @seconds, or goes on with it, and
--- returns how far they are (queues_pkey). No row: another one does, or the database is not
--- where it was adopted.
+-- returns how far they are (queues_pkey). No row: another one does, or nothing may leave the
+-- database (belfry.delivers).
 INSERT INTO belfry.queues AS q (name, transport, dispatcher, leads_until)
 SELECT n.name, @transport, @relay, clock_timestamp() + make_interval(secs => @seconds)
   FROM unnest('{activities,bulk}'::text[]) n(name)
- WHERE belfry.adopted()
+ WHERE belfry.delivers()
  ORDER BY n.name
     ON CONFLICT ON CONSTRAINT queues_pkey DO UPDATE
    SET transport = excluded.transport, dispatcher = excluded.dispatcher, leads_until = excluded.leads_until
@@ -32,12 +32,12 @@ RETURNING q.name, q.epoch::text, q.first_push, q.last_push;
 -- name: MessageQueue :many
 -- Makes a push of up to @keys due messages of one job, in the order and under the conditions
 -- of MessageClaim, whatever their media: PENDING → QUEUED. No row: nothing is due there, the
--- job is held or gone, the database is not where it was adopted, or @relay does not push in
+-- job is held or gone, nothing may leave the database, or @relay does not push in
 -- @epoch any more. Rows first, the queue's last.
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
-     WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+     WHERE belfry.delivers() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
@@ -70,7 +70,7 @@ SELECT k.job_id, k.channel_id, k.push, k.next_attempt_at
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid
       FROM belfry.messages m
-     WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
+     WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
      ORDER BY m.next_attempt_at, m.job_id, m.channel_id
@@ -104,8 +104,8 @@ SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE 
 
 -- name: CopiesClaim :many
 -- The claim by key: one verdict for each copy of an id, in their order (messages_pkey,
--- jobs_pkey). The same message is not among them twice. No row: the database is not where
--- it was adopted.
+-- jobs_pkey). The same message is not among them twice. No row: nothing may leave the
+-- database.
 --   claimed     in flight at @relay under the lease @lease of @seconds: it was QUEUED, or
 --               PENDING and due
 --   held        its job is ABORTED, of a paused lane or gone. A QUEUED one is PENDING now: it
@@ -118,7 +118,7 @@ SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE 
 WITH k AS MATERIALIZED (
     SELECT k.job_id, k.channel_id, k.push, k.n
       FROM unnest(@job_ids::bigint[], @channel_ids::bigint[], @pushes::bigint[]) WITH ORDINALITY k(job_id, channel_id, push, n)
-     WHERE (SELECT belfry.adopted())
+     WHERE (SELECT belfry.delivers())
 ), sendable AS MATERIALIZED (
     SELECT j.id, j.lane
       FROM belfry.jobs j

@@ -18,6 +18,10 @@ import (
 // adopted: a copy, out of which no message is claimed before an operator adopts it.
 var ErrNotAdopted = errors.New("this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
 
+// errKept means that a claim found that nothing may leave the database: Installation.Err says
+// why.
+var errKept = errors.New("nothing leaves the database: it is halted, or not where belfry was made or adopted")
+
 // Place is where a database is, as far as its server tells.
 type Place struct {
 	SystemIdentifier *int64  `json:"system_identifier,string"` // of the server and its standbys; null: not told
@@ -42,13 +46,15 @@ type Installation struct {
 	ID      *uuid.UUID `json:"id"`      // null: its row is missing
 	Made    Place      `json:"made"`    // or adopted
 	Here    Place      `json:"here"`    // where it is now
-	Adopted bool       `json:"adopted"` // the two are one: relays deliver
+	Adopted bool       `json:"adopted"` // the two are one: relays deliver, unless it is halted
+	job.Halt
 }
 
-// Err is nil, or ErrNotAdopted with both places.
+// Err is nil, or why nothing leaves the database: ErrNotAdopted with both places, or else
+// job.ErrHalted.
 func (i Installation) Err() error {
 	if i.Adopted {
-		return nil
+		return i.Halt.Err()
 	}
 	return fmt.Errorf("%w: made on %s, now on %s", ErrNotAdopted, i.Made, i.Here)
 }
@@ -67,7 +73,7 @@ func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, 
 
 func installation(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
 	err = tx.QueryRow(ctx, queries.installationRead).Scan(&i.ID, &i.Made.SystemIdentifier, &i.Made.DatabaseOID,
-		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted)
+		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted, &i.Halt.At, &i.Halt.By, &i.Halt.Reason)
 	return i, err
 }
 

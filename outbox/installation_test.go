@@ -61,7 +61,7 @@ func TestAdopted_ASessionAsksOnceWhereItIs(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	adopted := func() (yes bool, err error) {
-		err = conn.QueryRow(bg, `SELECT belfry.adopted()`).Scan(&yes)
+		err = conn.QueryRow(bg, `SELECT belfry.delivers()`).Scan(&yes)
 		return yes, err
 	}
 	for _, kept := range []string{``, `1/1`} {

@@ -27,8 +27,8 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
 -- @seconds: those that are at a step by one of @media, NULL: any, and that were tried before
 -- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due
--- there, or the job is ABORTED, of a paused lane, gone, or by other media, or the database is
--- not where it was adopted.
+-- there, or the job is ABORTED, of a paused lane, gone, or by other media, or nothing may
+-- leave the database (belfry.delivers).
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
 -- one that an index could serve would let a plan walk that index, dead entries and all.
@@ -36,7 +36,7 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE belfry.adopted() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
+     WHERE belfry.delivers() AND m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING'
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
@@ -73,7 +73,7 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
 WITH due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.job_id, m.channel_id
       FROM belfry.messages m
-     WHERE belfry.adopted() AND m.job_id < 0 AND m.status = 'PENDING'
+     WHERE belfry.delivers() AND m.job_id < 0 AND m.status = 'PENDING'
        AND m.next_attempt_at >= @since::timestamptz AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
        AND coalesce((SELECT v.route[m.step + 1] = ANY (@media::text[]) FROM belfry.activities v WHERE v.id = m.job_id), true)
@@ -130,6 +130,7 @@ SELECT array_agg(v.verdict ORDER BY v.n)
                CASE WHEN coalesce(m.job_id, o.job_id) IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
                              WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
                     WHEN coalesce(m.recalled_at, o.recalled_at) IS NOT NULL THEN 'recalled'
+                    WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL THEN 'held'
                     WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
                              WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
                                AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL))) THEN 'held'
@@ -428,7 +429,7 @@ UPDATE belfry.jobs j
 -- name: RelayBeat :many
 -- Renews a relay's heartbeat and tells for each of its senders how many relays with it
 -- beat within @seconds, itself included, and what operators set about it, and in each row
--- whether the database is where it was adopted. Without senders: one row of the latter, for
+-- whether anything may leave the database. Without senders: one row of the latter, for
 -- the sender ''. Relays not heard of for an hour are forgotten.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transport, limits) VALUES (@relay, @senders, @media, @in_flight, @transport, @limits)
@@ -442,9 +443,9 @@ WITH beat AS (
 )
 SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
                                    WHERE r.name <> @relay AND s.name = ANY (r.senders)
-                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.adopted,
+                                     AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.delivers,
        o.rate_per_second, o.concurrency, o.paused_at IS NOT NULL, coalesce(o.pause_reason, '')
-  FROM (SELECT belfry.adopted() AS adopted) h
+  FROM (SELECT belfry.delivers() AS delivers) h
   LEFT JOIN unnest(@senders::text[]) s(name) ON true
   LEFT JOIN belfry.senders o ON o.name = s.name;
 

@@ -189,7 +189,7 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 		tx, err := b.db.Pool.Begin(ctx)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, tx.Rollback(ctx)) }()
-		_, err = tx.Exec(ctx, `SELECT belfry.adopted()`) // a session reads the catalog at the first call
+		_, err = tx.Exec(ctx, `SELECT belfry.delivers()`) // a session reads the catalog at the first call
 		require.NoError(t, err)
 		var text []byte
 		require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+outbox.Statement("MessageClaim"), pgx.StrictNamedArgs{

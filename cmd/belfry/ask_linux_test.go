@@ -47,7 +47,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 	d := deliverable(t, newKept(t), 20)
 	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
 	require.NoError(t, err)
-	adopted := func() string { return text(t, d.db, `SELECT belfry.adopted()::text`) }
+	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }
 	for _, answer := range []string{"", "n", "yep"} {
 		p, person := startAtTerminal(t, d.environ(), "adopt")
 		p.says(t, "Adopt it? [y/N] ")

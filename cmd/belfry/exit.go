@@ -43,7 +43,7 @@ var exitCodes = []struct {
 	{codeUsage, "usage: a flag, an argument or a value given with one is wrong. Nothing was done."},
 	{codeAborted, "run: a job it ran was aborted by an operator."},
 	{codeUnavailable, "the database is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
-	{codeHeld, "run: another runner holds the lane, nothing was run. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. Trying again later helps."},
+	{codeHeld, "run: another runner holds the lane, nothing was run; or belfry is halted, and belfry go lifts it. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. Trying again later helps."},
 	{codeConfiguration, "the configuration is wrong, the server refuses user, password or database, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
 

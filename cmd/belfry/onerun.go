@@ -51,6 +51,7 @@ type oneRun struct {
 	lost     []string     // whose messages find no address
 	sent     *relay.Stats // nil: nothing was to be delivered
 	copied   error        // the database is not adopted, so that nothing was delivered
+	halted   error        // everything is
 	slow     error        // the database was too slow, so that nothing was delivered
 	unsent   []unsentMessages
 }
@@ -64,6 +65,7 @@ type runReport struct {
 	Problems    []string         `json:"problems"`
 	Delivery    *relay.Stats     `json:"delivery"` // null without --deliver
 	Unsent      []unsentMessages `json:"unsent"`   // jobs whose messages wait, the ten most urgent
+	Halt        job.Halt         `json:"halt"`     // everything is, where halted_at is set
 	Interrupted bool             `json:"interrupted"`
 }
 
@@ -80,7 +82,7 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Interrupted,
+		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Halt, r.outcome.Interrupted,
 	}
 }
 
@@ -92,6 +94,7 @@ func (r *oneRun) do(ctx context.Context, wait time.Duration) error {
 	if err := r.runDue(ctx, wait); err != nil {
 		return err
 	}
+	r.halted = r.outcome.Halt.Err()
 	if r.outcome.Interrupted {
 		return nil
 	}
@@ -152,6 +155,9 @@ func (r *oneRun) deliver(ctx context.Context, logger zerolog.Logger) (err error)
 	}
 	if errors.Is(err, outbox.ErrNotAdopted) { // what was run is told all the same
 		r.copied, err = err, nil
+	}
+	if errors.Is(err, job.ErrHalted) {
+		r.halted, err = err, nil
 	}
 	if errors.Is(err, relay.ErrSlowStart) {
 		r.slow, err = err, nil
@@ -265,6 +271,8 @@ func (r *oneRun) judge() error {
 		return &exitError{codeFailure, fmt.Errorf("%w; run again to go on", errInterrupted)}
 	case len(aborted) > 0:
 		return &exitError{codeAborted, errors.New(strings.Join(aborted, "\n  "))}
+	case r.halted != nil:
+		return &exitError{codeHeld, fmt.Errorf("%w\n  `belfry go` lifts it", r.halted)}
 	case r.copied != nil:
 		return &exitError{codeConfiguration, fmt.Errorf("%w\n  `belfry adopt` shows what would leave, and lets it", r.copied)}
 	case r.slow != nil:

@@ -59,7 +59,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
 	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), a.verbCommand("send"), newJobsCommand(a),
-		a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
+		a.verbCommand("halt"), a.verbCommand("go"), a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
 		a.nounCommand("lanes"), a.nounCommand("schedules"), a.nounCommand("categories"))
 	inGroup(root, groupChannels, newChannelsCommand(a))
 	inGroup(root, groupOperate, newMigrateCommand(a), a.verbCommand("adopt"), newConfigCommand(a), newDoctorCommand(a), a.verbCommand("roles"), a.nounCommand("senders"), a.nounCommand("transport"), a.nounCommand("limits"), a.nounCommand("tokens"), a.nounCommand("users"), a.nounCommand("sessions"), a.verbCommand("prune"), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))

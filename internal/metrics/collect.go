@@ -76,6 +76,7 @@ func collected() []definition {
 		{"belfry_oldest_due_message_age_seconds", "gauge", "For how long the oldest message is due that is PENDING and not held; 0: none is.", byQueue},
 		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},
 		{"belfry_oldest_queued_age_seconds", "gauge", "For how long the oldest of these is QUEUED; 0: none is.", byQueue},
+		{"belfry_halted", "gauge", "1 while an operator has halted everything.", nil},
 		{"belfry_lanes_paused", "gauge", "Lanes that an operator has paused.", nil},
 		{"belfry_senders_paused", "gauge", "Senders that an operator has paused.", nil},
 		{"belfry_relays_alive", "gauge", "Relays on this database with a heartbeat of the last 10 seconds.", nil},

@@ -88,7 +88,7 @@ func TestCollector_ShowsWhatTheDatabaseHas(t *testing.T) {
 		`belfry_messages_waiting{medium="push",state="open"}`: 34, `belfry_messages_waiting{medium="other",state="open"}`: 11,
 		`belfry_messages_waiting{medium="sms",state="held"}`: 15, `belfry_messages_waiting{medium="email",state="later"}`: 9,
 		`belfry_queued_messages{queue="bulk"}`: 2, `belfry_queued_messages{queue="activities"}`: 0, `belfry_oldest_queued_age_seconds{queue="activities"}`: 0,
-		`belfry_lanes_paused`: 1, `belfry_senders_paused`: 1, `belfry_relays_alive`: 1,
+		`belfry_halted`: 0, `belfry_lanes_paused`: 1, `belfry_senders_paused`: 1, `belfry_relays_alive`: 1,
 		`belfry_carrier_ids{queue="bulk",state="ready"}`: 40, `belfry_carrier_ids{queue="bulk",state="later"}`: 5, `belfry_carrier_ids{queue="bulk",state="taken"}`: 6,
 		`belfry_carrier_ids{queue="bulk",state="dead"}`: 7, `belfry_carrier_ids{queue="activities",state="ready"}`: 1,
 		`belfry_carrier_full{queue="bulk"}`: 1, `belfry_carrier_full{queue="activities"}`: 0,
@@ -131,6 +131,16 @@ func TestCollector_ShowsThatThereIsNothing(t *testing.T) {
 		`belfry_oldest_due_message_age_seconds{queue="bulk"}`: 0, `belfry_oldest_due_message_age_seconds{queue="activities"}`: 0,
 		`belfry_lanes_paused`: 0, `belfry_relays_alive`: 0, `belfry_oldest_expired_lease_age_seconds`: 0,
 	})
+}
+
+// A halt is shown.
+func TestCollector_ShowsAHalt(t *testing.T) {
+	t.Parallel()
+	on := dbtest.Reused(t, 2)
+	_, err := on.Pool.Exec(t.Context(), `SELECT belfry.halt('ann')`)
+	require.NoError(t, err)
+	m, _ := collectOn(t, on, zerolog.Nop())
+	m.shows(t, map[string]float64{`belfry_halted`: 1})
 }
 
 // What a role may not read is absent, which is said once; the rest is shown.

@@ -125,10 +125,12 @@ SELECT v.metric, ARRAY[q.name] AS labels, v.value
                                                                   ORDER BY m.push LIMIT 1)), 0)) v;
 
 -- name: CollectControl :many
--- What operators have paused, the relays that live by a heartbeat of the last 10 seconds, and
+-- What operators have paused or halted, the relays that live by a heartbeat of the last 10 seconds, and
 -- for how long the oldest lease has run out. Relies on leases_expiry_idx; the other tables have
 -- a row for each lane, sender and relay.
 SELECT 'belfry_lanes_paused' AS metric, '{}'::text[] AS labels, (SELECT count(*) FROM belfry.lanes l WHERE l.paused_at IS NOT NULL)::double precision AS value
+ UNION ALL
+SELECT 'belfry_halted', '{}', (SELECT count(*) FROM belfry.installation i WHERE i.halted_at IS NOT NULL)
  UNION ALL
 SELECT 'belfry_senders_paused', '{}', (SELECT count(*) FROM belfry.senders s WHERE s.paused_at IS NOT NULL)
  UNION ALL

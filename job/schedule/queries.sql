@@ -58,25 +58,28 @@ SELECT FROM belfry.resume_schedule(@name, nullif(@actor::text, ''), @reason);
 -- name: SchedulesDue :many
 -- What is due at @now (NULL: the statement's time) and not among @busy, those without a
 -- query first, then those that are not failing, then the longest due (schedules_due_idx).
+-- Nothing is while belfry is halted.
 SELECT name, query IS NOT NULL AS asks, failures > 0 AS failing, extract(epoch FROM query_timeout)::bigint AS query_timeout
   FROM belfry.schedules
- WHERE paused_at IS NULL AND name <> ALL (@busy::text[])
+ WHERE paused_at IS NULL AND name <> ALL (@busy::text[]) AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
    AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
  ORDER BY query IS NOT NULL, failures > 0, coalesce(retry_at, next_at, '-infinity'::timestamptz)
  LIMIT 1000;
 
 -- name: SchedulesNext :one
 -- In how many seconds from @now (NULL: the statement's time) the next schedule that is not
--- among @busy is due, 0 or less: one is (schedules_due_idx). No row: none ever.
+-- among @busy is due, 0 or less: one is (schedules_due_idx). No row: none ever, or belfry
+-- is halted.
 SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::timestamptz), t.now) - t.now)::double precision
   FROM belfry.schedules
  CROSS JOIN (SELECT coalesce(@now::timestamptz, statement_timestamp()) AS now) t
- WHERE paused_at IS NULL AND name <> ALL (@busy::text[])
+ WHERE paused_at IS NULL AND name <> ALL (@busy::text[]) AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
  ORDER BY coalesce(retry_at, next_at, '-infinity'::timestamptz)
  LIMIT 1;
 
 -- name: ScheduleLock :one
--- Locks one schedule if it is still due. No row: another node has it or had it.
+-- Locks one schedule if it is still due. No row: another node has it or had it, or belfry is
+-- halted.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
        coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
@@ -84,7 +87,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, coalesce(@now::timestamptz, statement_timestamp()) AS now
   FROM belfry.schedules
- WHERE name = @name AND paused_at IS NULL
+ WHERE name = @name AND paused_at IS NULL AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
    AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
    FOR UPDATE SKIP LOCKED;
 

@@ -83,7 +83,7 @@ func TestReused_NotAfterMoreThanRows(t *testing.T) { //nolint:paralleltest // on
 		"a trigger was off":   `ALTER TABLE belfry.jobs DISABLE TRIGGER USER; ALTER TABLE belfry.jobs ENABLE TRIGGER USER`,
 		"an index less":       `DROP INDEX belfry.messages_due_idx`,
 		"a type more":         `CREATE TYPE public.own AS ENUM ('a')`,
-		"a function replaced": `CREATE OR REPLACE FUNCTION belfry.adopted() RETURNS boolean LANGUAGE sql AS 'SELECT true'`,
+		"a function replaced": `CREATE OR REPLACE FUNCTION belfry.delivers() RETURNS boolean LANGUAGE sql AS 'SELECT true'`,
 		"a column's default":  `ALTER TABLE belfry.jobs ALTER title SET DEFAULT 'x'`,
 		"a right":             `GRANT SELECT ON belfry.jobs TO PUBLIC`,
 		"a setting":           `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = ''64kB''', current_database()); END $$`,

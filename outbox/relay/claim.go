@@ -21,7 +21,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 	failures := 0
 	for ctx.Err() == nil {
 		if r.waits() {
-			if r.draining.Load() || !r.restUntilAdopted(ctx) {
+			if r.draining.Load() || !r.restUntilLet(ctx) {
 				return
 			}
 			continue
@@ -66,9 +66,9 @@ func (r *Relay) drained(ctx context.Context) bool {
 	return wait == 0 || !rest(ctx, wait)
 }
 
-// restUntilAdopted waits a while for the database to be adopted; the heartbeat finds it. It
+// restUntilLet waits a while until messages may leave the database; the heartbeat finds it. It
 // returns false when ctx ends.
-func (r *Relay) restUntilAdopted(ctx context.Context) bool {
+func (r *Relay) restUntilLet(ctx context.Context) bool {
 	r.setResting(true) // hints wake the heartbeat
 	timer := time.NewTimer(r.rest)
 	defer timer.Stop()

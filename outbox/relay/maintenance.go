@@ -120,15 +120,15 @@ func (r *Relay) beat(ctx context.Context) error {
 		senders[i] = q.limits.inForce()
 	}
 	var states map[string]outbox.LiveSender
-	var adopted bool
+	var delivers bool
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		states, adopted, err = r.ledger.Beat(ctx, senders, r.inflight.size())
+		states, delivers, err = r.ledger.Beat(ctx, senders, r.inflight.size())
 		return err
 	})
 	if err != nil {
 		return err // what was known last goes on
 	}
-	r.adopted(ctx, adopted)
+	r.let(ctx, delivers)
 	for i, q := range r.queues {
 		name := senders[i].Name
 		if s := states[name]; q.limits.operate(s.SenderOverride, s.Relays, time.Now()) {

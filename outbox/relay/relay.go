@@ -84,8 +84,8 @@ type Relay struct {
 	awaited      atomic.Int64  // until when receipts are expected soon, in Unix nanoseconds
 	receiptsSoon chan struct{} // size 1: the search for receipts is not to wait
 
-	copied   atomic.Pointer[outbox.Installation] // nil: the database is adopted
-	reminded time.Time                           // when copied was logged last; the heartbeat's own
+	kept     atomic.Pointer[outbox.Installation] // nil: messages may leave the database
+	reminded time.Time                           // when kept was logged last; the heartbeat's own
 
 	stop *lifecycle.Stop
 }
@@ -209,7 +209,7 @@ func (r *Relay) StopNow(cause error) { r.stop.Now(cause) }
 // back what it has not sent, and returns when everything it started has ended. An error
 // means that the database refused at the start, or was away; what fails later is tried
 // again, and a database or a pooler that is slow is waited for from the start.
-// In a database that is not adopted (outbox.Installation) it waits until that is.
+// In a database that is halted, or not adopted (outbox.Installation), it waits until that is over.
 func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 
 // Drain delivers what is due, also what becomes due while it does, what relays that died have
@@ -217,7 +217,7 @@ func (r *Relay) Run(ctx context.Context) error { return r.run(ctx, false) }
 // messages that others in flight may leave no room for under a cap, and returns what it did.
 // What no sender takes now, because of an open breaker or a pause, is deferred and left. In
 // a database that is not adopted it delivers nothing and returns outbox.ErrNotAdopted, in one
-// that is too slow to start for Config.Lease ErrSlowStart.
+// that is halted job.ErrHalted, in one that is too slow to start for Config.Lease ErrSlowStart.
 // Stops are those of Run.
 func (r *Relay) Drain(ctx context.Context) (Stats, error) {
 	err := r.run(ctx, true)
@@ -278,7 +278,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	giveUp()
 	keeping.Wait()
 	r.deregister(ctx)
-	if where := r.copied.Load(); where != nil && drain {
+	if where := r.kept.Load(); where != nil && drain {
 		return where.Err()
 	}
 	return nil

@@ -1,0 +1,65 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// haltAct is the input of `halt` and `go`.
+type haltAct struct{ Act }
+
+// haltState is whether everything is halted after an act.
+type haltState struct {
+	job.Halt
+	Changed bool `json:"changed"` // by this act
+}
+
+func (h haltState) account() account { return account{n: 1, since: h.At} }
+
+const haltEvents = "belfry.events"
+
+func haltOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "halt", Short: "Stop generation and delivery of everything at once", Role: Operator, Changes: true, Events: haltEvents,
+			Long: `Stop everything, in every process that works on this database. When the command has
+returned, no further row of a job is committed, and no message is sent that was not
+handed to a provider before, activities too. Jobs that ran are PENDING, with their
+cursors. No job starts and no schedule fires until ` + "`belfry go`" + `. Jobs, activities and
+acts are accepted, and wait. Processes go on running, and say so.
+
+The same by SQL: SELECT * FROM belfry.halt('ann', 'wrong link');`,
+			Example: `  belfry halt --reason "wrong link"`,
+		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
+			h.Halt, h.Changed, err = env.Jobs.Halt(ctx, in.by(env))
+			return h, refused(err, nil)
+		}, func(p *printer.Page, _ haltAct, h haltState) {
+			if !h.Changed {
+				p.Printf("%s; nothing was changed\n", h.Err())
+				return
+			}
+			p.Printf("halted: nothing more is written or sent; `belfry go` lifts it\n")
+		}),
+		Define(Operation{
+			Name: "go", Short: "Lift a halt: everything goes on where it was", Role: Operator, Changes: true, Events: haltEvents,
+			Long: `Lift a halt: jobs go on from their cursors, messages are sent, and schedules fire,
+without a restart of any process. What became of occurrences that a schedule missed is
+for its own policy to say (` + "`belfry schedules show NAME`" + `). A job that did not start before
+its expires_at is EXPIRED.
+
+The same by SQL: SELECT * FROM belfry.go('ann', 'corrected');`,
+			Example: `  belfry go --reason "the link is corrected"`,
+		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
+			h.Changed, err = env.Jobs.Lift(ctx, in.by(env))
+			return h, refused(err, nil)
+		}, func(p *printer.Page, _ haltAct, h haltState) {
+			if !h.Changed {
+				p.Printf("belfry was not halted; nothing was changed\n")
+				return
+			}
+			p.Printf("belfry goes on\n")
+		}),
+	}
+}

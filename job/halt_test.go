@@ -1,0 +1,262 @@
+package job_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+func (b *bundle) halt(t tester) {
+	t.Helper()
+	_, changed, err := b.jobs.Halt(t.Context(), job.Act{Actor: "ann", Reason: "wrong link"})
+	require.NoError(t, err)
+	require.True(t, changed)
+}
+
+func (b *bundle) lift(t tester) {
+	t.Helper()
+	changed, err := b.jobs.Lift(t.Context(), job.Act{Actor: "ben", Reason: "corrected"})
+	require.NoError(t, err)
+	require.True(t, changed)
+}
+
+// I6, of everything: when the halt has returned, walks in every lane have committed their last
+// row, whatever they were doing; each job is PENDING with its cursor, nothing starts, also in
+// a process that is new, and lifted each goes on to the end.
+func TestHalt_StopsEveryWalkAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 350
+	for _, point := range []string{job.PointBegun, job.PointWritten, job.PointMoved, job.PointCommitted} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, n)
+			var ids []int64
+			var gates []*gate
+			var runs []*started
+			for _, lane := range []string{"a", "b"} {
+				ids = append(ids, b.enqueue(t, job.Spec{Lane: lane}))
+				c := config("r-" + lane)
+				c.Lanes = []string{lane}
+				g := b.gate(point, 2)
+				gates = append(gates, g)
+				runs = append(runs, b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(g.at))))
+				g.await(t)
+			}
+			waiting := b.enqueue(t, job.Spec{Lane: "c"})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _, err := b.jobs.Halt(context.WithoutCancel(t.Context()), job.Act{Actor: "ann", Reason: "wrong link"})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			if point == job.PointMoved { // the chunk has its job's row: the halt waits for its COMMIT
+				b.blocked(t)
+				for _, g := range gates {
+					g.release(nil)
+				}
+			}
+			<-done
+			after := []state{b.state(t, ids[0]), b.state(t, ids[1])}
+			for _, g := range gates {
+				g.release(nil)
+			}
+			for i, run := range runs {
+				require.Equal(t, "ann", run.wait(t).Halt.By)
+				require.Equal(t, after[i], b.state(t, ids[i]), "nothing was committed after the halt returned")
+				require.Equal(t, job.Pending, after[i].Status)
+				after[i].requireAtomic(t, everyone(n))
+				require.Equal(t, []string{"enqueued", "claimed", "halted"}, b.kinds(t, ids[i]))
+				require.Zero(t, b.get(t, ids[i]).Attempts, "a halt is no attempt")
+			}
+			require.Equal(t, "ann wrong link", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.job_events WHERE kind = 'halted' ORDER BY id LIMIT 1`))
+			out := b.runDue(t, b.runner(t, "restarted"))
+			require.Empty(t, out.Jobs)
+			require.Equal(t, "wrong link", out.Halt.Reason)
+			require.ErrorIs(t, out.Halt.Err(), job.ErrHalted)
+			require.Equal(t, after[0], b.state(t, ids[0]))
+			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'RUNNING'`))
+
+			b.lift(t)
+			require.Nil(t, b.runDue(t, b.runner(t, "r")).Halt.At)
+			for _, id := range append(ids, waiting) {
+				b.requireDone(t, id, everyone(n))
+			}
+		})
+	}
+}
+
+// A halt races with claims and with chunks, many times: when it has returned no job is
+// RUNNING, and what was committed then is all, until it is lifted.
+func TestHalt_RacesWithClaimsAndChunks(t *testing.T) {
+	t.Parallel()
+	const times, n = 40, 2_000
+	b := setup(t, n)
+	id := b.enqueue(t, job.Spec{Type: outbox.TypePush})
+	c := config("r")
+	c.Chunk = job.ChunkConfig{InitialRows: 5, MinRows: 5, MaxRows: 5, Target: c.Chunk.Target}
+	pool := b.db.Pool
+	for range times {
+		if b.state(t, id).Status != job.Pending {
+			break
+		}
+		run := b.start(t, b.runnerWith(t, pool, c, outbox.Types(b.who)))
+		wait := time.NewTimer(time.Duration(rand.Int64N(int64(30 * time.Millisecond))))
+		<-wait.C
+		b.halt(t)
+		after := b.state(t, id)
+		require.NotEqual(t, job.Running, after.Status)
+		run.wait(t)
+		require.Equal(t, after, b.state(t, id), "nothing was committed after the halt returned")
+		after.requireAtomic(t, everyone(n))
+		b.lift(t)
+	}
+	b.runDue(t, b.runner(t, "r"))
+	b.requireDone(t, id, everyone(n))
+}
+
+// A claim whose COMMIT is on its way is found by the halt, which waits for it; one that comes
+// while a halt is being committed changes nothing and waits for nobody.
+func TestHalt_AndAClaimFindEachOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	claim := `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'other', heartbeat_at = now() WHERE id = $1`
+	tx, err := b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), claim, id)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, _, err := b.jobs.Halt(context.WithoutCancel(t.Context()), job.Act{Actor: "ann"}); err != nil {
+			t.Error(err)
+		}
+	}()
+	b.blocked(t)
+	require.NoError(t, tx.Commit(t.Context()))
+	<-done
+	require.Equal(t, job.Pending, b.state(t, id).Status)
+	tag, err := b.db.Pool.Exec(t.Context(), claim, id)
+	require.NoError(t, err)
+	require.Zero(t, tag.RowsAffected(), "no job is RUNNING while everything is halted, whoever writes")
+	b.lift(t)
+
+	tx, err = b.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT belfry.halt('ann')`)
+	require.NoError(t, err)
+	tag, err = b.db.Pool.Exec(t.Context(), claim, id)
+	require.NoError(t, err)
+	require.Zero(t, tag.RowsAffected())
+	require.NoError(t, tx.Rollback(t.Context()))
+	tag, err = b.db.Pool.Exec(t.Context(), claim, id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+}
+
+// Halting twice changes nothing, and each act is recorded once, with actor and reason (I14).
+func TestHalt_IsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	now, err := b.jobs.Halted(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, now.Err())
+	changed, err := b.jobs.Lift(t.Context(), job.Act{})
+	require.NoError(t, err)
+	require.False(t, changed, "it was not halted")
+	b.halt(t)
+	again, changed, err := b.jobs.Halt(t.Context(), job.Act{Actor: "eve", Reason: "me too"})
+	require.NoError(t, err)
+	require.False(t, changed)
+	require.Equal(t, "ann", again.By, "who halted first")
+	require.Equal(t, "it was halted already", one[string](t, b, `SELECT note FROM belfry.halt()`))
+	now, err = b.jobs.Halted(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, again, now)
+	require.Contains(t, now.Err().Error(), " by ann: wrong link")
+	b.lift(t)
+	require.Equal(t, "it was not halted", one[string](t, b, `SELECT note FROM belfry.go()`))
+	rows, err := b.db.Pool.Query(t.Context(), `SELECT kind || ' ' || actor || ' ' || reason || ' ' || (detail -> 'after' ->> 'halted_at' IS NOT NULL) FROM belfry.events WHERE subject = 'installation' AND kind IN ('halted', 'lifted') ORDER BY id`)
+	require.NoError(t, err)
+	events, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"halted ann wrong link true", "lifted ben corrected false"}, events)
+}
+
+// Who may only enqueue can neither halt nor lift nor see it; a plain UPDATE by who may is a
+// halt as well; and a transaction that cannot see what runs is refused.
+func TestHalt_ByPlainSQL(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	for _, statement := range []string{
+		`SELECT belfry.halt()`, `SELECT belfry.go()`, `UPDATE belfry.installation SET halted_at = now(), halted_by = 'x'`,
+		`SELECT FROM belfry.installation FOR UPDATE`, `SELECT belfry.installation_halt()`,
+	} {
+		_, err := enqueuer.Pool.Exec(t.Context(), statement)
+		require.ErrorContains(t, err, "permission denied", statement)
+	}
+	operator := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (halted_at, halted_by, halt_reason) ON belfry.installation TO :role`)
+	id := b.enqueue(t, job.Spec{})
+	g := b.gate(job.PointWritten, 1)
+	run := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))
+	g.await(t)
+	_, err := operator.Pool.Exec(t.Context(), `UPDATE belfry.installation SET halted_at = now(), halted_by = 'ann'`)
+	require.NoError(t, err)
+	require.Equal(t, job.Pending, b.state(t, id).Status)
+	g.release(nil)
+	run.wait(t)
+	require.Empty(t, b.state(t, id).Rows)
+	_, err = enqueuer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x')`)
+	require.NoError(t, err, "what is enqueued waits")
+	_, err = operator.Pool.Exec(t.Context(), `SELECT belfry.go('ann')`)
+	require.NoError(t, err)
+	_, err = operator.Pool.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT belfry.halt('ann'); COMMIT`)
+	require.ErrorContains(t, err, "belfry.installation.halted_at: cannot be set in a transaction that is REPEATABLE READ; allowed values: in one that is READ COMMITTED")
+	b.runDue(t, b.runner(t, "r"))
+	b.requireDone(t, id, everyone(10))
+}
+
+// A runner that waits says once that everything is halted, and goes on when it is lifted,
+// without a restart, whether it hears hints or not.
+func TestHalt_ARunnerGoesOnByItself(t *testing.T) {
+	t.Parallel()
+	for name, listen := range map[string]bool{"listening": true, "polling": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 50)
+			b.halt(t)
+			id := b.enqueue(t, job.Spec{})
+			log := new(dbtest.Buffer)
+			c := config("r")
+			c.Listen = listen
+			r := b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithLogger(zerolog.New(log)))
+			ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+			defer func() { stop(); require.NoError(t, <-ended) }()
+			for began := time.Now(); !strings.Contains(log.String(), "no job runs before `belfry go`"); {
+				require.Less(t, time.Since(began), patience)
+				b.eventually(t, `SELECT true`)
+			}
+			require.Equal(t, job.Pending, b.state(t, id).Status)
+			b.lift(t)
+			b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, id)
+			require.Equal(t, 1, strings.Count(log.String(), "no job runs before `belfry go`"))
+			require.Contains(t, log.String(), "belfry is halted since ")
+			require.Equal(t, 1, strings.Count(log.String(), "belfry goes on: jobs run again"))
+		})
+	}
+}
