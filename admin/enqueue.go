@@ -246,7 +246,7 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *Env, audience chan
 	}
 	n, err := env.Channels.Count(ctx, env.DB, audience)
 	if err == nil && n != *in.ConfirmCount {
-		err = fmt.Errorf("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
+		err = conflict("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -65,6 +66,15 @@ func more(p *printer.Page, flag, next string) {
 	}
 }
 
+// compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
+func compacted(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
 // changes tells what an event changed, by the two states in its detail: values that one of
 // them does not have are "unset". Who paused, when and why the event itself says. Of an
 // event that only counts messages it is their number.
@@ -91,7 +101,7 @@ func changes(detail json.RawMessage) string {
 		case json.Unmarshal(raw, &list) == nil && len(list) > 0:
 			return strings.Join(list, ",")
 		default:
-			return string(raw)
+			return compacted(raw)
 		}
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(d.Before)), maps.Keys(d.After))

@@ -267,7 +267,7 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("group %s has no job that is ABORTED, PROCESSED or FAILED; abort it first", group)
+		return nil, conflict("group %s has no job that is ABORTED, PROCESSED or FAILED; abort it first", group)
 	}
 	slices.Sort(ids)
 	return ids, nil

@@ -107,7 +107,7 @@ func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState],
 			return page, noSuchJob(err)
 		}
 		if filter.GroupID == nil {
-			return page, fmt.Errorf("job %d is in no group; `belfry jobs show %d` shows it", in.Group.jobID, in.Group.jobID)
+			return page, conflict("job %d is in no group; `belfry jobs show %d` shows it", in.Group.jobID, in.Group.jobID)
 		}
 	}
 	jobs, err := env.Jobs.List(ctx, filter)
@@ -215,7 +215,7 @@ func jobEventsText(p *printer.Page, _ jobTimeline, out List[job.Event]) {
 func corrections(before, after map[string]json.RawMessage) string {
 	var parts []string
 	for _, column := range slices.Sorted(maps.Keys(after)) {
-		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, printer.OneLine(string(before[column]), 60), printer.OneLine(string(after[column]), 60)))
+		parts = append(parts, fmt.Sprintf("%s %s -> %s", column, printer.OneLine(compacted(before[column]), 60), printer.OneLine(compacted(after[column]), 60)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -227,7 +227,7 @@ func revisionsText(p *printer.Page, in jobRef, out List[job.Revision]) {
 	}
 	t := printer.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(printer.Int(int64(r.Revision)), r.Cursor, printer.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(string(r.Audience), 80))
+		t.Add(printer.Int(int64(r.Revision)), r.Cursor, printer.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(compacted(r.Audience), 80))
 	}
 	p.Table(t)
 }

@@ -131,7 +131,7 @@ The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17
 func changedSettings(j job.Job, changes job.Changes) []string {
 	var lines []string
 	all := map[string]string{
-		"category": j.Category, "title": j.Title, "body": j.Body, "data": string(j.Data), "variants": locales(j.Variants),
+		"category": j.Category, "title": j.Title, "body": j.Body, "data": compacted(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
 		"lane": j.Lane, "priority": printer.Int(int64(j.Priority)), "schedule_at": printer.Clock(j.ScheduleAt),
 		"deliver_at": printer.ClockOr(j.DeliverAt, "at once"), "expires_at": printer.ClockOr(j.ExpiresAt, "never"),

@@ -121,7 +121,7 @@ func showContent(j job.Job, field func(name, format string, args ...any)) {
 		field("body", "%s", j.Body)
 	}
 	if string(j.Data) != "{}" {
-		field("data", "%s", j.Data)
+		field("data", "%s", compacted(j.Data))
 	}
 	if string(j.Variants) != "{}" {
 		field("variants", "%s", locales(j.Variants))

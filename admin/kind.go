@@ -24,6 +24,7 @@ const (
 	Invalid     Kind = "invalid"     // the input: nothing was done
 	NotFound    Kind = "not found"   // what it names does not exist
 	Conflict    Kind = "conflict"    // the state of things does not allow it now
+	Held        Kind = "held"        // others work on it: trying again later helps
 	Denied      Kind = "denied"      // who asks has too little a role
 	Forbidden   Kind = "forbidden"   // the role in the database lacks a right
 	Standby     Kind = "standby"     // the server takes no rows
@@ -90,16 +91,18 @@ var classKinds = map[db.Class]Kind{
 func KindOf(err error) Kind {
 	var connect *pgconn.ConnectError
 	var network *net.OpError
-	class := db.ClassOf(err)
+	told, class := new(ToldError), db.ClassOf(err)
 	switch {
 	case errors.As(err, new(*UnknownOutcomeError)):
 		return Unknown
 	case errors.As(err, new(*DeniedError)):
 		return Denied
 	case errors.As(err, new(*HeldError)):
-		return Conflict
+		return Held
 	case errors.As(err, new(*UnavailableError)):
 		return Unavailable
+	case errors.As(err, &told):
+		return told.Kind
 	case class == db.ReadOnly: // also of a connection that was refused for it
 		return Standby
 	case errors.As(err, &connect):

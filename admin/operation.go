@@ -104,12 +104,12 @@ type Operation struct {
 
 // Question is what a person has to agree to. The zero value is none.
 type Question struct {
-	Why  string // nothing is done without asking: "--at is an hour ago"; "": nothing to add
-	Text string // "Take back all that is queued?"
-	If   string // what is agreed to, after "if": "all that is queued is to be taken back"
+	Why  string `json:"why"`  // nothing is done without asking: "--at is an hour ago"; "": nothing to add
+	Text string `json:"text"` // "Take back all that is queued?"
+	If   string `json:"if"`   // what is agreed to, after "if": "all that is queued is to be taken back"
 	// About is a result that is shown before; nil: nothing is. Who is not shown it as text is
 	// not asked.
-	About any
+	About any `json:"about,omitempty"`
 }
 
 // Confirming makes an Operation's Confirm of a function of its input.
@@ -138,16 +138,7 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 		}
 		return run(ctx, env, *given)
 	}
-	o.read = func(result []byte, next string) (any, error) {
-		var out Out
-		if err := json.Unmarshal(result, &out); err != nil {
-			return nil, fmt.Errorf("the result of %s: %w", o.Name, err)
-		}
-		if list, is := any(&out).(interface{ setNextPage(next string) }); is {
-			list.setNextPage(next)
-		}
-		return out, nil
-	}
+	o.read = readResult[Out](o)
 	o.text = func(p *printer.Page, in, out any) {
 		given, isIn := in.(*In)
 		result, isOut := out.(Out)
@@ -164,6 +155,20 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 		o.Deadline = DefaultDeadline
 	}
 	return o
+}
+
+// readResult makes a result of its JSON, without its receipt.
+func readResult[Out any](o Operation) func(result []byte, next string) (any, error) {
+	return func(result []byte, next string) (any, error) {
+		var out Out
+		if err := json.Unmarshal(result, &out); err != nil {
+			return nil, fmt.Errorf("the result of %s: %w", o.Name, err)
+		}
+		if list, is := any(&out).(interface{ setNextPage(next string) }); is {
+			list.setNextPage(next)
+		}
+		return out, nil
+	}
 }
 
 // Noun is the first word of the name, if there are two.

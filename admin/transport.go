@@ -280,7 +280,7 @@ func drainTransport(ctx context.Context, env *Env, in Act) (*TransportDone, erro
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, fmt.Errorf("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
+			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {

@@ -71,7 +71,7 @@ func New(c Options) *Handler {
 		h.Env.Watches = admin.NewWatches(looksEvery)
 	}
 	d := newDocument(h.mux)
-	for _, o := range c.Operations {
+	for _, o := range admin.WithQuestions(c.Operations) {
 		r := routeOf(o)
 		described := d.describe(o, r)
 		d.api.OpenAPI().AddOperation(described)
@@ -96,7 +96,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.outer.
 // Document returns the OpenAPI document of operations.
 func Document(operations []admin.Operation) []byte {
 	d := newDocument(http.NewServeMux())
-	for _, o := range operations {
+	for _, o := range admin.WithQuestions(operations) {
 		d.api.OpenAPI().AddOperation(d.describe(o, routeOf(o)))
 	}
 	d.describeSignIn()

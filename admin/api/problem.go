@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -45,6 +46,7 @@ var statuses = map[admin.Kind]int{
 	admin.Invalid:     http.StatusUnprocessableEntity,
 	admin.NotFound:    http.StatusNotFound,
 	admin.Conflict:    http.StatusConflict,
+	admin.Held:        http.StatusConflict,
 	admin.Denied:      http.StatusForbidden,
 	admin.Forbidden:   http.StatusForbidden,
 	admin.Standby:     http.StatusServiceUnavailable,
@@ -82,8 +84,8 @@ func problemOf(r route, err error) *Problem {
 			p.Errors = append(p.Errors, Fault{r.located(one.Param), one.Text})
 		}
 	}
-	var advised *admin.AdvisedError
-	if errors.As(err, &advised) {
+	advised, is := err.(*admin.AdvisedError) //nolint:errorlint // one of several advises on that alone, and is in the text
+	if is {
 		p.Detail, p.Next = advised.Err.Error(), advised.Next
 	}
 	switch kind {
@@ -104,7 +106,7 @@ func problemOf(r route, err error) *Problem {
 		if server := new(pgconn.PgError); errors.As(err, &server) {
 			p.Detail = server.Message
 		}
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Denied:
+	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Held, admin.Denied:
 	}
 	if p.Status == http.StatusServiceUnavailable {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
@@ -130,11 +132,13 @@ func (p *Problem) write(w http.ResponseWriter) {
 
 // respond writes a JSON answer.
 func respond(w http.ResponseWriter, status int, contentType string, v any) {
-	body, err := json.Marshal(v)
-	if err != nil { // of a result: no operation's is one that JSON does not have
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)              // texts are as on the command line; no browser takes this for HTML
+	if err := e.Encode(v); err != nil { // of a result: no operation's is one that JSON does not have
 		panic(err)
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // who has gone reads no error
+	_, _ = w.Write(body.Bytes()) // who has gone reads no error
 }

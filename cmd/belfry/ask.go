@@ -37,11 +37,8 @@ func (a *app) agreed(ctx context.Context, question string) (bool, error) {
 }
 
 // confirm asks what an operation wants to be agreed to. Without a yes it is not run.
-func (a *app) confirm(ctx context.Context, env *admin.Env, o admin.Operation, in any, asJSON bool) error {
-	if o.Confirm == nil {
-		return nil
-	}
-	q, err := o.Confirm(ctx, env, in)
+func (a *app) confirm(ctx context.Context, by doer, o admin.Operation, in any, asJSON bool) error {
+	q, err := by.Question(ctx, o, in)
 	if err != nil || q.Text == "" {
 		return err
 	}

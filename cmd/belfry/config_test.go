@@ -118,6 +118,7 @@ func sample(t *testing.T, k config.Key) string {
 		"delivery.time_zone":               "Asia/Seoul",
 		"senders":                          `[{"name": "hook", "kind": "webhook", "webhook": {"url": "https://example.com/x", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}}]`,
 		"api.listen":                       "127.0.0.1:8470",
+		"client.server":                    "https://belfry.example.com",
 		"api.public_url":                   "https://example.com/belfry",
 		"metrics.listen":                   "127.0.0.1:9464",
 		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,

@@ -79,6 +79,9 @@ func (a *app) openPrimary(ctx context.Context, s settings.Settings, need schemaN
 }
 
 func (a *app) opened(ctx context.Context, db *database, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {
+	if throughServer(s) {
+		return nil, &exitError{codeConfiguration, fmt.Errorf("client.server: %s names a server, and this is done on the database itself; unset it here, or name the database by --database-url", s.Source("client.server"))}
+	}
 	if db.DSN == "" {
 		if err := db.startPrivate(ctx, s, logger); err != nil {
 			return nil, err

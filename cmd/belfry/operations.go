@@ -49,7 +49,11 @@ func operationNamed(name string) admin.Operation {
 
 // operationCommand is the command of an operation.
 func (a *app) operationCommand(o admin.Operation) *cobra.Command {
-	in := o.NewInput()
+	return a.operationCommandOn(o, o.NewInput())
+}
+
+// operationCommandOn is the command of an operation, which gives its parameters to an input.
+func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: strings.TrimSpace(o.Verb() + " " + usageOf(o)), Short: o.Short, Long: longOf(o), Example: o.Example,
 		Annotations: annotationsOf(o),
@@ -105,16 +109,16 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 	if err := o.Check(in, a.now()); err != nil {
 		return operationProblem(o, err)
 	}
-	return a.withEnv(cmd, o, func(ctx context.Context, env *admin.Env) error {
+	return a.withDoer(cmd, o, func(ctx context.Context, by doer) error {
 		if !yes {
-			if err := a.confirm(ctx, env, o, in, asJSON); err != nil {
+			if err := a.confirm(ctx, by, o, in, asJSON); err != nil {
 				return operationProblem(o, err)
 			}
 		}
 		if o.Item() != nil {
-			return operationProblem(o, a.stream(ctx, env, o, in, asJSON))
+			return operationProblem(o, a.stream(ctx, by, o, in, asJSON))
 		}
-		out, err := a.runOperation(ctx, env, o, in)
+		out, err := by.Run(ctx, o, in)
 		if out != nil {
 			err = errors.Join(a.show(o, in, out, asJSON), err)
 		}
@@ -129,13 +133,14 @@ const (
 )
 
 // stream runs an operation whose result comes piece by piece, and shows each piece as it comes.
-func (a *app) stream(ctx context.Context, env *admin.Env, o admin.Operation, in any, asJSON bool) error {
+func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, asJSON bool) error {
 	page, tell := a.page(), o.Teller(in)
-	env.Interval = looksPlain
-	if page.Columns > 0 && !asJSON {
-		env.Interval = looksLive
+	if here, is := by.(atHand); is && page.Columns > 0 && !asJSON {
+		here.env.Interval = looksLive
+	} else if is {
+		here.env.Interval = looksPlain
 	}
-	out, err := o.Stream(ctx, env, in, func(item any) error {
+	out, err := by.Stream(ctx, o, in, func(item any) error {
 		if asJSON {
 			return a.printLines(admin.Lines(item))
 		}

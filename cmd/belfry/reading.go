@@ -17,12 +17,15 @@ var reading = map[string]bool{
 // readsAnnotation marks the command of an operation that changes nothing.
 const readsAnnotation = "belfry_reads"
 
+// operationAnnotation has the name of a command's operation.
+const operationAnnotation = "belfry_operation"
+
 // annotationsOf mark an operation's command.
 func annotationsOf(o admin.Operation) map[string]string {
 	if o.Changes {
-		return nil
+		return map[string]string{operationAnnotation: o.Name}
 	}
-	return map[string]string{readsAnnotation: "true"}
+	return map[string]string{operationAnnotation: o.Name, readsAnnotation: "true"}
 }
 
 func onlyReads(cmd *cobra.Command) bool {

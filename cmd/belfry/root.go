@@ -35,17 +35,21 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 		Example: `  belfry channels generate 300000
   belfry enqueue --type inbox,push --category operator_notice --title "Maintenance at 9" --everyone
   belfry run`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
-		RunE:          runGroup,
-		Version:       thisBuild().String(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              runGroup,
+		PersistentPreRunE: onlyHere,
+		Version:           thisBuild().String(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().BoolP("version", "V", false, "show version, commit, Go and platform")
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.configFiles, "config", nil, "configuration `FILE`; may be given several times, and the later wins (default: $BELFRY_CONFIG, else ./config.yaml if it exists)")
 	keyFlag(flags, "database-url", "database.url", "`URL` of the database")
+	keyFlag(flags, "server", "client.server", "`URL` of a belfry that does it, instead of a database: https://…, with a token in $BELFRY_TOKEN")
+	keyFlag(flags, "token-file", "client.token_file", "`FILE` with the token for --server")
+	keyFlag(flags, "ca-file", "client.ca_file", "`FILE` with the authority of --server's certificate")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")

@@ -25,7 +25,11 @@ import (
 // patience bounds every wait for a condition; nothing normally takes that long.
 const patience = time.Minute
 
-type poolKey struct{}
+type (
+	poolKey struct{}
+	dbKey   struct{}
+	testKey struct{}
+)
 
 // TestScripts runs testdata/script, each with a database of its own in
 // BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty, and one whose
@@ -44,8 +48,12 @@ type poolKey struct{}
 // relative, and where it runs in the background. Other files are named by $WORK.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	path := filepath.Dir(binary(t))
-	testscript.Run(t, testscript.Params{
+	testscript.Run(t, scriptParams(filepath.Dir(binary(t))))
+}
+
+// scriptParams run every script, with belfry's directory in the path.
+func scriptParams(path string) testscript.Params {
+	return testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		UpdateScripts:       *rewrite,
 		RequireExplicitExec: true,
@@ -62,7 +70,7 @@ func TestScripts(t *testing.T) {
 					create = dbtest.NewEmpty
 				}
 				db := create(tb)
-				env.Values[poolKey{}] = db.Pool
+				env.Values[poolKey{}], env.Values[dbKey{}], env.Values[testKey{}] = db.Pool, db, tb
 				env.Setenv("BELFRY_DATABASE_URL", kept(tb, db.DSN))
 			}
 			env.Setenv("PATH", path+string(filepath.ListSeparator)+env.Getenv("PATH"))
@@ -77,7 +85,7 @@ func TestScripts(t *testing.T) {
 			"until":  scriptUntil,
 			"keep":   scriptKeep,
 		},
-	})
+	}
 }
 
 func scriptBelfry(ts *testscript.TestScript, neg bool, args []string) {
@@ -126,6 +134,7 @@ func runHere(ts *testscript.TestScript, args []string) code {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
+	environ, args = throughHere(ts, environ, args)
 	a := &app{stdout: ts.Stdout(), stderr: ts.Stderr(), environ: environ, now: time.Now}
 	return a.execute(ctx, args)
 }

@@ -27,7 +27,7 @@ func keys(prefix string, section reflect.Value) (list []Key) {
 			list = append(list, keys(name+".", f.Value)...)
 			continue
 		}
-		variable := variablePrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "_"))
+		variable := variablePrefix + cmp.Or(f.Variable, strings.ToUpper(strings.ReplaceAll(name, ".", "_")))
 		list = append(list, Key{name, variable, f.Value.Interface(), f.Value})
 	}
 	return list
@@ -35,8 +35,9 @@ func keys(prefix string, section reflect.Value) (list []Key) {
 
 // Field is a field of a section by its key there.
 type Field struct {
-	Key   string
-	Value reflect.Value
+	Key      string
+	Value    reflect.Value
+	Variable string // its variable, without BELFRY_, where that is not its key
 }
 
 // Fields lists the fields of a struct, those of squashed ones included.
@@ -48,7 +49,7 @@ func Fields(section reflect.Value) (list []Field) {
 		case option == "squash":
 			list = append(list, Fields(section.Field(i))...)
 		case field.IsExported() && tag != "-":
-			list = append(list, Field{cmp.Or(tag, strings.ToLower(field.Name)), section.Field(i)})
+			list = append(list, Field{cmp.Or(tag, strings.ToLower(field.Name)), section.Field(i), field.Tag.Get("variable")})
 		}
 	}
 	return list

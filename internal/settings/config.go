@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/client"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/metrics"
@@ -34,6 +35,7 @@ type Config struct {
 	Senders   Senders               `mapstructure:"senders"`
 	Schedules []schedule.Definition `mapstructure:"schedules"`
 	API       api.Config            `mapstructure:"api"`
+	Client    client.Config         `mapstructure:"client"`
 	Metrics   metrics.Config        `mapstructure:"metrics"`
 	Log       Log                   `mapstructure:"log"`
 }
@@ -90,6 +92,7 @@ func Default() Config {
 		Senders:   Senders{},
 		Schedules: []schedule.Definition{},
 		API:       api.DefaultConfig(),
+		Client:    client.DefaultConfig(),
 		Metrics:   metrics.DefaultConfig(),
 		Log:       Log{Level: zerolog.LevelInfoValue, Format: "auto"},
 	}
@@ -120,7 +123,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("database.max_connections: %d is too few to deliver as well: a relay uses %d beside the %d of a runner; allowed values: %d to 1000, or delivery.enabled: false",
 			c.Database.MaxConnections, relay.Connections, MinConnections, MinConnections+relay.Connections))
 	}
-	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Metrics.Validate(),
+	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Client.Validate(), c.Metrics.Validate(),
 		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
 	errs = append(append(errs, delivery...), c.Senders.Validate(delivery)...)
