@@ -32,7 +32,7 @@ const (
 // password.
 func passwordProblem(name, password string) string {
 	n := utf8.RuneCountInString(password)
-	said := ""
+	var said string
 	switch {
 	case !utf8.ValidString(password) || strings.ContainsRune(password, 0):
 		said = "is no text"

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// ErrNoSession: none of those that were to end is there.
+// ErrNoSession reports that none of the sessions that were to end is there.
 var ErrNoSession = errors.New("no such session")
 
 // Session is what may be known of somebody who is signed in, or of a link that waits for its
