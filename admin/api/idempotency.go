@@ -126,7 +126,7 @@ func (h *Handler) finish(ctx context.Context, r admin.Request, o admin.Operation
 // that it may be asked for again.
 func nothingDone(k admin.Kind) bool {
 	switch k {
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Denied, admin.Forbidden, admin.Standby, admin.Unavailable:
+	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Held, admin.Denied, admin.Forbidden, admin.Standby, admin.Unavailable:
 		return true
 	case admin.Failed, admin.TooSlow, admin.Unknown:
 	}

@@ -71,7 +71,7 @@ func TestClient_DoesWhateverIsDefined(t *testing.T) {
 	t.Parallel()
 	o := greet(func() error { return nil })
 	c := serve(t, o)
-	in := o.NewInput().(*greeting) //nolint:forcetypeassert // it is this operation's
+	in := o.NewInput().(*greeting)
 	in.Name, in.Tags = "Kim/../ä?", []string{"a,b", "c"}
 	question, err := c.Question(t.Context(), o, in)
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestClient_ErrorsAreThoseOfTheServer(t *testing.T) {
 	for _, kind := range []admin.Kind{admin.NotFound, admin.Conflict, admin.Denied} {
 		for _, failure := range []error{told(kind), &admin.AdvisedError{Err: told(kind), Next: "look again"}} {
 			o := greet(func() error { return failure })
-			in := o.NewInput().(*greeting) //nolint:forcetypeassert // it is this operation's
+			in := o.NewInput().(*greeting)
 			in.Name = "Kim"
 			out, err := serve(t, o).Run(t.Context(), o, in)
 			require.EqualError(t, err, failure.Error())
@@ -103,13 +103,13 @@ func TestClient_ErrorsAreThoseOfTheServer(t *testing.T) {
 			require.NotNil(t, out, "what was done is shown all the same")
 		}
 	}
-	for kind, failure := range map[admin.Kind]error{
+	for kind, failure := range map[admin.Kind]error{ //nolint:exhaustive // the others are above
 		admin.Held: &admin.HeldError{Err: told(admin.Conflict)}, admin.Unavailable: &admin.UnavailableError{Err: told(admin.Failed)},
 		admin.Unknown: &admin.UnknownOutcomeError{Err: told(admin.Failed)}, admin.Standby: told(admin.Standby), admin.Failed: told(admin.Failed), admin.TooSlow: told(admin.TooSlow),
 		admin.Invalid: &admin.InvalidError{Problems: []admin.Problem{{Param: "tag", Text: "is odd"}, {Text: "is so"}}},
 	} {
 		o := greet(func() error { return failure })
-		in := o.NewInput().(*greeting) //nolint:forcetypeassert // it is this operation's
+		in := o.NewInput().(*greeting)
 		in.Name = "Kim"
 		_, err := serve(t, o).Run(t.Context(), o, in)
 		require.Equal(t, kind, admin.KindOf(err), "%v", err)
