@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 )
 
 // Options are what the API serves, and to whom.
@@ -31,7 +32,9 @@ type Options struct {
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
 	PublicURL string
-	Log       zerolog.Logger
+	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
+	Unsubscribe *unsubscribe.Links
+	Log         zerolog.Logger
 }
 
 const (
@@ -86,7 +89,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h.outer = h.recovering(at.stripped(own))
+	h.outer = h.recovering(at.stripped(h.recipients(own)))
 	return h
 }
 

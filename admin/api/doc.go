@@ -40,9 +40,15 @@
 // asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
 // nothing. They end when the server stops.
 //
+// # Recipients
+//
+// /unsubscribe/ is for recipients of messages, who have no token: its links are signed (package
+// unsubscribe), do one thing each, and do it by POST alone.
+//
 // # Invariants
 //
-//  1. Nothing is run for a request without a token that is good at that moment.
+//  1. Nothing is run for a request without a token that is good at that moment; without one, a
+//     signed link records its own opt-out and nothing else.
 //  2. What looks ends with its client, and its statement with it. What changes something
 //     goes to its end, or its deadline: a client that hangs up does not leave half.
 //  3. An act whose outcome is not known is said to be that, never to have failed.
@@ -52,5 +58,5 @@
 //  5. The document at /api/v1/openapi.json is made of the same parameters that are
 //     understood, and names every status that is answered.
 //
-// It does not keep sessions or cookies, and renders nothing for people.
+// It does not keep sessions or cookies, and renders nothing for people but the page of a link.
 package api

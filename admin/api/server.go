@@ -24,6 +24,9 @@ type Config struct {
 	// origin is trusted, and cookies and links are for there. Empty: wherever a request is sent
 	// to.
 	PublicURL string `mapstructure:"public_url"`
+	// UnsubscribeKeysFile has the keys, one a line, of the links by which recipients opt out: the
+	// first signs, and all of them read. Empty: there are no such links.
+	UnsubscribeKeysFile string `mapstructure:"unsubscribe_keys_file"`
 	// TLS is how it is served, if its files are given.
 	TLS TLS `mapstructure:"tls"`
 	// Sessions says how long people stay signed in.

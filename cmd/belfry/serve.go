@@ -116,7 +116,10 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 // openAPI listens where the configuration says.
 func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
-	var err error
+	links, err := s.API.UnsubscribeLinks()
+	if err != nil {
+		return nil, &exitError{codeConfiguration, err}
+	}
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
@@ -135,7 +138,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 		}
 	}
 	handler := api.New(api.Options{
-		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Log: logger,
+		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Unsubscribe: links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},

@@ -58,7 +58,7 @@ func NewDrain(s settings.Settings, pool *pgxpool.Pool, own []relay.Sender, log z
 	if err != nil {
 		return nil, err
 	}
-	senders, done, err := s.Senders.Open()
+	senders, done, err := s.OpenSenders()
 	if err != nil {
 		return nil, err
 	}

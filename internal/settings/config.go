@@ -125,6 +125,7 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Runner.Validate(), c.Channels.Validate(), c.Abort.Validate(), c.Retention.Validate(), c.API.Validate(), c.Client.Validate(), c.Metrics.Validate(),
 		c.Delivery.Compose.Validate("delivery"), c.Delivery.Carrier.validate(c.Delivery.Relay))
+	errs = append(errs, c.validateLinks()...)
 	delivery := config.Flatten(c.Delivery.Relay.Validate("delivery"))
 	errs = append(append(errs, delivery...), c.Senders.Validate(delivery)...)
 	return errors.Join(append(errs, validateSchedules(c.Schedules)...)...)

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"errors"
+
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job/abortcache"
 )
@@ -12,7 +14,7 @@ type Settings struct {
 }
 
 // Load merges defaults, files, environment and flags, in rising order, and tries the
-// files that senders name as well if secrets says so of what came out; nil: never. The
+// files with secrets as well if secrets says so of what came out; nil: never. The
 // error is a *config.Error that holds every problem found.
 func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	c := Default()
@@ -28,7 +30,8 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	})
 	loaded.Check(c.Validate())
 	if secrets != nil && secrets(c) {
-		loaded.Check(c.Senders.checkSecrets(loaded.Wrong))
+		_, err := c.API.UnsubscribeLinks()
+		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), err))
 	}
 	if err := loaded.Err(); err != nil {
 		return Settings{}, err

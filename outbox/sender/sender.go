@@ -57,6 +57,9 @@ type Delivery struct {
 	Body    string
 	Data    json.RawMessage // a JSON object, never empty
 	Attempt int             // from 1, of this medium
+	// UnsubscribeURL is where the recipient opts out of the category by the medium; "": there
+	// is no such link.
+	UnsubscribeURL string
 }
 
 // Result is what became of one delivery.

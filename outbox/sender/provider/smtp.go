@@ -157,6 +157,12 @@ func (c *smtpClient) compose(d sender.Delivery) (*gomail.Msg, sender.Result) {
 func (c *smtpClient) unsubscribe(m *gomail.Msg, d sender.Delivery) {
 	values := map[string]string{"external_id": d.ExternalID, "category": d.Category, "key": d.Key}
 	where := fillUnsubscribe(c.cfg.ListUnsubscribe, func(name string) string { return url.QueryEscape(values[name]) })
+	if where == UnsubscribePlaceholder {
+		where = d.UnsubscribeURL
+	}
+	if where == "" {
+		return
+	}
 	if strings.HasPrefix(where, "https:") && m.SetListUnsubscribeOneClick(where) == nil {
 		return
 	}

@@ -73,8 +73,9 @@ type SMTPConfig struct {
 	// Hello is the name given in EHLO. Empty: the machine's.
 	Hello string `mapstructure:"hello"`
 	// ListUnsubscribe is an https: or mailto: URL for the header of that name, in which
-	// {external_id}, {category} and {key} are replaced. An https: URL is announced for
-	// one click (RFC 8058). Empty: no header.
+	// {external_id}, {category} and {key} are replaced, or {unsubscribe_url} alone, which is
+	// Delivery.UnsubscribeURL. An https: URL is announced for one click (RFC 8058). Empty: no
+	// header.
 	ListUnsubscribe string `mapstructure:"list_unsubscribe"`
 	// MaxIdle is how many connections are kept between messages; 0: none.
 	MaxIdle int `mapstructure:"max_idle"`
@@ -129,7 +130,7 @@ func (c *SMTPConfig) validate(p *sender.Problems) {
 	}
 	check(c.Hello == "" || domainName().MatchString(c.Hello), "hello", "%q is not a domain; allowed are letters, digits, dots and hyphens", c.Hello)
 	if c.ListUnsubscribe != "" {
-		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed is an https: or mailto: URL, in which {external_id}, {category} and {key} are replaced")
+		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed is "+UnsubscribePlaceholder+", or an https: or mailto: URL, in which {external_id}, {category} and {key} are replaced")
 	}
 	check(c.MaxIdle >= 0 && c.MaxIdle <= 10_000, "max_idle", "%d is not allowed; allowed are 0 (keep none) to 10000", c.MaxIdle)
 	check(c.IdleTimeout >= time.Second && c.IdleTimeout <= 5*time.Minute, "idle_timeout", "%s is not allowed; allowed are 1s to 5m0s", c.IdleTimeout)
@@ -144,7 +145,13 @@ func (c *SMTPConfig) messageIDDomain(from *mail.Address) string {
 	return from.Address[strings.LastIndexByte(from.Address, '@')+1:]
 }
 
+// UnsubscribePlaceholder is an SMTPConfig.ListUnsubscribe: the link of each delivery.
+const UnsubscribePlaceholder = "{unsubscribe_url}"
+
 func validUnsubscribe(text string) bool {
+	if text == UnsubscribePlaceholder {
+		return true
+	}
 	filled := fillUnsubscribe(text, func(string) string { return "x" })
 	u, err := url.Parse(filled)
 	if err != nil || strings.ContainsAny(filled, "{}<> \t\r\n") {

@@ -225,6 +225,21 @@ func TestSMTP_ImplicitTLSAndNone(t *testing.T) {
 	}
 }
 
+// RFC 8058: the link of the delivery is announced for one click. Without one there is no header.
+func TestSMTP_AnnouncesTheLinkOfTheDelivery(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) { c.ListUnsubscribe = UnsubscribePlaceholder })
+	d := smtpDelivery()
+	require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
+	d.UnsubscribeURL = "https://example.com/belfry/unsubscribe/" + strings.Repeat("Ab-_", 40)
+	require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
+	require.NotContains(t, srv.seen().mails[0], "List-Unsubscribe")
+	got, err := mail.ReadMessage(strings.NewReader(srv.seen().mails[1]))
+	require.NoError(t, err)
+	require.Equal(t, "<"+d.UnsubscribeURL+">", got.Header.Get("List-Unsubscribe"))
+	require.Equal(t, "List-Unsubscribe=One-Click", got.Header.Get("List-Unsubscribe-Post"))
+}
+
 // Header injection: whatever the content and the address hold, the mail has the headers
 // that belfry writes and the server sees one MAIL and one RCPT.
 func TestSMTP_NothingCanAddAHeaderOrACommand(t *testing.T) {

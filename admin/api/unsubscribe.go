@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/unsubscribe"
+)
+
+const (
+	unsubscribePath = "/unsubscribe/"
+	unsubscribeTime = 10 * time.Second
+	unsubscribeBody = 4 << 10
+	// unsubscribeAtOnce bounds the connections that recipients take from operators.
+	unsubscribeAtOnce = 2
+	unsubscribeReason = "by the recipient, through the link in a message"
+)
+
+// UnsubscribeLinks reads the keys of the links by which recipients opt out; nil: there are no
+// such links.
+func (c Config) UnsubscribeLinks() (*unsubscribe.Links, error) {
+	if c.UnsubscribeKeysFile == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	links, err := unsubscribe.Open(c.UnsubscribeKeysFile)
+	if err != nil {
+		return nil, fmt.Errorf("api.unsubscribe_keys_file: %w", err)
+	}
+	return links, nil
+}
+
+// UnsubscribeURL is where a recipient opts out by links. The configuration is a valid one.
+func (c Config) UnsubscribeURL(links *unsubscribe.Links, link unsubscribe.Link) string {
+	at, _ := publicOf(c.PublicURL) // Validate has let it pass
+	return at.url(unsubscribePath + links.Sign(link))
+}
+
+// recipients answers the links of recipients, who have no token. The link is the authority:
+// whose page has a browser ask does not matter. Everything else is for next.
+//
+//	GET   a page with a button; changes nothing, for scanners follow links
+//	POST  List-Unsubscribe=One-Click (RFC 8058) records the opt-out
+//
+// Whether there is such a channel makes no difference to any answer.
+func (h *Handler) recipients(next http.Handler) http.Handler {
+	if h.Unsubscribe == nil {
+		return next
+	}
+	strangers := newLockout(20, 6*time.Second, func(from string) {
+		h.Log.Warn().Str("detail", from).Msg("too many links that are none from one address")
+	})
+	repeats, acting := newLockout(20, 6*time.Second, func(string) {}), make(chan struct{}, unsubscribeAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		signed, is := strings.CutPrefix(req.URL.EscapedPath(), unsubscribePath)
+		if !is {
+			next.ServeHTTP(w, req)
+			return
+		}
+		post := req.Method == http.MethodPost
+		if !post && req.Method != http.MethodGet && req.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD, POST")
+			answerPage(w, http.StatusMethodNotAllowed, "This cannot be done", "Allowed methods: GET, HEAD, POST.")
+			return
+		}
+		link, err := h.Unsubscribe.Read(signed)
+		if err != nil {
+			if tooOften(w, strangers.bad(peer(req))) {
+				return
+			}
+			answerPage(w, http.StatusNotFound, "This link is not good", "It may have been cut off. Open it from the message again.")
+			return
+		}
+		if !post {
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+			answerPage(w, http.StatusOK, "Unsubscribe", unsubscribeForm)
+			return
+		}
+		// By address good links are not counted: a provider asks for all its people from a few.
+		if !tooOften(w, repeats.bad(strconv.FormatInt(link.ChannelID, 10))) {
+			h.unsubscribe(w, req, link, acting)
+		}
+	})
+}
+
+// tooOften answers if there is something to wait for.
+func tooOften(w http.ResponseWriter, wait time.Duration) bool {
+	if wait <= 0 {
+		return false
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	answerPage(w, http.StatusTooManyRequests, "Try again later", "This was asked for too often.")
+	return true
+}
+
+// unsubscribe records an opt-out to its end, whether or not who asked waits.
+func (h *Handler) unsubscribe(w http.ResponseWriter, req *http.Request, link unsubscribe.Link, acting chan struct{}) {
+	req.Body = http.MaxBytesReader(w, req.Body, unsubscribeBody)
+	if req.PostFormValue("List-Unsubscribe") != "One-Click" {
+		answerPage(w, http.StatusBadRequest, "Nothing has changed", "The allowed body is List-Unsubscribe=One-Click, as a form.")
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), unsubscribeTime)
+	defer cancel()
+	err := errReadOnly
+	if !h.ReadOnly {
+		err = h.optOut(ctx, link, acting)
+	}
+	switch {
+	case err == nil:
+		answerPage(w, http.StatusOK, "You have unsubscribed", "You will get no more of these messages. One that is on its way already may still come.")
+	case errors.Is(err, channels.ErrPreference): // the category or the medium is gone, and with it what is sent of it
+		answerPage(w, http.StatusNotFound, "This link is not good", "What it is about is not sent any more.")
+	default:
+		h.Log.Error().Err(err).Int64("channel_id", link.ChannelID).Msg("a recipient could not unsubscribe")
+		w.Header().Set("Retry-After", "60")
+		answerPage(w, http.StatusServiceUnavailable, "Try again later", "It is not known whether you have unsubscribed. Doing it twice does no harm.")
+	}
+}
+
+// errReadOnly is api.read_only.
+var errReadOnly = errors.New("this belfry is read-only (api.read_only)")
+
+// optOut waits for its turn.
+func (h *Handler) optOut(ctx context.Context, link unsubscribe.Link, acting chan struct{}) error {
+	select {
+	case acting <- struct{}{}:
+		defer func() { <-acting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	_, err := channels.OptOutChannel(ctx, h.Env.DB, channels.OptOut{
+		ChannelID: link.ChannelID, Category: link.Category, Medium: link.Medium, Reason: unsubscribeReason,
+	})
+	return err
+}
+
+// unsubscribeForm posts what a mail provider posts, to the page's own address.
+const unsubscribeForm = `<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">` +
+	`<button>Unsubscribe</button></form>`
+
+// answerPage writes a page of constants.
+func answerPage(w http.ResponseWriter, status int, title, content string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("X-Robots-Tag", "noindex")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">`+
+		"<title>%s</title><h1>%[1]s</h1><div>%s</div></html>\n", title, content)
+}
