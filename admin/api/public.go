@@ -51,6 +51,14 @@ func (p public) origin() string {
 	return p.scheme + "://" + p.host
 }
 
+// url is the address of a path there; "": not known.
+func (p public) url(at string) string {
+	if p.host == "" {
+		return ""
+	}
+	return p.origin() + p.path + at
+}
+
 // secure reports whether a browser reaches the API by TLS, whatever stands in between.
 func (p public) secure(req *http.Request) bool { return p.scheme == "https" || req.TLS != nil }
 
