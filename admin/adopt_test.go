@@ -45,11 +45,11 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	d.env.Role = admin.Admin
 	require.NoError(t, d.run("adopt", "reason", "moved"))
 	require.Regexp(t, `^adopted: relays deliver from database \d+ of server \d+, and send:\n  what 1 job that `, d.out)
-	require.Contains(t, d.json, `"adopted":true,"changed":true`)
+	require.Regexp(t, `"adopted":true,.*"changed":true`, d.json)
 	require.True(t, adopted())
 	events, err := d.env.Jobs.ControlEvents(t.Context(), "installation", "", 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann@host", "moved"}, []string{events[0].Actor, events[0].Reason})
 	require.NoError(t, d.run("adopt"))
-	require.Contains(t, d.json, `"adopted":true,"changed":false`)
+	require.Regexp(t, `"adopted":true,.*"changed":false`, d.json)
 }

@@ -215,7 +215,13 @@ func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
 	b := setup(t, nil)
 	roles := []admin.Role{0, admin.Viewer, admin.Author, admin.Operator, admin.Admin}
 	document := read(t)
-	require.Len(t, document, len(admin.Operations())+2, "and to sign in and out")
+	questions := 0
+	for _, o := range admin.Operations() {
+		if o.Confirm != nil {
+			questions++
+		}
+	}
+	require.Len(t, document, len(admin.Operations())+questions+2, "and to sign in and out")
 	for _, o := range admin.Operations() {
 		at := document[strings.ReplaceAll(o.Name, " ", "-")]
 		path := strings.NewReplacer("{lane}", "x", "{category}", "x", "{sender}", "x").Replace(at.path)

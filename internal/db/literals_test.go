@@ -24,6 +24,8 @@ func TestGo_HasNoSQL(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
+		case d.IsDir() && d.Name() == "_examples": // what they show is SQL
+			return fs.SkipDir
 		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != "..":
 			return fs.SkipDir
 		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || filepath.Base(filepath.Dir(path)) == "outboxtest":
