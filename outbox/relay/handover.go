@@ -45,7 +45,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			continue
 		}
 		n := len(c.items)
-		c.items = r.rechecked(c.items, verdicts[:n])
+		c.items = r.rechecked(hard, c.items, verdicts[:n])
 		verdicts = verdicts[n:]
 		if len(c.items) == 0 {
 			q.end(c, nil, time.Time{})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -109,6 +110,30 @@ func TestRelay_LostLeaseSendsNothing(t *testing.T) {
 		require.Equal(t, crashed, handed > 0, point)
 		require.Equal(t, handed, one[int](t, b, `SELECT sum(crashes)::int FROM belfry.messages`), point)
 	}
+}
+
+// A relay that finds out that its messages are another's has the carrier drop its copies: it lives,
+// so that nobody else would.
+func TestCarrier_LostLeaseLeavesNoCopies(t *testing.T) {
+	t.Parallel()
+	b, memory := setup(t, 20), outboxtest.NewMemory(capacity)
+	b.job(t, "default", 1, 20)
+	taken := func() int64 {
+		queues, err := memory.Queues(t.Context())
+		require.NoError(t, err)
+		return queues[0].Taken + queues[1].Taken
+	}
+	s, g := &script{}, newGate(t, relay.PointHandOver)
+	run := b.start(t, carrying("slow"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithFailpoint(g.stop))
+	g.await(t)
+	require.EqualValues(t, 20, taken())
+	b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (0, 'other', now() + interval '1 hour', '{1}', '{1}')`)
+	b.exec(t, `UPDATE belfry.messages SET lease_id = 0 WHERE status = 'PROCESSING'`)
+	g.open()
+	require.Eventually(t, func() bool { return taken() == 0 }, patience, 5*time.Millisecond)
+	run.end(t)
+	require.EqualValues(t, 20, run.Stats().Lost)
+	require.Empty(t, s.all())
 }
 
 // I8: a relay that is stopped between its look and its calls looks again: what another

@@ -38,8 +38,9 @@ func (r *Relay) recheck(hard context.Context, claimed []outbox.Claimed) (verdict
 }
 
 // rechecked returns what may be sent, and records what may not.
-func (r *Relay) rechecked(items []item, verdicts []outbox.Verdict) (send []item) {
+func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.Verdict) (send []item) {
 	send = items[:0]
+	var lost []outbox.Settlement
 	for i, it := range items {
 		switch verdicts[i] {
 		case outbox.VerdictSend:
@@ -49,15 +50,23 @@ func (r *Relay) rechecked(items []item, verdicts []outbox.Verdict) (send []item)
 		case outbox.VerdictRecalled:
 			r.outcomes.add(outbox.Settlement{Claimed: it.Claimed, To: outbox.Cancelled, Reason: outbox.ReasonRecalled, NextStep: it.Claimed.Step, NextAttempts: it.Claimed.Attempts})
 		case outbox.VerdictLost:
-			r.lose(it.Claimed)
+			lost = append(lost, outbox.Settlement{Claimed: it.Claimed})
 		}
 	}
+	r.lose(hard, lost)
 	return send
 }
 
-// lose forgets a message that is not this relay's any more.
-func (r *Relay) lose(c outbox.Claimed) {
-	r.tally.lost.Add(1)
-	r.log.Debug().Int64("job_id", c.JobID).Int64("channel_id", c.ChannelID).Msg("another relay has the message")
-	r.outcomes.over(r.inflight.drop(func(yield func(*outbox.Claimed) bool) { yield(&c) }))
+// lose forgets messages that are not this relay's any more, and has the transport forget them: a
+// carrier would keep their copies as a live worker's.
+func (r *Relay) lose(hard context.Context, lost []outbox.Settlement) {
+	if len(lost) == 0 {
+		return
+	}
+	r.tally.lost.Add(int64(len(lost)))
+	for i := range lost {
+		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("another relay has the message")
+	}
+	r.inform(hard, lost, make([]outbox.Status, len(lost)))
+	r.outcomes.over(r.inflight.drop(claimedOf(lost)))
 }
