@@ -166,7 +166,8 @@ func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, err
 }
 
-// rehearse does everything once with a queue of its own.
+// rehearse does everything once with a queue of its own. Relays that start at the same time share
+// it: what one of them has taken away, Nil, another may do.
 func (b *Broker) rehearse(ctx context.Context) error {
 	k := keysOf(b.db, "check")
 	empty := func() error { return b.empty(ctx, k) }
@@ -184,7 +185,7 @@ func (b *Broker) rehearse(ctx context.Context) error {
 		b.run(ctx, b.scripts.giveBack, []string{k.state, k.main, k.workers, k.processing("check")}, "check", -1, 0).Err(),
 		b.run(ctx, b.scripts.status, []string{k.state, k.main, k.waiting, k.workers, k.dead}, k.tag, 1).Err(),
 	} {
-		if err != nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return errors.Join(err, empty())
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redislist"
@@ -161,4 +162,32 @@ func TestBroker_CheckTriesWhatTheUserMay(t *testing.T) {
 	require.NoError(t, s.Stop())
 	_, err = b.Check(t.Context())
 	require.ErrorIs(t, err, relay.ErrAway)
+}
+
+// Relays that start at the same time share the queue that each tries, and empty it for one another.
+// None of them takes that for a right that it has not.
+func TestBroker_ChecksBesideOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.broker(t, "", nil)
+	done := make(chan struct{})
+	var others errgroup.Group
+	others.Go(func() error {
+		for {
+			select {
+			case <-done:
+				return nil
+			default:
+			}
+			if err := s.client.Unlink(t.Context(), "{belfry:check}:main").Err(); err != nil {
+				return err
+			}
+		}
+	})
+	for range 3 {
+		_, err := b.Check(t.Context())
+		require.NoError(t, err)
+	}
+	close(done)
+	require.NoError(t, others.Wait())
 }
