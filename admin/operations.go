@@ -1,9 +1,15 @@
 package admin
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Operations are all of them, by noun in the order of the help.
-func Operations() []Operation {
+func Operations() []Operation { return slices.Clone(operations()) }
+
+// operations are made once: each reads its parameters by reflection.
+var operations = sync.OnceValue(func() []Operation {
 	return slices.Concat(
 		jobOperations(),
 		skipOperations(),
@@ -25,7 +31,7 @@ func Operations() []Operation {
 		segmentOperations(),
 		[]Operation{countOperation(), checkOperation(), pruneOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
 	)
-}
+})
 
 // Noun is what a group of operations is about.
 type Noun struct {
