@@ -63,7 +63,7 @@ func lanesText(p *printer.Page, _ None, out List[job.Lane]) {
 		if l.Running != nil {
 			running = "job " + printer.Int(*l.Running)
 		}
-		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, printer.Grouped(l.Due), printer.Grouped(l.Later), printer.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
+		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, printer.Bounded(l.Due, job.LaneCounts), printer.Bounded(l.Later, job.LaneCounts), printer.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
 	}
 	p.Table(t)
 }
@@ -77,7 +77,7 @@ func openOrPaused(paused bool) string {
 
 // laneLine is one line about a lane.
 func laneLine(l job.Lane) string {
-	waits := printer.Counted(l.Due, "job") + " due, " + printer.Grouped(l.Later) + " later"
+	waits := printer.CountedTo(l.Due, job.LaneCounts, "job") + " due, " + printer.Bounded(l.Later, job.LaneCounts) + " later"
 	if l.PausedAt == nil {
 		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)
 	}

@@ -16,9 +16,14 @@ type Lane struct {
 	PausedBy    string     `json:"paused_by" db:"paused_by"`
 	PauseReason string     `json:"pause_reason" db:"pause_reason"`
 	Running     *int64     `json:"running" db:"running"` // id of its RUNNING job
-	Due         int64      `json:"due" db:"due"`         // PENDING jobs whose time has come
-	Later       int64      `json:"later" db:"later"`     // PENDING jobs whose time is to come
+	// Due and Later are the PENDING jobs whose time has come, and is to come. LaneCounts+1 are
+	// more than LaneCounts: further nobody counts.
+	Due   int64 `json:"due" db:"due"`
+	Later int64 `json:"later" db:"later"`
 }
+
+// LaneCounts is how far the jobs that wait in a lane are counted.
+const LaneCounts = 10_000
 
 // Lanes returns every lane that was ever paused or has a job waiting or running, by
 // name.
@@ -31,7 +36,7 @@ func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
 }
 
 func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
-	rows, err := tx.Query(ctx, queries.laneList)
+	rows, err := tx.Query(ctx, queries.laneList, pgx.StrictNamedArgs{"most": LaneCounts + 1})
 	if err != nil {
 		return nil, fmt.Errorf("list lanes: %w", err)
 	}

@@ -49,8 +49,13 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  ORDER BY id;
 
 -- name: JobList :many
--- Lists jobs, newest first, below @before_id (keyset over jobs_pkey). NULL
--- filters match everything.
+-- Lists jobs that are in one of @statuses, newest first, below @before_id. NULL filters match
+-- everything. Each status is read by itself, from the index that suits the filters best and has
+-- this order (jobs_status_idx, jobs_lane_idx, jobs_kind_idx, jobs_type_idx): jobs_pkey, which
+-- has not, would be walked through all jobs for a filter that few of them pass.
+SELECT j.*
+  FROM (SELECT DISTINCT unnest(@statuses::text[])) s(status)
+ CROSS JOIN LATERAL (
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
@@ -59,13 +64,15 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
        throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
   FROM belfry.jobs
- WHERE id < @before_id
-   AND (@statuses::text[] IS NULL OR status = ANY (@statuses))
+ WHERE -id > -@before_id::bigint AND status = s.status
    AND (@type::text IS NULL OR type = @type)
    AND (@category::text IS NULL OR category = @category)
    AND (@lane::text IS NULL OR lane = @lane)
    AND (@group_id::uuid IS NULL OR group_id = @group_id)
- ORDER BY id DESC
+ ORDER BY -id
+ LIMIT @limit
+) j
+ ORDER BY j.id DESC
  LIMIT @limit;
 
 -- name: JobEvents :many
@@ -128,17 +135,28 @@ SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited
  ORDER BY revision;
 
 -- name: LaneList :many
--- Every lane that is paused, running or waiting, by name.
-SELECT l.name, l.paused_at, coalesce(l.paused_by, '') AS paused_by, coalesce(l.pause_reason, '') AS pause_reason,
-       r.id AS running, coalesce(p.due, 0) AS due, coalesce(p.later, 0) AS later
+-- Every lane that is paused, running or waiting, by name. Lanes that wait are found one after the
+-- other, and what waits in each is counted up to @most, in jobs_waiting_idx alone.
+WITH RECURSIVE waiting(lane) AS (
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+     UNION ALL
+    SELECT (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND j.lane > w.lane ORDER BY j.lane LIMIT 1)
+      FROM waiting w
+     WHERE w.lane IS NOT NULL
+)
+SELECT l.name, l.paused_at, coalesce(l.paused_by, '') AS paused_by, coalesce(l.pause_reason, '') AS pause_reason, r.id AS running,
+       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
+                                 AND j.schedule_at <= statement_timestamp() LIMIT @most) d) AS due,
+       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
+                                 AND j.schedule_at > statement_timestamp() LIMIT @most) d) AS later
   FROM (SELECT name, paused_at, paused_by, pause_reason FROM belfry.lanes
          UNION ALL
-        SELECT DISTINCT j.lane, NULL::timestamptz, NULL, NULL FROM belfry.jobs j
-         WHERE j.status IN ('PENDING', 'RUNNING') AND NOT EXISTS (SELECT FROM belfry.lanes n WHERE n.name = j.lane)) l
+        SELECT n.lane, NULL, NULL, NULL
+          FROM (SELECT w.lane FROM waiting w WHERE w.lane IS NOT NULL
+                 UNION
+                SELECT j.lane FROM belfry.jobs j WHERE j.status = 'RUNNING') n
+         WHERE NOT EXISTS (SELECT FROM belfry.lanes k WHERE k.name = n.lane)) l
   LEFT JOIN belfry.jobs r ON r.lane = l.name AND r.status = 'RUNNING'
-  LEFT JOIN (SELECT lane, count(*) FILTER (WHERE schedule_at <= statement_timestamp()) AS due,
-                    count(*) FILTER (WHERE schedule_at > statement_timestamp()) AS later
-               FROM belfry.jobs WHERE status = 'PENDING' GROUP BY lane) p ON p.lane = l.name
  ORDER BY l.name;
 
 -- name: LanePause :exec

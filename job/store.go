@@ -95,9 +95,13 @@ type Filter struct {
 
 // List returns the jobs that f selects, newest first.
 func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
-	var statuses []string // plain strings: pgx's exec and simple modes know no other
-	for _, status := range f.Statuses {
-		statuses = append(statuses, string(status))
+	wanted := f.Statuses
+	if len(wanted) == 0 {
+		wanted = Statuses()
+	}
+	statuses := make([]string, len(wanted)) // plain strings: pgx's exec and simple modes know no other
+	for i, status := range wanted {
+		statuses[i] = string(status)
 	}
 	args := pgx.StrictNamedArgs{
 		"before_id": int64(1<<63 - 1), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),

@@ -150,6 +150,13 @@ CREATE INDEX jobs_pruned_idx ON belfry.jobs (finished_at, id) WHERE pruned_at IS
 CREATE INDEX jobs_undelivered_idx ON belfry.jobs (id) WHERE delivered_at IS NULL AND started_at IS NOT NULL;
 -- Serves the frequency cap: the jobs of a category that may have sent something since.
 CREATE INDEX jobs_category_idx ON belfry.jobs (category, (coalesce(delivered_at, 'infinity'::timestamptz))) WHERE started_at IS NOT NULL;
+-- Serve lists of jobs, newest first: of a status, and of a lane, a category or a type in it.
+-- What follows -id decides what else is asked for without a look at the job. jobs_pkey has not
+-- this order, and so is not walked for a filter that few jobs pass.
+CREATE INDEX jobs_status_idx ON belfry.jobs (status, (-id));
+CREATE INDEX jobs_lane_idx ON belfry.jobs (lane, status, (-id), category, type);
+CREATE INDEX jobs_kind_idx ON belfry.jobs (category, status, (-id), type);
+CREATE INDEX jobs_type_idx ON belfry.jobs (type, status, (-id));
 
 -- The timeline of each job.
 CREATE TABLE belfry.job_events (

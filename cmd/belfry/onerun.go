@@ -310,6 +310,6 @@ func (r *oneRun) remarkOnOthers() {
 		if l.PauseReason != "" {
 			reason = ": " + printer.OneLine(l.PauseReason, 200)
 		}
-		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, printer.Counted(l.Due, "job"), l.Name)
+		r.remark("lane %s is paused by %s%s; %s due, `belfry lanes resume %s` opens it", l.Name, l.PausedBy, reason, printer.CountedTo(l.Due, job.LaneCounts, "job"), l.Name)
 	}
 }

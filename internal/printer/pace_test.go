@@ -56,3 +56,13 @@ func TestBar_StaysInItsBounds(t *testing.T) {
 		require.Equal(t, c.want, Bar(c.part, c.whole, 10))
 	}
 }
+
+func TestCountedTo_SaysThatThereAreMore(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "9", Bounded(9, 10_000))
+	require.Equal(t, "10,000", Bounded(10_000, 10_000))
+	require.Equal(t, "10,000+", Bounded(10_001, 10_000))
+	require.Equal(t, "1 job", CountedTo(1, 10_000, "job"))
+	require.Equal(t, "10,000 jobs", CountedTo(10_000, 10_000, "job"))
+	require.Equal(t, "10,000+ jobs", CountedTo(10_001, 10_000, "job"))
+}

@@ -8,6 +8,22 @@ import (
 	"unicode/utf8"
 )
 
+// Bounded renders a count that was taken up to one more than most: 10,000+.
+func Bounded(n, most int64) string {
+	if n > most {
+		return Grouped(most) + "+"
+	}
+	return Grouped(n)
+}
+
+// CountedTo is Counted of a count that was taken up to one more than most: "10,000+ jobs".
+func CountedTo(n, most int64, noun string) string {
+	if n > most {
+		return Bounded(n, most) + strings.TrimPrefix(Counted(most, noun), Grouped(most))
+	}
+	return Counted(n, noun)
+}
+
 // Grouped renders a count with thousands separators: 1,234,567.
 func Grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
