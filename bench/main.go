@@ -38,7 +38,7 @@ type config struct {
 	profile     string // file for a CPU profile
 	progress    io.Writer
 
-	channels, messages, rounds, enqueues, kills, orders int64
+	channels, messages, rounds, enqueues, kills, orders, jobs, history int64
 }
 
 // size is a number that a flag gives.
@@ -59,6 +59,8 @@ func (c *config) sizes() []size {
 		{&c.kills, "kills", 5, 1, 1, 10_000, "kill `N` runners in takeover"},
 		{&c.messages, "messages", 1_000_000, 5000, 1000, 100_000_000, "deliver `N` messages in each round of river, stock and carriers, as many in loss, twice as many in claims"},
 		{&c.orders, "orders", 20_000, 500, 100, 10_000_000, "`N` transactions of each kind in orders"},
+		{&c.jobs, "jobs", 1_000_000, 2000, 1000, 10_000_000, "look at `N` jobs in lists"},
+		{&c.history, "history", 20_000_000, 20_000, 1000, 1_000_000_000, "and at `N` messages of theirs"},
 	}
 }
 
@@ -82,6 +84,7 @@ func benchmarks() []benchmark {
 		{name: "takeover", what: "kill -9 of a runner to its successor's first chunk", run: takeover},
 		{name: "radius", what: "cost of sparse audiences against their matches", run: radius},
 		{name: "load", what: "what a job does to other users of the database", run: load, named: true},
+		{name: "lists", what: "what operators look at, with a long history", run: lists, named: true},
 		{name: "river", what: "messages delivered a second, against River", run: throughput, named: true, delivery: true},
 		{name: "stock", what: "messages delivered a second on a stock server, against a tuned one", run: stock, named: true, delivery: true},
 		{name: "claims", what: "claims at the beginning and at the end of two jobs", run: claims, named: true, delivery: true},

@@ -254,7 +254,7 @@ func TestRun_Usage(t *testing.T) {
 		{[]string{"walk"}, 2, `unexpected argument "walk"`},
 		{
 			[]string{"--only=walk,fly", "--channels=7", "--rounds=0", "--enqueues=-1", "--kills=10001", "--messages=5", "--orders=1"}, 2,
-			`bench: only: there is no benchmark "fly"; allowed values: walk, alternatives, level, memory, latency, idle, takeover, radius, load, river, stock, claims, orders, carriers, due, loss
+			`bench: only: there is no benchmark "fly"; allowed values: walk, alternatives, level, memory, latency, idle, takeover, radius, load, lists, river, stock, claims, orders, carriers, due, loss
 channels: 7 is not allowed; allowed values: 2000 to 100000000
 rounds: 0 is not allowed; allowed values: 1 to 10000
 enqueues: -1 is not allowed; allowed values: 1 to 10000

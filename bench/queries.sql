@@ -152,3 +152,65 @@ VALUES (@channel, 'Somebody likes it', 'Look', clock_timestamp() + make_interval
 WITH o AS (INSERT INTO orders (customer, cents, items) VALUES (@customer, @cents, @items) RETURNING id, customer)
 INSERT INTO belfry.activities (channel_id, title, body, data)
 SELECT o.customer, 'Your order is on its way', 'Thank you', jsonb_build_object('order', o.id) FROM o;
+
+-- name: SeedBegin :exec
+-- Rows of the past are written without triggers. It needs a superuser, or the right to SET
+-- session_replication_role.
+SET LOCAL session_replication_role = replica;
+
+-- name: SeedLanes :exec
+-- Twenty lanes.
+INSERT INTO belfry.lanes (name) SELECT 'lane-' || n FROM generate_series(1, 20) n ON CONFLICT DO NOTHING;
+
+-- name: SeedJobs :exec
+-- So many jobs, a minute apart: the last tenth waits, of the others one in a hundred FAILED and one
+-- is ABORTED, one in a thousand EXPIRED. Each tenth is of a group of ten. One has a lane and a
+-- category of its own.
+INSERT INTO belfry.jobs (id, group_id, type, category, title, body, route, lane, schedule_at, status, abort_requested, bound, "cursor", fence, attempts,
+                         last_error, chunks, channels_read, channels_total, channels_matched, rows_written, requested_by, created_at, started_at, finished_at, walked_at, delivered_at)
+SELECT n, CASE WHEN n % 10 = 0 THEN lpad((n / 100)::text, 32, '0')::uuid END,
+       'push', CASE WHEN n = @jobs::bigint / 2 THEN 'activity' ELSE (ARRAY['popular_content', 'question', 'operator_notice'])[1 + n % 3] END,
+       'Job ' || n, repeat('What is new near you. ', 5), '{push}', CASE WHEN n = @jobs::bigint / 2 THEN 'rare' ELSE 'lane-' || 1 + n % 20 END,
+       t.at, s.status, s.status = 'ABORTED', CASE WHEN w.walked THEN '1000' END, CASE WHEN w.walked THEN '1000' END, 1, 1,
+       CASE WHEN s.status = 'FAILED' THEN 'a chunk failed' END, w.walked::int, w.walked::int * 1000, 1000, w.walked::int * 1000, w.walked::int * 1000, 'seed', t.at,
+       CASE WHEN w.walked THEN t.at END, CASE WHEN s.status <> 'PENDING' THEN t.at END, CASE WHEN s.status = 'PROCESSED' THEN t.at END,
+       CASE WHEN s.status <> 'PENDING' THEN t.at END
+  FROM generate_series(1, @jobs::bigint) n,
+       LATERAL (SELECT CASE WHEN n > @jobs::bigint / 10 * 9 THEN 'PENDING' WHEN n % 100 = 0 THEN 'FAILED' WHEN n % 100 = 1 THEN 'ABORTED'
+                            WHEN n % 1000 = 2 THEN 'EXPIRED' ELSE 'PROCESSED' END AS status) s,
+       LATERAL (SELECT s.status NOT IN ('PENDING', 'EXPIRED') AS walked) w,
+       LATERAL (SELECT now() - (@jobs::bigint - n) * interval '1 minute' AS at) t;
+
+-- name: SeedEvents :exec
+-- Three events of each job.
+INSERT INTO belfry.job_events (job_id, kind, actor, at)
+SELECT j.id, k, 'seed', j.created_at FROM belfry.jobs j, unnest('{enqueued,claimed,finished}'::text[]) k;
+
+-- name: SeedActs :exec
+-- As many events of operators' acts as there are jobs, of a thousand names.
+INSERT INTO belfry.events (subject, name, kind, actor)
+SELECT (ARRAY['lane', 'schedule', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'transport', 'token', 'user'])[1 + n % 10],
+       'n' || n % 1000, 'changed', 'seed'
+  FROM generate_series(1, @jobs::bigint) n;
+
+-- name: SeedDeliveries :exec
+-- The progress of every so manieth job: a thousand messages each.
+INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled)
+SELECT n * @every::bigint, 'seed', 1000, 985, 10, 5 FROM generate_series(1, @history::bigint / 1000) n;
+
+-- name: SeedMessages :exec
+-- Their messages: one in a hundred DEAD, one in two hundred CANCELLED, the others SENT.
+INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, attempts, status, sent_at, reason, sender)
+SELECT j * @every::bigint, c, now() - (@history::bigint / 1000 - j) * interval '50 minutes', 1,
+       CASE WHEN c <= 10 THEN 'DEAD' WHEN c <= 15 THEN 'CANCELLED' ELSE 'SENT' END, CASE WHEN c > 15 THEN now() END,
+       CASE WHEN c <= 5 THEN 'permanent' WHEN c <= 10 THEN 'invalid_address' WHEN c <= 15 THEN 'expired' END, 'fcm'
+  FROM generate_series(1, @history::bigint / 1000) j, generate_series(1, 1000) c;
+
+-- name: SeedAttempts :exec
+-- An attempt of each dead one.
+INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, reason, code)
+SELECT j * @every::bigint, c, 0, 1, 'push', 'fcm', 'permanent', 'permanent', '400' FROM generate_series(1, @history::bigint / 1000) j, generate_series(1, 10) c;
+
+-- name: SeedVacuum :exec
+-- As autovacuum leaves them.
+VACUUM (ANALYZE);

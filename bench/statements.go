@@ -18,5 +18,6 @@ type querySet struct {
 	messageInsertAll, notificationInsertOne, notificationInsertOffset, relationCreate,
 	relationFill, platformRare, backendsOf, pgbenchAtWork, pgbenchVacuum, messagesVacuum,
 	messagesSent, messagesUnqueued, snapshotTake, riverVacuum, riverEmpty, riverCompleted, ordersCreate,
-	orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert string
+	orderInsert, activityInsert, activityInsertLater, orderAndActivityInsert, seedBegin, seedLanes, seedJobs, seedEvents, seedActs,
+	seedDeliveries, seedMessages, seedAttempts, seedVacuum string
 }

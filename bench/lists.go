@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/job"
+)
+
+// looks are what operators look at: an operation, and what it is given. {job} is a job that has
+// messages, another one each time, {old} one in the older half.
+var looks = []string{
+	"jobs list", "jobs list before={old}", "jobs list status=FAILED", "jobs list status=RUNNING", "jobs list status=PENDING before={old}",
+	"jobs list status=FAILED status=ABORTED lane=lane-7", "jobs list lane=rare", "jobs list lane=nobody's", "jobs list category=activity", "jobs list type=inbox",
+	"jobs list lane=lane-3 category=question status=FAILED", "jobs list lane=lane-4 category=question", "jobs list group={job}",
+	"jobs list type=push status=EXPIRED before={old}",
+	"jobs show id={job}", "jobs events id={job}", "jobs skips id={job}", "jobs revisions id={job}",
+	"lanes list", "lanes events", "lanes events lane=n500", "categories list", "categories events", "senders list", "senders events", "schedules list", "schedules events",
+	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent",
+	"dead-letters show job={job} channel=3", "dead-letters events", "transport status", "transport events",
+	"limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
+}
+
+// looksEach is how often each is looked at, after a first time.
+const looksEach = 40
+
+// lists fills the tables of the past and looks at them as operators do, one after the other.
+// What is measured is an operation in the process that serves it, its JSON left out. The database
+// is not what others can measure in afterwards.
+func lists(ctx context.Context, e *env, r *result) {
+	e.seed(ctx)
+	operations := make(map[string]admin.Operation)
+	for _, o := range admin.Operations() {
+		operations[o.Name] = o
+	}
+	on := &admin.Env{DB: e.pool, Jobs: job.NewStore(e.pool), Channels: e.store, Actor: application, Role: admin.Admin}
+	r.Table = &table{Columns: []string{"look", "p50 ms", "p95 ms", "longest ms"}}
+	var slowest float64
+	for _, look := range looks {
+		var took []float64
+		for n := range looksEach + 1 {
+			o, in := e.looking(operations, look, int64(n))
+			began := time.Now()
+			_, err := o.Run(ctx, on, in)
+			if err != nil {
+				e.check(fmt.Errorf("%s: %w", look, err))
+			}
+			if n > 0 { // the first prepares statements
+				took = append(took, milliseconds(time.Since(began)))
+			}
+		}
+		r.Table.Rows = append(r.Table.Rows, []any{look, percentile(took, 50), percentile(took, 95), percentile(took, 100)})
+		slowest = max(slowest, percentile(took, 95))
+	}
+	r.figure("slowest_p95", "the slowest look, p95", slowest, unitMS, atMost(50))
+	r.figure("looks", "kinds of looks", float64(len(looks)), unitCount)
+	r.note("%s jobs, %s messages", grouped(e.jobs), grouped(e.history))
+}
+
+// every is how many jobs there are to one that has messages.
+func (e *env) every() int64 { return max(1, e.jobs*9/10/(e.history/1000)) }
+
+// looking is the operation of a look, and its input the nth time.
+func (e *env) looking(operations map[string]admin.Operation, look string, n int64) (admin.Operation, any) {
+	withMessages := e.history / 1000
+	look = strings.NewReplacer(
+		"{job}", strconv.FormatInt((1+n*withMessages/(looksEach+1))*e.every(), 10),
+		"{old}", strconv.FormatInt(e.jobs/2-n, 10),
+	).Replace(look)
+	name, given := look, []string(nil)
+	if i := strings.IndexByte(look, '='); i >= 0 {
+		i = strings.LastIndexByte(look[:i], ' ')
+		name, given = look[:i], strings.Fields(look[i:])
+	}
+	o := operations[name]
+	e.demand(o.Name == name, "there is no operation %q", name)
+	in := o.NewInput()
+	for _, text := range given {
+		key, value, _ := strings.Cut(text, "=")
+		found := false
+		for _, p := range o.Params() {
+			if p.Name == key {
+				found = true
+				e.check(p.Set(in, value))
+			}
+		}
+		e.demand(found, "%s has no parameter %q", name, key)
+	}
+	e.check(o.Check(in, time.Now()))
+	return o, in
+}
+
+// seed fills the tables of the past.
+func (e *env) seed(ctx context.Context) {
+	e.clear(ctx)
+	e.do(ctx, e.pool, queries.jobsEmpty)
+	args := pgx.StrictNamedArgs{"jobs": e.jobs}
+	of := pgx.StrictNamedArgs{"history": e.history, "every": e.every()}
+	e.say("seeding %s jobs and %s messages", grouped(e.jobs), grouped(e.history))
+	for _, step := range []struct {
+		statement string
+		args      pgx.StrictNamedArgs
+	}{
+		{queries.seedLanes, nil}, {queries.seedJobs, args}, {queries.seedEvents, nil}, {queries.seedActs, args},
+		{queries.seedDeliveries, of}, {queries.seedMessages, of}, {queries.seedAttempts, of},
+	} {
+		e.check(pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, queries.seedBegin); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, step.statement, step.args); err != nil {
+				return fmt.Errorf("%s: %w", db.QueryName(queries, step.statement), err)
+			}
+			return nil
+		}))
+	}
+	e.do(ctx, e.pool, queries.seedVacuum)
+}
