@@ -14,23 +14,19 @@ import (
 
 // DeadReport is what came of a redrive or a discard, or would come of it.
 type DeadReport struct {
-	DryRun bool `json:"dry_run"`
+	Plan *Plan `json:"plan,omitempty"` // then nothing was done; by job, medium and reason
 	outbox.DeadDone
-
-	// Counts says of a dry run what would be changed or left, by job, medium and reason;
-	// AsOf when it was looked: what dies later is not in them.
-	Counts []outbox.DeadCount `json:"counts,omitempty"`
-	AsOf   *time.Time         `json:"as_of,omitempty"`
 }
 
-func (r *DeadReport) account() account { return account{n: r.Changed, noun: "message", none: r.DryRun} }
+func (r *DeadReport) account() account {
+	return account{n: r.Changed, noun: "message", none: r.Plan != nil}
+}
 
 // deadActInput is the input of an act on dead letters.
 type deadActInput struct {
 	deadFilter
-	All    bool   `flag:"all" help:"every dead letter there is"`
-	DryRun bool   `flag:"dry-run" help:"only count, by job, medium and reason"`
-	Expect *int64 `flag:"expect" label:"N" help:"change nothing unless exactly so many messages would be changed" min:"0"`
+	All bool `flag:"all" help:"every dead letter there is"`
+	datedChoice
 	Act
 }
 
@@ -77,8 +73,9 @@ func (a deadAct) operation(short, long string) Operation {
 		Long: long + `
 
 It goes in bounded steps. Interrupted, it leaves what it did done; repeating it goes on.
-What dies after it has begun is left. --dry-run only counts, and says as of when; given
-to --until, that time leaves what died since, and --expect refuses another number.
+What dies after it has begun is left. --dry-run only counts, by job, medium and reason,
+and says as of when; given to --as-of, that time leaves what died since, and --expect
+refuses another number.
 
 ` + deadHelp(),
 		Example: "  belfry " + name + ` --job 17 --dead-reason exhausted --reason "provider was down"` +
@@ -96,21 +93,20 @@ func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.De
 	if err != nil {
 		return nil, err
 	}
-	asOf, err := env.Jobs.Now(ctx)
+	asOf, err := in.moment(ctx, env)
 	if err != nil {
 		return nil, err
 	}
+	words := in.words(filter)
 	if filter.Until == nil || filter.Until.After(asOf) {
 		filter.Until = &asOf
 	}
-	if in.DryRun || in.Expect != nil {
-		plan, err := a.plan(ctx, env, filter, asOf)
-		if err != nil || in.DryRun && in.Expect == nil {
-			return plan, err
+	if in.looks() {
+		plan, err := a.plan(ctx, env, filter, words, asOf)
+		if err != nil {
+			return nil, err
 		}
-		if plan.Changed != *in.Expect {
-			err = invalid("expect", "%s would be %s as of %s, not %s; nothing was changed", printer.Counted(plan.Changed, "message"), a.done, asOf.Format(time.RFC3339Nano), printer.Grouped(*in.Expect))
-		}
+		err = in.agrees(plan.Plan, "message", a.done)
 		if in.DryRun {
 			return plan, err
 		}
@@ -129,45 +125,83 @@ func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.De
 	return &DeadReport{DeadDone: done}, err
 }
 
-// plan says what the act would do.
-func (a deadAct) plan(ctx context.Context, env *Env, filter outbox.DeadFilter, asOf time.Time) (*DeadReport, error) {
+// plan says what the act would do. A letter that dies again is younger, so that the act finds
+// those that are counted here and no other.
+func (a deadAct) plan(ctx context.Context, env *Env, filter outbox.DeadFilter, words string, asOf time.Time) (*DeadReport, error) {
 	counts, err := outbox.DeadCounts(ctx, env.DB, filter)
 	if err != nil {
 		return nil, deadProblem(err)
 	}
-	plan := &DeadReport{DryRun: true, Counts: counts, AsOf: &asOf}
-	for i := range counts {
-		c := &counts[i]
+	p := &Plan{Selection: words, AsOf: asOf, Outcomes: []Outcome{}}
+	report := &DeadReport{Plan: p}
+	for _, c := range counts {
 		if a.recalled {
 			c.Held, c.Recalled = 0, 0
 		}
-		plan.Looked += c.Letters
-		plan.Retention += c.Retention
-		plan.Recalled += c.Recalled
-		plan.Held += c.Held
-		plan.Changed += c.Letters - c.Retention - c.Recalled
+		report.Looked += c.Letters
+		report.Retention += c.Retention
+		report.Recalled += c.Recalled
+		report.Held += c.Held
+		changed := c.Letters - c.Retention - c.Recalled
+		report.Changed += changed
+		of := fmt.Sprintf("job %d", c.JobID)
+		switch {
+		case c.JobID == 0:
+			of = "activities"
+		case c.JobID < 0:
+			of = fmt.Sprintf("activity %d", c.JobID)
+		}
+		of += fmt.Sprintf(": %s, %s", c.Medium, c.Reason)
+		for _, o := range []Outcome{
+			{of, a.done, changed - c.Held, ""},
+			{of, a.done, c.Held, fmt.Sprintf("held until job %d is resumed", c.JobID)},
+			{of, "left", c.Recalled, "the job was recalled"},
+			{of, "left", c.Retention, "retention deletes them"},
+		} {
+			if o.Count > 0 {
+				p.Outcomes = append(p.Outcomes, o)
+			}
+		}
 	}
-	return plan, nil
+	p.Count = report.Changed
+	return report, nil
+}
+
+// words says in words what the filter selects.
+func (in deadActInput) words(f outbox.DeadFilter) string {
+	text := "dead letters"
+	if in.All {
+		text = "all dead letters"
+	}
+	if f.JobID > 0 {
+		text += fmt.Sprintf(" of job %d", f.JobID)
+	} else if f.JobID < 0 {
+		text += fmt.Sprintf(" of activity %d", f.JobID)
+	}
+	if f.Medium != "" {
+		text += " at " + f.Medium
+	}
+	if f.ChannelID != nil {
+		text += fmt.Sprintf(" to channel %d", *f.ChannelID)
+	}
+	if f.Reason != "" {
+		text += " for " + string(f.Reason)
+	}
+	if f.Since != nil {
+		text += " since " + f.Since.Format(time.RFC3339)
+	}
+	if f.Until != nil {
+		text += " until " + f.Until.Format(time.RFC3339)
+	}
+	return text
 }
 
 func (a deadAct) text(p *printer.Page, out *DeadReport) {
-	if !out.DryRun {
-		p.Printf("%s\n", deadLine(a.done, out.DeadDone))
+	if out.Plan != nil {
+		out.Plan.datedText(p, "message", a.done)
 		return
 	}
-	if len(out.Counts) > 0 {
-		t := printer.NewTable(">JOB", "MEDIUM", "REASON", ">LETTERS", ">LEFT")
-		for _, c := range out.Counts {
-			of := printer.Int(c.JobID)
-			if c.JobID == 0 {
-				of = "activities"
-			}
-			t.Add(of, c.Medium, string(c.Reason), printer.Grouped(c.Letters), printer.Grouped(c.Retention+c.Recalled))
-		}
-		p.Table(t)
-	}
-	p.Printf("%s\n", deadLine("would be "+a.done, out.DeadDone))
-	p.Note("--until %s --expect %d has this and nothing else %s", out.AsOf.Format(time.RFC3339Nano), out.Changed, a.done)
+	p.Printf("%s\n", deadLine(a.done, out.DeadDone))
 }
 
 // deadLine is one line about what an act did.

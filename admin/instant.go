@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // Instant is a moment as a person says it: absolute, or so long from now. The zero value
@@ -116,6 +118,14 @@ func (a *age) UnmarshalText(text []byte) error {
 
 // MarshalText writes a duration.
 func (a age) MarshalText() ([]byte, error) { return []byte(time.Duration(a).String()), nil }
+
+// String is the age for people: days, if it has no hours.
+func (a age) String() string {
+	if d := time.Duration(a); d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	return printer.Short(time.Duration(a))
+}
 
 // past is a moment that is no matter of the future: an Instant, or how long ago it was.
 type past struct{ Instant }

@@ -19,7 +19,11 @@ import (
 const groupHelp = `
 
 GROUP is a group's id or the id of any job of it: ` + "`belfry jobs list`" + ` shows the jobs,
-` + "`belfry jobs show ID`" + ` the group. A job that is in no group is one by itself.`
+` + "`belfry jobs show ID`" + ` the group. A job that is in no group is one by itself.
+
+--dry-run says what would become of each job, for how many people, and as of when. With
+--expect or --as-of the act is one transaction, on all of the jobs that allow it or on
+none; it leaves the others, and what is younger.`
 
 // maxGroup bounds a group that is acted on job by job: it has a job for each type.
 const maxGroup = 1000
@@ -60,13 +64,19 @@ type actedJob struct {
 
 // actedJobs are those that were acted on, and with a group its others.
 type actedJobs struct {
+	Plan *Plan      `json:"plan,omitempty"` // then nothing was done
 	Jobs []actedJob `json:"jobs"`
 }
 
-func (a actedJobs) account() account { return account{n: int64(len(a.Jobs)), noun: "job"} }
+func (a actedJobs) account() account {
+	return account{n: int64(len(a.Jobs)), noun: "job", none: a.Plan != nil}
+}
 
 // standText tells where jobs are.
-func standText(p *printer.Page, jobs actedJobs) {
+func standText(p *printer.Page, jobs actedJobs, verb jobVerb) {
+	if jobs.Plan != nil {
+		jobs.Plan.datedText(p, "job", verb.done)
+	}
 	for _, j := range jobs.Jobs {
 		p.Printf("%s\n", statusLine(j.Job))
 	}
@@ -81,10 +91,51 @@ func recallText(p *printer.Page, jobs actedJobs) {
 	}
 }
 
-// jobsAct is an act on jobs, each by itself or a group at once.
+// jobsAct is an act on jobs: on each by itself, on a group at once, or on those that are
+// chosen, all or none.
 type jobsAct struct {
-	one   func(context.Context, int64, job.Act) (job.Job, error)
-	group func(context.Context, uuid.UUID, job.Act) ([]job.Job, error)
+	verb   jobVerb
+	one    func(context.Context, int64, job.Act) (job.Job, error)
+	group  func(context.Context, uuid.UUID, job.Act) ([]job.Job, error)
+	chosen func(context.Context, job.Chosen, job.Act) ([]job.Job, error)
+}
+
+// planned says what an act would do, or does it. What is to be as a plan says is done in one
+// transaction: the count that is compared is its own.
+func (act jobsAct) planned(ctx context.Context, env *Env, c datedChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+	switch {
+	case c.DryRun:
+		return planJobs(ctx, env, act.verb, false, c, ids, group)
+	case !c.bound():
+		return act.on(ctx, ids, group, who)
+	}
+	chosen, err := c.chosen(ctx, env, ids, group)
+	if err != nil {
+		return done, err
+	}
+	jobs, err := act.chosen(ctx, chosen, who)
+	for _, j := range jobs {
+		done.Jobs = append(done.Jobs, actedJob{Job: j})
+	}
+	return done, noSuchJob(unlike(err, chosen, act.verb))
+}
+
+// bound reports whether an act has to be as its plan says.
+func (c datedChoice) bound() bool { return c.Expect != nil || c.AsOf != nil }
+
+// chosen are the jobs of an act that has to be as its plan says.
+func (c datedChoice) chosen(ctx context.Context, env *Env, ids []int64, group *uuid.UUID) (job.Chosen, error) {
+	asOf, err := c.moment(ctx, env)
+	return job.Chosen{IDs: ids, Group: group, Expect: c.Expect, AsOf: &asOf}, err
+}
+
+// unlike tells a count that is not that of the plan.
+func unlike(err error, c job.Chosen, verb jobVerb) error {
+	var count *job.CountError
+	if !errors.As(err, &count) {
+		return err
+	}
+	return unexpected(count.Would, count.Expected, "job", verb.done, *c.AsOf)
 }
 
 // on acts on each job by itself, so that one that cannot be acted on does not keep the
@@ -122,12 +173,14 @@ func recallInstead(err error, of string) error {
 
 type jobsInput struct {
 	jobsOrGroup
+	datedChoice
 	Act
 }
 
 type abortInput struct {
 	jobsOrGroup
 	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
+	datedChoice
 	Act
 }
 
@@ -151,7 +204,7 @@ The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;` +
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
 		}, abortJobs, func(p *printer.Page, _ abortInput, out actedJobs) {
-			standText(p, out)
+			standText(p, out, aborting())
 			recallText(p, out)
 		}),
 		resumeOperation(),
@@ -170,8 +223,8 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{env.Jobs.Retry, env.Jobs.RetryGroup}.on(ctx, ids, group, in.by(env))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out) }),
+			return jobsAct{retrying(), env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		Define(Operation{
 			Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
 			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
@@ -190,8 +243,16 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return recallJobs(ctx, env, ids, group, in.by(env))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) { recallText(p, out) }),
+			if in.DryRun {
+				return planJobs(ctx, env, recalling(), false, in.datedChoice, ids, group)
+			}
+			return recallJobs(ctx, env, in.datedChoice, ids, group, in.by(env))
+		}, func(p *printer.Page, _ jobsInput, out actedJobs) {
+			if out.Plan != nil {
+				out.Plan.datedText(p, "job", recalled)
+			}
+			recallText(p, out)
+		}),
 	}
 }
 
@@ -205,7 +266,10 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if err != nil {
 		return actedJobs{}, err
 	}
-	done, err := jobsAct{env.Jobs.Abort, env.Jobs.AbortGroup}.on(brief, ids, group, who)
+	if in.DryRun {
+		return planJobs(brief, env, aborting(), in.Recall, in.datedChoice, ids, group)
+	}
+	done, err := jobsAct{aborting(), env.Jobs.Abort, env.Jobs.AbortGroup, env.Jobs.AbortChosen}.planned(brief, env, in.datedChoice, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
@@ -217,30 +281,68 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if !in.Recall || len(done.Jobs) == 0 {
 		return done, err
 	}
-	ids = nil
+	var stopped []int64
 	for _, j := range done.Jobs {
-		ids = append(ids, j.ID)
+		stopped = append(stopped, j.ID)
 		env.progress("%s", statusLine(j.Job))
 	}
-	recalled, recallErr := recallJobs(ctx, env, ids, group, who)
+	back := stopped
+	if group != nil {
+		back = in.alsoRecalled(env, done.Jobs)
+	}
+	recalled, recallErr := recallJobs(ctx, env, datedChoice{}, back, nil, who)
 	for _, r := range recalled.Jobs {
-		if i := slices.Index(ids, r.ID); i >= 0 {
+		if i := slices.Index(stopped, r.ID); i >= 0 {
 			done.Jobs[i] = r
 		}
 	}
 	return done, errors.Join(err, recallErr)
 }
 
+// alsoRecalled are the jobs of a group that an abort recalls: those that it stopped, and those
+// that were at rest before.
+func (in abortInput) alsoRecalled(env *Env, jobs []actedJob) (ids []int64) {
+	asOf := in.AsOf.at(env)
+	for _, j := range jobs {
+		younger := asOf != nil && (j.CreatedAt.After(*asOf) || j.Status != job.Aborted && j.FinishedAt != nil && j.FinishedAt.After(*asOf))
+		if slices.Contains(recalling().from, j.Status) && !younger {
+			ids = append(ids, j.ID)
+		}
+	}
+	return ids
+}
+
 // recallJobs takes jobs back, one after the other, or those of a group that can be. One that
-// cannot be recalled does not keep the others from it.
-func recallJobs(ctx context.Context, env *Env, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+// cannot be recalled does not keep the others from it, unless they are to be as a plan says.
+func recallJobs(ctx context.Context, env *Env, c datedChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
 	if group != nil {
 		if ids, err = recallable(ctx, env.Jobs, *group); err != nil {
 			return done, noSuchJob(err)
 		}
 	}
-	for _, id := range ids {
-		one, failed := recallOne(ctx, env, id, who)
+	var runs []func(context.Context, func(outbox.RecallProgress)) (outbox.Recalled, error)
+	if c.bound() {
+		chosen, err := c.chosen(ctx, env, ids, nil)
+		if err != nil {
+			return done, err
+		}
+		begun, err := outbox.BeginRecalls(ctx, env.DB, chosen, who)
+		if err != nil {
+			return done, noSuchJob(unlike(err, chosen, recalling()))
+		}
+		ids = nil
+		for _, r := range begun {
+			ids, runs = append(ids, r.JobID()), append(runs, r.Run)
+		}
+	} else {
+		for _, id := range ids {
+			runs = append(runs, func(ctx context.Context, observe func(outbox.RecallProgress)) (outbox.Recalled, error) {
+				return outbox.Recall(ctx, env.DB, id, who, observe)
+			})
+		}
+	}
+	for i, run := range runs {
+		one, failed := recallOne(ctx, env, ids[i], run)
 		if one.Recall != nil {
 			done.Jobs = append(done.Jobs, one)
 		}
@@ -273,8 +375,8 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	return ids, nil
 }
 
-func recallOne(ctx context.Context, env *Env, id int64, who job.Act) (actedJob, error) {
-	done, err := outbox.Recall(ctx, env.DB, id, who, func(p outbox.RecallProgress) {
+func recallOne(ctx context.Context, env *Env, id int64, run func(context.Context, func(outbox.RecallProgress)) (outbox.Recalled, error)) (actedJob, error) {
+	done, err := run(ctx, func(p outbox.RecallProgress) {
 		env.progress("job %d: %s looked at, %s recalled", id, printer.Grouped(p.Looked), printer.Counted(p.Messages+p.Notifications, "row"))
 	})
 	if err != nil && done == (outbox.Recalled{}) {

@@ -21,6 +21,7 @@ type resumeInput struct {
 	Data     jsonObject `flag:"data" label:"JSON" help:"with --edit: further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
 	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	audienceChoice
+	datedChoice
 	Act
 }
 
@@ -85,7 +86,7 @@ by itself.
 		if err != nil {
 			return actedJobs{}, err
 		}
-		act := jobsAct{env.Jobs.Resume, env.Jobs.ResumeGroup}
+		act := jobsAct{resuming(), env.Jobs.Resume, env.Jobs.ResumeGroup, env.Jobs.ResumeChosen}
 		if in.Edit {
 			changes, err := in.changes()
 			if err != nil {
@@ -93,21 +94,34 @@ by itself.
 			}
 			act = correction(env.Jobs, changes)
 		}
-		return act.on(ctx, ids, group, in.by(env))
-	}, func(p *printer.Page, _ resumeInput, out actedJobs) { standText(p, out) })
+		return act.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
+	}, func(p *printer.Page, in resumeInput, out actedJobs) {
+		verb := resuming()
+		if in.Edit {
+			verb = correcting()
+		}
+		standText(p, out, verb)
+	})
 }
 
 // correction resumes jobs with changes.
 func correction(store *job.Store, changes job.Changes) jobsAct {
+	ofColumn := func(err error) error { // it is the job's column that is wrong with it, whatever parameter gave it
+		var bad *job.InvalidError
+		if errors.As(err, &bad) {
+			return refusedColumn(bad)
+		}
+		return err
+	}
 	one := func(ctx context.Context, id int64, who job.Act) (job.Job, error) {
 		j, err := store.ResumeEdited(ctx, id, changes, who)
-		var bad *job.InvalidError
-		if errors.As(err, &bad) { // it is the job's column that is wrong with it, whatever parameter gave it
-			err = refusedColumn(bad)
-		}
-		return j, err
+		return j, ofColumn(err)
 	}
-	return jobsAct{one: one, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
+	chosen := func(ctx context.Context, c job.Chosen, who job.Act) ([]job.Job, error) {
+		jobs, err := store.ResumeEditedChosen(ctx, c, changes, who)
+		return jobs, ofColumn(err)
+	}
+	return jobsAct{verb: correcting(), one: one, chosen: chosen, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
 		members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
 		if err != nil {
 			return nil, err

@@ -26,11 +26,7 @@ type JobState struct {
 
 // JobStates adds what has become of their messages to jobs.
 func JobStates(ctx context.Context, pool *pgxpool.Pool, jobs []job.Job) ([]JobState, error) {
-	ids := make([]int64, len(jobs))
-	for i, j := range jobs {
-		ids[i] = j.ID
-	}
-	progress, err := outbox.ProgressOf(ctx, pool, ids)
+	progress, err := outbox.ProgressOf(ctx, pool, jobIDs(jobs))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -32,19 +33,55 @@ type planChoice struct {
 	Expect *int64 `flag:"expect" label:"N" help:"change nothing unless exactly so many would be changed, as --dry-run counts them" min:"0"`
 }
 
+// datedChoice is planChoice where what is younger than the plan can be left.
+type datedChoice struct {
+	planChoice
+	AsOf *past `flag:"as-of" label:"TIME" help:"leave what is younger than this time, which --dry-run says"`
+}
+
 // looks reports whether a plan has to be made first.
 func (c planChoice) looks() bool { return c.DryRun || c.Expect != nil }
+
+// moment is what things may not be younger than: now, by the database's clock, unless an
+// earlier time is given.
+func (c datedChoice) moment(ctx context.Context, env *Env) (time.Time, error) {
+	now, err := env.Jobs.Now(ctx)
+	if err != nil || c.AsOf == nil {
+		return now, err
+	}
+	given := *c.AsOf.at(env)
+	if given.After(now) {
+		return given, invalid("as_of", "%s is still to come; allowed values: times up to now, as --dry-run says one", given.Format(time.RFC3339Nano))
+	}
+	return given, nil
+}
 
 // agrees refuses another count than the one that was expected.
 func (c planChoice) agrees(p *Plan, noun, done string) error {
 	if c.Expect == nil || p.Count == *c.Expect {
 		return nil
 	}
-	return invalid("expect", "%s would be %s as of %s, not %s; nothing was changed", printer.Counted(p.Count, noun), done, p.AsOf.Format(time.RFC3339Nano), printer.Grouped(*c.Expect))
+	return unexpected(p.Count, *c.Expect, noun, done, p.AsOf)
+}
+
+// unexpected is the error of a count that was not expected.
+func unexpected(would, expected int64, noun, done string, asOf time.Time) error {
+	return invalid("expect", "%s would be %s as of %s, not %s; nothing was changed", printer.Counted(would, noun), done, asOf.Format(time.RFC3339Nano), printer.Grouped(expected))
 }
 
 // text tells a plan.
 func (p *Plan) text(page *printer.Page, noun, done string) {
+	p.told(page, noun, done)
+	page.Note("as of %s; --expect %d does this and refuses another count", p.AsOf.Format(time.RFC3339Nano), p.Count)
+}
+
+// datedText tells a plan of a datedChoice.
+func (p *Plan) datedText(page *printer.Page, noun, done string) {
+	p.told(page, noun, done)
+	page.Note("--as-of %s --expect %d does this, leaves what is younger and refuses another count", p.AsOf.Format(time.RFC3339Nano), p.Count)
+}
+
+func (p *Plan) told(page *printer.Page, noun, done string) {
 	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
 	for _, o := range p.Outcomes {
 		t.Add(o.Of, o.Outcome, printer.Grouped(o.Count), printer.OneLine(o.Detail, 200))
@@ -53,5 +90,4 @@ func (p *Plan) text(page *printer.Page, noun, done string) {
 		page.Table(t)
 	}
 	page.Printf("%s: would be %s: %s\n", p.Selection, done, printer.Counted(p.Count, noun))
-	page.Note("as of %s; --expect %d does this and refuses another count", p.AsOf.Format(time.RFC3339Nano), p.Count)
 }

@@ -11,21 +11,21 @@ import (
 
 // pruneInput is the input of `prune`.
 type pruneInput struct {
-	DryRun    bool `flag:"dry-run" help:"only count what would be deleted"`
 	OlderThan *age `flag:"older-than" label:"AGE" help:"delete everything older than this, as 90d or 36h, whatever retention says; what a cap counts stays"`
+	datedChoice
 	Act
 }
 
 // PruneReport is what was deleted, or would be.
 type PruneReport struct {
-	DryRun bool `json:"dry_run"`
+	Plan *Plan `json:"plan,omitempty"` // then nothing was done
 	outbox.Pruned
 	// KeepsAll tells that retention deletes nothing.
 	KeepsAll bool `json:"keeps_all"`
 }
 
 func (r *PruneReport) account() account {
-	return account{n: r.Notifications + r.Messages + r.Jobs + r.Events, noun: "row", none: r.DryRun}
+	return account{n: r.Rows(), noun: "row", none: r.Plan != nil}
 }
 
 func pruneOperation() Operation {
@@ -37,30 +37,68 @@ their events, and old events of lanes, schedules and retention, in bounded steps
 Jobs that wait or run, and messages that are not delivered, stay, and those of a
 category with a cap for as long as the cap looks back. A daemon does the same every
 retention.interval; any number of them at once does no harm. Interrupted, it leaves
-deleted what it deleted; repeating it goes on.`,
+deleted what it deleted; repeating it goes on.
+
+--dry-run counts, and says as of when; with --as-of that time is what ages are counted
+back from, so that nothing is deleted that was too young then. Notifications are counted
+by the sums of their jobs; those of job types of your own are not, and are deleted.`,
 		Example: `  belfry prune --dry-run
   belfry prune
   belfry prune --older-than 90d --reason "disk is full"`,
-	}, func(ctx context.Context, env *Env, in pruneInput) (*PruneReport, error) {
-		r := env.Retention
-		if in.OlderThan != nil {
-			old := time.Duration(*in.OlderThan)
-			r.Notifications, r.Messages, r.Jobs, r.Events = old, old, old, old
-		}
-		pruned, err := outbox.Prune(ctx, env.DB, r, outbox.PruneOptions{DryRun: in.DryRun, Act: in.by(env), Observe: func(p outbox.Pruned) {
-			env.progress("%s", prunedLine("so far", p))
-		}})
-		return &PruneReport{in.DryRun, pruned, r.Off()}, err
-	}, func(p *printer.Page, _ pruneInput, out *PruneReport) {
+	}, prune, func(p *printer.Page, _ pruneInput, out *PruneReport) {
 		if out.KeepsAll {
 			p.Note("retention keeps everything permanently: set retention.notifications, messages, jobs or events, or say --older-than 90d")
 		}
-		what := "deleted"
-		if out.DryRun {
-			what = "would delete"
+		if out.Plan != nil {
+			out.Plan.datedText(p, "row", "deleted")
+			return
 		}
-		p.Printf("%s\n", prunedLine(what, out.Pruned))
+		p.Printf("%s\n", prunedLine("deleted", out.Pruned))
 	})
+}
+
+func prune(ctx context.Context, env *Env, in pruneInput) (*PruneReport, error) {
+	r, words := env.Retention, "what is older than its retention"
+	if in.OlderThan != nil {
+		old := time.Duration(*in.OlderThan)
+		r.Notifications, r.Messages, r.Jobs, r.Events = old, old, old, old
+		words = "what is older than " + in.OlderThan.String()
+	}
+	asOf, err := in.moment(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	if in.looks() {
+		would, err := outbox.Prune(ctx, env.DB, r, outbox.PruneOptions{DryRun: true, AsOf: &asOf})
+		if err != nil {
+			return nil, err
+		}
+		plan := prunePlan(would, words, asOf)
+		err = in.agrees(plan, "row", "deleted")
+		if in.DryRun {
+			return &PruneReport{plan, would, r.Off()}, err
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	pruned, err := outbox.Prune(ctx, env.DB, r, outbox.PruneOptions{AsOf: &asOf, Act: in.by(env), Observe: func(p outbox.Pruned) {
+		env.progress("%s", prunedLine("so far", p))
+	}})
+	return &PruneReport{nil, pruned, r.Off()}, err
+}
+
+func prunePlan(would outbox.Pruned, words string, asOf time.Time) *Plan {
+	p := &Plan{Selection: words, AsOf: asOf, Count: would.Rows(), Outcomes: []Outcome{}}
+	for _, o := range []Outcome{
+		{Of: "notifications", Count: would.Notifications}, {Of: "messages", Count: would.Messages},
+		{Of: "jobs", Count: would.Jobs}, {Of: "events", Count: would.Events},
+	} {
+		if o.Outcome = "deleted"; o.Count > 0 {
+			p.Outcomes = append(p.Outcomes, o)
+		}
+	}
+	return p
 }
 
 func prunedLine(what string, p outbox.Pruned) string {

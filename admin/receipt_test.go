@@ -73,7 +73,7 @@ func TestReceipt_IsReadFromTheJSON(t *testing.T) {
 	acted, is := out.(admin.Acted)
 	require.True(t, is)
 	require.Equal(t, d.receipt(), acted.Receipt)
-	plan, err := operation(t, "prune").ReadResult([]byte(`{"dry_run": true}`), "")
+	plan, err := operation(t, "prune").ReadResult([]byte(`{"plan": {}}`), "")
 	require.NoError(t, err)
 	require.IsType(t, &admin.PruneReport{}, plan)
 }

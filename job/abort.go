@@ -94,3 +94,13 @@ func (s *Store) unflag(ctx context.Context, id int64) error {
 	}
 	return nil
 }
+
+// unflagAll is unflag of several jobs.
+func (s *Store) unflagAll(ctx context.Context, jobs []Job) error {
+	for _, j := range jobs {
+		if err := s.unflag(ctx, j.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

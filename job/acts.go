@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -99,6 +101,57 @@ func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) (list 
 	return list, err
 }
 
+// Chosen are jobs that are acted on together, in one transaction, all or none.
+type Chosen struct {
+	IDs   []int64
+	Group *uuid.UUID // every job of it instead; nil: IDs
+	// Expect is how many have to be changed; another number is a *CountError, and nothing is
+	// changed then. nil: at least one.
+	Expect *int64
+	// AsOf leaves jobs as they are that were enqueued after it, by the database's clock. nil:
+	// none.
+	AsOf *time.Time
+}
+
+// CountError reports that another number of jobs would have been changed than was expected.
+// Nothing was changed.
+type CountError struct{ Would, Expected int64 }
+
+// Error says both numbers.
+func (e *CountError) Error() string {
+	return fmt.Sprintf("%d jobs would be changed, not %d; nothing was changed", e.Would, e.Expected)
+}
+
+// YoungerError reports a job that is younger than the moment as of which it was to be acted on:
+// it was enqueued, or for a recall came to rest, after it. It was left as it is.
+type YoungerError struct {
+	JobID int64
+	AsOf  time.Time
+}
+
+// Error names the job and the moment.
+func (e *YoungerError) Error() string {
+	return fmt.Sprintf("job %d is younger than %s and is left", e.JobID, e.AsOf.Format(time.RFC3339Nano))
+}
+
+// AbortChosen aborts those of the jobs that Abort would, in one transaction, and returns those
+// that it changed, of a group all its jobs. A job that is not there is ErrNotFound; nothing is
+// changed then. It leaves the abort cache alone, where a flag would stop a run before the count
+// is known. Otherwise as AbortGroup.
+func (s *Store) AbortChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
+	return s.actTogether(ctx, abortOperation(), c, act)
+}
+
+// ResumeChosen resumes as AbortChosen aborts. Jobs that are Stuck are left.
+func (s *Store) ResumeChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
+	return s.actTogether(ctx, resumeOperation(), c, act)
+}
+
+// RetryChosen retries as AbortChosen aborts. Jobs that are Stuck are left.
+func (s *Store) RetryChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
+	return s.actTogether(ctx, retryOperation(), c, act)
+}
+
 // ResumeGroup resumes every ABORTED job of a group; otherwise as AbortGroup.
 func (s *Store) ResumeGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
 	return s.actGroup(ctx, resumeOperation(), group, act)
@@ -132,40 +185,120 @@ func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j J
 	return j, err
 }
 
-func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) (list []Job, err error) {
+func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) ([]Job, error) {
+	return s.actTogether(ctx, o, Chosen{Group: &group}, act)
+}
+
+// actTogether acts on the chosen jobs, each of which the act allows, in one transaction.
+func (s *Store) actTogether(ctx context.Context, o operation, c Chosen, act Act) (list []Job, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		ids, err := groupIDs(ctx, tx, o, group)
+		ids := slices.Compact(slices.Sorted(slices.Values(c.IDs)))
+		if c.Group != nil {
+			if ids, err = groupIDs(ctx, tx, o, *c.Group); err != nil {
+				return err
+			}
+		}
+		changed, refused, err := actEach(ctx, tx, o, ids, c.AsOf, act)
 		if err != nil {
 			return err
 		}
-		var refused error
-		changed := 0
-		for _, id := range ids { // in id order: two operators never deadlock
-			if o.letsGoOn() {
-				if err := s.unflag(ctx, id); err != nil {
-					return err
-				}
-			}
-			j, err := actTx(ctx, tx, o, id, act)
-			var wrong *WrongStatusError
-			switch {
-			case errors.As(err, &wrong):
-				if refused == nil {
-					refused = err
-				}
-			case err != nil:
+		list = changed
+		if c.Group != nil {
+			if list, err = getEach(ctx, tx, ids); err != nil {
 				return err
-			default:
-				changed++
 			}
-			list = append(list, j)
 		}
-		if changed == 0 {
+		switch n := int64(len(changed)); {
+		case c.Expect != nil && n != *c.Expect:
+			list = nil
+			return &CountError{n, *c.Expect}
+		case c.Expect == nil && n == 0 && refused == nil && len(ids) > 0: // each is stuck
+			_, err := actTx(ctx, tx, o, ids[0], act) // says why
+			return err
+		case c.Expect == nil && n == 0:
 			return refused
+		case o.letsGoOn():
+			return s.unflagAll(ctx, changed)
 		}
 		return nil
 	})
 	return list, err
+}
+
+// actEach acts on each job that the act allows and that is not stuck, in the order of the ids,
+// so that two operators never deadlock. refused is why the first was left.
+func actEach(ctx context.Context, tx pgx.Tx, o operation, ids []int64, asOf *time.Time, act Act) (changed []Job, refused, err error) {
+	var why map[int64]string
+	if o.letsGoOn() {
+		if why, err = stuck(ctx, tx, ids); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, id := range ids {
+		if why[id] != "" {
+			continue
+		}
+		j, err := actNotYounger(ctx, tx, o, id, asOf, act)
+		switch {
+		case errors.As(err, new(*WrongStatusError)), errors.As(err, new(*YoungerError)):
+			refused = cmp.Or(refused, err)
+		case err != nil:
+			return nil, nil, err
+		default:
+			changed = append(changed, j)
+		}
+	}
+	return changed, refused, nil
+}
+
+func getEach(ctx context.Context, tx pgx.Tx, ids []int64) ([]Job, error) {
+	list := make([]Job, len(ids))
+	for i, id := range ids {
+		var err error
+		if list[i], err = get(ctx, tx, id); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// Stuck returns those of the jobs that no act lets go on, and why: "expired", their expires_at
+// is over, or "retention" deletes their rows.
+func (s *Store) Stuck(ctx context.Context, ids []int64) (why map[int64]string, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		why, err = stuck(ctx, tx, ids)
+		return err
+	})
+	return why, err
+}
+
+func stuck(ctx context.Context, tx pgx.Tx, ids []int64) (map[int64]string, error) {
+	rows, err := tx.Query(ctx, queries.jobsStuck, pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return nil, fmt.Errorf("jobs that are stuck: %w", err)
+	}
+	why := make(map[int64]string)
+	var id int64
+	var reason string
+	_, err = pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
+		why[id] = reason
+		return nil
+	})
+	return why, err
+}
+
+// actNotYounger is actTx, unless the job was enqueued after a moment.
+func actNotYounger(ctx context.Context, tx pgx.Tx, o operation, id int64, asOf *time.Time, act Act) (Job, error) {
+	if asOf != nil {
+		j, err := get(ctx, tx, id)
+		if err == nil && j.CreatedAt.After(*asOf) {
+			err = &YoungerError{id, *asOf}
+		}
+		if err != nil {
+			return j, err
+		}
+	}
+	return actTx(ctx, tx, o, id, act)
 }
 
 // groupIDs returns the members of a group, in id order, or ErrNotFound.

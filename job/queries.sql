@@ -88,6 +88,17 @@ SELECT id, job_id, at, kind, actor, reason, detail
 -- No row: there is no such job.
 SELECT status FROM belfry.jobs WHERE id = @id FOR UPDATE;
 
+-- name: JobsStuck :many
+-- Those of the jobs @ids that cannot go on whatever act lets them, as the trigger
+-- jobs_transition has it, and why: they are "expired" and their time is over, or "retention"
+-- deletes their rows (jobs_pkey).
+SELECT j.id, CASE WHEN j.retention_at IS NULL THEN 'expired' ELSE 'retention' END
+  FROM belfry.jobs j
+ WHERE j.id = ANY (@ids::bigint[])
+   AND (j.status = 'EXPIRED' AND j.expires_at <= clock_timestamp()
+        OR j.retention_at IS NOT NULL
+           AND (j.pruned_at IS NOT NULL OR j.status <> 'ABORTED' OR j.walked_at IS NULL OR j.retention_at >= j.finished_at));
+
 -- name: JobGroupIDs :many
 -- The jobs of a group in id order (jobs_group_idx).
 SELECT id FROM belfry.jobs WHERE group_id = @group_id ORDER BY id;

@@ -24,7 +24,11 @@ type Changes map[string]any
 // Set changes a job, recorded with before and after. A column that cannot be set
 // and a value that is not allowed are an *InvalidError; nothing was changed then.
 func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
-	return s.alter(ctx, operation{"set", queries.jobSet, Statuses(), nil}, id, changes, act)
+	o, err := operation{"set", queries.jobSet, Statuses(), nil}.altering(changes)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.actOne(ctx, o, id, act)
 }
 
 // ResumeEdited corrects what an ABORTED or FAILED job has still to say, and to
@@ -32,19 +36,37 @@ func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Jo
 // and messages that a provider took keep their content (see Revisions); all messages that
 // are not sent yet get the new one, whatever the cursor.
 func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
-	return s.alter(ctx, operation{"resume --edit", queries.jobResumeEdited, []Status{Aborted, Failed}, nil}, id, changes, act)
+	o, err := resumeEditedOperation().altering(changes)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.actOne(ctx, o, id, act)
 }
 
-func (s *Store) alter(ctx context.Context, o operation, id int64, changes Changes, act Act) (Job, error) {
+// ResumeEditedChosen corrects and resumes as AbortChosen aborts, all with the same changes.
+func (s *Store) ResumeEditedChosen(ctx context.Context, c Chosen, changes Changes, act Act) ([]Job, error) {
+	o, err := resumeEditedOperation().altering(changes)
+	if err != nil {
+		return nil, err
+	}
+	return s.actTogether(ctx, o, c, act)
+}
+
+func resumeEditedOperation() operation {
+	return operation{"resume --edit", queries.jobResumeEdited, []Status{Aborted, Failed}, nil}
+}
+
+// altering is the operation with what it changes.
+func (o operation) altering(changes Changes) (operation, error) {
 	if len(changes) == 0 {
-		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: nothing is to be changed; allowed values: at least one column"}
+		return o, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: nothing is to be changed; allowed values: at least one column"}
 	}
 	encoded, err := json.Marshal(changes)
 	if err != nil {
-		return Job{}, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: " + err.Error()}
+		return o, &InvalidError{Column: "changes", Message: "belfry.jobs.changes: " + err.Error()}
 	}
 	o.changes = encoded
-	return s.actOne(ctx, o, id, act)
+	return o, nil
 }
 
 // Revision is what a job said, and to whom, before it was corrected once its walk had

@@ -34,7 +34,7 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 		return args
 	}
 	bound := pgx.StrictNamedArgs{"bound": int64(9000)}
-	list := pgx.StrictNamedArgs{"seconds": 3600.0, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_id": int64(0), "jobs": 100}
+	list := pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_id": int64(0), "jobs": 100}
 	var out strings.Builder
 	b.explain(t, &out, "MessageRecall", step(bound))
 	b.explain(t, &out, "NotificationRecall", step(bound))
@@ -42,14 +42,14 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "MessageSlice", step(bound))
 	b.explain(t, &out, "NotificationSlice", step(bound))
 	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})
-	b.explain(t, &out, "MessagePrune", step(pgx.StrictNamedArgs{"seconds": 3600.0, "aborted": true}))
-	b.explain(t, &out, "MessagesPrunable", step(pgx.StrictNamedArgs{"seconds": 3600.0}))
-	b.explain(t, &out, "JobHoldForRetention", pgx.StrictNamedArgs{"id": ids[1], "seconds": 3600.0})
+	b.explain(t, &out, "MessagePrune", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "aborted": true}))
+	b.explain(t, &out, "MessagesPrunable", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0}))
+	b.explain(t, &out, "JobHoldForRetention", pgx.StrictNamedArgs{"id": ids[1], "as_of": nil, "seconds": 3600.0})
 	b.explain(t, &out, "NotificationPrune", pgx.StrictNamedArgs{"job_ids": []int64{ids[0], ids[2]}, "after": int64(2000), "keys": 1000})
-	b.explain(t, &out, "RetentionWalkBegin", pgx.StrictNamedArgs{"seconds": 3600.0, "jobs": 100})
+	b.explain(t, &out, "RetentionWalkBegin", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "jobs": 100})
 	b.explain(t, &out, "JobsWithOldMessages", list)
 	b.explain(t, &out, "JobsPrunable", list)
-	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"seconds": 3600.0, "keys": 100})
+	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "keys": 100})
 	b.plan(t, &out, "what is due", dueSQL)
 	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
 	for _, table := range []string{"notifications", "messages"} {

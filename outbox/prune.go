@@ -33,12 +33,17 @@ func (p Pruned) plus(q Pruned) Pruned {
 	return Pruned{p.Notifications + q.Notifications, p.Messages + q.Messages, p.Jobs + q.Jobs, p.Events + q.Events}
 }
 
+// Rows is the sum of all.
+func (p Pruned) Rows() int64 { return p.Notifications + p.Messages + p.Jobs + p.Events }
+
 // PruneOptions are who prunes and who watches.
 type PruneOptions struct {
 	// DryRun counts what would be deleted and writes nothing. Notifications are counted
 	// by the sums of their jobs; those of job types of the user's own are not.
 	DryRun bool
-	Act    job.Act
+	// AsOf is what ages are counted back from, by the database's clock; nil: now, as it goes on.
+	AsOf *time.Time
+	Act  job.Act
 	// Observe, unless nil, is called after each step with the counts so far.
 	Observe func(Pruned)
 }
@@ -158,7 +163,7 @@ func (p *prune) eachJob(ctx context.Context, statement string, age time.Duration
 		var list []ended
 		err := inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, statement, pgx.StrictNamedArgs{
-				"seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
+				"as_of": p.options.AsOf, "seconds": age.Seconds(), "after_at": after.at, "after_id": after.id, "jobs": pruneJobs,
 			})
 			if err != nil {
 				return err
@@ -212,7 +217,7 @@ func (p *prune) messages(ctx context.Context) error {
 func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (last *int64, deleted int64, err error) {
 	var seconds float64
 	var aborted bool
-	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
+	err = tx.QueryRow(ctx, queries.jobHoldForRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": p.retention.Messages.Seconds()}).Scan(&seconds, &aborted)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, 0, nil
 	}
@@ -220,12 +225,12 @@ func (p *prune) pruneMessages(ctx context.Context, tx pgx.Tx, id, after int64) (
 		return nil, 0, err
 	}
 	err = tx.QueryRow(ctx, queries.messagePrune, pgx.StrictNamedArgs{
-		"job_id": id, "after": after, "keys": p.retention.StepRows, "seconds": seconds, "aborted": aborted,
+		"as_of": p.options.AsOf, "job_id": id, "after": after, "keys": p.retention.StepRows, "seconds": seconds, "aborted": aborted,
 	}).Scan(&last, &deleted)
 	if err != nil || deleted == 0 {
 		return last, 0, err
 	}
-	_, err = tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"id": id, "seconds": seconds})
+	_, err = tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": seconds})
 	return last, deleted, err
 }
 
@@ -239,7 +244,7 @@ func (p *prune) activities(ctx context.Context) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			after := *last
 			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{
-				"seconds": p.retention.Messages.Seconds(), "after": after, "keys": p.retention.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.retention.Messages.Seconds(), "after": after, "keys": p.retention.StepRows,
 			}).Scan(&last, &d.Messages)
 			return d, err
 		})
@@ -254,7 +259,7 @@ func (p *prune) activities(ctx context.Context) error {
 // when the job went on meanwhile.
 func (p *prune) mark(ctx context.Context, id int64, age time.Duration) (going bool, err error) {
 	err = inTx(ctx, p.pool, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"id": id, "seconds": age.Seconds()})
+		tag, err := tx.Exec(ctx, queries.jobMarkRetention, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": id, "seconds": age.Seconds()})
 		going = tag.RowsAffected() > 0
 		return err
 	})
@@ -272,7 +277,7 @@ func (p *prune) countMessages(ctx context.Context, e ended) error {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			var keys int64
 			err = tx.QueryRow(ctx, queries.messagesPrunable, pgx.StrictNamedArgs{
-				"job_id": e.id, "after": *last, "keys": p.retention.StepRows, "seconds": p.retention.Messages.Seconds(),
+				"as_of": p.options.AsOf, "job_id": e.id, "after": *last, "keys": p.retention.StepRows, "seconds": p.retention.Messages.Seconds(),
 			}).Scan(&last, &keys, &d.Messages)
 			all, old = all+keys, old+d.Messages
 			return d, err
@@ -327,7 +332,7 @@ func (p *prune) beginWalk(ctx context.Context, tx pgx.Tx) (begun bool, err error
 		return false, err
 	}
 	var jobs int
-	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
+	err = tx.QueryRow(ctx, queries.retentionWalkBegin, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "seconds": p.retention.Notifications.Seconds(), "jobs": walkJobs}).Scan(&jobs)
 	return jobs > 0, err
 }
 
@@ -365,7 +370,7 @@ func (p *prune) countNotifications(ctx context.Context) error {
 	}
 	return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 		err = tx.QueryRow(ctx, queries.notificationsPrunable, pgx.StrictNamedArgs{
-			"seconds": p.retention.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
+			"as_of": p.options.AsOf, "seconds": p.retention.Notifications.Seconds(), "jobs_seconds": jobs.Seconds(),
 		}).Scan(&d.Notifications, &d.Jobs)
 		return d, err
 	})
@@ -395,7 +400,7 @@ func (p *prune) jobs(ctx context.Context) error {
 			}
 		}
 		return p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
-			tag, err := tx.Exec(ctx, queries.jobPrune, pgx.StrictNamedArgs{"id": e.id, "seconds": p.retention.Jobs.Seconds()})
+			tag, err := tx.Exec(ctx, queries.jobPrune, pgx.StrictNamedArgs{"as_of": p.options.AsOf, "id": e.id, "seconds": p.retention.Jobs.Seconds()})
 			d.Jobs = tag.RowsAffected()
 			return d, err
 		})
@@ -407,7 +412,7 @@ func (p *prune) events(ctx context.Context) error {
 	for more := true; more; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.eventsPrune, pgx.StrictNamedArgs{
-				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows,
+				"as_of": p.options.AsOf, "seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows,
 			}).Scan(&d.Events, &more)
 			return d, err
 		})
@@ -422,7 +427,7 @@ func (p *prune) countEvents(ctx context.Context) error {
 	for last := new(int64(math.MinInt64)); last != nil; {
 		err := p.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Pruned, err error) {
 			err = tx.QueryRow(ctx, queries.eventsPrunable, pgx.StrictNamedArgs{
-				"seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows, "after": *last,
+				"as_of": p.options.AsOf, "seconds": p.retention.Events.Seconds(), "keys": p.retention.StepRows, "after": *last,
 			}).Scan(&last, &d.Events)
 			return d, err
 		})

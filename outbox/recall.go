@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,6 +83,64 @@ func Recall(ctx context.Context, pool *pgxpool.Pool, jobID int64, act job.Act, o
 	return r.done.Recalled, nil
 }
 
+// BegunRecall is the recall of one job that has begun, and is recorded.
+type BegunRecall struct{ recall }
+
+// BeginRecalls begins to recall those of the jobs c.IDs that can be recalled, all in one
+// transaction, and leaves the others, with c.AsOf also those that have been at rest for less
+// long: they may have written more. Another number than c.Expect is a *job.CountError; none is
+// a *job.WrongStatusError or a *job.YoungerError of the first. Nothing is changed then. A job
+// that is not there is job.ErrNotFound. Each that has begun is to be run.
+func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, c job.Chosen, act job.Act) (begun []*BegunRecall, err error) {
+	var refused error
+	ids := slices.Compact(slices.Sorted(slices.Values(c.IDs)))
+	for _, id := range ids {
+		r := &BegunRecall{recall{pool: pool, act: act}}
+		err := r.find(ctx, id)
+		if err == nil && c.AsOf != nil && r.job.FinishedAt.After(*c.AsOf) {
+			err = &job.YoungerError{JobID: id, AsOf: *c.AsOf}
+		}
+		switch {
+		case err == nil:
+			begun = append(begun, r)
+		case !errors.As(err, new(*job.WrongStatusError)) && !errors.As(err, new(*job.YoungerError)):
+			return nil, fmt.Errorf("recall job %d: %w", id, err)
+		case refused == nil:
+			refused = err
+		}
+	}
+	switch n := int64(len(begun)); {
+	case c.Expect != nil && n != *c.Expect:
+		return nil, &job.CountError{Would: n, Expected: *c.Expect}
+	case n == 0:
+		return nil, refused
+	}
+	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		for _, r := range begun { // in id order: two operators never deadlock
+			if err := r.record(ctx, tx); err != nil { // one that went on since
+				return fmt.Errorf("recall job %d: %w", r.job.ID, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return begun, nil
+}
+
+// JobID is the job's.
+func (r *BegunRecall) JobID() int64 { return r.job.ID }
+
+// Run takes back what the job wrote, as Recall does.
+func (r *BegunRecall) Run(ctx context.Context, observe func(RecallProgress)) (Recalled, error) {
+	r.observe = observe
+	if err := r.walk(ctx); err != nil {
+		return r.done.Recalled, fmt.Errorf("recall job %d: %w", r.job.ID, err)
+	}
+	return r.done.Recalled, nil
+}
+
 // recall is one call of Recall.
 type recall struct {
 	pool    *pgxpool.Pool
@@ -99,7 +158,14 @@ func recallable(s job.Status) bool {
 // begin checks the job and records that the act has begun: the rows that the steps
 // change never lack an actor and a reason.
 func (r *recall) begin(ctx context.Context, jobID int64) error {
-	var err error
+	if err := r.find(ctx, jobID); err != nil {
+		return err
+	}
+	return inTx(ctx, r.pool, r.record)
+}
+
+// find reads the job and checks it.
+func (r *recall) find(ctx context.Context, jobID int64) (err error) {
 	if r.job, err = job.NewStore(r.pool).Get(ctx, jobID); err != nil {
 		return err
 	}
@@ -107,7 +173,7 @@ func (r *recall) begin(ctx context.Context, jobID int64) error {
 		return &job.WrongStatusError{JobID: jobID, Act: "recall", Status: r.job.Status, Needs: []job.Status{job.Aborted, job.Processed, job.Failed}}
 	}
 	r.done.Rows = r.job.RowsWritten
-	return inTx(ctx, r.pool, r.record)
+	return nil
 }
 
 // record writes the event: the trigger does when recalled_at changes.

@@ -1,4 +1,5 @@
--- Retention: what is old enough is deleted, rows first and their job last.
+-- Retention: what is old enough is deleted, rows first and their job last. Ages are counted
+-- back from @as_of, or from now.
 
 -- name: RetentionWalk :one
 -- The walk of retention through the notifications, locked for one step, and how many
@@ -23,7 +24,7 @@ SELECT EXISTS (SELECT FROM belfry.retention_walks w WHERE w.name = 'notification
 WITH old AS (
     SELECT j.id
       FROM belfry.jobs j
-     WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+     WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AND j.pruned_at IS NULL
        AND j.rows_written > 0 AND j.type <> 'push'
        AND (j.type = 'inbox'
             OR (SELECT true FROM belfry.messages m WHERE m.job_id = j.id ORDER BY m.channel_id LIMIT 1) IS NULL)
@@ -103,9 +104,9 @@ UPDATE belfry.jobs j
 SELECT j.id, j.finished_at, j.type
   FROM belfry.jobs j
   LEFT JOIN belfry.categories c ON c.name = j.category
- WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+ WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AND j.pruned_at IS NULL
    AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
-   AND j.finished_at < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window)
+   AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - greatest(make_interval(secs => @seconds), c.cap_window)
    AND j.rows_written > 0 AND j.type <> 'inbox'
  ORDER BY j.finished_at, j.id
  LIMIT @jobs;
@@ -118,7 +119,7 @@ SELECT j.id, j.finished_at, j.type
 SELECT extract(epoch FROM greatest(make_interval(secs => @seconds), c.cap_window))::float8, j.status = 'ABORTED'
   FROM belfry.jobs j
   LEFT JOIN belfry.categories c ON c.name = j.category
- WHERE j.id = @id AND j.finished_at < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window)
+ WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - greatest(make_interval(secs => @seconds), c.cap_window)
    FOR NO KEY UPDATE OF j;
 
 -- name: JobMarkRetention :exec
@@ -127,7 +128,7 @@ SELECT extract(epoch FROM greatest(make_interval(secs => @seconds), c.cap_window
 -- it went on, or is not old enough any more.
 UPDATE belfry.jobs j
    SET retention_at = CASE WHEN j.retention_at >= j.finished_at THEN j.retention_at ELSE clock_timestamp() END
- WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds);
+ WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds);
 
 -- name: MessagePrune :one
 -- One step through an old job's messages: at most @keys after @after (messages_pkey).
@@ -149,7 +150,7 @@ WITH looked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
                           WHERE m.job_id = @job_id AND m.channel_id = l.channel_id
                             AND (m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                                    AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - make_interval(secs => @seconds)
+                                    AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
                                  OR m.status IN ('PENDING', 'QUEUED') AND @aborted::boolean
                                  OR m.status = 'PROCESSING' AND m.receipt IS NULL
                                     AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp())
@@ -174,7 +175,7 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
          OR k.status IN ('PENDING', 'QUEUED') AND k.aborted
          OR k.status = 'PROCESSING' AND k.ownerless AND (k.recalled_at IS NOT NULL OR k.aborted))
   FROM (SELECT m.channel_id, m.status, m.recalled_at, j.status = 'ABORTED' AS aborted,
-               greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - greatest(make_interval(secs => @seconds), c.cap_window) AS old,
+               greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - greatest(make_interval(secs => @seconds), c.cap_window) AS old,
                m.receipt IS NULL AND NOT EXISTS (SELECT FROM belfry.leases h WHERE h.id = m.lease_id AND h.expires_at > clock_timestamp()) AS ownerless
           FROM belfry.jobs j
           LEFT JOIN belfry.categories c ON c.name = j.category
@@ -191,7 +192,7 @@ SELECT max(k.channel_id), count(*), count(*) FILTER (WHERE k.status IN ('SENT', 
 -- messages_pkey, attempts_message_idx). Returns the last id (NULL: those
 -- that follow are younger, or none was left) and how many it deleted.
 WITH looked AS MATERIALIZED (
-    SELECT t.id, t.channel_id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
+    SELECT t.id, t.channel_id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
            t.created_at, greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category)) AS kept
       FROM belfry.activities t
      WHERE t.id < @after::bigint
@@ -199,10 +200,10 @@ WITH looked AS MATERIALIZED (
      LIMIT @keys
 ), locked AS MATERIALIZED (
     SELECT k.tid
-      FROM (SELECT l.id, l.channel_id, l.kept FROM looked l WHERE l.created_at < statement_timestamp() - l.kept ORDER BY l.id DESC) o
+      FROM (SELECT l.id, l.channel_id, l.kept FROM looked l WHERE l.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - l.kept ORDER BY l.id DESC) o
      CROSS JOIN LATERAL (SELECT m.ctid AS tid FROM belfry.messages m
                           WHERE m.job_id = o.id AND m.channel_id = o.channel_id AND m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp() - o.kept
+                            AND greatest(m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp()) - o.kept
                             FOR UPDATE SKIP LOCKED) k
 ), gone AS (
     DELETE FROM belfry.messages m
@@ -221,9 +222,9 @@ SELECT (SELECT min(l.id) FROM looked l HAVING bool_and(l.old)), (SELECT count(*)
 -- name: ActivitiesPrunable :one
 -- What ActivityPrune would delete, counted: one step of a dry run. Columns as there.
 SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.old AND k.final)
-  FROM (SELECT t.id, t.created_at < statement_timestamp() - make_interval(secs => @seconds) AS old,
+  FROM (SELECT t.id, t.created_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old,
                coalesce((SELECT m.status IN ('SENT', 'DEAD', 'CANCELLED')
-                                AND greatest(t.created_at, m.next_attempt_at, m.sent_at, m.recalled_at) < statement_timestamp()
+                                AND greatest(t.created_at, m.next_attempt_at, m.sent_at, m.recalled_at) < coalesce(@as_of::timestamptz, statement_timestamp())
                                     - greatest(make_interval(secs => @seconds), (SELECT c.cap_window FROM belfry.categories c WHERE c.name = t.category))
                            FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id), false) AS final
           FROM belfry.activities t
@@ -236,9 +237,9 @@ SELECT CASE WHEN bool_and(k.old) THEN min(k.id) END, count(*) FILTER (WHERE k.ol
 -- are old enough (jobs_unpruned_idx), and how many of those jobs are at rest for
 -- @jobs_seconds too.
 SELECT coalesce(sum(j.rows_written), 0)::bigint,
-       count(*) FILTER (WHERE j.finished_at < statement_timestamp() - make_interval(secs => @jobs_seconds))
+       count(*) FILTER (WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @jobs_seconds))
   FROM belfry.jobs j
- WHERE j.finished_at < statement_timestamp() - make_interval(secs => @seconds) AND j.pruned_at IS NULL
+ WHERE j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AND j.pruned_at IS NULL
    AND j.type = 'inbox' AND j.rows_written > 0;
 
 -- name: JobsPrunable :many
@@ -247,7 +248,7 @@ SELECT coalesce(sum(j.rows_written), 0)::bigint,
 SELECT k.id, k.finished_at, ''
   FROM ((SELECT j.id, j.finished_at
            FROM belfry.jobs j
-          WHERE j.pruned_at IS NOT NULL AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+          WHERE j.pruned_at IS NOT NULL AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
             AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
           ORDER BY j.finished_at, j.id
           LIMIT @jobs)
@@ -255,7 +256,7 @@ SELECT k.id, k.finished_at, ''
         (SELECT j.id, j.finished_at
            FROM belfry.jobs j
           WHERE j.finished_at IS NOT NULL AND j.pruned_at IS NULL AND j.rows_written = 0
-            AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+            AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
             AND (j.finished_at, j.id) > (@after_at::timestamptz, @after_id::bigint)
           ORDER BY j.finished_at, j.id
           LIMIT @jobs)) k
@@ -279,7 +280,7 @@ DELETE FROM belfry.job_events e
 -- Zero rows: it went on, or another node was first.
 WITH gone AS (
     DELETE FROM belfry.jobs j
-     WHERE j.id = @id AND j.finished_at < statement_timestamp() - make_interval(secs => @seconds)
+     WHERE j.id = @id AND j.finished_at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds)
        AND (j.pruned_at IS NOT NULL OR j.rows_written = 0)
     RETURNING j.id
 ), uncounted AS (
@@ -291,7 +292,7 @@ SELECT g.id FROM gone g;
 -- Deletes, of the @keys oldest events (events_pkey), those older than @seconds; all of
 -- them older: there may be more.
 WITH looked AS MATERIALIZED (
-    SELECT e.id, e.at < statement_timestamp() - make_interval(secs => @seconds) AS old
+    SELECT e.id, e.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds) AS old
       FROM belfry.events e
      ORDER BY e.id
      LIMIT @keys
@@ -303,7 +304,7 @@ SELECT (SELECT count(*) FROM gone), (SELECT count(*) > 0 AND bool_and(old) FROM 
 
 -- name: EventsPrunable :one
 -- What EventsPrune would delete, counted: one step of a dry run, after @after.
-SELECT max(k.id), count(*) FILTER (WHERE k.at < statement_timestamp() - make_interval(secs => @seconds))
+SELECT max(k.id), count(*) FILTER (WHERE k.at < coalesce(@as_of::timestamptz, statement_timestamp()) - make_interval(secs => @seconds))
   FROM (SELECT e.id, e.at FROM belfry.events e WHERE e.id > @after::bigint ORDER BY e.id LIMIT @keys) k;
 
 -- name: RetentionRecord :one
