@@ -38,9 +38,9 @@ CREATE DATABASE … TEMPLATE and pg_upgrade are not. A copy of the server's file
 be told from the original: docs/operations.md says what to do about it.
 
 The command shows where belfry was made, where it is now, and what would leave, and asks
-on a terminal; with --json it does not ask. With --yes, or an answer of yes, relays go on
-at once, by themselves. To keep what waits
-from being sent, abort or recall the jobs first.
+on a terminal; with --json it does not ask. If more than 1,000 messages wait, their number
+is to be typed. With --yes, or that answer, relays go on at once, by themselves. To keep
+what waits from being sent, abort or recall the jobs first.
 
 The same by SQL: SELECT belfry.adopt('ann', 'moved to the new server');
 Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL;`,
@@ -52,7 +52,7 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 			if err != nil || found.Adopted || in.DryRun {
 				return Question{}, err
 			}
-			return Question{About: found, Text: "Adopt it?", If: "messages are to leave from here, once a relay runs"}, nil
+			return Question{About: found, Text: "Adopt it?", If: "messages are to leave from here, once a relay runs"}.toMany(found.messages()), nil
 		}),
 	}, adopt, adoptionText)
 }
@@ -83,6 +83,15 @@ func adopt(ctx context.Context, env *Env, in adoptInput) (*Adoption, error) {
 	}
 	out.Changed = true
 	return out, nil
+}
+
+// messages is how many wait, as far as they are counted.
+func (a *Adoption) messages() int64 {
+	n := a.Backlog.Activities
+	for _, age := range a.Backlog.Ages {
+		n += age.Messages
+	}
+	return n
 }
 
 func adoptionText(p *printer.Page, _ adoptInput, out *Adoption) {

@@ -34,6 +34,7 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 
 	d.exec(`UPDATE belfry.installation SET database_oid = NULL`)
 	require.Equal(t, "Adopt it?", question().Text)
+	require.Zero(t, question().Count)
 	require.False(t, question().About.(*admin.Adoption).Adopted, "what would leave is shown before")
 	require.Empty(t, question("dry_run", "on"), "nobody is asked about a look")
 	require.NoError(t, d.run("adopt", "dry_run", "on"))

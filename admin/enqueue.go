@@ -78,13 +78,29 @@ func (in enqueueInput) check(_ Operation, now time.Time) error {
 const late = time.Minute
 
 // confirmLate asks whether a time that lies in the past is meant.
-func confirmLate(_ context.Context, env *Env, in enqueueInput) (Question, error) {
+func confirmLate(ctx context.Context, env *Env, in enqueueInput) (Question, error) {
 	at := in.At.at(env.now())
 	if at == nil || in.Preview || env.now().Sub(*at) <= late {
 		return Question{}, nil
 	}
 	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.Clock(*at), printer.Short(env.now().Sub(*at)))
-	return Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}, nil
+	return Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}.toMany(in.reach(ctx, env)), nil
+}
+
+// reach is how many channels the audience has now; 0 if that cannot be told. What is wrong with
+// an audience is said by the act, and a count that takes too long keeps nobody from a yes.
+func (in enqueueInput) reach(ctx context.Context, env *Env) int64 {
+	audience, _, err := in.audience()
+	if err != nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, previewDeadline)
+	defer cancel()
+	n, err := env.Channels.Count(ctx, env.DB, audience)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // spec is the request for one job.
@@ -184,6 +200,9 @@ With --title and --category, --preview shows what would come of it; without, it 
 
 A job whose walk is about to write more rows than --max-recipients is ABORTED before it
 does, and says how to go on.
+
+A time that is over is asked about at a terminal, and elsewhere needs --yes. If it would go
+to more than 1,000 channels, their number is to be typed.
 
 A job that did not start before --expires-at, because its lane was paused or
 nothing ran, is EXPIRED rather than sent at 3 a.m.

@@ -201,6 +201,24 @@ func TestEnqueue_AsksAboutATimeThatIsOver(t *testing.T) {
 	}
 }
 
+// Beyond a thousand channels their number is to be typed.
+func TestEnqueue_AsksForTheNumberOfMany(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	asked := func() int64 {
+		t.Helper()
+		o, in := d.input("enqueue", "at", "2026-11-20T11:00:00Z", "everyone", "on")
+		q, err := o.Confirm(t.Context(), d.env, in)
+		require.NoError(t, err)
+		require.NotEmpty(t, q.Text)
+		return q.Count
+	}
+	d.exec(`INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 1000) n`)
+	require.Zero(t, asked())
+	d.exec(`INSERT INTO belfry.channels (external_id, platform) VALUES ('one more', 'ios')`)
+	require.EqualValues(t, 1001, asked())
+}
+
 // What the database refuses is a matter of the parameter that gave it.
 func TestEnqueue_NamesTheParameterThatTheDatabaseRefused(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,8 @@ type Config struct {
 	TokenFile string `mapstructure:"token_file" variable:"TOKEN_FILE"`
 	// CAFile has the certificates of authorities, in PEM, that are trusted beside the system's.
 	CAFile string `mapstructure:"ca_file" variable:"CA_FILE"`
+	// NoInput has the command line ask nothing, also at a terminal: what it would ask is refused.
+	NoInput bool `mapstructure:"no_input" variable:"NO_INPUT"`
 }
 
 // DefaultConfig is what config.yaml documents.

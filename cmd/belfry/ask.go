@@ -6,19 +6,37 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// agreed asks a person at a terminal; without one nobody agrees. A signal ends the question.
-func (a *app) agreed(ctx context.Context, question string) (bool, error) {
-	if _, ok := terminal(a.stderr, a.environ); !ok || !term.IsTerminal(int(os.Stdin.Fd())) {
+// person reports whether somebody is at a terminal and may be asked.
+func (a *app) person(cmd *cobra.Command) (bool, error) {
+	if _, shown := terminal(a.stderr, a.environ); !shown || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return false, nil
 	}
-	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	s, err := a.settings(cmd)
+	return !s.Client.NoInput, err
+}
+
+// agreed asks a person at a terminal; without one nobody agrees. A signal ends the question.
+func (a *app) agreed(ctx context.Context, cmd *cobra.Command, q admin.Question) (bool, error) {
+	if somebody, err := a.person(cmd); err != nil || !somebody {
+		return false, err
+	}
+	wanted, how := []string{"y", "yes"}, "[y/N]"
+	if q.Count > 0 {
+		wanted = []string{strconv.FormatInt(q.Count, 10), printer.Grouped(q.Count)}
+		how = "Type " + wanted[1] + ", to how many it goes:"
+	}
+	fmt.Fprintf(a.stderr, "%s %s ", q.Text, how)
 	answer := make(chan string, 1)
 	go func() { // a terminal's read cannot be cut short: after a signal it ends with the process
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -32,12 +50,12 @@ func (a *app) agreed(ctx context.Context, question string) (bool, error) {
 		fmt.Fprintln(a.stderr)
 		return false, context.Cause(ctx)
 	case said := <-answer:
-		return said == "y" || said == "yes", nil
+		return slices.Contains(wanted, said), nil
 	}
 }
 
 // confirm asks what an operation wants to be agreed to. Without a yes it is not run.
-func (a *app) confirm(ctx context.Context, by doer, o admin.Operation, in any, asJSON bool) error {
+func (a *app) confirm(ctx context.Context, cmd *cobra.Command, by doer, o admin.Operation, in any, asJSON bool) error {
 	q, err := by.Question(ctx, o, in)
 	if err != nil || q.Text == "" {
 		return err
@@ -47,7 +65,7 @@ func (a *app) confirm(ctx context.Context, by doer, o admin.Operation, in any, a
 	}
 	agreed := false
 	if err == nil && (q.About == nil || !asJSON) {
-		agreed, err = a.agreed(ctx, q.Text)
+		agreed, err = a.agreed(ctx, cmd, q)
 	}
 	if err == nil && !agreed {
 		err = usagef("%s; say --yes if %s", cmp.Or(q.Why, "nothing was changed"), q.If)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -76,6 +77,68 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stdout.String(), "adopted: relays deliver from database ")
 	require.Equal(t, "true", adopted())
+}
+
+// What goes to many is agreed to by their number, also through a server. A yes is none.
+func TestAsk_ToManyTheirNumberIsTyped(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, newKept(t), 1001)
+	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }
+	server := []string{"BELFRY_SERVER=" + serveHere(t, nil, d.db, "ann@host"), config.TokenVariable + "=any"}
+	for _, environ := range [][]string{d.environ(), server} {
+		_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+		require.NoError(t, err)
+		for _, answer := range []string{"y", "yes", "", "100", "1001"} {
+			p, person := startAtTerminal(t, environ, "adopt")
+			p.says(t, "Adopt it? Type 1,001, to how many it goes: ")
+			_, err := person.WriteString(answer + "\n")
+			require.NoError(t, err)
+			if answer == "1001" {
+				require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+				require.Equal(t, "true", adopted())
+				continue
+			}
+			require.Equal(t, codeUsage, p.exit(t), p.stderr.String())
+			require.Equal(t, "false", adopted(), "%q", answer)
+		}
+	}
+	p, person := startAtTerminal(t, d.environ(), "enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04")
+	p.says(t, "Enqueue it? Type 1,001, to how many it goes: ")
+	_, err := person.WriteString("1,001\n")
+	require.NoError(t, err)
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+}
+
+// A script at a terminal is not asked: what would be is refused, with the flag that says it.
+func TestAsk_NoInput(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, newKept(t), 20)
+	_, err := d.db.Pool.Exec(t.Context(), `UPDATE belfry.installation SET database_oid = NULL`)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		environ []string
+		args    []string
+		says    string
+	}{
+		{nil, []string{"adopt", "--no-input"}, "belfry: nothing was changed; say --yes if messages are to leave from here"},
+		{[]string{"BELFRY_NO_INPUT=true"}, []string{"adopt"}, "belfry: nothing was changed; say --yes if messages are to leave from here"},
+		{nil, []string{"transport", "rebuild", "--no-input"}, "say --yes if all that is queued is to be pushed again"},
+		{nil, []string{"enqueue", "--type", "inbox", "--category", "operator_notice", "--title", "Hello", "--everyone", "--at", "2020-01-02 03:04", "--no-input"}, "say --yes if that is meant"},
+		{nil, []string{"users", "add", "kim", "--role", "viewer", "--no-input"}, "--password-file: is required"},
+		{[]string{"BELFRY_NO_INPUT=perhaps"}, []string{"adopt"}, "BELFRY_NO_INPUT"},
+	} {
+		p, _ := startAtTerminal(t, d.environ(c.environ...), c.args...)
+		code := p.exit(t)
+		p.says(t, c.says)
+		require.NotContains(t, p.stderr.String(), "[y/N]", c.args)
+		require.NotContains(t, p.stderr.String(), "again: ", c.args)
+		if c.environ == nil || c.environ[0] == "BELFRY_NO_INPUT=true" {
+			require.Equal(t, codeUsage, code, p.stderr.String())
+		}
+	}
+	require.Equal(t, "false", text(t, d.db, `SELECT belfry.delivers()::text`))
+	p, _ := startAtTerminal(t, d.environ(), "adopt", "--no-input", "--yes")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }
 
 // The same of a job whose time has passed.

@@ -103,7 +103,7 @@ func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
 func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
-	if err := a.askSecrets(cmd.Context(), o, in); err != nil {
+	if err := a.askSecrets(cmd, o, in); err != nil {
 		return err
 	}
 	if err := o.Check(in, a.now()); err != nil {
@@ -111,7 +111,7 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 	}
 	return a.withDoer(cmd, o, func(ctx context.Context, by doer) error {
 		if !yes {
-			if err := a.confirm(ctx, by, o, in, asJSON); err != nil {
+			if err := a.confirm(ctx, cmd, by, o, in, asJSON); err != nil {
 				return operationProblem(o, err)
 			}
 		}

@@ -50,6 +50,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	keyFlag(flags, "server", "client.server", "`URL` of a belfry that does it, instead of a database: https://…, with a token in $BELFRY_TOKEN")
 	keyFlag(flags, "token-file", "client.token_file", "`FILE` with the token for --server")
 	keyFlag(flags, "ca-file", "client.ca_file", "`FILE` with the authority of --server's certificate")
+	keySwitch(flags, "no-input", "client.no_input", "ask nothing, also at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/admin"
@@ -39,12 +40,15 @@ func giveSecret(p admin.Param, in any, name string) error {
 
 // askSecrets asks at a terminal for the secret parameters that are required and were not given,
 // twice, without showing them. Elsewhere they are missing.
-func (a *app) askSecrets(ctx context.Context, o admin.Operation, in any) error {
+func (a *app) askSecrets(cmd *cobra.Command, o admin.Operation, in any) error {
 	for _, p := range o.Params() {
-		_, shown := terminal(a.stderr, a.environ)
-		if !p.Secret || !p.Required || p.Given(in) || !shown || !term.IsTerminal(int(os.Stdin.Fd())) {
+		if !p.Secret || !p.Required || p.Given(in) {
 			continue
 		}
+		if somebody, err := a.person(cmd); err != nil || !somebody {
+			return err
+		}
+		ctx := cmd.Context()
 		first, err := a.askSecret(ctx, cmp.Or(p.Name, "secret"))
 		if err != nil {
 			return err
