@@ -62,6 +62,10 @@
 // Run refuses what the role in [Env] may not do ([DeniedError]), whoever calls. Who has the
 // database's URL has the role Admin: the command line. Over HTTP it is the token's.
 //
+// What is said to whom is masked in results, items and errors for roles below Operator. The tag
+// mask of a field says so, wherever its type is from, and every field that can hold a text has
+// it or is listed in testdata/plain.txt (mask.go).
+//
 // # Errors
 //
 // What was given and cannot be used is an [InvalidError], which names the parameter and

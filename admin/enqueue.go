@@ -163,6 +163,14 @@ func (enqueued) json() []reflect.Type {
 	return []reflect.Type{reflect.TypeFor[enqueuedJobs](), reflect.TypeFor[jobPreview](), reflect.TypeFor[audienceCount]()}
 }
 
+// masked masks the one that it is.
+func (e enqueued) masked(mask func(any) any) any {
+	e.jobs, _ = mask(e.jobs).(*enqueuedJobs)
+	e.preview, _ = mask(e.preview).(*jobPreview)
+	e.count, _ = mask(e.count).(*audienceCount)
+	return e
+}
+
 func (e enqueued) account() account {
 	if e.jobs == nil {
 		return account{none: true}

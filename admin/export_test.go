@@ -30,3 +30,9 @@ func Occupy(s *Sessions) (free func()) {
 		}
 	}
 }
+
+// MaskedKeys are the names under which JSON within JSON is masked.
+func MaskedKeys() []string { return maskedKeys }
+
+// ShownTo is a result as a role reads it.
+func ShownTo(role Role, out any) any { return (&Env{Role: role}).shown(out) }

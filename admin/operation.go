@@ -252,7 +252,8 @@ func (o Operation) Check(in any, now time.Time) error {
 	return nil
 }
 
-// Run does it, if the Env's role may. The input is one of NewInput. A result that is not nil
+// Run does it, if the Env's role may; the result and the error have what the role may read
+// (see mask.go). The input is one of NewInput. A result that is not nil
 // is worth showing, though there is an error as well; of an act it is an Acted, with the
 // receipt. An act that may have taken effect though the database went silent is an
 // *UnknownOutcomeError.
@@ -268,9 +269,10 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if o.Changes {
 		err = outcome(err)
 	}
-	if err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
+	if err = env.told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err
 	}
+	out = env.shown(out)
 	if o.Changes {
 		out = receipted(ctx, env, o, asked, out)
 	}

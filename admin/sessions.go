@@ -22,7 +22,7 @@ type Session struct {
 	Name      string    `json:"name" db:"name"`
 	Role      Role      `json:"role" db:"role"`
 	Via       string    `json:"via" db:"via"`
-	Address   string    `json:"address" db:"address"`
+	Address   string    `json:"address" db:"address" mask:"text"`
 	CreatedAt time.Time `json:"created_at" db:"created_at"`
 	UsedAt    time.Time `json:"used_at" db:"used_at"`
 	ExpiresAt time.Time `json:"expires_at" db:"expires_at"`

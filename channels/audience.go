@@ -45,7 +45,7 @@ type Audience struct {
 	// IDs or ExternalIDs, exactly one of them, 1 to 10,000 entries, is of kind
 	// channels. Entries without a channel select nobody.
 	IDs         []int64
-	ExternalIDs []string
+	ExternalIDs []string `mask:"text"`
 	// Segment is the name of kind segment.
 	Segment string
 }

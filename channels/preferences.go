@@ -31,7 +31,7 @@ func (o OptOut) Covers(category, medium string) bool {
 type InvalidAddress struct {
 	ChannelID int64  `json:"channel_id" db:"channel_id"`
 	Medium    string `json:"medium" db:"medium"`
-	SHA256    []byte `json:"sha256" db:"sha256"`
+	SHA256    []byte `json:"sha256" db:"sha256" mask:"text"`
 }
 
 // ofChannels are the arguments of a statement about channels, whose ids are close

@@ -17,9 +17,9 @@ type Job struct {
 	Type           string            `json:"type" db:"type"`
 	Category       string            `json:"category" db:"category"`
 	Title          string            `json:"title" db:"title"`
-	Body           string            `json:"body" db:"body"`
-	Data           json.RawMessage   `json:"data" db:"data"`
-	Variants       json.RawMessage   `json:"variants" db:"variants"` // titles and bodies by locale; {}: none
+	Body           string            `json:"body" db:"body" mask:"text"`
+	Data           json.RawMessage   `json:"data" db:"data" mask:"text"`
+	Variants       json.RawMessage   `json:"variants" db:"variants" mask:"text"` // titles and bodies by locale; {}: none
 	Route          []string          `json:"route" db:"route"`       // the media of its messages, in the order in which they are tried
 	Audience       channels.Audience `json:"audience" db:"audience"`
 	Lane           string            `json:"lane" db:"lane"`
@@ -51,7 +51,7 @@ type Job struct {
 	BackendStart  *time.Time `json:"backend_start" db:"backend_start"`
 	Attempts      int        `json:"attempts" db:"attempts"`   // claims since enqueue, resume or retry, interrupted ones not counted
 	Takeovers     int        `json:"takeovers" db:"takeovers"` // runs lost in a row since the last committed chunk
-	LastError     string     `json:"last_error" db:"last_error"`
+	LastError     string     `json:"last_error" db:"last_error" mask:"text"`
 	Chunks        int64      `json:"chunks" db:"chunks"`                 // committed
 	ChannelsRead  int64      `json:"channels_read" db:"channels_read"`   // keys examined, matching or not
 	ChannelsTotal *int64     `json:"channels_total" db:"channels_total"` // estimate of the keys to examine; nil: not begun
@@ -96,8 +96,8 @@ type Event struct {
 	At     time.Time       `json:"at" db:"at"`
 	Kind   string          `json:"kind" db:"kind"`
 	Actor  string          `json:"actor" db:"actor"`
-	Reason string          `json:"reason" db:"reason"`
-	Detail json.RawMessage `json:"detail" db:"detail"`
+	Reason string          `json:"reason" db:"reason" mask:"reason"`
+	Detail json.RawMessage `json:"detail" db:"detail" mask:"keys"`
 }
 
 // The kinds of Event that Go tells apart.

@@ -94,8 +94,8 @@ type ControlEvent struct {
 	Name    string          `json:"name" db:"name"`
 	Kind    string          `json:"kind" db:"kind"`
 	Actor   string          `json:"actor" db:"actor"`
-	Reason  string          `json:"reason" db:"reason"`
-	Detail  json.RawMessage `json:"detail" db:"detail"`
+	Reason  string          `json:"reason" db:"reason" mask:"reason"`
+	Detail  json.RawMessage `json:"detail" db:"detail" mask:"keys"`
 }
 
 // ControlEvents returns the events of one lane, schedule, or of the retention,

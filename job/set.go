@@ -76,10 +76,10 @@ type Revision struct {
 	Revision int             `json:"revision" db:"revision"` // that this correction made; messages sent under the content have one less
 	Cursor   string          `json:"cursor" db:"cursor"`     // rows up to here, above the revision before, were written under it
 	Title    string          `json:"title" db:"title"`
-	Body     string          `json:"body" db:"body"`
-	Data     json.RawMessage `json:"data" db:"data"`
-	Variants json.RawMessage `json:"variants" db:"variants"`
-	Audience json.RawMessage `json:"audience" db:"audience"`
+	Body     string          `json:"body" db:"body" mask:"text"`
+	Data     json.RawMessage `json:"data" db:"data" mask:"text"`
+	Variants json.RawMessage `json:"variants" db:"variants" mask:"text"`
+	Audience json.RawMessage `json:"audience" db:"audience" mask:"keys"`
 	EditedAt time.Time       `json:"edited_at" db:"edited_at"`
 	EditedBy string          `json:"edited_by" db:"edited_by"`
 	Reason   string          `json:"reason" db:"reason"`

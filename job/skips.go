@@ -13,7 +13,7 @@ type Skip struct {
 	JobID     int64     `json:"job_id" db:"job_id"`
 	Key       string    `json:"key" db:"key"`           // in the job's keyset; of belfry's own types, the channel's id
 	SQLState  string    `json:"sqlstate" db:"sqlstate"` // empty: the Writer's own error
-	Error     string    `json:"error" db:"error"`
+	Error     string    `json:"error" db:"error" mask:"text"`
 	Attempts  int       `json:"attempts" db:"attempts"`
 	Retry     bool      `json:"retry" db:"retry"` // the next run tries it again
 	SkippedAt time.Time `json:"skipped_at" db:"skipped_at"`

@@ -19,10 +19,10 @@ type Activity struct {
 	ID             int64           `json:"id" db:"id"` // negative
 	ChannelID      int64           `json:"channel_id" db:"channel_id"`
 	Category       string          `json:"category" db:"category"`
-	Title          string          `json:"title" db:"title"`
-	Body           string          `json:"body" db:"body"`
-	Data           json.RawMessage `json:"data" db:"data"`
-	Variants       json.RawMessage `json:"variants" db:"variants"`
+	Title          string          `json:"title" db:"title" mask:"text"`
+	Body           string          `json:"body" db:"body" mask:"text"`
+	Data           json.RawMessage `json:"data" db:"data" mask:"text"`
+	Variants       json.RawMessage `json:"variants" db:"variants" mask:"text"`
 	Route          []string        `json:"route" db:"route"`
 	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null: at once
 	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`

@@ -128,7 +128,7 @@ type DeadLetter struct {
 	Reason    Reason    `json:"reason"`
 	Attempts  int       `json:"attempts"` // of the step
 	Crashes   int       `json:"crashes"`
-	Error     string    `json:"error"`
+	Error     string    `json:"error" mask:"text"`
 	DeadAt    time.Time `json:"dead_at"`
 	// Held tells that its job is ABORTED: redriven, it waits until the job is resumed.
 	Held bool `json:"held"`
@@ -308,12 +308,12 @@ type MessageRecord struct {
 	Step          int             `json:"step" db:"step"` // index into the route
 	Route         []string        `json:"route" db:"route"`
 	Category      string          `json:"category" db:"category"`
-	Title         string          `json:"title" db:"title"` // as it was enqueued: it may be a template
+	Title         string          `json:"title" db:"title" mask:"text"` // as it was enqueued: it may be a template
 	Attempts      int             `json:"attempts" db:"attempts"`
 	Crashes       int             `json:"crashes" db:"crashes"`
 	Reason        Reason          `json:"reason" db:"reason"`
-	Error         string          `json:"error" db:"error"`
-	Receipt       string          `json:"receipt" db:"receipt"`
+	Error         string          `json:"error" db:"error" mask:"text"`
+	Receipt       string          `json:"receipt" db:"receipt" mask:"text"`
 	NextAttemptAt time.Time       `json:"next_attempt_at" db:"next_attempt_at"`
 	SentAt        *time.Time      `json:"sent_at" db:"sent_at"`
 	RecalledAt    *time.Time      `json:"recalled_at" db:"recalled_at"`
@@ -338,7 +338,7 @@ type AttemptRecord struct {
 	Outcome Outcome   `json:"outcome" db:"outcome"`
 	Reason  Reason    `json:"reason" db:"reason"`
 	Code    string    `json:"code" db:"code"`
-	Error   string    `json:"error" db:"error"`
+	Error   string    `json:"error" db:"error" mask:"text"`
 	At      time.Time `json:"at" db:"at"`
 }
 

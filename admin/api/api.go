@@ -208,7 +208,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		problem.write(w)
 		return
 	}
-	asked := fingerprintOf(req, o)
+	asked := fingerprintOf(req, o, who.Role)
 	in, problem := inputOf(o, r, req)
 	if problem != nil {
 		problem.write(w)

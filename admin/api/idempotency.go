@@ -49,12 +49,13 @@ func keyOf(req *http.Request) (key string, given bool, problem *Problem) {
 }
 
 // fingerprint has what a request asks for run through it while it is read. A body with a
-// password is left out: a fast hash that is kept would have the password guessed by it.
+// password is left out: a fast hash that is kept would have the password guessed by it. The role
+// is in it, because an answer has what the role may read.
 type fingerprint struct{ hash.Hash }
 
-func fingerprintOf(req *http.Request, o admin.Operation) fingerprint {
+func fingerprintOf(req *http.Request, o admin.Operation, role admin.Role) fingerprint {
 	f := fingerprint{sha256.New()}
-	f.Write([]byte(req.Method + " " + req.URL.RequestURI() + " " + req.Header.Get("If-Match") + "\n"))
+	f.Write([]byte(req.Method + " " + req.URL.RequestURI() + " " + req.Header.Get("If-Match") + " " + role.String() + "\n"))
 	if slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Secret }) {
 		return f
 	}

@@ -24,7 +24,7 @@ type Definition struct {
 	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`   // instead of Cron: 1s to 8784h
 	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"` // of Cron; empty: UTC
 	Template Template `json:"template" db:"template" mapstructure:"template"`    // the job
-	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query"`   // makes a job of each of its rows, up to 100
+	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query" mask:"text"`   // makes a job of each of its rows, up to 100
 	// QueryTimeout is how long the query may take, 1s to 5m; empty: 10s.
 	QueryTimeout string `json:"query_timeout" db:"query_timeout" mapstructure:"query_timeout"`
 	// QueryRole is the role that the query runs as; empty: the node's. Who stores the
@@ -54,11 +54,11 @@ type Template struct {
 	Type          string         `json:"type,omitempty" mapstructure:"type"` // one type, instead of Types
 	Category      string         `json:"category,omitempty" mapstructure:"category"`
 	Title         string         `json:"title,omitempty" mapstructure:"title"`
-	Body          string         `json:"body,omitempty" mapstructure:"body"`
-	Data          map[string]any `json:"data,omitempty" mapstructure:"data"`
-	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants"` // titles and bodies by locale, as jobs.variants
+	Body          string         `json:"body,omitempty" mapstructure:"body" mask:"text"`
+	Data          map[string]any `json:"data,omitempty" mapstructure:"data" mask:"text"`
+	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants" mask:"text"` // titles and bodies by locale, as jobs.variants
 	Route         []string       `json:"route,omitempty" mapstructure:"route"`       // media in the order in which they are tried; none: the category's
-	Audience      map[string]any `json:"audience,omitempty" mapstructure:"audience"` // as jobs.audience; none: everyone
+	Audience      map[string]any `json:"audience,omitempty" mapstructure:"audience" mask:"keys"` // as jobs.audience; none: everyone
 	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
 	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's

@@ -41,7 +41,7 @@ type Schedule struct {
 	LastAt       *time.Time `json:"last_at" db:"last_at"`                 // the last occurrence that fired
 	LastFiredAt  *time.Time `json:"last_fired_at" db:"last_fired_at"`     // when it did, or RunNow
 	LastJobs     []int64    `json:"last_jobs" db:"last_jobs"`             // what that enqueued
-	LastError    string     `json:"last_error,omitempty" db:"last_error"` // empty: the last attempt succeeded
+	LastError    string     `json:"last_error,omitempty" db:"last_error" mask:"text"` // empty: the last attempt succeeded
 	Failures     int        `json:"failures" db:"failures"`               // attempts since the last firing
 	Fired        int64      `json:"fired" db:"fired"`                     // firings in all
 	Skipped      int64      `json:"skipped" db:"skipped"`                 // occurrences dropped in all

@@ -27,13 +27,13 @@ type Content struct {
 // Sample is what one channel would get.
 type Sample struct {
 	ChannelID  int64           `json:"channel_id"`
-	ExternalID string          `json:"external_id"`
+	ExternalID string          `json:"external_id" mask:"text"`
 	Platform   string          `json:"platform"`
 	Locale     string          `json:"locale"`
 	Medium     string          `json:"medium"` // "": a notification
-	Title      string          `json:"title"`
-	Body       string          `json:"body"`
-	Data       json.RawMessage `json:"data"`
+	Title      string          `json:"title" mask:"text"`
+	Body       string          `json:"body" mask:"text"`
+	Data       json.RawMessage `json:"data" mask:"text"`
 }
 
 // Preview is what an audience would get. Each channel that was looked at is in one of
