@@ -53,16 +53,21 @@ type NewToken struct {
 	Secret string `json:"secret"`
 }
 
-// Identity is somebody who has shown a token, or a session.
+// Identity is somebody who has shown a token, or a session, or whom a proxy has named.
 type Identity struct {
 	Name string
 	Role Role
 	// User is one of belfry.users; a token may have the same name.
 	User bool
+	// Proxy tells that a proxy has named them; a token or a user may have the same name.
+	Proxy bool
 }
 
-// Key is the identity's alone, of tokens and users.
+// Key is the identity's alone, of tokens, users and those whom a proxy names.
 func (i Identity) Key() string {
+	if i.Proxy {
+		return "proxy:" + i.Name
+	}
 	if i.User {
 		return "user:" + i.Name
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
 	PublicURL string
+	// Proxy is the one whose headers are believed; nil: none is.
+	Proxy *Proxy
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
 	Log         zerolog.Logger
@@ -89,7 +91,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h.outer = h.recovering(at.stripped(h.recipients(own)))
+	h.outer = h.recovering(h.private(at.stripped(h.recipients(own))))
 	return h
 }
 
@@ -128,6 +130,17 @@ func (h *Handler) recovering(next http.Handler) http.Handler {
 			header.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+		next.ServeHTTP(w, req)
+	})
+}
+
+// private refuses what goes past the proxy in the clear.
+func (h *Handler) private(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if h.Proxy.inTheClear(req) {
+			problemf(http.StatusForbidden, "without TLS this is served to this machine and through the proxy of api.proxy; go to "+h.public.url("")).write(w)
+			return
+		}
 		next.ServeHTTP(w, req)
 	})
 }

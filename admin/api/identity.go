@@ -3,9 +3,7 @@ package api
 import (
 	"errors"
 	"math"
-	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,14 +15,16 @@ import (
 )
 
 // authenticated finds out who asks, or why nothing is done for them. A token that is given
-// decides; without one, the cookie of a session.
+// decides; without one, whom the proxy names, and then the cookie of a session.
 func (h *Handler) authenticated(req *http.Request) (admin.Identity, *Problem) {
-	from := peer(req)
+	from := h.Proxy.client(req)
 	who, err := h.identified(req)
 	switch {
 	case err == nil:
 		h.lockout.good(from)
 		return who, nil
+	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
+		return who, problemf(http.StatusForbidden, err.Error())
 	case !nobody(err):
 		return who, h.unanswered(err)
 	}
@@ -49,6 +49,9 @@ func nobody(err error) bool {
 func (h *Handler) identified(req *http.Request) (admin.Identity, error) {
 	if token, given := bearer(req); given {
 		return h.Authenticate(req.Context(), token)
+	}
+	if who, named, err := h.Proxy.identity(req); named || err != nil {
+		return who, err
 	}
 	if secret, given := h.cookie(req); given && h.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
 		return h.Sessions.Find(req.Context(), secret)
@@ -80,21 +83,13 @@ func bearer(req *http.Request) (string, bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// peer is the address that a request comes from. Who has one of IPv6 has a network of them.
+// peer is the address that a request comes from.
 func peer(req *http.Request) string {
-	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	address, err := remote(req)
 	if err != nil {
 		return req.RemoteAddr
 	}
-	address, err := netip.ParseAddr(host)
-	if err != nil || address.Unmap().Is4() {
-		return host
-	}
-	network, err := address.WithZone("").Prefix(64)
-	if err != nil {
-		return host
-	}
-	return network.String()
+	return keyOfAddress(address)
 }
 
 // maxKeys bounds what a lockout keeps.

@@ -96,7 +96,7 @@ func TestPeer_IsANetworkOfIPv6(t *testing.T) {
 		"[::1]:99":                "::/64",
 		"[2001:db8:1:2:3::4]:443": "2001:db8:1:2::/64",
 		"[fe80::1%eth0]:443":      "fe80::/64",
-		"[::ffff:192.0.2.7]:99":   "::ffff:192.0.2.7",
+		"[::ffff:192.0.2.7]:99":   "192.0.2.7",
 		"@":                       "@",
 	} {
 		require.Equal(t, want, peer(&http.Request{RemoteAddr: address}))

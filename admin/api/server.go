@@ -16,7 +16,7 @@ import (
 // Config says where a process serves the API. DefaultConfig has every default.
 type Config struct {
 	// Listen is HOST:PORT, or :PORT for all addresses; port 0: any that is free. Empty: the
-	// API is not served. Beyond this machine it is served with TLS only.
+	// API is not served. Beyond this machine it is served with TLS, or through Proxy, only.
 	Listen string `mapstructure:"listen"`
 	// ReadOnly refuses whatever changes something, and writes nothing: a standby will do.
 	ReadOnly bool `mapstructure:"read_only"`
@@ -27,6 +27,8 @@ type Config struct {
 	// UnsubscribeKeysFile has the keys, one a line, of the links by which recipients opt out: the
 	// first signs, and all of them read. Empty: there are no such links.
 	UnsubscribeKeysFile string `mapstructure:"unsubscribe_keys_file"`
+	// Proxy stands in front of it.
+	Proxy ProxyConfig `mapstructure:"proxy"`
 	// TLS is how it is served, if its files are given.
 	TLS TLS `mapstructure:"tls"`
 	// Sessions says how long people stay signed in.
@@ -67,13 +69,16 @@ type TLS struct {
 
 // DefaultConfig is what config.yaml documents.
 func DefaultConfig() Config {
-	return Config{Sessions: Sessions{Lifetime: 12 * time.Hour, Idle: time.Hour}}
+	return Config{
+		Proxy:    ProxyConfig{Addresses: []string{}, SecretHeader: "X-Belfry-Proxy", Roles: []string{}},
+		Sessions: Sessions{Lifetime: 12 * time.Hour, Idle: time.Hour},
+	}
 }
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
-	return errors.Join(err, c.validateListen(), c.Sessions.validate())
+	return errors.Join(err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate())
 }
 
 // validateListen is about the address, and who may reach it.
@@ -86,12 +91,14 @@ func (c Config) validateListen() error {
 		return fmt.Errorf("api.listen: %q is not allowed; allowed values: HOST:PORT with a port of 0 to 65535, as 127.0.0.1:8470 or :8470, or empty for none", c.Listen)
 	}
 	switch {
+	case c.Proxy.together(c.PublicURL) != nil:
+		return c.Proxy.together(c.PublicURL)
 	case c.TLS.CertFile != "" && c.TLS.KeyFile == "":
 		return errors.New("api.tls.key_file: is empty; allowed values: the file with the key of api.tls.cert_file")
 	case c.TLS.CertFile == "" && c.TLS.KeyFile != "":
 		return errors.New("api.tls.cert_file: is empty; allowed values: the file with the certificate of api.tls.key_file")
-	case c.TLS.CertFile == "" && !loopback(host):
-		return fmt.Errorf("api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; allowed values: the file with a certificate, and api.tls.key_file with its key, or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
+	case c.TLS.CertFile == "" && len(c.Proxy.Addresses) == 0 && !loopback(host):
+		return fmt.Errorf("api.tls.cert_file: is empty, and api.listen %s is beyond this machine, where tokens do not travel in the clear; allowed values: the file with a certificate, and api.tls.key_file with its key, the proxy in front of it (api.proxy.addresses), or an api.listen of 127.0.0.1:PORT or [::1]:PORT", c.Listen)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (h *Handler) signIn(w http.ResponseWriter, req *http.Request) *Problem {
 	if problem != nil {
 		return problem
 	}
-	from, ctx := peer(req), context.WithoutCancel(req.Context())
+	from, ctx := h.Proxy.client(req), context.WithoutCancel(req.Context())
 	if wait := h.signIns.addresses.bad(from); wait > 0 {
 		return tooMany(wait, "too many sign-ins from this address were refused")
 	}

@@ -71,7 +71,7 @@ func (h *Handler) recipients(next http.Handler) http.Handler {
 		}
 		link, err := h.Unsubscribe.Read(signed)
 		if err != nil {
-			if tooOften(w, strangers.bad(peer(req))) {
+			if tooOften(w, strangers.bad(h.Proxy.client(req))) {
 				return
 			}
 			answerPage(w, http.StatusNotFound, "This link is not good", "It may have been cut off. Open it from the message again.")

@@ -34,8 +34,9 @@ token, of ` + "`belfry tokens create`" + `, and may do what its role may. ` + "`
 serves the same beside its other work.
 
 Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
-api.tls.key_file have to be set, or the exit code is 78. SIGHUP: the certificate is read
-again. With --read-only nothing is changed through it, and a standby will do.`,
+api.tls.key_file have to be set, or the proxy in front of it (api.proxy), or the exit code
+is 78. SIGHUP: the certificate is read again. With --read-only nothing is changed through it,
+and a standby will do.`,
 		Example: `  belfry serve --listen 127.0.0.1:8470
   belfry serve --listen 127.0.0.1:8470 --read-only`,
 		Args: noArgs,
@@ -120,6 +121,10 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 	if err != nil {
 		return nil, &exitError{codeConfiguration, err}
 	}
+	proxy, err := s.API.TrustedProxy()
+	if err != nil {
+		return nil, &exitError{codeConfiguration, err}
+	}
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 		}
 	}
 	handler := api.New(api.Options{
-		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Unsubscribe: links, Log: logger,
+		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, Unsubscribe: links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},

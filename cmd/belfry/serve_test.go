@@ -93,7 +93,15 @@ func TestServe_RefusesToListenBeyondThisMachineWithoutTLS(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "localhost:0", "127.8.9.1:0"} {
 		require.Equal(t, codeUnavailable, command(t, []string{nowhere}, "serve", "--listen", listen).code, "%s is this machine; the database is away", listen)
 	}
-	r := command(t, []string{nowhere, "BELFRY_API_TLS_CERT_FILE=/nowhere"}, "serve", "--listen", ":0")
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte(strings.Repeat("x", 32)), 0o600))
+	declared := []string{nowhere, "BELFRY_API_PROXY_ADDRESSES=10.0.0.7", "BELFRY_API_PROXY_SECRET_FILE=" + secret}
+	r := command(t, declared, "serve", "--listen", ":0")
+	require.Equal(t, codeConfiguration, r.code)
+	require.Contains(t, r.stderr, "api.public_url: is empty; allowed values: where people reach the proxy")
+	declared = append(declared, "BELFRY_API_PUBLIC_URL=https://belfry.example.com")
+	require.Equal(t, codeUnavailable, command(t, declared, "serve", "--listen", ":0").code, "through a proxy; the database is away")
+	r = command(t, []string{nowhere, "BELFRY_API_TLS_CERT_FILE=/nowhere"}, "serve", "--listen", ":0")
 	require.Equal(t, codeConfiguration, r.code)
 	require.Contains(t, r.stderr, "api.tls.key_file: is empty")
 	r = command(t, []string{nowhere, "BELFRY_API_TLS_KEY_FILE=/nowhere"}, "serve", "--listen", "127.0.0.1:0")
