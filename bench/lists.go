@@ -15,11 +15,11 @@ import (
 )
 
 // looks are what operators look at: an operation, and what it is given. {job} is a job that has
-// messages, another one each time, {old} one in the older half.
+// messages, another one each time, {old} one in the older half, {grouped} one of a group.
 var looks = []string{
 	"jobs list", "jobs list before={old}", "jobs list status=FAILED", "jobs list status=RUNNING", "jobs list status=PENDING before={old}",
 	"jobs list status=FAILED status=ABORTED lane=lane-7", "jobs list lane=rare", "jobs list lane=nobody's", "jobs list category=activity", "jobs list type=inbox",
-	"jobs list lane=lane-3 category=question status=FAILED", "jobs list lane=lane-4 category=question", "jobs list group={job}",
+	"jobs list lane=lane-3 category=question status=FAILED", "jobs list lane=lane-4 category=question", "jobs list group={grouped}",
 	"jobs list type=push status=EXPIRED before={old}",
 	"jobs show id={job}", "jobs events id={job}", "jobs skips id={job}", "jobs revisions id={job}",
 	"lanes list", "lanes events", "lanes events lane=n500", "categories list", "categories events", "senders list", "senders events", "schedules list", "schedules events",
@@ -73,6 +73,7 @@ func (e *env) looking(operations map[string]admin.Operation, look string, n int6
 	look = strings.NewReplacer(
 		"{job}", strconv.FormatInt((1+n*withMessages/(looksEach+1))*e.every(), 10),
 		"{old}", strconv.FormatInt(e.jobs/2-n, 10),
+		"{grouped}", strconv.FormatInt(10*(e.jobs/20-n), 10),
 	).Replace(look)
 	name, given := look, []string(nil)
 	if i := strings.IndexByte(look, '='); i >= 0 {
