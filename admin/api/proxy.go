@@ -157,7 +157,7 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	}
 	file, err := os.ReadFile(c.Proxy.SecretFile)
 	if err != nil {
-		return nil, fmt.Errorf("api.proxy.secret_file: %w", err)
+		return nil, proxyProblem("secret_file", "%w", err)
 	}
 	line, _, _ := strings.Cut(string(file), "\n")
 	line = strings.TrimRight(line, "\r")
@@ -166,6 +166,16 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 	}
 	p.secret = sha256.Sum256([]byte(line))
 	return p, nil
+}
+
+// CheckProxy tries the file with the proxy's secret, where the API is served. What Validate has
+// to say of the configuration is not said again.
+func (c Config) CheckProxy() error {
+	if sound := c.Validate() == nil; c.Listen == "" || !sound {
+		return nil
+	}
+	_, err := c.TrustedProxy()
+	return err
 }
 
 // sent reports whether a request comes from the proxy. The hashes are compared, in a time that

@@ -218,7 +218,7 @@ func TestDocs_TheConfigurationsAreValid(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(block), 0o600))
 			r := command(t, nil, "config", "check", "--config", path)
 			if r.code != codeDone {
-				require.Regexp(t, `^belfry: configuration: \S+: \S+_file: (stat )?/etc/belfry/\S+: no such file or directory\n$`, r.stderr, name)
+				require.Regexp(t, `^belfry: configuration: \S+: \S+_file: (stat |open )?/etc/belfry/\S+: no such file or directory\n$`, r.stderr, name)
 			}
 			found++
 		}

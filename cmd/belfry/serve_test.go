@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +101,10 @@ func TestServe_RefusesToListenBeyondThisMachineWithoutTLS(t *testing.T) {
 	require.Equal(t, codeConfiguration, r.code)
 	require.Contains(t, r.stderr, "api.public_url: is empty; allowed values: where people reach the proxy")
 	declared = append(declared, "BELFRY_API_PUBLIC_URL=https://belfry.example.com")
+	noSecret := append(slices.Clone(declared), "BELFRY_API_LISTEN=:0", "BELFRY_API_PROXY_SECRET_FILE="+secret+".none")
+	r = command(t, noSecret, "config", "check")
+	require.Equal(t, codeConfiguration, r.code)
+	require.Contains(t, r.stderr, "api.proxy.secret_file: open "+secret+".none")
 	require.Equal(t, codeUnavailable, command(t, declared, "serve", "--listen", ":0").code, "through a proxy; the database is away")
 	r = command(t, []string{nowhere, "BELFRY_API_TLS_CERT_FILE=/nowhere"}, "serve", "--listen", ":0")
 	require.Equal(t, codeConfiguration, r.code)

@@ -30,8 +30,8 @@ func Load(in config.Input, secrets func(Config) bool) (Settings, error) {
 	})
 	loaded.Check(c.Validate())
 	if secrets != nil && secrets(c) {
-		_, err := c.API.UnsubscribeLinks()
-		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), err))
+		_, noLinks := c.API.UnsubscribeLinks()
+		loaded.Check(errors.Join(c.Senders.checkSecrets(loaded.Wrong), noLinks, c.API.CheckProxy()))
 	}
 	if err := loaded.Err(); err != nil {
 		return Settings{}, err
