@@ -19,12 +19,12 @@ import (
 // to a Store. Durations are texts of hours, minutes and seconds such as 45s, 15m or
 // 1h30m.
 type Definition struct {
-	Name     string   `json:"name" db:"name" mapstructure:"name"`                // 1 to 63 of a-z, 0-9, _ and -
-	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`      // five fields, or @daily and the like
-	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`   // instead of Cron: 1s to 8784h
-	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"` // of Cron; empty: UTC
-	Template Template `json:"template" db:"template" mapstructure:"template"`    // the job
-	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query" mask:"text"`   // makes a job of each of its rows, up to 100
+	Name     string   `json:"name" db:"name" mapstructure:"name"`                          // 1 to 63 of a-z, 0-9, _ and -
+	Cron     string   `json:"cron,omitempty" db:"cron" mapstructure:"cron"`                // five fields, or @daily and the like
+	Every    string   `json:"every,omitempty" db:"every" mapstructure:"every"`             // instead of Cron: 1s to 8784h
+	TimeZone string   `json:"time_zone" db:"time_zone" mapstructure:"time_zone"`           // of Cron; empty: UTC
+	Template Template `json:"template" db:"template" mapstructure:"template"`              // the job
+	Query    string   `json:"query,omitempty" db:"query" mapstructure:"query" mask:"text"` // makes a job of each of its rows, up to 100
 	// QueryTimeout is how long the query may take, 1s to 5m; empty: 10s.
 	QueryTimeout string `json:"query_timeout" db:"query_timeout" mapstructure:"query_timeout"`
 	// QueryRole is the role that the query runs as; empty: the node's. Who stores the
@@ -57,7 +57,7 @@ type Template struct {
 	Body          string         `json:"body,omitempty" mapstructure:"body" mask:"text"`
 	Data          map[string]any `json:"data,omitempty" mapstructure:"data" mask:"text"`
 	Variants      map[string]any `json:"variants,omitempty" mapstructure:"variants" mask:"text"` // titles and bodies by locale, as jobs.variants
-	Route         []string       `json:"route,omitempty" mapstructure:"route"`       // media in the order in which they are tried; none: the category's
+	Route         []string       `json:"route,omitempty" mapstructure:"route"`                   // media in the order in which they are tried; none: the category's
 	Audience      map[string]any `json:"audience,omitempty" mapstructure:"audience" mask:"keys"` // as jobs.audience; none: everyone
 	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`

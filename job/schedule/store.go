@@ -34,17 +34,17 @@ type Schedule struct {
 	PausedAt     *time.Time `json:"paused_at" db:"paused_at"` // nil: not paused
 	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
 	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
-	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`               // occurrences after it count
-	NextAt       *time.Time `json:"next_at" db:"next_at"`                 // nil: paused, or not looked at since it was made or changed
-	RetryAt      *time.Time `json:"retry_at" db:"retry_at"`               // nil: not failing
-	FailingSince *time.Time `json:"failing_since" db:"failing_since"`     // of the occurrence at NextAt
-	LastAt       *time.Time `json:"last_at" db:"last_at"`                 // the last occurrence that fired
-	LastFiredAt  *time.Time `json:"last_fired_at" db:"last_fired_at"`     // when it did, or RunNow
-	LastJobs     []int64    `json:"last_jobs" db:"last_jobs"`             // what that enqueued
+	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`                           // occurrences after it count
+	NextAt       *time.Time `json:"next_at" db:"next_at"`                             // nil: paused, or not looked at since it was made or changed
+	RetryAt      *time.Time `json:"retry_at" db:"retry_at"`                           // nil: not failing
+	FailingSince *time.Time `json:"failing_since" db:"failing_since"`                 // of the occurrence at NextAt
+	LastAt       *time.Time `json:"last_at" db:"last_at"`                             // the last occurrence that fired
+	LastFiredAt  *time.Time `json:"last_fired_at" db:"last_fired_at"`                 // when it did, or RunNow
+	LastJobs     []int64    `json:"last_jobs" db:"last_jobs"`                         // what that enqueued
 	LastError    string     `json:"last_error,omitempty" db:"last_error" mask:"text"` // empty: the last attempt succeeded
-	Failures     int        `json:"failures" db:"failures"`               // attempts since the last firing
-	Fired        int64      `json:"fired" db:"fired"`                     // firings in all
-	Skipped      int64      `json:"skipped" db:"skipped"`                 // occurrences dropped in all
+	Failures     int        `json:"failures" db:"failures"`                           // attempts since the last firing
+	Fired        int64      `json:"fired" db:"fired"`                                 // firings in all
+	Skipped      int64      `json:"skipped" db:"skipped"`                             // occurrences dropped in all
 	CreatedAt    time.Time  `json:"created_at" db:"created_at"`
 	UpdatedAt    time.Time  `json:"updated_at" db:"updated_at"` // of the definition
 }
