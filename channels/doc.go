@@ -90,7 +90,9 @@
 // ImportOptions.Columns maps other names to these. A column that is not in the file leaves what is there. Among rows with the same
 // external_id the last one wins. A bad row is rejected with its line and the
 // reason and keeps no other from being imported; a quote that is never closed
-// costs one line, not the rest of the file.
+// costs one line, not the rest of the file. In the file of rejects nothing begins as a
+// formula of a spreadsheet does: an apostrophe stands before it, which an import of that
+// file takes away again.
 //
 // # Failure behaviour
 //

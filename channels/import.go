@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/sheet"
 )
 
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
@@ -148,7 +148,8 @@ type importer struct {
 	counter *countingReader
 	parser  rowParser
 	result  ImportResult
-	rejects *csv.Writer
+	again   bool // the file is one of rejects
+	rejects *sheet.Writer
 }
 
 func (im *importer) readHeader(ctx context.Context) error {
@@ -161,6 +162,8 @@ func (im *importer) readHeader(ctx context.Context) error {
 	case rec.problem != "":
 		return fmt.Errorf("line %d: %s", rec.line, rec.problem)
 	}
+	im.again = len(rec.fields) > 1 && rec.fields[0] == "line" && rec.fields[1] == "reason"
+	im.unguard(rec.fields)
 	if im.parser.header, err = parseHeader(rec.fields, im.opts.Columns); err != nil {
 		return fmt.Errorf("line %d: %w", rec.line, err)
 	}
@@ -168,6 +171,16 @@ func (im *importer) readHeader(ctx context.Context) error {
 		return fmt.Errorf("read the platforms: %w", mapError(err))
 	}
 	return nil
+}
+
+// unguard takes from the cells of a file of rejects what keeps them from being formulas.
+func (im *importer) unguard(cells []string) {
+	if !im.again {
+		return
+	}
+	for i, cell := range cells {
+		cells[i] = sheet.Unguarded(cell)
+	}
 }
 
 // run imports batch by batch. An error of the source comes after the rows before
@@ -214,6 +227,7 @@ func (im *importer) readBatch() ([]importRow, error) {
 			}
 			continue
 		}
+		im.unguard(rec.fields)
 		row, reason, misread := im.parser.parse(rec)
 		if reason != "" {
 			fields := rec.fields
@@ -245,8 +259,8 @@ func (im *importer) reject(line int, reason string, fields []string) error {
 		return nil
 	}
 	if im.rejects == nil {
-		im.rejects = csv.NewWriter(im.opts.Rejects)
-		if err := im.rejects.Write(append([]string{"line", "reason"}, im.originals(im.parser.header.names)...)); err != nil {
+		im.rejects = sheet.NewWriter(im.opts.Rejects)
+		if err := im.rejects.Row(append([]string{"line", "reason"}, im.originals(im.parser.header.names)...)...); err != nil {
 			return fmt.Errorf("write rejects: %w", err)
 		}
 	}
@@ -254,7 +268,7 @@ func (im *importer) reject(line int, reason string, fields []string) error {
 	for i := range out {
 		out[i] = strings.ToValidUTF8(out[i], "\uFFFD")
 	}
-	if err := im.rejects.Write(out); err != nil {
+	if err := im.rejects.Row(out...); err != nil {
 		return fmt.Errorf("write rejects: %w", err)
 	}
 	return nil
@@ -279,8 +293,7 @@ func (im *importer) flushRejects() error {
 	if im.rejects == nil {
 		return nil
 	}
-	im.rejects.Flush()
-	if err := im.rejects.Error(); err != nil {
+	if err := im.rejects.Flush(); err != nil {
 		return fmt.Errorf("write rejects: %w", err)
 	}
 	return nil

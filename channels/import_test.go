@@ -221,6 +221,29 @@ func TestImport_RejectsCanBeImportedAgain(t *testing.T) {
 		"3,\"platform: \"\"tv\"\" is not a platform; allowed values: android, ios, web (INSERT INTO belfry.platforms adds one)\",u-3,tv\n", again.String())
 }
 
+// TestImport_RejectsAreNoFormulas: what others wrote is no formula in the file of rejects, and is
+// itself again when that is imported.
+func TestImport_RejectsAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	file := "external_id,platform,locale\n=HYPERLINK(1),phone,'=ko\n-5,phone,ko\n"
+	var rejects, again bytes.Buffer
+	_, err := b.store.Import(b.ctx, b.pool, strings.NewReader(file), ImportOptions{Rejects: &rejects})
+	require.NoError(t, err)
+	require.Contains(t, rejects.String(), ",'=HYPERLINK(1),phone,''=ko\n")
+	require.Contains(t, rejects.String(), ",-5,phone,ko\n", "a number is as it is")
+	_, err = b.store.Import(b.ctx, b.pool, strings.NewReader(rejects.String()), ImportOptions{Rejects: &again})
+	require.NoError(t, err)
+	require.Equal(t, rejects.String(), again.String(), "apostrophes do not pile up")
+	fixed := strings.ReplaceAll(strings.ReplaceAll(again.String(), ",phone,", ",web,"), "''=ko", "ko")
+	result, err := b.store.Import(b.ctx, b.pool, strings.NewReader(fixed), ImportOptions{})
+	require.NoError(t, err)
+	require.Equal(t, ImportResult{Rows: 2, Inserted: 2}, result)
+	var ids string
+	require.NoError(t, b.pool.QueryRow(b.ctx, "SELECT string_agg(external_id, ' ' ORDER BY external_id COLLATE \"C\" DESC) FROM belfry.channels").Scan(&ids))
+	require.Equal(t, "=HYPERLINK(1) -5", ids)
+}
+
 // TestImport_MapsColumns: a file keeps its own names, and so does the file of rejects.
 func TestImport_MapsColumns(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,8 @@ such as address.push. FILE may be - for standard input.
 out; the flag may be repeated.
 
 Rows that cannot be imported go to the file of rejects with their line number and
-the reason; that file, fixed, can be imported as it is. Repeating an import is
+the reason; that file, fixed, can be imported as it is. An apostrophe before = + - @
+there keeps a spreadsheet from taking a cell for a formula. Repeating an import is
 safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		Example: `  belfry channels import users.csv.gz
   belfry channels import users.csv --rejects bad.csv --json
@@ -39,7 +40,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 	rejects := cmd.Flags().String("rejects", "", "`FILE` for rejected rows (default: FILE.rejects.csv, made only when needed)")
 	maps := cmd.Flags().StringArray("map", nil, "read a `COLUMN` of the file as a field: COLUMN=FIELD; may be repeated")
 	batch := flagOf(cmd.Flags(), "batch", "ROWS", "rows per transaction, 1 to 100000 (default 10000)", intBetween(1, 100_000))
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		columns, err := columnMap(*maps)
 		if err != nil {
@@ -71,7 +72,7 @@ safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 					show.tell("%s read%s, %s, %s rejected", printer.Counted(p.Rows, "row"), of, show.perSecond(p.Rows), printer.Grouped(p.Rejected))
 				},
 			})
-			return a.reportImport(importReport{result, bad.made()}, show.end(), err, *asJSON)
+			return a.reportImport(importReport{result, bad.made()}, show.end(), err, out.json())
 		})
 	}
 	return cmd
