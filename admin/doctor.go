@@ -65,7 +65,7 @@ type doctorInput struct {
 
 func doctorOperation() Operation {
 	return Define(Operation{
-		Name: "doctor", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
+		Name: "doctor", Rows: "findings", Short: "Check configuration, database, schema, channels, jobs, schedules and delivery",
 		Long: `Check configuration, connection, server, what a pooler keeps, schema, privileges, the
 contract of channels.relation, jobs that are stuck or held back, paused lanes, schedules
 that fail, a database that is a copy, routes without a sender, senders without a relay,

@@ -24,7 +24,7 @@ type limitsChange struct {
 func limitOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "limits list", Short: "List the ceilings of what a job may ask for", Role: Viewer,
+			Name: "limits list", Short: "List the ceilings of what a job may ask for", Role: Viewer, Rows: ".",
 			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
 a job asks of the database and of other jobs. What is beyond a ceiling is refused at
 the INSERT, and a job that asks for no max_recipients gets the ceiling. Roles that may

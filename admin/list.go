@@ -25,11 +25,17 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads the items.
 func (l *List[T]) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &l.Items) }
 
+// Pagers are the names that a parameter may have that takes List.Next; an operation has one of
+// them at most.
+func Pagers() []string { return []string{"before", "after", "cursor"} }
+
 // NextPage is Next, of a list of anything.
 func (l List[T]) NextPage() string { return l.Next }
 
 // setNextPage sets Next, of a list of anything.
 func (l *List[T]) setNextPage(next string) { l.Next = next }
+
+func (l List[T]) items() any { return orEmpty(l.Items) }
 
 func (l List[T]) json() []reflect.Type { return []reflect.Type{reflect.TypeFor[[]T]()} }
 

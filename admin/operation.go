@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/internal/sheet"
 )
 
 // Role is what somebody may do; each may do what those before it may.
@@ -85,6 +86,9 @@ type Operation struct {
 	Secret bool
 	// Need is what the database has to be.
 	Need Need
+	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the
+	// result is the one row of a table.
+	Rows string
 	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
 	// many of them as there are.
 	Deadline time.Duration
@@ -100,6 +104,8 @@ type Operation struct {
 	run     func(ctx context.Context, env *Env, in any) (any, error)
 	read    func(result []byte, next string) (any, error)
 	text    func(p *printer.Page, in, out any)
+	records *sheet.Records                 // nil: it lists nothing
+	listed  func(result reflect.Value) any // of a result that is no list
 }
 
 // Question is what a person has to agree to. The zero value is none.
@@ -154,6 +160,7 @@ func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, 
 		return run(ctx, env, *given)
 	}
 	o.read = readResult[Out](o)
+	o.records, o.listed = recordsOf(o)
 	o.text = func(p *printer.Page, in, out any) {
 		given, isIn := in.(*In)
 		result, isOut := out.(Out)

@@ -2,13 +2,16 @@ package admin_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
 )
 
 // What the list says of itself holds for every operation.
@@ -44,6 +47,51 @@ func TestOperations_AreWhole(t *testing.T) {
 				require.NotEmpty(t, p.Help+p.Allowed, "%s: %s", o.Name, p.Name)
 				require.False(t, p.Given(in), "%s: %s", o.Name, p.Name)
 			}
+		}
+	}
+}
+
+// What lists has columns, and they are the fields of its JSON.
+func TestOperations_ListsHaveTheColumnsOfTheirJSON(t *testing.T) {
+	t.Parallel()
+	for _, o := range admin.Operations() {
+		records := o.Records()
+		if verb := o.Verb(); verb == "list" || verb == "events" {
+			require.NotNil(t, records, "%s is a list", o.Name)
+		}
+		if records == nil {
+			continue
+		}
+		require.False(t, o.Changes, "%s: an act is no list", o.Name)
+		row := reflect.New(records.Of())
+		giveAudiences(row.Elem())
+		document, err := json.Marshal(row.Interface())
+		require.NoError(t, err)
+		var fields map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(document, &fields))
+		var columns []string
+		for _, name := range records.Names() {
+			field, _, _ := strings.Cut(name, ".")
+			columns = append(columns, field)
+		}
+		for field := range fields {
+			require.Contains(t, columns, field, o.Name)
+		}
+		require.NoError(t, records.Each(row.Interface(), func(cells ...string) error {
+			require.Len(t, cells, len(columns))
+			return nil
+		}), o.Name)
+	}
+}
+
+// giveAudiences sets what has no zero value in JSON, in a struct and those in it.
+func giveAudiences(v reflect.Value) {
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		switch field := v.FieldByIndex(f.Index); {
+		case f.Type == reflect.TypeFor[channels.Audience]():
+			field.Set(reflect.ValueOf(channels.Everyone()))
+		case f.Type.Kind() == reflect.Struct && f.IsExported() && f.Type != reflect.TypeFor[time.Time]():
+			giveAudiences(field)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func optOutOperations() []Operation {
 	const usage = "{--channel ID | --external-id ID}"
 	return []Operation{
 		Define(Operation{
-			Name: "channels opt-outs", Short: "Show what a channel does not want, and its addresses that are no good", Usage: usage, Role: Viewer,
+			Name: "channels opt-outs", Short: "Show what a channel does not want, and its addresses that are no good", Usage: usage, Role: Viewer, Rows: "opt_outs",
 			Long: `Show what a channel does not want, and which of its addresses a provider called
 invalid: those are not used again, and are kept by their SHA-256 only. A new address
 takes effect at once.`,

@@ -50,7 +50,7 @@ type senderChange struct {
 func senderOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "senders list", Short: "List senders, what operators set, and the relays", Role: Viewer,
+			Name: "senders list", Short: "List senders, what operators set, and the relays", Role: Viewer, Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and those that an operator
 has changed: whether they are paused, and the limits that live relays work
 by; (set) marks what an operator set, and a sender without a live relay has its limits

@@ -30,6 +30,7 @@ func DefineStream[In, Item, Out any](
 		})
 	}, text)
 	o.item = reflect.TypeFor[Item]()
+	o.records = recordsOfItems(o.item)
 	o.tell = func(in any) func(*printer.Page, any) {
 		given, ok := in.(*In)
 		if !ok {

@@ -59,7 +59,7 @@ func (d *TransportDone) account() account { return account{n: d.Messages, noun: 
 func transportOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: Viewer,
+			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: Viewer, Rows: "queues",
 			Long: `Show where relays of this configuration get their messages from, and for each of a
 carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, ids of
 DEAD letters that are kept for a look; and what the database says: how many messages are

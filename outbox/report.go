@@ -14,16 +14,16 @@ import (
 
 // ReportLine is what became of one message.
 type ReportLine struct {
-	ChannelID  int64
-	ExternalID string // "": the channel is there no more
-	Medium     string // of the route, where the message is or ended
-	Status     Status
-	Sender     string     // that took it; "": none has
-	Reason     string     // why it is DEAD or CANCELLED, or what it waits for
-	Attempts   int        // calls by that medium
-	DueAt      *time.Time // when it is tried next; nil: it is final, or in flight
-	SentAt     *time.Time
-	DeadAt     *time.Time
+	ExternalID string     `json:"external_id"` // "": the channel is there no more
+	ChannelID  int64      `json:"channel_id"`
+	Medium     string     `json:"medium"` // of the route, where the message is or ended
+	Sender     string     `json:"sender"` // that took it; "": none has
+	Status     Status     `json:"status"`
+	Reason     string     `json:"reason"`   // why it is DEAD or CANCELLED, or what it waits for
+	Attempts   int        `json:"attempts"` // calls by that medium
+	DueAt      *time.Time `json:"due_at"`   // when it is tried next; nil: it is final, or in flight
+	SentAt     *time.Time `json:"sent_at"`
+	DeadAt     *time.Time `json:"dead_at"`
 }
 
 // reportPage is how many messages one statement reads.

@@ -280,7 +280,7 @@ func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 	if !is || list.NextPage() == "" {
 		return ""
 	}
-	for _, name := range pagers {
+	for _, name := range admin.Pagers() {
 		if r.in[name] != inQuery {
 			continue
 		}
@@ -292,6 +292,3 @@ func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 	}
 	return ""
 }
-
-// pagers are the parameters that List.Next is for.
-var pagers = []string{"before", "after", "cursor"}

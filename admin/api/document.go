@@ -172,7 +172,7 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 		Description: "what came of it",
 		Content:     map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
-	if slices.ContainsFunc(pagers, func(name string) bool { return r.in[name] == inQuery }) {
+	if slices.ContainsFunc(admin.Pagers(), func(name string) bool { return r.in[name] == inQuery }) {
 		answer.Headers = map[string]*huma.Param{"Link": {Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}}
 	}
 	return answer

@@ -74,7 +74,7 @@ func NextPage(header http.Header) string {
 	if !is || err != nil {
 		return ""
 	}
-	for _, name := range pagers {
+	for _, name := range admin.Pagers() {
 		if next := at.Query().Get(name); next != "" {
 			return next
 		}

@@ -55,16 +55,16 @@ func (a *app) agreed(ctx context.Context, cmd *cobra.Command, q admin.Question) 
 }
 
 // confirm asks what an operation wants to be agreed to. Without a yes it is not run.
-func (a *app) confirm(ctx context.Context, cmd *cobra.Command, by doer, o admin.Operation, in any, asJSON bool) error {
+func (a *app) confirm(ctx context.Context, cmd *cobra.Command, by doer, o admin.Operation, in any, form *output) error {
 	q, err := by.Question(ctx, o, in)
 	if err != nil || q.Text == "" {
 		return err
 	}
 	if q.About != nil {
-		err = a.show(o, in, q.About, asJSON)
+		err = a.show(o, in, q.About, form)
 	}
 	agreed := false
-	if err == nil && (q.About == nil || !asJSON) {
+	if err == nil && (q.About == nil || !form.json()) {
 		agreed, err = a.agreed(ctx, cmd, q)
 	}
 	if err == nil && !agreed {

@@ -46,14 +46,14 @@ an error has the GRANTs.`,
 	what := addAttachment(f)
 	batch := addAttachBatch(cmd)
 	wait := flagOf(f, "wait", "DURATION", "look so long for a moment without writers (default 10m)", parseDuration)
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if what.ExternalID == "" {
 			return usagef("--external-id COLUMN is needed: the column with the service's user ids")
 		}
 		what.Relation = args[0]
 		options := channels.AttachOptions{BatchSize: int(batch.or(0))}
-		return a.attach(cmd, *what, wait.or(attachWait), options, *asJSON)
+		return a.attach(cmd, *what, wait.or(attachWait), options, out.json())
 	}
 	return cmd
 }
@@ -140,7 +140,7 @@ replica, a restore of one table, a trigger that was disabled. Exit code 1 when
 	}
 	dry := cmd.Flags().Bool("dry-run", false, "only count")
 	batch := addAttachBatch(cmd)
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withStore(cmd, func(ctx context.Context, store *channels.Store, db *database) error {
 			show := a.newTicker()
@@ -149,7 +149,7 @@ replica, a restore of one table, a trigger that was disabled. Exit code 1 when
 			if err != nil {
 				return err
 			}
-			if *asJSON {
+			if out.json() {
 				err = a.printJSON(d)
 			} else {
 				a.printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", printer.Counted(d.Rows, "row"), took,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/internal/sheet"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -48,7 +50,7 @@ waits for what a pending one does:
 	list := cmd.Flags().StringSlice("list", nil, "name the channels of these `REASONS`, or of all")
 	channel := flagOf(cmd.Flags(), "channel", "ID", "only the channel with this id", parseChannel)
 	external := cmd.Flags().String("external-id", "", "only the channel with this external `ID`")
-	asJSON := addJSON(cmd)
+	out := addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[auditSum]()))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := jobID(args[0])
 		if err != nil {
@@ -67,7 +69,10 @@ waits for what a pending one does:
 			if err != nil {
 				return err
 			}
-			u := audit{app: a, db: db, store: store, job: id, json: *asJSON}
+			u := audit{app: a, db: db, store: store, job: id, output: out}
+			if one || channel.value != nil || len(*list) > 0 {
+				out.records = sheet.RecordsOf(reflect.TypeFor[outbox.Entry]())
+			}
 			switch {
 			case channel.value != nil:
 				return u.one(outbox.AuditChannel(ctx, db.Pool, store, id, *channel.value))
@@ -130,11 +135,36 @@ func parseReasons(names []string) ([]outbox.Reason, error) {
 // audit is one `belfry jobs audit`.
 type audit struct {
 	*app
+	*output
 
 	db    *database
 	store *channels.Store
 	job   int64
-	json  bool
+}
+
+// auditSum is how many channels have one reason, or one why below it.
+type auditSum struct {
+	Reason   outbox.Reason `json:"reason"`
+	Why      outbox.Reason `json:"why"` // "": all of the reason
+	Channels int64         `json:"channels"`
+	Meaning  string        `json:"meaning"`
+}
+
+// sums are those of a report; of a reason without channels there is none, but for missing.
+func sums(r outbox.Report) (list []auditSum) {
+	for _, reason := range outbox.Reasons() {
+		n := r.Counts[reason]
+		if n == 0 && reason != outbox.ReasonMissing {
+			continue
+		}
+		list = append(list, auditSum{reason, "", n, reason.Text()})
+		for _, why := range outbox.Whys(reason) {
+			if n := r.Why[reason][why]; n > 0 {
+				list = append(list, auditSum{reason, why, n, outbox.WhyText(reason, why)})
+			}
+		}
+	}
+	return list
 }
 
 // one prints the answer for one channel.
@@ -142,8 +172,8 @@ func (u audit) one(e outbox.Entry, err error) error {
 	if err != nil {
 		return notFound(err)
 	}
-	if u.json {
-		return u.printJSON(e)
+	if !u.forPeople() {
+		return u.printList(u.output, e)
 	}
 	reason := string(e.Reason)
 	if e.Why != "" {
@@ -188,7 +218,7 @@ func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) er
 	}}
 	var stream *entryStream
 	if listing {
-		stream = &entryStream{audit: u}
+		stream = &entryStream{audit: u, rows: u.newRows(u.output)}
 		options.Each = stream.write
 	}
 	report, err := outbox.Audit(ctx, u.db.Pool, u.store, u.job, options)
@@ -198,14 +228,15 @@ func (u audit) all(ctx context.Context, wanted []outbox.Reason, listing bool) er
 	}
 	report.Disagreements = emptyList(report.Disagreements)
 	switch {
-	case u.json && listing:
-		err = stream.end(&report)
-	case u.json:
-		err = u.printJSON(report)
 	case listing:
+		err = stream.end(&report)
+	case u.json():
+		err = u.printJSON(report)
+	case u.form == asCSV:
 		u.remark("%s", verdict(report))
+		err = u.printRows(u.output, sums(report))
 	default:
-		err = u.show(report)
+		u.show(report)
 	}
 	if err == nil && !report.Agree && !report.Moving {
 		return &exitError{codeFailure, errors.New("the accounts of job " + printer.Int(u.job) + " do not agree:\n  " + strings.Join(report.Disagreements, "\n  "))}
@@ -222,27 +253,20 @@ func comparing(p outbox.AuditProgress, pace string) string {
 }
 
 // show prints the sums.
-func (u audit) show(r outbox.Report) error {
+func (u audit) show(r outbox.Report) {
 	t := printer.NewTable("REASON", ">CHANNELS", "MEANING")
-	for _, reason := range outbox.Reasons() {
-		if n := r.Counts[reason]; n > 0 || reason == outbox.ReasonMissing {
-			name := string(reason)
-			if reason.Mark() {
-				name = "(" + name + ")"
-			}
-			t.Add(name, printer.Grouped(n), reason.Text())
-			for _, why := range outbox.Whys(reason) {
-				if n := r.Why[reason][why]; n > 0 {
-					t.Add("  "+string(why), printer.Grouped(n), "  "+outbox.WhyText(reason, why))
-				}
-			}
+	for _, sum := range sums(r) {
+		name, meaning := string(sum.Reason), sum.Meaning
+		switch {
+		case sum.Why != "":
+			name, meaning = "  "+string(sum.Why), "  "+meaning
+		case sum.Reason.Mark():
+			name = "(" + name + ")"
 		}
+		t.Add(name, printer.Grouped(sum.Channels), meaning)
 	}
-	if err := t.Write(u.stdout); err != nil {
-		return err
-	}
+	u.pageOf(u.output).Table(t)
 	u.printf("%s\n", verdict(r))
-	return nil
 }
 
 // verdict is one line about the sums.
@@ -257,17 +281,22 @@ func verdict(r outbox.Report) string {
 	return line + "the sums do not agree with its accounts"
 }
 
-// entryStream prints entries as they come, as lines or as part of one JSON document.
+// entryStream prints entries as they come, as lines, as rows, or as part of one JSON document.
 type entryStream struct {
 	audit
 
+	rows  *csvRows
 	begun bool
 }
 
 func (s *entryStream) write(e outbox.Entry) error {
-	if !s.json {
+	switch s.form {
+	case asText, asTable:
 		s.printf("%d\t%s\t%s\n", e.ChannelID, e.Reason, entryText(e))
 		return nil
+	case asCSV:
+		return s.rows.add(e)
+	case asJSON:
 	}
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -281,10 +310,21 @@ func (s *entryStream) write(e outbox.Entry) error {
 	return nil
 }
 
-// end ends the document; without a report the audit was cut short. It may be called
+// end ends what was printed; without a report the audit was cut short. It may be called
 // on nil.
 func (s *entryStream) end(report *outbox.Report) error {
-	if s == nil || !s.json || report == nil && !s.begun {
+	switch {
+	case s == nil:
+		return nil
+	case !s.json():
+		if report != nil {
+			s.remark("%s", verdict(*report))
+		}
+		if s.form == asCSV {
+			return s.rows.end()
+		}
+		return nil
+	case report == nil && !s.begun:
 		return nil
 	}
 	if !s.begun {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/internal/sheet"
 	"github.com/belfryhq/belfry/job/schedule"
 )
 
@@ -25,21 +27,22 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		Long:  "Show every setting in effect and where it comes from. Passwords are left out; of senders\nonly what is known to be no secret is shown, with --json.",
 		Args:  noArgs,
 	}
-	asJSON := addJSON(cmd)
+	out := addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[settings.Shown]()))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := a.settings(cmd)
 		if err != nil {
 			return err
 		}
 		shown := s.Shown()
-		if *asJSON {
-			return a.printJSON(shown)
+		if !out.forPeople() {
+			return a.printList(out, shown)
 		}
 		t := printer.NewTable("KEY", "VALUE", "SOURCE")
 		for _, line := range shown {
 			t.Add(line.Key, showValue(line.Value), line.Source)
 		}
-		return t.Write(a.stdout)
+		a.pageOf(out).Table(t)
+		return nil
 	}
 	return cmd
 }
@@ -82,10 +85,10 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 		Long:  "Check files, environment and flags, the files that senders name included, and report\nevery problem. It connects to nothing.",
 		Args:  noArgs,
 	}
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := settings.Load(a.configInput(cmd), settings.Always)
-		if *asJSON {
+		if out.json() {
 			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}}
 			if err != nil {
 				report.Problems = problemLines(err)

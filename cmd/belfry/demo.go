@@ -54,10 +54,10 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 			return text, nil
 		})
 	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
-			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server}, *asJSON)
+			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server}, out.json())
 		})
 	}
 	return cmd

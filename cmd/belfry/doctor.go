@@ -20,8 +20,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 		if findings == nil {
 			return err
 		}
-		asJSON, err := cmd.Flags().GetBool("json")
-		return errors.Join(err, a.show(o, o.NewInput(), admin.ReportOf(findings), asJSON))
+		return a.show(o, o.NewInput(), admin.ReportOf(findings), outputOf(cmd))
 	}
 	return cmd
 }

@@ -58,12 +58,12 @@ It has no authentication and shows what it is sent: keep it off public addresses
 	honour := flags.Bool("honour-keys", false, "answer a repeated idempotency key as the first time, and do nothing")
 	seed := flagOf(flags, "seed", "N", "the same seed draws the same faults (default random, printed)", intBetween(0, math.MaxInt64))
 	write := flags.String("write", "", "write the senders to `FILE`, which --config takes, instead of printing them")
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := fake.DefaultConfig()
 		c.Listen, c.Faults, c.HonourKeys, c.ReceiptDelay = listen.or(fakeListen), ordered.list, *honour, fakeReceipts
 		c.Seed = uint64(seed.or(rand.Int64N(1_000_000))) //nolint:gosec // not negative, and no secret
-		return a.fake(cmd.Context(), c, *write, *asJSON)
+		return a.fake(cmd.Context(), c, *write, out.json())
 	}
 	return cmd
 }
@@ -126,7 +126,8 @@ func (a *app) fake(ctx context.Context, c fake.Config, write string, asJSON bool
 	if asJSON {
 		return a.printJSON(summary)
 	}
-	return a.fakeTable(summary)
+	a.fakeTable(summary)
+	return nil
 }
 
 // fakesEvery is how often the live line of the fakes is drawn.
@@ -172,11 +173,11 @@ func fakeLine(sum fake.Tally, lately int64) string {
 }
 
 // fakeTable writes what the providers saw.
-func (a *app) fakeTable(s fake.Summary) error {
+func (a *app) fakeTable(s fake.Summary) {
 	total := s.Total()
 	if total.Calls == 0 {
 		a.printf("\nnobody called\n")
-		return nil
+		return
 	}
 	a.printf("\n")
 	t := printer.NewTable("PROVIDER", ">CALLS", ">ACCEPTED", ">KEYS", ">DUPLICATES", ">REPEATS", ">REFUSED", ">DROPPED", ">UNANSWERED", ">EARLY", "REFUSED BY CODE")
@@ -194,5 +195,5 @@ func (a *app) fakeTable(s fake.Summary) error {
 		}
 	}
 	row("all", total)
-	return t.Write(a.stdout)
+	a.page().Table(t)
 }

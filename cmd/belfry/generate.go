@@ -28,7 +28,7 @@ nobody. All of them are written, or none.`,
 		Args: exactArgs("N"),
 	}
 	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1 and on (default 0)", intBetween(0, math.MaxInt64))
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		n, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || n < 1 || n > maxGenerated {
@@ -51,7 +51,7 @@ nobody. All of them are written, or none.`,
 			if err != nil {
 				return err
 			}
-			if *asJSON {
+			if out.json() {
 				return a.printJSON(result)
 			}
 			a.printf("%s in %s\n", printer.Counted(result.Channels, "channel"), took)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/internal/sheet"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -36,7 +38,7 @@ do this at once: one works, the others wait and then find nothing to do. A
 channels.relation that is configured is then recorded in the database.`,
 		Args: noArgs,
 	}
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, s settings.Settings, db *database) error {
 			applied, err := migrations.Up(ctx, db.DSN)
@@ -48,7 +50,7 @@ channels.relation that is configured is then recorded in the database.`,
 					return err
 				}
 			}
-			if *asJSON {
+			if out.json() {
 				return a.printJSON(migrationReport{emptyList(applied), []int64{}, migrations.Latest()})
 			}
 			for _, v := range applied {
@@ -73,7 +75,7 @@ at once.`,
 	}
 	to := flagOf(cmd.Flags(), "to", "VERSION", "the version to end at; 0 removes everything", intBetween(0, math.MaxInt64))
 	yes := cmd.Flags().Bool("yes", false, "yes, lose the data")
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if to.value == nil {
 			return usagef("migrate down needs --to VERSION; 0 removes everything")
@@ -90,7 +92,7 @@ at once.`,
 			if err != nil {
 				return err
 			}
-			if *asJSON {
+			if out.json() {
 				return a.printJSON(migrationReport{[]int64{}, emptyList(undone), version})
 			}
 			for _, v := range undone {
@@ -105,15 +107,15 @@ at once.`,
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "List migrations and when they were applied", Args: noArgs}
-	asJSON := addJSON(cmd)
+	out := addListOutput(cmd, sheet.RecordsOf(reflect.TypeFor[migrations.Status]()))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, statementDeadline, func(ctx context.Context, _ settings.Settings, db *database) error {
 			list, err := migrations.List(ctx, db.DSN)
 			if err != nil {
 				return err
 			}
-			if *asJSON {
-				return a.printJSON(emptyList(list))
+			if !out.forPeople() {
+				return a.printList(out, emptyList(list))
 			}
 			t := printer.NewTable(">VERSION", "APPLIED", "TITLE")
 			pending := 0
@@ -126,9 +128,7 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 				}
 				t.Add(fmt.Sprint(m.Version), at, m.Title)
 			}
-			if err := t.Write(a.stdout); err != nil {
-				return err
-			}
+			a.pageOf(out).Table(t)
 			if pending > 0 {
 				a.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
 			}

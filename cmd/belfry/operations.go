@@ -74,11 +74,11 @@ func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 		}
 		cmd.Flags().Var(&paramFlag{p, in, kind, ""}, p.Flag, p.Help)
 	}
-	asJSON, yes := addJSON(cmd), new(bool)
+	out, yes := addOperationOutput(cmd, o), new(bool)
 	if o.Confirm != nil {
 		cmd.Flags().BoolVar(yes, "yes", false, "do it without asking")
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, *asJSON, *yes) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, out, *yes) }
 	return cmd
 }
 
@@ -102,7 +102,7 @@ func (f *paramFlag) String() string { return f.text }
 func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
-func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes bool) error {
+func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *output, yes bool) error {
 	if err := a.askSecrets(cmd, o, in); err != nil {
 		return err
 	}
@@ -111,16 +111,16 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, asJSON, yes
 	}
 	return a.withDoer(cmd, o, func(ctx context.Context, by doer) error {
 		if !yes {
-			if err := a.confirm(ctx, cmd, by, o, in, asJSON); err != nil {
+			if err := a.confirm(ctx, cmd, by, o, in, form); err != nil {
 				return operationProblem(o, err)
 			}
 		}
 		if o.Item() != nil {
-			return operationProblem(o, a.stream(ctx, by, o, in, asJSON))
+			return operationProblem(o, a.stream(ctx, by, o, in, form))
 		}
 		out, err := by.Run(ctx, o, in)
 		if out != nil {
-			err = errors.Join(a.show(o, in, out, asJSON), err)
+			err = errors.Join(a.show(o, in, out, form), err)
 		}
 		return operationProblem(o, err)
 	})
@@ -133,16 +133,23 @@ const (
 )
 
 // stream runs an operation whose result comes piece by piece, and shows each piece as it comes.
-func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, asJSON bool) error {
-	page, tell := a.page(), o.Teller(in)
-	if here, is := by.(atHand); is && page.Columns > 0 && !asJSON {
+func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, form *output) error {
+	page, tell, rows := a.pageOf(form), o.Teller(in), a.newRows(form)
+	if here, is := by.(atHand); is && page.Columns > 0 && form.forPeople() {
 		here.env.Interval = looksLive
 	} else if is {
 		here.env.Interval = looksPlain
 	}
 	out, err := by.Stream(ctx, o, in, func(item any) error {
-		if asJSON {
+		switch form.form {
+		case asJSON:
 			return a.printLines(admin.Lines(item))
+		case asCSV:
+			if err := rows.add(o.Listed(item)); err != nil {
+				return err
+			}
+			return rows.into.Flush()
+		case asTable, asText:
 		}
 		if fd, is := terminal(a.stdout, a.environ); is { // it may have another size now
 			page.Columns, page.Rows = sizeOf(fd)
@@ -150,24 +157,32 @@ func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, as
 		tell(page, item)
 		return nil
 	})
+	if form.form == asCSV {
+		err = errors.Join(rows.end(), err)
+	}
 	switch {
 	case ctx.Err() != nil && page.Drawn():
 		a.printf("\n") // what the terminal shows a Ctrl-C in
 	case out == nil:
-	case asJSON:
+	case form.json():
 		err = errors.Join(a.printLines([]any{out}), err)
-	default:
+	case form.forPeople():
 		o.Text(page, in, out)
 	}
 	return err
 }
 
 // show shows a result of an operation; the error is also what is to be said of it.
-func (a *app) show(o admin.Operation, in, out any, asJSON bool) error {
-	if asJSON {
+func (a *app) show(o admin.Operation, in, out any, form *output) error {
+	switch form.form {
+	case asJSON:
 		return errors.Join(a.printJSON(out), admin.Verdict(out))
+	case asCSV:
+		a.remarkNextPage(o, out)
+		return errors.Join(a.printRows(form, o.Listed(out)), admin.Verdict(out))
+	case asTable, asText:
 	}
-	o.Text(a.page(), in, out)
+	o.Text(a.pageOf(form), in, out)
 	return admin.Verdict(out)
 }
 

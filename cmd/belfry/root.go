@@ -169,11 +169,6 @@ func jobID(text string) (int64, error) {
 	return id, nil
 }
 
-// addJSON adds --json.
-func addJSON(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("json", false, "print one JSON document")
-}
-
 // newExitCodesTopic is `belfry help exit-codes`.
 func newExitCodesTopic() *cobra.Command {
 	var b strings.Builder

@@ -73,9 +73,9 @@ as dead letters are said and no failure.`,
 	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
 	deliver := cmd.Flags().Bool("deliver", false, "then send the messages that are due")
 	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(noticing), deliver: *deliver, quiet: *quiet, json: *asJSON})
+		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(noticing), deliver: *deliver, quiet: *quiet, json: out.json()})
 	}
 	return cmd
 }

@@ -50,7 +50,7 @@ done, or nothing.`,
 	}
 	by := flagOf(cmd.Flags(), "by", "KEY", "what the lines are: external_id or id (default external_id)",
 		oneOf(string(channels.ByExternalID), string(channels.ByID)))
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, _, err := openInput(args[1])
 		if err != nil {
@@ -62,7 +62,7 @@ done, or nothing.`,
 			if err != nil {
 				return admin.SegmentProblem(args[0], err)
 			}
-			if *asJSON {
+			if out.json() {
 				change.UnknownSample = emptyList(change.UnknownSample)
 				return a.printJSON(change)
 			}

@@ -181,6 +181,10 @@ func TestOperations_AreTheSameThroughEachTransport(t *testing.T) {
 			}
 		}
 	}
+	for _, list := range []string{"jobs list --limit 2", "jobs events 1", "senders list", "limits list", "lanes list --no-headers"} {
+		args := append(strings.Fields(list), "-o", "csv")
+		sameSaid(t, list, command(t, atHand, args...), command(t, server, args...))
+	}
 	require.Equal(t, recorded(t, here), recorded(t, there))
 }
 

@@ -45,10 +45,10 @@ func (b build) String() string {
 
 func newVersionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Show version, commit, Go and platform", Args: noArgs}
-	asJSON := addJSON(cmd)
+	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, _ []string) error {
 		b := thisBuild()
-		if *asJSON {
+		if out.json() {
 			return a.printJSON(b)
 		}
 		a.printf("%s\n", b)

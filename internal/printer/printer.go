@@ -19,6 +19,8 @@ type Page struct {
 	// Columns is how wide the terminal is that shows the output; 0: it is none, and
 	// nothing is cut.
 	Columns int
+	// Bare leaves the headings of tables out.
+	Bare bool
 	// Rows is how many lines that terminal has; 0: 24.
 	Rows int
 
@@ -51,8 +53,9 @@ func (p *Page) Table(t *Table) {
 	if p.Columns > 0 && t.room > 0 {
 		t.fit(p.Columns, t.room, t.dispensable...)
 	}
+	t.bare = p.Bare
 	if p.Output != nil {
-		_ = t.Write(p.Output) // the command looks after its output's errors
+		_ = t.write(p.Output) // the command looks after its output's errors
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type Table struct {
 	headings []string
 	rows     [][]string
+	bare     bool // without its headings
 
 	room        int // of the last column, see Dispensable
 	dispensable []string
@@ -67,7 +68,9 @@ func (t *Table) fit(columns, room int, dispensable ...string) {
 func (t *Table) widths() []int {
 	widths := make([]int, len(t.headings))
 	for i, h := range t.headings {
-		widths[i] = utf8.RuneCountInString(strings.TrimPrefix(h, ">"))
+		if !t.bare {
+			widths[i] = utf8.RuneCountInString(strings.TrimPrefix(h, ">"))
+		}
 		for _, row := range t.rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
@@ -75,15 +78,18 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// Write renders the table. No line ends in blanks.
-func (t *Table) Write(w io.Writer) error {
+// write renders the table. No line ends in blanks.
+func (t *Table) write(w io.Writer) error {
 	widths := t.widths()
 	right := make([]bool, len(t.headings))
 	head := make([]string, len(t.headings))
 	for i, h := range t.headings {
 		head[i], right[i] = strings.CutPrefix(h, ">")
 	}
-	all := append([][]string{head}, t.rows...)
+	all := t.rows
+	if !t.bare {
+		all = append([][]string{head}, t.rows...)
+	}
 	var b strings.Builder
 	for _, row := range all {
 		var line strings.Builder
