@@ -45,10 +45,17 @@ func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
 	panic(fmt.Sprintf("%s: no list %s in a %s", o.Name, o.Rows, t))
 }
 
-// recordsOfItems are the columns of a list's items, or of a stream's.
+// recordsOfItems are the columns of a list's items, or of a stream's; nil: they have no fields.
 func recordsOfItems(t reflect.Type) *sheet.Records {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
+	}
+	fields := t
+	for fields.Kind() == reflect.Pointer {
+		fields = fields.Elem()
+	}
+	if fields.Kind() != reflect.Struct {
+		return nil
 	}
 	return sheet.RecordsOf(t)
 }
