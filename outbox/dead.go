@@ -160,12 +160,13 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	if before != nil && before.compare(high) < 0 {
 		high = *before
 	}
-	for more := true; more && len(list) < limit; {
+	// Where all match no more is looked at than is asked for; where few do, soon as much as may be.
+	for more, look := true, min(limit, keys); more && len(list) < limit; look = min(4*look, keys) {
 		more = false
 		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
-				"keys": keys, "limit": limit - len(list),
+				"keys": look, "limit": limit - len(list),
 			}))
 			if err != nil {
 				return err
