@@ -46,9 +46,7 @@ func (p Param) list(t reflect.Type) (reflect.Type, bool) {
 	if c, is := reflect.New(t).Interface().(changing); is {
 		t = c.value().Type()
 	}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = pointed(t)
 	return t, t.Kind() == reflect.Slice && !texts(t)
 }
 

@@ -50,12 +50,17 @@ func resultTypes[Out any]() []reflect.Type {
 
 // mustBeObject panics if the JSON of an act's result is no object: it has a receipt in it.
 func mustBeObject(o Operation, t reflect.Type) {
+	if t = pointed(t); t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
+		panic(fmt.Sprintf("%s changes something, and its result is a %s, which has no room for a receipt", o.Name, t))
+	}
+}
+
+// pointed is what a type points to in the end, or the type itself.
+func pointed(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
-		panic(fmt.Sprintf("%s changes something, and its result is a %s, which has no room for a receipt", o.Name, t))
-	}
+	return t
 }
 
 // pageOf cuts a list that was read with one item more than limit, and says by next how the

@@ -25,10 +25,7 @@ func (o Operation) Listed(result any) any {
 // recordsOf are the columns of a result, and what takes the rows out of one that is more than
 // its rows. It panics if o.Rows is no list.
 func recordsOf(o Operation) (*sheet.Records, func(reflect.Value) any) {
-	t := o.outputs[0]
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t := pointed(o.outputs[0])
 	switch {
 	case o.Rows == "" && t.Kind() == reflect.Slice:
 		return recordsOfItems(t), nil
@@ -50,11 +47,7 @@ func recordsOfItems(t reflect.Type) *sheet.Records {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	fields := t
-	for fields.Kind() == reflect.Pointer {
-		fields = fields.Elem()
-	}
-	if fields.Kind() != reflect.Struct {
+	if pointed(t).Kind() != reflect.Struct {
 		return nil
 	}
 	return sheet.RecordsOf(t)

@@ -75,7 +75,11 @@ func joined(text string) string {
 	return b.String()
 }
 
-// Pages, configuration, scripts, comments and texts say what the glossary says.
+// conflict begins or ends what a merge has left.
+var conflict = regexp.MustCompile(`(?m)^(<{7}|>{7}) `)
+
+// Pages, configuration, scripts, comments and texts say what the glossary says, and no merge has
+// left both of its sides.
 func TestDocs_WordsAreThoseOfTheGlossary(t *testing.T) {
 	t.Parallel()
 	list := replacedWords()
@@ -112,6 +116,9 @@ func TestDocs_WordsAreThoseOfTheGlossary(t *testing.T) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		if at := conflict.FindIndex(text); at != nil {
+			t.Errorf("%s has two sides of a merge: %.60s", name, text[at[0]:])
 		}
 		if filepath.Ext(path) == ".go" {
 			prose, names := proseOf(text)
