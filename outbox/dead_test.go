@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -51,6 +52,52 @@ func keysOf(list []outbox.DeadLetter) (keys []outbox.Key) {
 		keys = append(keys, outbox.Key{JobID: d.JobID, ChannelID: d.ChannelID})
 	}
 	return keys
+}
+
+// looks notes of how many keys the statements of a pool look at.
+type looks []int
+
+func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	for _, arg := range data.Args {
+		if args, is := arg.(pgx.StrictNamedArgs); is {
+			if n, has := args["keys"].(int); has {
+				*l = append(*l, n)
+			}
+		}
+	}
+	return ctx
+}
+
+func (*looks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A page looks at no more letters than it shows where all match, and at more from step to step
+// where few do.
+func TestDeadLetters_LookAtWhatTheyShow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 30)
+	b.letters(t, 30, job.Processed)
+	c, err := pgxpool.ParseConfig(b.db.DSN)
+	require.NoError(t, err)
+	var asked looks
+	c.ConnConfig.Tracer = &asked
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	for _, want := range []struct {
+		filter outbox.DeadFilter
+		shown  int
+		looks  looks
+	}{
+		{outbox.DeadFilter{}, 10, looks{10}},
+		{outbox.DeadFilter{Medium: "sms"}, 10, looks{10, 40}},
+		{outbox.DeadFilter{Reason: outbox.ReasonExhausted}, 0, looks{10, 40, 160}},
+	} {
+		asked = nil
+		list, err := outbox.DeadLetters(t.Context(), pool, want.filter, nil, 10)
+		require.NoError(t, err)
+		require.Len(t, list, want.shown)
+		require.Equal(t, want.looks, asked)
+	}
 }
 
 func ago(d time.Duration) *time.Time {
