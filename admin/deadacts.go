@@ -153,10 +153,10 @@ func (a deadAct) plan(ctx context.Context, env *Env, filter outbox.DeadFilter, w
 		}
 		of += fmt.Sprintf(": %s, %s", c.Medium, c.Reason)
 		for _, o := range []Outcome{
-			{of, a.done, changed - c.Held, ""},
-			{of, a.done, c.Held, fmt.Sprintf("held until job %d is resumed", c.JobID)},
-			{of, "left", c.Recalled, "the job was recalled"},
-			{of, "left", c.Retention, "retention deletes them"},
+			{Of: of, Outcome: a.done, Count: changed - c.Held},
+			{Of: of, Outcome: a.done, Count: c.Held, Detail: fmt.Sprintf("held until job %d is resumed", c.JobID)},
+			{Of: of, Outcome: "left", Count: c.Recalled, Detail: "the job was recalled"},
+			{Of: of, Outcome: "left", Count: c.Retention, Detail: "retention deletes them"},
 		} {
 			if o.Count > 0 {
 				p.Outcomes = append(p.Outcomes, o)

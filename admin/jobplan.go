@@ -142,7 +142,8 @@ func (v jobsPlan) outcome(s JobState) Outcome {
 		return takenBack(s)
 	}
 	rest := "everybody else"
-	if total, known := recipientsOf(s.Job); known {
+	total, known := recipientsOf(s.Job)
+	if o.Unknown = !known; known {
 		got := s.Messages.Sent + s.Messages.Dead + s.Messages.Cancelled // of a job without messages: who has a row
 		if s.Messages.Messages == 0 {
 			got = s.RowsWritten

@@ -24,7 +24,8 @@ type Outcome struct {
 	Of      string `json:"of"`      // "job 17 (push)", "messages"
 	Outcome string `json:"outcome"` // "aborted", "erased", "left"
 	Count   int64  `json:"count"`
-	Detail  string `json:"detail,omitempty"` // forecast and collisions, in words
+	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
+	Detail  string `json:"detail,omitempty"`  // forecast and collisions, in words
 }
 
 // planChoice are the parameters of an act that changes more than one thing.
@@ -84,7 +85,11 @@ func (p *Plan) datedText(page *printer.Page, noun, done string) {
 func (p *Plan) told(page *printer.Page, noun, done string) {
 	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
 	for _, o := range p.Outcomes {
-		t.Add(o.Of, o.Outcome, printer.Grouped(o.Count), printer.OneLine(o.Detail, 200))
+		count := printer.Grouped(o.Count)
+		if o.Unknown {
+			count = "?"
+		}
+		t.Add(o.Of, o.Outcome, count, printer.OneLine(o.Detail, 200))
 	}
 	if !t.Empty() {
 		page.Table(t)

@@ -178,6 +178,8 @@ func TestPlan_OfAGroup(t *testing.T) {
 	d.enqueue("inbox,push")
 	p := d.planned("abort", "group", "1")
 	require.EqualValues(t, 2, p.Count)
+	require.True(t, p.Outcomes[0].Unknown, "a walk that has not begun has counted nobody")
+	require.Regexp(t, `job 1 \(inbox\) +aborted +\?  0 written; not for everybody else`, d.out)
 	require.Regexp(t, `^group [0-9a-f-]{36}$`, p.Selection)
 	d.refuses(p, "abort", "group", "1")
 	d.exec(`INSERT INTO belfry.job_types (name) VALUES ('letter') ON CONFLICT DO NOTHING`)
