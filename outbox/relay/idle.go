@@ -68,25 +68,30 @@ func (p *postgres) calm(credits Credits, idle bool) time.Duration {
 }
 
 // soon shortens a pause before a calm pass: an activity that a hint was about is found when it
-// falls due, and not up to a pause later. That takes a question for each pass that follows a
-// hint and finds nothing, which are twenty in a PollInterval at most.
+// falls due, and not up to a pause later. That takes a question and a pass more for each pass
+// that follows a hint, or the time that was told before, and finds nothing. Those that follow
+// hints are twenty in a PollInterval at most.
 func (p *postgres) soon(pause time.Duration) time.Duration {
 	a := &p.activities
 	if p.lull.heard && !a.looked {
 		a.next = a.last.Add(p.config().PollInterval / 20)
 		return max(min(pause, time.Until(a.next)), time.Millisecond)
 	}
-	if p.lull.heard {
-		p.lull.heard = p.readNext() != nil
+	passed := !p.lull.next.IsZero() && time.Until(p.lull.next) <= 0
+	if p.lull.heard || passed {
+		if p.lull.heard = p.readNext() != nil; p.lull.heard {
+			return min(pause, time.Second)
+		}
+		a.next = time.Time{} // what fell due since the pass, and is not later than the answer
+		return time.Millisecond
 	}
-	wait := time.Until(p.lull.next)
-	if wait <= 0 || wait >= pause {
+	if p.lull.next.IsZero() || time.Until(p.lull.next) >= pause {
 		return pause
 	}
 	if p.lull.next.Before(a.next) {
 		a.next = p.lull.next
 	}
-	return wait
+	return max(time.Until(p.lull.next), time.Millisecond)
 }
 
 // askNext reads when the next message is due, before a rest.
@@ -98,10 +103,9 @@ func (p *postgres) askNext() error {
 func (p *postgres) readNext() error {
 	p.lull.next = time.Time{}
 	return p.act(func(ctx context.Context) error {
-		began := time.Now()
 		wait, ok, err := p.ledger.Next(ctx)
-		if ok {
-			p.lull.next = began.Add(min(wait, time.Hour) + 2*time.Millisecond)
+		if ok { // counted from the answer: a pass must not come before the time is reached
+			p.lull.next = time.Now().Add(min(wait, time.Hour) + 2*time.Millisecond)
 		}
 		return err
 	})

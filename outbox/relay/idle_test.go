@@ -51,6 +51,27 @@ func TestRelay_CalmRelayMissesNoDueTime(t *testing.T) {
 	b.eventually(t, `SELECT count(*) = 1 FROM belfry.messages WHERE status = 'SENT'`)
 }
 
+// A pass that comes before an activity is due, as one may whose clock is not the database's, does
+// not put the relay at ease.
+func TestRelay_CalmRelayLooksAgainAtWhatItMissed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 6)
+	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'later', clock_timestamp() + interval '8 seconds')`)
+	c := config("r")
+	c.Listen, c.PollInterval = true, 2*patience+10*time.Second
+	var missed atomic.Int64
+	b.start(t, c, []relay.Sender{push(&script{})}, relay.WithFailpoint(func(ctx context.Context, point string) error {
+		if point != relay.PointClaim || missed.Load() > 0 {
+			return nil
+		}
+		tag, err := b.DB.Pool.Exec(ctx, `UPDATE belfry.messages SET next_attempt_at = clock_timestamp() + interval '2 seconds' WHERE next_attempt_at <= clock_timestamp()`)
+		missed.Add(tag.RowsAffected())
+		return err
+	}))
+	b.eventually(t, `SELECT count(*) = 1 FROM belfry.messages WHERE status = 'SENT'`)
+	require.EqualValues(t, 1, missed.Load())
+}
+
 // Whatever makes messages sendable wakes a relay that asks for nothing, and so does the
 // time at which one is due that it knows of.
 func TestRelay_RestingRelayMissesWork(t *testing.T) {
