@@ -36,3 +36,14 @@ func MaskedKeys() []string { return maskedKeys }
 
 // ShownTo is a result as a role reads it.
 func ShownTo(role Role, out any) any { return (&Env{Role: role}).shown(out) }
+
+// AuditLines are what an audit says of how it goes.
+var AuditLines = auditLines
+
+// StreamedRows is how many rows an item of a stream has at most.
+const StreamedRows = streamedRows
+
+// InBatches hands rows on in slices.
+func InBatches[T any](each func([]T) error) (add func(T) error, end func() error) {
+	return inBatches(each)
+}

@@ -89,6 +89,8 @@ type Operation struct {
 	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the
 	// result is the one row of a table.
 	Rows string
+	// Nothing is what there is to say of a stream that had no items: "the job has no messages".
+	Nothing string
 	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
 	// many of them as there are.
 	Deadline time.Duration

@@ -12,6 +12,7 @@ func Operations() []Operation { return slices.Clone(operations()) }
 var operations = sync.OnceValue(func() []Operation {
 	return slices.Concat(
 		jobOperations(),
+		auditOperations(),
 		skipOperations(),
 		jobActOperations(),
 		[]Operation{jobSetOperation(), enqueueOperation(), sendOperation(), previewOperation(), testSendOperation()},

@@ -12,7 +12,7 @@ import (
 // DefineStream returns an operation whose result comes piece by piece: run hands each Item to
 // each, and returns what there is to say at the end; an Out of None says nothing. Once each has
 // returned an error, run returns it. tell makes what tells the items of one stream to a person,
-// and may remember what it has told; text tells the end. A stream has no deadline, unless
+// and may remember what it has told; nil: it is read as CSV or JSON alone. text tells the end. A stream has no deadline, unless
 // o.Deadline says one: each of its steps has.
 func DefineStream[In, Item, Out any](
 	o Operation, run func(ctx context.Context, env *Env, in In, each func(Item) error) (Out, error),
@@ -31,6 +31,9 @@ func DefineStream[In, Item, Out any](
 	}, text)
 	o.item = reflect.TypeFor[Item]()
 	o.records = recordsOfItems(o.item)
+	if tell == nil {
+		return o
+	}
 	o.tell = func(in any) func(*printer.Page, any) {
 		given, ok := in.(*In)
 		if !ok {
@@ -71,8 +74,16 @@ func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item 
 	return out, err
 }
 
-// Teller makes what tells the items of one stream to a person.
-func (o Operation) Teller(in any) func(p *printer.Page, item any) { return o.tell(in) }
+// Teller makes what tells the items of one stream to a person; nil: nothing does.
+func (o Operation) Teller(in any) func(p *printer.Page, item any) {
+	if o.tell == nil {
+		return nil
+	}
+	return o.tell(in)
+}
+
+// Told reports whether there is a text of the result, or of a stream's items, for a person.
+func (o Operation) Told() bool { return o.item == nil || o.tell != nil }
 
 // Lines are the JSON documents of an item where each has a line: those in it, if it is a list.
 func Lines(item any) []any {

@@ -32,10 +32,10 @@ func (e *AuditTypeError) Error() string {
 type Entry struct {
 	ChannelID      int64  `json:"channel_id"`
 	Reason         Reason `json:"reason"`
-	Why            Reason `json:"why,omitempty"`             // of a message that is dead or cancelled, or waits for something
-	LeftSince      bool   `json:"left_since,omitempty"`      // has a row, and would not be in the audience now
-	ChannelDeleted bool   `json:"channel_deleted,omitempty"` // has a row or was skipped, and the channel is gone
-	Error          string `json:"error,omitempty"`           // of a skipped channel, and the last of a message
+	Why            Reason `json:"why,omitempty"`               // of a message that is dead or cancelled, or waits for something
+	LeftSince      bool   `json:"left_since,omitempty"`        // has a row, and would not be in the audience now
+	ChannelDeleted bool   `json:"channel_deleted,omitempty"`   // has a row or was skipped, and the channel is gone
+	Error          string `json:"error,omitempty" mask:"text"` // of a skipped channel, and the last of a message
 	// Revision says, of a job whose content was corrected, how many corrections there had
 	// been when a message was made that a provider took; nil: none took it.
 	Revision *int `json:"revision,omitempty"`

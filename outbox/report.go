@@ -14,7 +14,7 @@ import (
 
 // ReportLine is what became of one message.
 type ReportLine struct {
-	ExternalID string     `json:"external_id"` // "": the channel is there no more
+	ExternalID string     `json:"external_id" mask:"text"` // "": the channel is there no more
 	ChannelID  int64      `json:"channel_id"`
 	Medium     string     `json:"medium"` // of the route, where the message is or ended
 	Sender     string     `json:"sender"` // that took it; "": none has

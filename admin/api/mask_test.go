@@ -56,7 +56,7 @@ func asks(t *testing.T) map[string]string {
 	t.Helper()
 	list := make(map[string]string)
 	for id, o := range read(t) {
-		if o.method != http.MethodGet || strings.Contains(string(o.Responses["200"]), "ndjson") {
+		if o.method != http.MethodGet || id == "jobs-watch" { // which has no end here
 			continue
 		}
 		path, query := strings.TrimPrefix(o.path, api.Prefix), url.Values{}
@@ -95,7 +95,8 @@ func TestMask_WhoLooksReadsNoContents(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"dead-letters-list", "dead-letters-show", "jobs-events", "jobs-list", "jobs-preview", "jobs-revisions", "jobs-show", "jobs-skips",
+		"dead-letters-list", "dead-letters-show", "jobs-audit", "jobs-events", "jobs-list", "jobs-preview", "jobs-recipients", "jobs-report", "jobs-revisions",
+		"jobs-show", "jobs-skips",
 		"schedules-events", "schedules-list", "schedules-show", "sessions-list", "users-events",
 	}, told, "what there is to mask")
 	require.Contains(t, b.call(t, "operator", "GET", "/channels/opt-outs?channel=1", "").text, "Xl5eXl5e")

@@ -52,15 +52,6 @@ func (t *ticker) perSecond(n int64) string {
 	return fmt.Sprintf("%s/s", printer.Grouped(int64(float64(n)/took.Seconds())))
 }
 
-// pace is the rate since the beginning, and how long the rest takes at that.
-func (t *ticker) pace(n, total int64) string {
-	text := t.perSecond(n)
-	if n > 0 && n < total {
-		text += ", " + printer.Short(time.Duration(float64(t.app.now().Sub(t.began))*float64(total-n)/float64(n))) + " left"
-	}
-	return text
-}
-
 // end removes the live line and returns how long it took.
 func (t *ticker) end() string {
 	t.live.end()

@@ -43,8 +43,11 @@ func addListOutput(cmd *cobra.Command, records *sheet.Records) *output {
 
 // addOperationOutput adds those of an operation.
 func addOperationOutput(cmd *cobra.Command, o admin.Operation) *output {
-	if o.Records() == nil {
+	switch {
+	case o.Records() == nil:
 		return addOutput(cmd)
+	case !o.Told():
+		return addForms(cmd, o.Records(), asCSV, asJSON)
 	}
 	return addListOutput(cmd, o.Records())
 }

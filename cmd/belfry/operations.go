@@ -140,7 +140,9 @@ func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, fo
 	} else if is {
 		here.env.Interval = looksPlain
 	}
+	came := false
 	out, err := by.Stream(ctx, o, in, func(item any) error {
+		came = true
 		switch form.form {
 		case asJSON:
 			return a.printLines(admin.Lines(item))
@@ -157,8 +159,11 @@ func (a *app) stream(ctx context.Context, by doer, o admin.Operation, in any, fo
 		tell(page, item)
 		return nil
 	})
-	if form.form == asCSV {
-		err = errors.Join(rows.end(), err)
+	if form.form == asCSV && err == nil {
+		err = rows.end()
+	}
+	if !came && err == nil && o.Nothing != "" {
+		a.remark("%s", o.Nothing)
 	}
 	switch {
 	case ctx.Err() != nil && page.Drawn():

@@ -92,3 +92,11 @@ func columnsOf(fd int) int {
 	columns, _ := sizeOf(fd)
 	return columns
 }
+
+// emptyList makes the JSON of no rows [] rather than null.
+func emptyList[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

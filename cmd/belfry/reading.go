@@ -9,8 +9,6 @@ import (
 // reading are the commands that only read, beside the operations that change nothing. They
 // take a standby; all others ask for a server that takes rows, for a dry run too.
 var reading = map[string]bool{
-	"belfry jobs audit":     true,
-	"belfry jobs report":    true,
 	"belfry migrate status": true,
 }
 

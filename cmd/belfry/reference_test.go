@@ -23,7 +23,7 @@ func TestReference(t *testing.T) {
 	root.InitDefaultCompletionCmd("bash")
 	var b strings.Builder
 	b.WriteString("# The command line\n\nThis page is generated from the commands (`go test ./cmd/belfry -run TestReference -rewrite`).\n\n" +
-		"Data goes to standard output, logs and progress to standard error. With `-o json`, or `--json`, a command prints exactly one JSON document, an array where things are listed; `jobs watch` and `jobs report` print one a line. With `-o csv` a list is CSV ([operations.md](operations.md#output)).\n\n" +
+		"Data goes to standard output, logs and progress to standard error. With `-o json`, or `--json`, a command prints exactly one JSON document, an array where things are listed; `jobs watch`, `jobs recipients` and `jobs report` print one a line. With `-o csv` a list is CSV ([operations.md](operations.md#output)).\n\n" +
 		"## Exit codes\n\n|Code|Meaning|\n|-|-|\n")
 	for _, e := range exitCodes {
 		fmt.Fprintf(&b, "|%d|%s|\n", e.code, e.meaning)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	)
 	root.SetCompletionCommandGroupID(groupOperate)
 	root.SetHelpCommandGroupID(groupOperate)
-	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), a.verbCommand("send"), newJobsCommand(a),
+	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), a.verbCommand("send"), a.nounCommand("jobs"),
 		a.verbCommand("halt"), a.verbCommand("go"), a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
 		a.nounCommand("lanes"), a.nounCommand("schedules"), a.nounCommand("categories"))
 	inGroup(root, groupChannels, newChannelsCommand(a))
@@ -158,15 +157,6 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// jobID parses the id of a job.
-func jobID(text string) (int64, error) {
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id < 1 {
-		return 0, usagef("%q is not a job's id; allowed values: whole numbers from 1, as `belfry jobs list` shows them", printer.OneLine(text, 60))
-	}
-	return id, nil
 }
 
 // newExitCodesTopic is `belfry help exit-codes`.
