@@ -36,7 +36,9 @@ type Options struct {
 	Proxy *Proxy
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
-	Log         zerolog.Logger
+	// Observe is told of each request that was answered, from many goroutines; nil: nobody is.
+	Observe func(Answered)
+	Log     zerolog.Logger
 }
 
 const (
@@ -91,7 +93,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h.outer = h.recovering(h.private(at.stripped(h.recipients(own))))
+	h.outer = h.recovering(h.observed(h.private(at.stripped(h.recipients(own)))))
 	return h
 }
 
@@ -208,6 +210,7 @@ type identityKey struct{}
 // operate runs an operation for a request.
 func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
 	who, _ := req.Context().Value(identityKey{}).(admin.Identity)
+	note(req, o.Name, o.Item() != nil)
 	if h.ReadOnly && o.Changes {
 		problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it").write(w)
 		return

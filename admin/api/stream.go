@@ -71,6 +71,13 @@ func (s *streams) leave(name string) {
 	}
 }
 
+// Streams is how many are open.
+func (h *Handler) Streams() int {
+	h.streams.mu.Lock()
+	defer h.streams.mu.Unlock()
+	return h.streams.open
+}
+
 // EndStreams ends every stream, and those that begin later, when the server stops.
 func (h *Handler) EndStreams() { h.streams.stop.Do(func() { close(h.streams.stopping) }) }
 

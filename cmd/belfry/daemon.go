@@ -68,7 +68,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	served, err := a.openAPIBeside(ctx, s, n.db, logger)
+	served, err := a.openAPIBeside(ctx, s, n.db, n.shown, logger)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 		return err
 	}
 	logger.Info().Str("worker_id", n.Name()).Msg("daemon started")
-	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.Loops()...)...); err != nil {
+	if err := a.serve(ctx, logger, "stopping after the chunk in progress; a second signal stops at once", served.beside(n.shown, n.Loops()...)...); err != nil {
 		return err
 	}
 	logger.Info().Msg("daemon stopped")
@@ -89,6 +89,7 @@ func (a *app) daemon(cmd *cobra.Command, need schemaNeed, deliver bool) (err err
 type running struct {
 	*node.Node
 
+	shown   *node.Monitor
 	db      *database
 	closers []func() error
 }
@@ -103,11 +104,11 @@ func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n 
 			n = nil
 		}
 	}()
-	b := thisBuild()
-	if o.Monitor, err = node.OpenMonitor(ctx, o.Settings.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, o.Log); err != nil {
+	if n.shown, err = openMonitor(ctx, o.Settings, o.Log); err != nil {
 		return n, err
 	}
-	n.closers = append(n.closers, o.Monitor.Close)
+	o.Monitor = n.shown
+	n.closers = append(n.closers, n.shown.Close)
 	if n.db, err = a.openPrimary(ctx, o.Settings, need, o.Log); err != nil {
 		return n, err
 	}
@@ -119,6 +120,12 @@ func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n 
 	over := a.stopHard(n.StopNow)
 	n.closers = append(n.closers, n.Node.Close, func() error { over(); return nil })
 	return n, nil
+}
+
+// openMonitor shows this process where the configuration says.
+func openMonitor(ctx context.Context, s settings.Settings, logger zerolog.Logger) (*node.Monitor, error) {
+	b := thisBuild()
+	return node.OpenMonitor(ctx, s.Metrics, metrics.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, logger)
 }
 
 func (n *running) close() error {

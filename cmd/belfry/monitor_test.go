@@ -111,6 +111,33 @@ func TestProcess_RelayIsNotReadyWithAnotherSchema(t *testing.T) {
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 }
 
+// A process that only serves the API shows its requests, and is ready while its database is.
+func TestProcess_ServeShowsItsRequests(t *testing.T) {
+	t.Parallel()
+	environ := []string{"BELFRY_DATABASE_URL=" + newKept(t).DSN, "BELFRY_METRICS_COLLECT_EVERY=1s"}
+	secret := newToken(t, environ, "viewer")
+	for _, args := range [][]string{{"serve"}, {"daemon"}} {
+		p := start(t, environ, append(args, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")...)
+		base, url := p.shown(t), p.served(t)
+		becomes(t, p, base+"/readyz", http.StatusOK, "^ok\n$")
+		require.Equal(t, http.StatusOK, answered(t, "GET", url+"/lanes", secret))
+		require.Equal(t, http.StatusUnauthorized, answered(t, "GET", url+"/lanes", "belfry_forged"))
+		require.Equal(t, http.StatusForbidden, answered(t, "POST", url+"/lanes/night/pause", secret))
+		for _, pattern := range []string{
+			`(?m)^belfry_api_requests_total\{code="2xx",operation="lanes list"\} 1$`,
+			`(?m)^belfry_api_requests_total\{code="4xx",operation="none"\} 1$`,
+			`(?m)^belfry_api_requests_total\{code="4xx",operation="lanes pause"\} 1$`,
+			`(?m)^belfry_api_request_duration_seconds_count\{method="POST"\} 1$`,
+			`(?m)^belfry_api_streams 0$`,
+			`(?m)^belfry_jobs\{status="PENDING"\} 0$`,
+		} {
+			becomes(t, p, base+"/metrics", http.StatusOK, pattern)
+		}
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	}
+}
+
 // What cannot be listened at ends the process before anything is done, and says why.
 func TestProcess_MetricsAddressInUse(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,7 @@ and a standby will do.`,
 		Args: noArgs,
 	}
 	apiFlags(cmd)
+	metricsFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilSignal(cmd.Context(), a.serveAlone(cmd)) }
 	return cmd
 }
@@ -63,6 +64,11 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 	}
 	ctx := cmd.Context()
 	logger, _ := a.liveLogger(s, a.stderr)
+	shown, err := openMonitor(ctx, s, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shown.Close()) }()
 	open := a.openPrimary
 	if s.API.ReadOnly {
 		open = a.open
@@ -78,12 +84,12 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	served, err := a.openAPI(ctx, s, db, logger)
+	served, err := a.openAPI(ctx, s, db, shown, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, served.close()) }()
-	return a.serve(ctx, logger, "stopping after the requests in progress; a second signal stops at once", served.run)
+	return a.serve(ctx, logger, "stopping after the requests in progress; a second signal stops at once", shown.Serving(s, db.Pool, served.run)...)
 }
 
 // apiServer serves the HTTP API in this process. nil serves nothing.
@@ -97,7 +103,7 @@ type apiServer struct {
 
 // openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database,
 // if it is to be served.
-func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *database, logger zerolog.Logger) (*apiServer, error) {
+func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	if s.API.Listen == "" {
 		return nil, nil //nolint:nilnil // nothing to serve
 	}
@@ -106,7 +112,7 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 	if err := own.prepare(ctx, s, logger); err != nil {
 		return nil, err
 	}
-	x, err := a.openAPI(ctx, s, own, logger)
+	x, err := a.openAPI(ctx, s, own, shown, logger)
 	if err != nil {
 		return nil, errors.Join(err, own.close())
 	}
@@ -115,7 +121,7 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 }
 
 // openAPI listens where the configuration says.
-func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, logger zerolog.Logger) (*apiServer, error) {
+func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
 	links, err := s.API.UnsubscribeLinks()
 	if err != nil {
@@ -142,7 +148,9 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 			return nil, errors.Join(err, x.closeCache())
 		}
 	}
-	handler := api.New(api.Options{
+	var handler *api.Handler
+	handler = api.New(api.Options{
+		Observe:    shown.API(func() int { return handler.Streams() }),
 		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, Unsubscribe: links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
@@ -161,11 +169,11 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, lo
 }
 
 // beside adds the API to the loops of a daemon.
-func (x *apiServer) beside(loops ...func(context.Context) error) []func(context.Context) error {
+func (x *apiServer) beside(shown *node.Monitor, loops ...func(context.Context) error) []func(context.Context) error {
 	if x == nil {
 		return loops
 	}
-	return append(loops, x.run)
+	return append(loops, shown.Loop("api", x.run))
 }
 
 // run serves until ctx is cancelled. SIGHUP has the certificate read again.

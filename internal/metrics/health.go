@@ -16,6 +16,7 @@ type Health struct {
 	mu       sync.Mutex
 	loops    []*loop
 	stopping bool
+	tried    time.Time // when the last look at the database ended; zero: none has
 	looked   time.Time // when the last look at the database succeeded; zero: none did
 	failed   bool      // the last one did not
 	problem  string    // what the last one that succeeded found wrong
@@ -60,13 +61,16 @@ func (h *Health) Stop() {
 func (h *Health) Looked(at time.Time, problem string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.tried = at
 	if h.failed = err != nil; err == nil {
 		h.looked, h.problem = at, problem
 	}
 }
 
-// Live returns why the process should be started again, one line each; none: it lives.
-func (h *Health) Live() (problems []string) {
+// Live returns why the process should be started again, one line each; none: it lives. A look
+// ends within lookTimeout, whatever the database does: where none has for much longer, the
+// process hangs.
+func (h *Health) Live(now time.Time) (problems []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.loops {
@@ -74,12 +78,18 @@ func (h *Health) Live() (problems []string) {
 			problems = append(problems, fmt.Sprintf("loop %s has ended", l.name))
 		}
 	}
+	if age := now.Sub(h.tried); !h.tried.IsZero() && !h.stopping && age > hangs*h.patience {
+		problems = append(problems, fmt.Sprintf("nothing has looked at the database for %s: the process hangs", age.Round(time.Second)))
+	}
 	return problems
 }
 
+// hangs is after how many times the patience a process hangs in which nobody looks.
+const hangs = 3
+
 // Ready returns why the process does not do its work now, one line each; none: it does.
 func (h *Health) Ready(now time.Time) (problems []string) {
-	problems = h.Live()
+	problems = h.Live(now)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.stopping {

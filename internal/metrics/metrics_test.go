@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -36,6 +37,7 @@ func full(t *testing.T) (*Metrics, func(job.Progress), relay.Observer) {
 	})
 	pool := dbtest.Reused(t, 2).Pool
 	m.Database(pool, job.NewOutage(zerolog.Nop()))
+	m.API([]string{"jobs list"}, func() int { return 3 })(api.Answered{Operation: "jobs list", Method: "GET", Status: 200, Took: time.Millisecond})
 	m.Looker(time.Second, NewHealth(time.Second), nil)
 	c := m.Collector(time.Hour, pool, carrier{}, senders(), nil, zerolog.Nop())
 	var values []sample
@@ -202,6 +204,34 @@ func TestMetrics_ReadWhatTheProcessKnows(t *testing.T) {
 	})
 	_, ok := m.value(t, `belfry_pool_connections{state="idle"}`)
 	require.True(t, ok)
+}
+
+func TestMetrics_CountRequests(t *testing.T) {
+	t.Parallel()
+	m := New(Build{})
+	count := m.API([]string{"jobs list", "jobs watch"}, func() int { return 3 })
+	m.shows(t, map[string]float64{
+		`belfry_api_requests_total{code="5xx",operation="jobs list"}`: 0, // an alert sees the first one
+		`belfry_api_requests_total{code="5xx",operation="none"}`:      0,
+		`belfry_api_streams`: 3,
+	})
+	for _, a := range []api.Answered{
+		{Operation: "jobs list", Method: "GET", Status: 200}, {Operation: "jobs list", Method: "GET", Status: 304}, {Operation: "jobs list", Method: "HEAD", Status: 200},
+		{Operation: "jobs watch", Method: "GET", Status: 200, Stream: true}, {Method: "FORGED", Status: 401}, {Method: "GET"},
+	} {
+		count(a)
+	}
+	m.shows(t, map[string]float64{
+		`belfry_api_requests_total{code="2xx",operation="jobs list"}`:  2,
+		`belfry_api_requests_total{code="3xx",operation="jobs list"}`:  1,
+		`belfry_api_requests_total{code="2xx",operation="jobs watch"}`: 1,
+		`belfry_api_requests_total{code="4xx",operation="none"}`:       1,
+		`belfry_api_requests_total{code="none",operation="none"}`:      1,
+		`belfry_api_request_duration_seconds{method="GET"}`:            3, // a stream lasts as long as it is read
+		`belfry_api_request_duration_seconds{method="other"}`:          2,
+	})
+	_, forged := m.value(t, `belfry_api_request_duration_seconds{method="FORGED"}`)
+	require.False(t, forged, "whoever asks makes no label")
 }
 
 const docs = "../../docs/metrics.md"

@@ -70,7 +70,7 @@ func (s *Server) Close() error {
 func handler(c Config, m *Metrics, h *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.Live()) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.Live(time.Now())) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.Ready(time.Now())) })
 	if c.PProf {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // each lifts writeTimeout by its ?seconds=

@@ -7,9 +7,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/metrics"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -77,8 +79,8 @@ func (m *Monitor) relay(senders []relay.SenderConfig) []relay.Option {
 	return []relay.Option{relay.WithObserver(m.metrics.Relay(senders))}
 }
 
-// loop has health know of a loop of the process's.
-func (m *Monitor) loop(name string, run func(context.Context) error) func(context.Context) error {
+// Loop has health know of a loop of the process's.
+func (m *Monitor) Loop(name string, run func(context.Context) error) func(context.Context) error {
 	if m == nil {
 		return run
 	}
@@ -91,21 +93,48 @@ func (m *Monitor) watch(n *Node) []func(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	m.metrics.Database(n.o.Pool, n.outage)
 	var carrier relay.Broker
 	if n.delivery != nil {
 		m.metrics.RelayStats(n.delivery.Stats)
 		carrier = n.delivery.broker
 	}
-	collector := m.metrics.Collector(m.every, n.o.Pool, carrier, n.o.senders(n.o.Settings.Senders), n.outage, m.log)
+	return m.looks(n.o.Pool, carrier, n.o.senders(n.o.Settings.Senders), n.outage)
+}
+
+// Serving returns the loops of a process that serves the HTTP API and is no Node: serve, and
+// those that look at its database.
+func (m *Monitor) Serving(s settings.Settings, pool *pgxpool.Pool, serve func(context.Context) error) []func(context.Context) error {
+	if m == nil {
+		return []func(context.Context) error{serve}
+	}
+	return append(m.looks(pool, nil, s.Senders.Configs(), job.NewOutage(m.log)), m.Loop("api", serve))
+}
+
+// API has an HTTP API counted, of which open says how many streams it has open; nil: nothing is
+// counted.
+func (m *Monitor) API(open func() int) func(api.Answered) {
+	if m == nil {
+		return nil
+	}
+	var names []string
+	for _, o := range admin.WithQuestions(admin.Operations()) {
+		names = append(names, o.Name)
+	}
+	return m.metrics.API(names, open)
+}
+
+// looks adds what is known of the database, and returns the loops that look at it.
+func (m *Monitor) looks(pool *pgxpool.Pool, carrier relay.Broker, senders []relay.SenderConfig, outage *job.Outage) []func(context.Context) error {
+	m.metrics.Database(pool, outage)
+	collector := m.metrics.Collector(m.every, pool, carrier, senders, outage, m.log)
 	failing := false
 	looker := m.metrics.Looker(m.every, m.health, func(ctx context.Context) (problem string, err error) {
 		began := time.Now()
-		version, err := admin.SchemaVersion(ctx, n.o.Pool)
+		version, err := admin.SchemaVersion(ctx, pool)
 		if errors.Is(context.Cause(ctx), context.Canceled) {
 			return "", err // by a stop
 		}
-		if !n.outage.Tried(began, err) && !failing {
+		if !outage.Tried(began, err) && !failing {
 			m.log.Warn().Err(err).Msg("the database cannot be looked at for metrics")
 		}
 		if failing = err != nil; failing {
@@ -116,7 +145,7 @@ func (m *Monitor) watch(n *Node) []func(context.Context) error {
 		}
 		return problem, nil
 	})
-	return []func(context.Context) error{m.loop("look", looker.Run), m.loop("collect", collector.Run)}
+	return []func(context.Context) error{m.Loop("look", looker.Run), m.Loop("collect", collector.Run)}
 }
 
 // Close ends the listener.

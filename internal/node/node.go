@@ -119,13 +119,13 @@ func (n *Node) Loops() []func(context.Context) error {
 	m := n.o.Monitor
 	var loops []func(context.Context) error
 	if n.held.Any() {
-		loops = append(loops, m.loop("names", n.held.Run))
+		loops = append(loops, m.Loop("names", n.held.Run))
 	}
 	if n.runner != nil {
-		loops = append(loops, m.loop("runner", n.runner.Run))
+		loops = append(loops, m.Loop("runner", n.runner.Run))
 	}
 	if n.delivery != nil {
-		loops = append(loops, m.loop("relay", n.delivery.Run))
+		loops = append(loops, m.Loop("relay", n.delivery.Run))
 	}
 	return append(loops, m.watch(n)...)
 }
