@@ -16,11 +16,11 @@ import (
 // everyone has to be asked for.
 type audienceChoice struct {
 	Everyone    bool        `flag:"everyone" help:"every active channel"`
-	Platforms   []string    `flag:"platform" label:"PLATFORMS" help:"channels on any of these, as ios,android"`
+	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, as ios,android"`
 	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
 	City        *string     `flag:"city" label:"CITY" help:"channels within --radius of this one, as Seoul or Seoul,KR"`
 	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near or --city, as 30km, 500m or 20mi"`
-	Segment     *string     `flag:"segment" label:"NAME" help:"members of this segment"`
+	Segment     *string     `flag:"segment" label:"NAME" values:"channels segment list" help:"members of this segment"`
 	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`
 	ExternalIDs []string    `flag:"external-id" label:"ID" list:"one" help:"the channel with this external ID; may be repeated"`
 	JSON        *audienceOf `flag:"audience" label:"JSON" help:"the audience as in belfry.jobs.audience"`

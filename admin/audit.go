@@ -70,17 +70,22 @@ type auditReason outbox.Reason
 
 // UnmarshalText reads one.
 func (r *auditReason) UnmarshalText(text []byte) error {
-	var known []string
-	for _, reason := range slices.Concat(outbox.Reasons(), allWhys()) {
-		if !slices.Contains(known, string(reason)) {
-			known = append(known, string(reason))
-		}
-	}
+	known := r.Choices()
 	if !slices.Contains(known, string(text)) {
 		return &notAllowedError{strings.Join(known, ", ") + config.Hint(string(text), known)}
 	}
 	*r = auditReason(text)
 	return nil
+}
+
+// Choices are the reasons there are.
+func (auditReason) Choices() (known []string) {
+	for _, reason := range slices.Concat(outbox.Reasons(), allWhys()) {
+		if !slices.Contains(known, string(reason)) {
+			known = append(known, string(reason))
+		}
+	}
+	return known
 }
 
 // MarshalText writes its name.

@@ -15,7 +15,7 @@ import (
 
 // categoryKeys are what may be said of a category.
 type categoryKeys struct {
-	Route Change[[]string]            `change:"route" help:"media in the order in which they are tried, as push,sms,alimtalk"`
+	Route Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, as push,sms,alimtalk"`
 	Quiet Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
 	Cap   Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
 	Most  Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
@@ -34,7 +34,7 @@ func (k categoryKeys) change() channels.CategoryChange {
 }
 
 type categoryChange struct {
-	Category string `arg:"CATEGORY"`
+	Category string `arg:"CATEGORY" values:"categories list"`
 	categoryKeys
 	Act
 }
@@ -49,7 +49,7 @@ type newCategory struct {
 func categoryOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "categories list", Short: "List categories, and what holds for their messages", Role: Viewer,
+			Name: "categories list", Offers: "name description", Short: "List categories, and what holds for their messages", Role: Viewer,
 			Long: `List categories: the route by which their messages go, the time of day in which none
 is sent, how many a channel gets at most within a time, and how many rows a job may
 write.
@@ -82,7 +82,7 @@ hours and the cap count for every message that is not sent yet. Keys:
   belfry categories set popular_content quiet_hours=none`,
 		}, setCategory, func(p *printer.Page, _ categoryChange, c channels.Category) { categoryLine(p, c) }),
 		timeline{
-			noun: "categories", subject: "category", label: "CATEGORY", short: "Show when categories were changed, newest first",
+			noun: "categories", values: "categories list", subject: "category", label: "CATEGORY", short: "Show when categories were changed, newest first",
 			example: "  belfry categories events\n  belfry categories events operator_notice --json", none: "no category was ever changed",
 		}.events(),
 	}

@@ -55,10 +55,7 @@ type deadReason outbox.Reason
 
 // UnmarshalText reads one of the reasons there are.
 func (r *deadReason) UnmarshalText(text []byte) error {
-	var names []string
-	for _, known := range outbox.Whys(outbox.ReasonDead) {
-		names = append(names, string(known))
-	}
+	names := r.Choices()
 	if !slices.Contains(names, string(text)) {
 		return &notAllowedError{strings.Join(names, ", ") + config.Hint(string(text), names)}
 	}
@@ -66,10 +63,18 @@ func (r *deadReason) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Choices are the reasons.
+func (deadReason) Choices() (names []string) {
+	for _, known := range outbox.Whys(outbox.ReasonDead) {
+		names = append(names, string(known))
+	}
+	return names
+}
+
 // deadFilter selects dead letters, by everything that is given.
 type deadFilter struct {
-	Job        messageJob `flag:"job" label:"ID" help:"only messages of this job, or with a negative id of this activity"`
-	Medium     *string    `flag:"medium" label:"MEDIUM" help:"only those whose last MEDIUM this was"`
+	Job        messageJob `flag:"job" label:"ID" values:"jobs list" help:"only messages of this job, or with a negative id of this activity"`
+	Medium     *string    `flag:"medium" label:"MEDIUM" values:"media" help:"only those whose last MEDIUM this was"`
 	DeadReason deadReason `flag:"dead-reason" label:"REASON" help:"only those that died for this reason"`
 	Since      *past      `flag:"since" label:"TIME" help:"only those that died then or later"`
 	Until      *past      `flag:"until" label:"TIME" help:"only those that died before"`
@@ -137,7 +142,7 @@ type deadPage struct {
 }
 
 type messageRef struct {
-	Job        messageJob `flag:"job" label:"ID" help:"the message's job, or with a negative id its activity"`
+	Job        messageJob `flag:"job" label:"ID" values:"jobs list" help:"the message's job, or with a negative id its activity"`
 	Channel    *int64     `flag:"channel" label:"ID" help:"its channel's id"`
 	ExternalID *string    `flag:"external-id" label:"ID" help:"its channel's external ID"`
 }

@@ -25,20 +25,20 @@ type contentInput struct {
 	Body     string     `flag:"body" label:"TEXT" help:"up to 10,000 characters"`
 	Data     jsonObject `flag:"data" label:"JSON" help:"further content as an object, up to 16,384 bytes" allowed:"JSON objects of up to 16384 bytes"`
 	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
-	Route    []string   `flag:"route" label:"MEDIA" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
+	Route    []string   `flag:"route" label:"MEDIA" values:"media" help:"media in the order in which they are tried, as push,sms (default: the category's)"`
 }
 
 // enqueueInput is the input of `enqueue`.
 type enqueueInput struct {
-	Types    []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
-	Category string   `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
+	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, as inbox or push; several make a group"`
+	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
 	contentInput
 	audienceChoice
 	At             *Instant `flag:"at" label:"TIME" help:"do not start before this time (default: now)"`
 	DeliverAt      *Instant `flag:"deliver-at" label:"TIME" help:"deliver messages at this time, which may be after --at (default: at once)"`
 	ExpiresAt      *Instant `flag:"expires-at" label:"TIME" help:"EXPIRED if it did not start by this time (default: never)"`
 	ExpiresIn      *span    `flag:"expires-in" label:"DURATION" help:"EXPIRED if it did not start so long after --at"`
-	Lane           string   `flag:"lane" label:"LANE" help:"jobs in one lane exclude each other (default: default)"`
+	Lane           string   `flag:"lane" label:"LANE" values:"lanes list" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int      `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
 	MaxRecipients  *int     `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"stop before more rows are written, each job by itself (default: the category's ceiling)"`
 	IdempotencyKey string   `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`

@@ -18,6 +18,7 @@ type timeline struct {
 	label          string // of what may be named, to see it alone
 	short, example string
 	none           string // what is said when there is nothing
+	values         string // as of the tag, of what may be named
 }
 
 // timelineInput is the input of every timeline. The argument's label is the timeline's.
@@ -35,7 +36,7 @@ func (t timeline) events() Operation {
 		list, err := env.Jobs.ControlEvents(ctx, t.subject, in.Name, in.Before, in.Limit+1)
 		return pageOf(list, in.Limit, func(last job.ControlEvent) string { return printer.Int(last.ID) }), err
 	}, t.text)
-	o.params[0].Label, o.params[0].Name = t.label, strings.ToLower(t.label)
+	o.params[0].Label, o.params[0].Name, o.params[0].values = t.label, strings.ToLower(t.label), t.values
 	return o
 }
 

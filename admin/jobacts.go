@@ -30,8 +30,8 @@ const maxGroup = 1000
 
 // jobsOrGroup names jobs, or all of a group.
 type jobsOrGroup struct {
-	IDs   []int64   `arg:"[ID]..." is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
-	Group *groupRef `flag:"group" label:"GROUP" help:"every job of this group: its id, or that of a job of it"`
+	IDs   []int64   `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	Group *groupRef `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"every job of this group: its id, or that of a job of it"`
 }
 
 const jobsOrGroupUsage = "{ID... | --group GROUP}"

@@ -17,16 +17,16 @@ import (
 
 // jobRef names one job.
 type jobRef struct {
-	ID int64 `arg:"ID" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 }
 
 // jobFilter is the input of `jobs list`.
 type jobFilter struct {
 	Status   []jobStatus `flag:"status" label:"STATUSES" help:"only jobs in these statuses: PENDING, RUNNING, PROCESSED, ABORTED, FAILED, EXPIRED"`
-	Type     string      `flag:"type" label:"TYPE" help:"only jobs of this type"`
-	Category string      `flag:"category" label:"CATEGORY" help:"only jobs of this category"`
-	Lane     string      `flag:"lane" label:"LANE" help:"only jobs of this lane"`
-	Group    *groupRef   `flag:"group" label:"GROUP" help:"only jobs of this group: its id, or that of a job of it"`
+	Type     string      `flag:"type" label:"TYPE" values:"types" help:"only jobs of this type"`
+	Category string      `flag:"category" label:"CATEGORY" values:"categories list" help:"only jobs of this category"`
+	Lane     string      `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
+	Group    *groupRef   `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or that of a job of it"`
 	Limit    int         `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
 	Before   int64       `flag:"before" label:"ID" help:"only jobs older than this one, for the next page" min:"1"`
 }
@@ -44,17 +44,21 @@ func (s *jobStatus) UnmarshalText(text []byte) error {
 	if *s = jobStatus(strings.ToUpper(string(text))); job.Status(*s).Valid() {
 		return nil
 	}
-	var names []string
+	return &notAllowedError{strings.Join(s.Choices(), ", ")}
+}
+
+// Choices are the statuses.
+func (jobStatus) Choices() (names []string) {
 	for _, status := range job.Statuses() {
 		names = append(names, string(status))
 	}
-	return &notAllowedError{strings.Join(names, ", ")}
+	return names
 }
 
 func jobOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "jobs list", Short: "List jobs, newest first", Role: Viewer,
+			Name: "jobs list", Offers: "id status title", Short: "List jobs, newest first", Role: Viewer,
 			Long: `List jobs, newest first. STATUS is what a job is doing: DELIVERING when its walk is
 over and messages are left, which are PROCESSED for --status and --json. WALK is how far
 the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first

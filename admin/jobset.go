@@ -26,13 +26,13 @@ type jobChange struct {
 	ScheduleAt       Change[Instant]    `change:"schedule_at" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time"`
 	DeliverAt        Change[Instant]    `change:"deliver_at" reset:"default,none" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time, or default (at once)"`
 	ExpiresAt        Change[Instant]    `change:"expires_at" reset:"default,none" allowed:"RFC 3339, +2h from now, or \"2026-11-20 08:50\" in local time, or default (never)"`
-	Lane             Change[string]     `change:"lane" allowed:"1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit"`
-	Category         Change[string]     `change:"category" allowed:"categories of belfry.categories"`
+	Lane             Change[string]     `change:"lane" values:"lanes list" allowed:"1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit"`
+	Category         Change[string]     `change:"category" values:"categories list" allowed:"categories of belfry.categories"`
 	Title            Change[string]     `change:"title" allowed:"texts of 1 to 200 characters"`
 	Body             Change[string]     `change:"body" allowed:"texts of up to 10000 characters"`
 	Data             Change[jsonObject] `change:"data" allowed:"JSON objects of up to 16384 bytes"`
 	Variants         Change[jsonObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
-	Route            Change[[]string]   `change:"route" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
+	Route            Change[[]string]   `change:"route" values:"media" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
 	Audience         Change[audienceOf] `change:"audience" allowed:"JSON as in belfry.jobs.audience"`
 	Act
 }

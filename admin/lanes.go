@@ -10,7 +10,7 @@ import (
 
 // laneAct is the input of an act on a lane.
 type laneAct struct {
-	Lane string `arg:"LANE"`
+	Lane string `arg:"LANE" values:"lanes list"`
 	Act
 }
 
@@ -25,7 +25,7 @@ func laneOperations() []Operation {
 	}
 	return []Operation{
 		Define(Operation{
-			Name: "lanes list", Short: "List the lanes with jobs that wait or run, and those that were ever paused", Role: Viewer,
+			Name: "lanes list", Offers: "name pause_reason", Short: "List the lanes with jobs that wait or run, and those that were ever paused", Role: Viewer,
 		}, func(ctx context.Context, env *Env, _ None) (List[job.Lane], error) {
 			list, err := env.Jobs.Lanes(ctx)
 			return List[job.Lane]{Items: list}, err
@@ -46,7 +46,7 @@ open already stays as it is.
 The same by SQL: SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
 		}, (*job.Store).ResumeLane),
 		timeline{
-			noun: "lanes", subject: job.SubjectLane, label: "LANE", short: "Show when lanes were paused and opened, newest first",
+			noun: "lanes", values: "lanes list", subject: job.SubjectLane, label: "LANE", short: "Show when lanes were paused and opened, newest first",
 			example: "  belfry lanes events\n  belfry lanes events night --json", none: "no lane was ever paused",
 		}.events(),
 	}

@@ -47,6 +47,9 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Choices are the roles' names.
+func (Role) Choices() []string { return roleNames() }
+
 // ScanText reads a role of the database.
 func (r *Role) ScanText(v pgtype.Text) error { return r.UnmarshalText([]byte(v.String)) }
 
@@ -91,6 +94,9 @@ type Operation struct {
 	Rows string
 	// Nothing is what there is to say of a stream that had no items: "the job has no messages".
 	Nothing string
+	// Offers are the fields of a list's rows that make an offer of each: what it is called by,
+	// and what is said of it. It is what parameters with the tag values name. See Offered.
+	Offers string
 	// Deadline bounds it; 0: half a minute. Negative: it goes in bounded steps, and as
 	// many of them as there are.
 	Deadline time.Duration

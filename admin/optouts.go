@@ -35,15 +35,15 @@ func (c channelRef) find(ctx context.Context, env *Env, operation string) (int64
 
 type optOut struct {
 	channelRef
-	Category string `flag:"category" label:"CATEGORY" help:"only messages of this category"`
-	Medium   string `flag:"medium" label:"MEDIUM" help:"only by this medium"`
+	Category string `flag:"category" label:"CATEGORY" values:"categories list" help:"only messages of this category"`
+	Medium   string `flag:"medium" label:"MEDIUM" values:"media" help:"only by this medium"`
 	Reason   string `flag:"reason" help:"why, kept with it"`
 }
 
 type optIn struct {
 	channelRef
-	Category string `flag:"category" label:"CATEGORY" help:"the opt-out of this category"`
-	Medium   string `flag:"medium" label:"MEDIUM" help:"the opt-out by this medium"`
+	Category string `flag:"category" label:"CATEGORY" values:"categories list" help:"the opt-out of this category"`
+	Medium   string `flag:"medium" label:"MEDIUM" values:"media" help:"the opt-out by this medium"`
 }
 
 // OptOuts is what a channel does not want.

@@ -54,7 +54,10 @@ type Param struct {
 
 	whole     bool // a list takes each text as one
 	low, high float64
+	several   bool         // a list
+	of        reflect.Type // of one value
 	choices   []string
+	values    string // where values are: an operation that lists them, or a vocabulary
 	reset     []string
 	index     []int
 }
@@ -206,7 +209,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		p := Param{
 			index: f.Index, Help: strings.ReplaceAll(f.Tag.Get("help"), "{events}", o.Events), Label: f.Tag.Get("label"),
 			Allowed: f.Tag.Get("allowed"), Default: f.Tag.Get("default"), Required: f.Tag.Get("required") == "true", Local: f.Tag.Get("local") == "true",
-			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
+			File: f.Tag.Get("file") == "true", whole: f.Tag.Get("list") == "one", Column: f.Tag.Get("column"), values: f.Tag.Get("values"), Is: f.Tag.Get("is"), Unit: f.Tag.Get("unit"),
 			low: math.Inf(-1), high: math.Inf(1),
 		}
 		p.choices, p.reset = words(f.Tag.Get("choices")), words(f.Tag.Get("reset"))
@@ -241,6 +244,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		if !understood(f.Type) {
 			panic(fmt.Sprintf("%s: %s is of a type that no text can be understood as: %s", o.Name, f.Name, f.Type))
 		}
+		p.of, p.several = valueType(f.Type)
 		list = append(list, p)
 	}
 	return list

@@ -18,11 +18,11 @@ type scheduleInput struct {
 	Cron     string   `flag:"cron" label:"CRON" help:"minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly"`
 	Every    string   `flag:"every" label:"DURATION" help:"between occurrences, 1s to 8784h"`
 	TimeZone string   `flag:"time-zone" label:"ZONE" help:"of --cron, as Asia/Seoul (default UTC)"`
-	Types    []string `flag:"type" label:"TYPE" help:"job type, as inbox or push; several make a group"`
-	Category string   `flag:"category" label:"CATEGORY" help:"popular_content, question_content, operator_notice, or your own"`
+	Types    []string `flag:"type" label:"TYPE" values:"types" help:"job type, as inbox or push; several make a group"`
+	Category string   `flag:"category" label:"CATEGORY" values:"categories list" help:"popular_content, question_content, operator_notice, or your own"`
 	contentInput
 	audienceChoice
-	Lane          string `flag:"lane" label:"LANE" help:"of the jobs (default: default)"`
+	Lane          string `flag:"lane" label:"LANE" values:"lanes list" help:"of the jobs (default: default)"`
 	Priority      int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
 	MaxRecipients *int   `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"a job stops before it writes more rows (default: the category's ceiling)"`
 	DeliverAfter  string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
@@ -31,7 +31,7 @@ type scheduleInput struct {
 	Query        string `flag:"query" label:"SQL" help:"returns a row for each job, up to 100" local:"true"`
 	QueryTimeout string `flag:"query-timeout" label:"DURATION" help:"how long the query may take, 1s to 5m (default 10s)" local:"true"`
 	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)" local:"true"`
-	Missed       string `flag:"missed" label:"POLICY" help:"what becomes of missed occurrences: skip, once or all (default once)"`
+	Missed       string `flag:"missed" label:"POLICY" values:"missed" help:"what becomes of missed occurrences: skip, once or all (default once)"`
 	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
 	Act
 }

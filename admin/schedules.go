@@ -15,7 +15,7 @@ import (
 )
 
 type scheduleRef struct {
-	Name string `arg:"NAME"`
+	Name string `arg:"NAME" values:"schedules list"`
 }
 
 type scheduleAct struct {
@@ -56,7 +56,7 @@ const scheduleEvents = "the schedule's events"
 
 func scheduleOperations() []Operation {
 	return []Operation{
-		Define(Operation{Name: "schedules list", Short: "List schedules by name", Role: Viewer},
+		Define(Operation{Name: "schedules list", Offers: "name template.title", Short: "List schedules by name", Role: Viewer},
 			func(ctx context.Context, env *Env, _ None) (List[schedule.Schedule], error) {
 				list, err := schedule.NewStore(env.DB).List(ctx)
 				return List[schedule.Schedule]{Items: list}, err
@@ -107,7 +107,7 @@ comes back when that starts or reloads: take it out there first.`,
 		turnSchedule("resume", "Let a paused schedule go on", "Let a paused schedule go on with its next occurrence.", (*schedule.Store).Resume),
 		scheduleAddOperation(),
 		timeline{
-			noun: "schedules", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
+			noun: "schedules", values: "schedules list", subject: job.SubjectSchedule, label: "NAME", short: "Show what became of schedules, newest first",
 			example: "  belfry schedules events\n  belfry schedules events digest --json", none: "nothing happened to a schedule yet",
 		}.events(),
 	}

@@ -11,11 +11,11 @@ import (
 
 // segmentRef names a segment.
 type segmentRef struct {
-	Name string `arg:"NAME"`
+	Name string `arg:"NAME" values:"channels segment list"`
 }
 
 type newSegment struct {
-	segmentRef
+	Name        string `arg:"NAME"`
 	Description string `flag:"description" help:"what the segment is for"`
 }
 
@@ -26,7 +26,7 @@ type SegmentNamed struct {
 
 func segmentOperations() []Operation {
 	return []Operation{
-		Define(Operation{Name: "channels segment list", Short: "List segments by name", Role: Viewer},
+		Define(Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: Viewer},
 			func(ctx context.Context, env *Env, _ None) (List[channels.Segment], error) {
 				list, err := env.Channels.ListSegments(ctx, env.DB)
 				return List[channels.Segment]{Items: list}, err
@@ -36,7 +36,7 @@ func segmentOperations() []Operation {
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *Env, in newSegment) (SegmentNamed, error) {
 			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description)
-			return in.done(err)
+			return segmentRef{in.Name}.done(err)
 		}, func(p *printer.Page, _ newSegment, out SegmentNamed) {
 			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
 		}),

@@ -20,7 +20,7 @@ import (
 type sendInput struct {
 	Channel    *int64  `arg:"[CHANNEL]" is:"a channel's id"`
 	ExternalID *string `flag:"external-id" label:"ID" help:"the channel with this external ID, instead of CHANNEL"`
-	Category   string  `flag:"category" label:"CATEGORY" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
+	Category   string  `flag:"category" label:"CATEGORY" values:"categories list" default:"activity" help:"activity, or another of belfry.categories (default activity)"`
 	contentInput
 	DeliverAt      *Instant `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
 	IdempotencyKey *string  `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`

@@ -36,12 +36,12 @@ type Sender struct {
 }
 
 type senderAct struct {
-	Sender string `arg:"SENDER"`
+	Sender string `arg:"SENDER" values:"senders list"`
 	Act
 }
 
 type senderChange struct {
-	Sender      string       `arg:"SENDER"`
+	Sender      string       `arg:"SENDER" values:"senders list"`
 	Rate        Change[Rate] `change:"rate_per_second" help:"messages per second of all relays together, above 0 to 1000000" reset:"default,none" allowed:"above 0 to 1000000, or default"`
 	Concurrency Change[int]  `change:"concurrency" help:"calls at once of each relay, 1 to 10000" min:"1" max:"10000" reset:"default,none" allowed:"1 to 10000, or default"`
 	Act
@@ -50,7 +50,7 @@ type senderChange struct {
 func senderOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "senders list", Short: "List senders, what operators set, and the relays", Role: Viewer, Rows: "senders",
+			Name: "senders list", Offers: "name pause_reason", Short: "List senders, what operators set, and the relays", Role: Viewer, Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and those that an operator
 has changed: whether they are paused, and the limits that live relays work
 by; (set) marks what an operator set, and a sender without a live relay has its limits
@@ -83,7 +83,7 @@ do not fail over.`,
 open already stays as it is.`,
 		}, outbox.ResumeSender),
 		timeline{
-			noun: "senders", subject: outbox.SubjectSender, label: "SENDER", short: "Show when senders were changed, paused and opened, newest first",
+			noun: "senders", values: "senders list", subject: outbox.SubjectSender, label: "SENDER", short: "Show when senders were changed, paused and opened, newest first",
 			example: "  belfry senders events\n  belfry senders events fcm --json", none: "no sender was ever changed or paused",
 		}.events(),
 	}

@@ -38,12 +38,12 @@ func (e EndedSessions) account() account {
 }
 
 type sessionFilter struct {
-	User string `flag:"user" label:"NAME" help:"only those of this user"`
+	User string `flag:"user" label:"NAME" values:"users list" help:"only those of this user"`
 }
 
 type sessionAct struct {
-	IDs  []int64 `arg:"[ID]..." is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
-	User string  `flag:"user" label:"NAME" help:"all of this user's"`
+	IDs  []int64 `arg:"[ID]..." values:"sessions list" is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
+	User string  `flag:"user" label:"NAME" values:"users list" help:"all of this user's"`
 	Act
 }
 
@@ -58,7 +58,7 @@ func (in *sessionAct) check(Operation, time.Time) error {
 func sessionOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "sessions list", Short: "List who is signed in to the HTTP API", Role: Viewer,
+			Name: "sessions list", Offers: "id name", Short: "List who is signed in to the HTTP API", Role: Viewer,
 			Long: "List the sessions of the HTTP API that have not expired, and the links that nobody has used.",
 		}, listSessions, sessionsText),
 		Define(Operation{

@@ -114,14 +114,14 @@ type newToken struct {
 }
 
 type tokenAct struct {
-	Name string `arg:"NAME"`
+	Name string `arg:"NAME" values:"tokens list"`
 	Act
 }
 
 func tokenOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "tokens list", Short: "List the tokens of the HTTP API", Role: Viewer,
+			Name: "tokens list", Offers: "name role", Short: "List the tokens of the HTTP API", Role: Viewer,
 			Long: `List the tokens of the HTTP API, good or not: their secrets are kept nowhere.`,
 		}, listTokens, tokensText),
 		Define(Operation{
@@ -142,7 +142,7 @@ name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 			p.Printf("token %s is revoked since %s\n", t.Name, printer.ClockOr(t.RevokedAt, "-"))
 		}),
 		timeline{
-			noun: "tokens", subject: "token", label: "NAME", short: "Show when tokens were made and revoked, newest first",
+			noun: "tokens", values: "tokens list", subject: "token", label: "NAME", short: "Show when tokens were made and revoked, newest first",
 			example: "  belfry tokens events\n  belfry tokens events ci --json", none: "no token was ever made",
 		}.events(),
 	}

@@ -62,19 +62,19 @@ type newUser struct {
 }
 
 type userPassword struct {
-	Name string `arg:"NAME"`
+	Name string `arg:"NAME" values:"users list"`
 	newPassword
 	Act
 }
 
 type userRole struct {
-	Name string       `arg:"NAME"`
+	Name string       `arg:"NAME" values:"users list"`
 	Role Change[Role] `change:"role" help:"viewer, author, operator or admin" allowed:"viewer, author, operator, admin"`
 	Act
 }
 
 type userAct struct {
-	Name string `arg:"NAME"`
+	Name string `arg:"NAME" values:"users list"`
 	Act
 }
 
@@ -88,7 +88,7 @@ func userOperations() []Operation {
 	}
 	yes, no := true, false
 	return []Operation{
-		Define(Operation{Name: "users list", Short: "List the people who sign in to the HTTP API", Role: Viewer}, listUsers, usersText),
+		Define(Operation{Name: "users list", Offers: "name role", Short: "List the people who sign in to the HTTP API", Role: Viewer}, listUsers, usersText),
 		Define(Operation{
 			Name: "users add", Short: "Add somebody who signs in to the HTTP API", Role: Admin, Changes: true, Events: events,
 			Long: `Add somebody who signs in to the HTTP API by name and password, and may do then what the
@@ -121,7 +121,7 @@ the name is locked out.`,
 			p.Printf("%s\n", l.Secret)
 		}),
 		timeline{
-			noun: "users", subject: "user", label: "NAME", short: "Show when users were changed and signed in, newest first",
+			noun: "users", values: "users list", subject: "user", label: "NAME", short: "Show when users were changed and signed in, newest first",
 			example: "  belfry users events\n  belfry users events ann --json", none: "no user was ever added",
 		}.events(),
 	}

@@ -103,7 +103,7 @@ func (i *watchInterval) UnmarshalText(text []byte) error {
 func (i watchInterval) MarshalText() ([]byte, error) { return []byte(time.Duration(i).String()), nil }
 
 type watchInput struct {
-	IDs      []int64       `arg:"[ID]..." is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	IDs      []int64       `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 

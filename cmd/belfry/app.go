@@ -28,6 +28,7 @@ type app struct {
 
 	configFiles []string      // from --config
 	hard        chan struct{} // closed by the second signal
+	lookLimit   time.Duration // of a completion's look; 0: completeWithin
 }
 
 // execute runs the command line and returns the exit code.
@@ -37,6 +38,9 @@ func (a *app) execute(ctx context.Context, args []string) code {
 	out := &checkedWriter{w: a.stdout}
 	a.stdout = out
 	root := newRootCommand(a)
+	if completing(args) {
+		a.completeFlags(root)
+	}
 	root.SetArgs(args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

@@ -163,6 +163,7 @@ func TestDocs_TheCommandsExist(t *testing.T) {
 	t.Parallel()
 	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
 	root.InitDefaultHelpFlag()
+	root.InitDefaultCompletionCmd("bash")
 	found := 0
 	for name, page := range pages(t) {
 		if name == "docs/cli.md" || name == "CHANGELOG.md" || strings.HasPrefix(name, "docs/adr/") {

@@ -17,7 +17,8 @@ import (
 // puts the flag's name before them.
 type parsed[T any] struct {
 	parse func(string) (T, error)
-	kind  string // what help shows after the flag's name
+	kind  string   // what help shows after the flag's name
+	words []string // all that parse takes; nil: more than words
 	text  string
 	value *T // nil until given
 }
@@ -30,6 +31,8 @@ func (p *parsed[T]) Set(text string) error {
 	p.text, p.value = text, &v
 	return nil
 }
+
+func (p *parsed[T]) choices() []string { return p.words }
 
 func (p *parsed[T]) String() string { return p.text }
 func (p *parsed[T]) Type() string   { return p.kind }
@@ -46,6 +49,13 @@ func (p *parsed[T]) or(value T) T {
 func flagOf[T any](flags *pflag.FlagSet, name, kind, usage string, parse func(string) (T, error)) *parsed[T] {
 	p := &parsed[T]{parse: parse, kind: kind}
 	flags.Var(p, name, usage)
+	return p
+}
+
+// choiceOf adds a flag for one of a list.
+func choiceOf(flags *pflag.FlagSet, name, kind, usage string, allowed ...string) *parsed[string] {
+	p := flagOf(flags, name, kind, usage, oneOf(allowed...))
+	p.words = allowed
 	return p
 }
 

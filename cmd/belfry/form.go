@@ -129,6 +129,9 @@ func (f *formFlag) Set(text string) error {
 	return nil
 }
 
+// choices are the forms, of --output.
+func (f *formFlag) choices() []string { return f.out.names() }
+
 // String is nothing, so that help shows no default of its own.
 func (f *formFlag) String() string { return "" }
 

@@ -56,8 +56,9 @@ func (a *app) operationCommand(o admin.Operation) *cobra.Command {
 func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: strings.TrimSpace(o.Verb() + " " + usageOf(o)), Short: o.Short, Long: longOf(o), Example: o.Example,
-		Annotations: annotationsOf(o),
-		Args:        func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
+		Annotations:       annotationsOf(o),
+		Args:              func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
+		ValidArgsFunction: a.argumentsOf(o),
 	}
 	cmd.Flags().SortFlags = false // they stand as in the input
 	for _, p := range o.Params() {

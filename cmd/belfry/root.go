@@ -14,13 +14,6 @@ import (
 	"github.com/belfryhq/belfry/internal/settings"
 )
 
-// The groups of `belfry help`.
-const (
-	groupJobs     = "jobs"
-	groupChannels = "channels"
-	groupOperate  = "operate"
-)
-
 // newRootCommand returns the whole command tree.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
@@ -55,18 +48,8 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")
 
 	root.SetFlagErrorFunc(flagProblem)
-	root.AddGroup(
-		&cobra.Group{ID: groupJobs, Title: "Jobs:"},
-		&cobra.Group{ID: groupChannels, Title: "Recipients:"},
-		&cobra.Group{ID: groupOperate, Title: "Operation:"},
-	)
-	root.SetCompletionCommandGroupID(groupOperate)
-	root.SetHelpCommandGroupID(groupOperate)
-	inGroup(root, groupJobs, newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a), a.verbCommand("enqueue"), a.verbCommand("send"), a.nounCommand("jobs"),
-		a.verbCommand("halt"), a.verbCommand("go"), a.verbCommand("abort"), a.verbCommand("resume"), a.verbCommand("retry"), a.verbCommand("recall"), a.nounCommand("dead-letters"),
-		a.nounCommand("lanes"), a.nounCommand("schedules"), a.nounCommand("categories"))
-	inGroup(root, groupChannels, newChannelsCommand(a))
-	inGroup(root, groupOperate, newMigrateCommand(a), a.verbCommand("adopt"), newConfigCommand(a), newDoctorCommand(a), a.verbCommand("roles"), a.nounCommand("senders"), a.nounCommand("transport"), a.nounCommand("limits"), a.nounCommand("tokens"), a.nounCommand("users"), a.nounCommand("sessions"), a.verbCommand("prune"), newFakeCommand(a), newDemoCommand(a), newVersionCommand(a))
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	a.addGroups(root)
 	root.AddCommand(newExitCodesTopic(), newConfigurationTopic())
 	return root
 }
@@ -84,13 +67,6 @@ func keyFlag(flags *pflag.FlagSet, name, key, usage string) {
 func keySwitch(flags *pflag.FlagSet, name, key, usage string) {
 	flags.Bool(name, false, usage+" (key "+key+")")
 	flags.Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
-}
-
-func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
-	for _, c := range commands {
-		c.GroupID = group
-		root.AddCommand(c)
-	}
 }
 
 // newGroup returns a command that only has subcommands.

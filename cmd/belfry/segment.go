@@ -46,10 +46,10 @@ func newMembersCommand(a *app, act membersAct) *cobra.Command {
 standard input. Keys without a channel are counted and left out. All of it is
 done, or nothing.`,
 		Example: "  belfry channels segment " + act.name + " beta users.txt\n  psql -Atc 'SELECT …' | belfry channels segment " + act.name + " beta - --by id",
-		Args:    exactArgs("NAME", "FILE"),
+		Args:    exactArgs("NAME", "FILE"), ValidArgsFunction: a.listed("channels segment list"),
 	}
-	by := flagOf(cmd.Flags(), "by", "KEY", "what the lines are: external_id or id (default external_id)",
-		oneOf(string(channels.ByExternalID), string(channels.ByID)))
+	by := choiceOf(cmd.Flags(), "by", "KEY", "what the lines are: external_id or id (default external_id)",
+		string(channels.ByExternalID), string(channels.ByID))
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, _, err := openInput(args[1])
