@@ -36,6 +36,7 @@ func (k categoryKeys) change() channels.CategoryChange {
 type categoryChange struct {
 	Category string `arg:"CATEGORY" values:"categories list"`
 	categoryKeys
+	expects
 	Act
 }
 
@@ -134,13 +135,18 @@ func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Cat
 	who := in.by(env)
 	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), who.Actor, who.Reason)
 	if errors.Is(err, channels.ErrNoCategory) {
-		unknown := UnknownCategory(ctx, env.DB, in.Category)
-		if bad := new(InvalidError); errors.As(unknown, &bad) {
-			bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
-		}
-		return c, unknown
+		return c, noSuchCategory(ctx, env, in.Category)
 	}
 	return c, preferenceRefused(err)
+}
+
+// noSuchCategory is the error of an act on a category that there is not.
+func noSuchCategory(ctx context.Context, env *Env, name string) error {
+	unknown := UnknownCategory(ctx, env.DB, name)
+	if bad := new(InvalidError); errors.As(unknown, &bad) {
+		bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
+	}
+	return unknown
 }
 
 // UnknownCategory is the error of a category that there is not.

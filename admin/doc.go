@@ -49,6 +49,13 @@
 // operation makes its own: what is known of a result beyond "one thing, from now on" stands
 // in receipt.go, or is the result's method account.
 //
+// # Versions
+//
+// An act on one thing may say which version its caller has seen ([Match]): the id of the newest
+// act on it. Its transaction holds to that under the lock of the thing's row, before anything
+// else; a [StaleError] says what was changed since. An input takes part by the field expects and
+// a method thing; results that show one thing stand in [VersionOf].
+//
 // # Streams
 //
 // What has more to say than one struct holds, or has not all of it at once, is a stream

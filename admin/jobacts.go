@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -106,7 +107,7 @@ func (act jobsAct) planned(ctx context.Context, env *Env, c datedChoice, ids []i
 	switch {
 	case c.DryRun:
 		return planJobs(ctx, env, act.verb, false, c, ids, group)
-	case !c.bound():
+	case !c.bound() && !db.Expected(ctx):
 		return act.on(ctx, ids, group, who)
 	}
 	chosen, err := c.chosen(ctx, env, ids, group)
@@ -174,6 +175,7 @@ func recallInstead(err error, of string) error {
 type jobsInput struct {
 	jobsOrGroup
 	datedChoice
+	expects
 	Act
 }
 
@@ -181,6 +183,7 @@ type abortInput struct {
 	jobsOrGroup
 	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
 	datedChoice
+	expects
 	Act
 }
 

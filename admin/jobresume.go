@@ -22,6 +22,7 @@ type resumeInput struct {
 	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	audienceChoice
 	datedChoice
+	expects
 	Act
 }
 

@@ -34,6 +34,7 @@ type jobChange struct {
 	Variants         Change[jsonObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
 	Route            Change[[]string]   `change:"route" values:"media" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
 	Audience         Change[audienceOf] `change:"audience" allowed:"JSON as in belfry.jobs.audience"`
+	expects
 	Act
 }
 

@@ -24,6 +24,7 @@ const (
 	Invalid     Kind = "invalid"     // the input: nothing was done
 	NotFound    Kind = "not found"   // what it names does not exist
 	Conflict    Kind = "conflict"    // the state of things does not allow it now
+	Stale       Kind = "stale"       // it was changed since the caller saw it: nothing was done
 	Held        Kind = "held"        // others work on it: trying again later helps
 	Denied      Kind = "denied"      // who asks has too little a role
 	Forbidden   Kind = "forbidden"   // the role in the database lacks a right
@@ -97,6 +98,8 @@ func KindOf(err error) Kind {
 		return Unknown
 	case errors.As(err, new(*DeniedError)):
 		return Denied
+	case errors.As(err, new(*StaleError)), errors.As(err, new(*db.StaleError)):
+		return Stale
 	case errors.As(err, new(*HeldError)):
 		return Held
 	case errors.As(err, new(*UnavailableError)):

@@ -11,6 +11,7 @@ import (
 // laneAct is the input of an act on a lane.
 type laneAct struct {
 	Lane string `arg:"LANE" values:"lanes list"`
+	expects
 	Act
 }
 

@@ -18,6 +18,7 @@ type limitsChange struct {
 	MaxSkips         Change[int]    `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
 	MaxRecipients    Change[int]    `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that a job may write, or none"`
 	HealthChecks     Change[bool]   `change:"health_checks" allowed:"on (they may not be switched off), off"`
+	expects
 	Act
 }
 

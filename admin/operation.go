@@ -262,9 +262,11 @@ func (o Operation) Check(in any, now time.Time) error {
 		return err
 	}
 	if c, is := in.(checked); is {
-		return c.check(o, now)
+		if err := c.check(o, now); err != nil {
+			return err
+		}
 	}
-	return nil
+	return expectable(in)
 }
 
 // Run does it, if the Env's role may; the result and the error have what the role may read
@@ -280,9 +282,9 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		return nil, err
 	}
 	asked := env.now()
-	out, err := o.run(ctx, env, in)
+	out, err := o.run(holding(ctx, in), env, in)
 	if o.Changes {
-		err = outcome(err)
+		err = outcome(stale(ctx, env, in, err))
 	}
 	if err = env.told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err

@@ -40,6 +40,8 @@ type datedChoice struct {
 	AsOf *past `flag:"as-of" label:"TIME" help:"leave what is younger than this time, which --dry-run says"`
 }
 
+func (c planChoice) plans() bool { return c.DryRun }
+
 // looks reports whether a plan has to be made first.
 func (c planChoice) looks() bool { return c.DryRun || c.Expect != nil }
 

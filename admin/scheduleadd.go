@@ -33,6 +33,7 @@ type scheduleInput struct {
 	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)" local:"true"`
 	Missed       string `flag:"missed" label:"POLICY" values:"missed" help:"what becomes of missed occurrences: skip, once or all (default once)"`
 	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
+	expects
 	Act
 }
 
@@ -40,6 +41,9 @@ func (in scheduleInput) check(Operation, time.Time) error {
 	_, err := in.definition()
 	return err
 }
+
+// creates: the act is no mistake where there is no such schedule yet.
+func (scheduleInput) creates() {}
 
 // definition is the schedule that is asked for.
 func (in scheduleInput) definition() (d schedule.Definition, err error) {

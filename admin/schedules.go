@@ -20,6 +20,7 @@ type scheduleRef struct {
 
 type scheduleAct struct {
 	scheduleRef
+	expects
 	Act
 }
 

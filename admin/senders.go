@@ -37,6 +37,7 @@ type Sender struct {
 
 type senderAct struct {
 	Sender string `arg:"SENDER" values:"senders list"`
+	expects
 	Act
 }
 
@@ -44,6 +45,7 @@ type senderChange struct {
 	Sender      string       `arg:"SENDER" values:"senders list"`
 	Rate        Change[Rate] `change:"rate_per_second" help:"messages per second of all relays together, above 0 to 1000000" reset:"default,none" allowed:"above 0 to 1000000, or default"`
 	Concurrency Change[int]  `change:"concurrency" help:"calls at once of each relay, 1 to 10000" min:"1" max:"10000" reset:"default,none" allowed:"1 to 10000, or default"`
+	expects
 	Act
 }
 

@@ -16,6 +16,7 @@ type skipPage struct {
 
 type jobAct struct {
 	jobRef
+	expects
 	Act
 }
 

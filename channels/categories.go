@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Category is what holds for every message of a category.
@@ -23,6 +25,8 @@ type Category struct {
 	// MaxRecipients is the ceiling of jobs that are enqueued without one of their own: the
 	// most rows that each may write; nil: none.
 	MaxRecipients *int `json:"max_recipients"`
+	// Version is the id of the event of the newest act on it; 0: there was none.
+	Version int64 `json:"version"`
 }
 
 // QuietHours is a time of day in which nothing is sent, in the channel's time zone:
@@ -147,7 +151,7 @@ func Categories(ctx context.Context, q Querier) ([]Category, error) {
 // leaves no event. An unknown category is ErrNoCategory, a value that is not allowed
 // ErrPreference. A new route holds for jobs and activities that are enqueued from now
 // on, a ceiling for jobs likewise, quiet hours and cap for every message that is not sent yet.
-func SetCategory(ctx context.Context, db Beginner, name string, change CategoryChange, actor, reason string) (c Category, err error) {
+func SetCategory(ctx context.Context, on Beginner, name string, change CategoryChange, actor, reason string) (c Category, err error) {
 	args := pgx.StrictNamedArgs{
 		"name": name, "route": change.Route,
 		"set_quiet": change.Quiet != nil || change.ClearQuiet, "quiet_start": nil, "quiet_end": nil,
@@ -163,11 +167,17 @@ func SetCategory(ctx context.Context, db Beginner, name string, change CategoryC
 	if change.Cap != nil && !change.ClearCap {
 		args["cap"], args["cap_window"] = change.Cap.Max, change.Cap.Window.Seconds()
 	}
-	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
+		if err := db.Expect(ctx, tx); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, queries.categoryActor, pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, queries.categorySet, args)
+		if _, err := tx.Exec(ctx, queries.categorySet, args); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.categoryGet, pgx.StrictNamedArgs{"name": name}) // with the version that the change made
 		if err != nil {
 			return err
 		}
@@ -188,11 +198,11 @@ var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // AddCategory makes a category, as SetCategory changes one; what the change leaves out is
 // the default: route push, no quiet hours, no cap, no ceiling. One that there is already is
 // ErrCategoryExists.
-func AddCategory(ctx context.Context, db Beginner, name, description string, change CategoryChange, actor, reason string) (c Category, err error) {
+func AddCategory(ctx context.Context, on Beginner, name, description string, change CategoryChange, actor, reason string) (c Category, err error) {
 	if !categoryName().MatchString(name) {
 		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
 	}
-	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.categoryAdd, pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
 			return fmt.Errorf("channels: add category %q: %w", name, mapError(err))
 		}
@@ -205,7 +215,7 @@ func AddCategory(ctx context.Context, db Beginner, name, description string, cha
 func scanCategory(row pgx.CollectableRow) (c Category, err error) {
 	var start, end, window *int64
 	var most *int
-	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients); err != nil {
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.Version); err != nil {
 		return Category{}, err
 	}
 	if start != nil && end != nil {

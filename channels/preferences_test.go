@@ -115,10 +115,13 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	c, err := SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}, Quiet: &quiet, Cap: &most}, "ann", "calm nights")
 	require.NoError(t, err)
 	want := Category{Name: "operator_notice", Description: "operator notices to all or some platforms", Route: []string{"push", "sms"}, Quiet: &quiet, Cap: &most}
+	require.Positive(t, c.Version)
+	want.Version = c.Version
 	require.Equal(t, want, c)
 	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearQuiet: true}, "ben", "")
 	require.NoError(t, err)
-	want.Quiet = nil
+	require.Greater(t, c.Version, want.Version)
+	want.Quiet, want.Version = nil, c.Version
 	require.Equal(t, want, c, "the rest stays")
 	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}}, "ben", "nothing new")
 	require.NoError(t, err)

@@ -509,7 +509,7 @@ FROM belfry.opt_in(@channel_id, @category, @medium) o;
 -- name: CategoryList :many
 -- Every category by name; quiet hours and the cap's window in seconds.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, belfry.version('category', c.name)
 FROM belfry.categories c
 ORDER BY c.name;
 
@@ -522,8 +522,8 @@ INSERT INTO belfry.categories (name, description) VALUES (@name, @description);
 -- of the transaction.
 SELECT FROM belfry.act(@actor, @reason);
 
--- name: CategorySet :many
--- Changes a category and returns it, as CategoryList. A NULL @route keeps the route;
+-- name: CategorySet :exec
+-- Changes a category. A NULL @route keeps the route;
 -- quiet hours, cap and ceiling are kept unless @set_quiet, @set_cap, @set_most. No row: no such category.
 UPDATE belfry.categories c
 SET route = coalesce(@route::text[], c.route),
@@ -532,9 +532,14 @@ SET route = coalesce(@route::text[], c.route),
     cap = CASE WHEN @set_cap::boolean THEN @cap::integer ELSE c.cap END,
     cap_window = CASE WHEN @set_cap::boolean THEN make_interval(secs => @cap_window::float8) ELSE c.cap_window END,
     max_recipients = CASE WHEN @set_most::boolean THEN @max_recipients::integer ELSE c.max_recipients END
-WHERE c.name = @name
-RETURNING c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-          c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients;
+WHERE c.name = @name;
+
+-- name: CategoryGet :many
+-- One category, as CategoryList. No row: there is none.
+SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, belfry.version('category', c.name)
+FROM belfry.categories c
+WHERE c.name = @name;
 
 -- name: ChannelBlank :exec
 -- Empties a channel of belfry.channels but for its external id, by which an erasure that was

@@ -76,6 +76,9 @@ type Job struct {
 	WalkedAt *time.Time `json:"walked_at" db:"walked_at"`
 	// Revision counts corrections of the content or the audience since the walk began.
 	Revision int `json:"revision" db:"revision"`
+	// Version is that of what people decided about the job: the id of the event of the newest
+	// act on it; 0: there was none.
+	Version int64 `json:"version" db:"version"`
 }
 
 // Total is how many keys the walk examines, and whether that is known: the planner's

@@ -20,6 +20,8 @@ type Lane struct {
 	// more than LaneCounts: further nobody counts.
 	Due   int64 `json:"due" db:"due"`
 	Later int64 `json:"later" db:"later"`
+	// Version is the id of the event of the newest act on it; 0: there was none.
+	Version int64 `json:"version" db:"version"`
 }
 
 // LaneCounts is how far the jobs that wait in a lane are counted.
@@ -96,6 +98,23 @@ type ControlEvent struct {
 	Actor   string          `json:"actor" db:"actor"`
 	Reason  string          `json:"reason" db:"reason" mask:"reason"`
 	Detail  json.RawMessage `json:"detail" db:"detail" mask:"keys"`
+}
+
+// ActsSince returns the acts on a thing after event afterID, newest first, at most limit: on a
+// job, of the subject "job" and named by its id, or on what has ControlEvents. The newest one's
+// id is the thing's version.
+func (s *Store) ActsSince(ctx context.Context, subject, name string, afterID int64, limit int) (list []ControlEvent, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.actsSince, pgx.StrictNamedArgs{"subject": subject, "name": name, "after": afterID, "limit": limit})
+		if err != nil {
+			return fmt.Errorf("acts on %s %s: %w", subject, name, err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[ControlEvent]); err != nil {
+			return fmt.Errorf("acts on %s %s: %w", subject, name, err)
+		}
+		return nil
+	})
+	return list, err
 }
 
 // ControlEvents returns the events of one lane, schedule, or of the retention,

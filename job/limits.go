@@ -19,12 +19,14 @@ type Limits struct {
 	MaxSkips         *int     `json:"max_skips"`
 	MaxRecipients    *int     `json:"max_recipients"` // of a job that asks for none, too
 	HealthChecks     bool     `json:"health_checks"`  // true: they may not be switched off
+	// Version is the id of the event of the newest change; 0: there was none.
+	Version int64 `json:"version"`
 }
 
 // Limits returns the ceilings.
 func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		l, err = readLimits(ctx, tx, queries.limitsGet, nil)
+		l, err = readLimits(ctx, tx)
 		return err
 	})
 	return l, err
@@ -41,14 +43,17 @@ func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limi
 		if _, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""}); err != nil {
 			return fmt.Errorf("limits: %w", err)
 		}
-		l, err = readLimits(ctx, tx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(document)})
+		if _, err := tx.Exec(ctx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(document)}); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+		l, err = readLimits(ctx, tx)
 		return err
 	})
 	return l, err
 }
 
-func readLimits(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs) (Limits, error) {
-	rows, err := tx.Query(ctx, statement, args)
+func readLimits(ctx context.Context, tx pgx.Tx) (Limits, error) {
+	rows, err := tx.Query(ctx, queries.limitsGet)
 	if err != nil {
 		return Limits{}, fmt.Errorf("limits: %w", err)
 	}

@@ -31,7 +31,8 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE id = @id;
 
@@ -43,7 +44,8 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE id = ANY (@ids::bigint[])
  ORDER BY id;
@@ -62,7 +64,8 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE -id > -@before_id::bigint AND status = s.status
    AND (@type::text IS NULL OR type = @type)
@@ -156,6 +159,7 @@ WITH RECURSIVE waiting(lane) AS (
      WHERE w.lane IS NOT NULL
 )
 SELECT l.name, l.paused_at, coalesce(l.paused_by, '') AS paused_by, coalesce(l.pause_reason, '') AS pause_reason, r.id AS running,
+       belfry.version('lane', l.name) AS version,
        (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
                                  AND j.schedule_at <= statement_timestamp() LIMIT @most) d) AS due,
        (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
@@ -185,6 +189,20 @@ SELECT id, at, subject, name, kind, actor, reason, detail
   FROM belfry.events
  WHERE subject = @subject AND (@name::text = '' OR name = @name) AND id < @before_id
  ORDER BY id DESC
+ LIMIT @limit;
+
+-- name: ActsSince :many
+-- The acts on a thing after event @after, newest first: on a job, whose id is @name
+-- (job_events_acts_idx), or on what belfry.events tells of (events_acts_idx).
+SELECT e.id, e.at, @subject::text AS subject, @name::text AS name, e.kind, e.actor, e.reason, e.detail
+  FROM (SELECT j.id, j.at, j.kind, j.actor, j.reason, j.detail
+          FROM belfry.job_events j
+         WHERE j.job_id = CASE WHEN @subject::text = 'job' THEN @name::text::bigint END AND j.id > @after AND belfry.is_job_act(j.kind)
+         UNION ALL
+        SELECT k.id, k.at, k.kind, k.actor, k.reason, k.detail
+          FROM belfry.events k
+         WHERE k.subject = @subject::text AND k.name = @name::text AND k.id > @after AND belfry.is_act(k.kind, k.detail)) e
+ ORDER BY e.id DESC
  LIMIT @limit;
 
 -- name: TypesRegister :exec
@@ -640,16 +658,16 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
 
 -- name: LimitsGet :one
 -- Reads the ceilings for who may only enqueue. Always one row.
-SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks FROM belfry.limits;
+SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks,
+       belfry.version('limits', '') AS version
+  FROM belfry.limits;
 
--- name: LimitsSet :one
+-- name: LimitsSet :exec
 -- Changes the ceilings that @changes, a JSON object by column, names; null lifts one.
--- Always one row, as it is now.
 UPDATE belfry.limits l
    SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks) =
        (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.max_recipients, n.health_checks
-          FROM jsonb_populate_record(l, @changes::jsonb) n)
-RETURNING priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks;
+          FROM jsonb_populate_record(l, @changes::jsonb) n);
 
 -- name: GroupsFirst :many
 -- The lowest id of the jobs of each of @groups (jobs_group_idx). No row: none of

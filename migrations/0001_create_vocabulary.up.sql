@@ -67,6 +67,23 @@ CREATE TABLE belfry.events (
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);
 
+-- Whether an event is an act on the thing itself. What a schedule does by the clock is none, and
+-- is most of its events.
+CREATE FUNCTION belfry.is_act(kind text, detail jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN kind IN ('created', 'changed', 'removed', 'paused', 'resumed') OR kind = 'fired' AND detail -> 'occurrence' = 'null';
+
+CREATE INDEX events_acts_idx ON belfry.events (subject, name, id) WHERE belfry.is_act(kind, detail);
+
+-- The version of what has a name: the id of the newest act on it, 0 when there was none. It is
+-- the same as long as nobody changed it, whatever became of it meanwhile. It runs with its
+-- owner's rights: who sees a thing sees its version, and need not see who did what.
+CREATE FUNCTION belfry.version(subject text, name text) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURN coalesce((SELECT e.id FROM belfry.events e
+    WHERE e.subject = $1 AND e.name = $2 AND belfry.is_act(e.kind, e.detail)
+    ORDER BY e.id DESC LIMIT 1), 0);
+
 -- Records what changed in a row, whoever writes it: one event with what differs, before and
 -- after. Arguments: the subject, then the columns that are recorded, none for all of them.
 -- Where there is no row, nothing has a value. A lane or a sender is there without a row,

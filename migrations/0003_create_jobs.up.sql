@@ -173,6 +173,21 @@ CREATE TABLE belfry.job_events (
 );
 CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 
+-- Whether a job's event is an act on it. What a run does is none, and is most of them; nor is
+-- that the job was enqueued.
+CREATE FUNCTION belfry.is_job_act(kind text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN kind IN ('aborted', 'resume_requested', 'retry_requested', 'retry_skipped_requested', 'changed', 'recalled');
+
+CREATE INDEX job_events_acts_idx ON belfry.job_events (job_id, id) WHERE belfry.is_job_act(kind);
+
+-- A job's version, as belfry.version has it: the id of the newest act on it, 0 when there was none.
+CREATE FUNCTION belfry.job_version(id bigint) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURN coalesce((SELECT e.id FROM belfry.job_events e
+    WHERE e.job_id = $1 AND belfry.is_job_act(e.kind)
+    ORDER BY e.id DESC LIMIT 1), 0);
+
 -- Recipients that a run skipped because their rows cannot be written, by the
 -- text of their key in the job's keyset (a channel's id). after is the key that the
 -- chunk began from: the skipped one is the first that follows it. retry marks those

@@ -146,6 +146,28 @@ BEGIN
       FROM belfry.jobs j WHERE j.id = $1;
 END $$;
 
+-- Locks what people change until the transaction ends, and returns its version (belfry.version,
+-- belfry.job_version): whoever decided by what they saw learns whether it was changed since, and
+-- nobody changes it before their act is done. NULL: there is no such thing. name is a job's id.
+-- Lanes and senders need no row to be changed, and get one to be locked by.
+CREATE FUNCTION belfry.lock_version(subject text, name text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    CASE subject
+        WHEN 'job' THEN PERFORM FROM belfry.jobs j WHERE j.id = $2::bigint FOR UPDATE;
+        WHEN 'lane' THEN
+            INSERT INTO belfry.lanes (name) VALUES ($2) ON CONFLICT ON CONSTRAINT lanes_pkey DO NOTHING;
+            PERFORM FROM belfry.lanes l WHERE l.name = $2 FOR UPDATE;
+        WHEN 'sender' THEN
+            INSERT INTO belfry.senders (name) VALUES ($2) ON CONFLICT ON CONSTRAINT senders_pkey DO NOTHING;
+            PERFORM FROM belfry.senders s WHERE s.name = $2 FOR UPDATE;
+        WHEN 'schedule' THEN PERFORM FROM belfry.schedules s WHERE s.name = $2 FOR UPDATE;
+        WHEN 'category' THEN PERFORM FROM belfry.categories c WHERE c.name = $2 FOR UPDATE;
+        WHEN 'limits' THEN PERFORM FROM belfry.limits FOR UPDATE;
+    END CASE;
+    RETURN CASE WHEN NOT FOUND THEN NULL WHEN subject = 'job' THEN belfry.job_version($2::bigint) ELSE belfry.version(subject, $2) END;
+END $$;
+
 -- What each act below does, to one job after the other, in the order of the ids. Who may
 -- only UPDATE abort_requested may abort and resume.
 CREATE FUNCTION belfry.act_on(act text, ids bigint[], actor text, reason text, changes jsonb DEFAULT NULL) RETURNS SETOF belfry.job_act

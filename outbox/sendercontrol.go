@@ -37,6 +37,8 @@ type SenderState struct {
 	// once, without the name. More than one: their configurations differ, or one has not
 	// followed yet.
 	InForce []SenderLimits `json:"in_force" db:"in_force"`
+	// Version is the id of the event of the newest act on it; 0: there was none.
+	Version int64 `json:"version" db:"version"`
 }
 
 // RelayState is a relay as its last heartbeat told.

@@ -27,10 +27,13 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	rate, slots := 12.5, 4
 	s, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true, RatePerSecond: &rate}, alive, who)
 	require.NoError(t, err)
-	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Relays: 2, InForce: fcm}, s)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Relays: 2, InForce: fcm, Version: s.Version}, s)
+	first := s.Version
+	require.Positive(t, first)
 	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Slots: true, Concurrency: &slots}, alive, who)
 	require.NoError(t, err)
-	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Concurrency: &slots, Relays: 2, InForce: fcm}, s)
+	require.Equal(t, outbox.SenderState{Name: "fcm", RatePerSecond: &rate, Concurrency: &slots, Relays: 2, InForce: fcm, Version: s.Version}, s)
+	require.Greater(t, s.Version, first)
 	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true}, alive, who)
 	require.NoError(t, err)
 	require.Nil(t, s.RatePerSecond)
@@ -58,7 +61,7 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	for range 2 {
 		s, err = outbox.ResumeSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ann"})
 		require.NoError(t, err)
-		require.Equal(t, outbox.SenderState{Name: "post", InForce: []outbox.SenderLimits{}}, s)
+		require.Equal(t, outbox.SenderState{Name: "post", InForce: []outbox.SenderLimits{}, Version: s.Version}, s)
 	}
 	_, err = outbox.ResumeSender(t.Context(), b.db.Pool, "never", alive, job.Act{})
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ WITH live AS (
       FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l GROUP BY l ->> 'name'
 )
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
-       coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force
+       coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force, belfry.version('sender', n.name) AS version
   FROM (SELECT k.name FROM belfry.senders k
          WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
         UNION

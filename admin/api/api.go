@@ -230,6 +230,10 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		problem.write(w)
 		return
 	}
+	if problem := matched(o, in, req); problem != nil {
+		problem.write(w)
+		return
+	}
 	if o.Item() != nil {
 		h.follow(o, r, w, req, who, in)
 		return
@@ -251,7 +255,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	keep := func(int, any, *Problem) {}
 	if keyed && o.Changes {
 		once := admin.Request{Who: who.Key(), Key: key, Fingerprint: [32]byte(asked.Sum(nil))}
-		if !h.begin(ctx, w, once, limit+writeSlack) {
+		if !h.begin(ctx, w, o, once, limit+writeSlack) {
 			return
 		}
 		keep = func(status int, answer any, p *Problem) { h.finish(ctx, once, o, status, answer, p) }
@@ -274,6 +278,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	if link := h.nextPage(r, req, out); link != "" {
 		w.Header().Set("Link", link)
 	}
+	tagged(w, out)
 	respond(w, http.StatusOK, "application/json", out)
 }
 

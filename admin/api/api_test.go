@@ -119,7 +119,7 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 		{"GET", "/lanes/events?a;b", "", 400, "", ""},
 		{"GET", "/lanes", "{}", 400, "", ""},
 		{"POST", pause + "?reason=x", "", 422, "query.reason", "is not known; there is nothing to give in the query"},
-		{"POST", pause, `{"actor": "root"}`, 422, "body.actor", "is not known; allowed: reason"},
+		{"POST", pause, `{"actor": "root"}`, 422, "body.actor", "is not known; allowed: if_version, reason"},
 		{"POST", pause, `{"reason": 1}`, 422, "body.reason", "1 is not allowed; allowed values: strings"},
 		{"POST", pause, `{"reason": null}`, 422, "body.reason", "null is not allowed; allowed values: strings"},
 		{"POST", pause, `{"reason": ["x"]}`, 422, "body.reason", `["x"] is not allowed; allowed values: strings`},

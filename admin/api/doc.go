@@ -30,6 +30,7 @@
 // application/problem+json ([Problem]), whose status is that of its [admin.Kind]; it lists
 // what is wrong with the input by location (path.lane, query.limit, body.reason), each with
 // what is allowed. A list with a next page has it in a Link header, rel="next".
+// What shows one thing that people change has its version in an ETag header ([admin.VersionOf]).
 //
 // # Streams
 //
@@ -55,7 +56,9 @@
 //  4. What has a key (Idempotency-Key) is done once within 24 hours. The key is kept before
 //     anything is done, and the answer after it: a process that dies in between leaves a key
 //     whose outcome is said to be unknown, and no second execution.
-//  5. The document at /api/v1/openapi.json is made of the same parameters that are
+//  5. An act that says which version it expects (If-Match) is done on that version or not at all,
+//     whoever acts at the same time.
+//  6. The document at /api/v1/openapi.json is made of the same parameters that are
 //     understood, and names every status that is answered.
 //
 // It does not keep sessions or cookies, and renders nothing for people but the page of a link.

@@ -83,6 +83,9 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		described.Responses["200"] = d.stream(o)
 		described.Responses[strconv.Itoa(http.StatusNotAcceptable)] = d.refusal(http.StatusNotAcceptable)
 	}
+	if o.Expects() {
+		described.Responses[strconv.Itoa(http.StatusPreconditionFailed)] = d.refusal(http.StatusPreconditionFailed)
+	}
 	for _, status := range answered(r) {
 		described.Responses[strconv.Itoa(status)] = d.refusal(status)
 	}
@@ -108,6 +111,12 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 			Name: keyHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 			Description: "names the request for 24 hours: repeated with the key, it is answered as at first, and not done again",
 		})
+		if o.Expects() {
+			described.Parameters = append(described.Parameters, &huma.Param{
+				Name: matchHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+				Description: "ETags of answers: the act is done only if the one thing has one of them still; * asks that it exists. Not beside if_version",
+			})
+		}
 		described.RequestBody = &huma.RequestBody{
 			Required: len(body.Required) > 0,
 			Content:  map[string]*huma.MediaType{"application/json": {Schema: body}},
@@ -172,8 +181,12 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 		Description: "what came of it",
 		Content:     map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
+	answer.Headers = make(map[string]*huma.Param)
 	if slices.ContainsFunc(admin.Pagers(), func(name string) bool { return r.in[name] == inQuery }) {
-		answer.Headers = map[string]*huma.Param{"Link": {Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}}
+		answer.Headers["Link"] = &huma.Param{Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	if o.Versioned() {
+		answer.Headers[tagHeader] = &huma.Param{Description: "the version of the one thing that is shown, for If-Match; it changes with each act, and not as a job goes on", Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	return answer
 }

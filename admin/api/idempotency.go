@@ -55,7 +55,7 @@ type fingerprint struct{ hash.Hash }
 
 func fingerprintOf(req *http.Request, o admin.Operation, role admin.Role) fingerprint {
 	f := fingerprint{sha256.New()}
-	f.Write([]byte(req.Method + " " + req.URL.RequestURI() + " " + req.Header.Get("If-Match") + " " + role.String() + "\n"))
+	f.Write([]byte(req.Method + " " + req.URL.RequestURI() + " " + strings.Join(req.Header.Values(matchHeader), ",") + " " + role.String() + "\n"))
 	if slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Secret }) {
 		return f
 	}
@@ -67,7 +67,7 @@ func fingerprintOf(req *http.Request, o admin.Operation, role admin.Role) finger
 }
 
 // begin claims a key, or answers for the request that had it first.
-func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r admin.Request, within time.Duration) (mine bool) {
+func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, o admin.Operation, r admin.Request, within time.Duration) (mine bool) {
 	s, err := r.Begin(ctx, h.Env.DB, within)
 	if err != nil {
 		h.Log.Warn().Err(err).Msg("cannot keep the key of a request")
@@ -94,6 +94,8 @@ func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, r admin.Requ
 		kind := "application/json"
 		if s.Status >= http.StatusBadRequest {
 			kind = "application/problem+json"
+		} else if out, err := o.ReadResult(s.Answer, ""); err == nil {
+			tagged(w, out)
 		}
 		w.Header().Set(replayedHeader, "true")
 		respond(w, s.Status, kind, json.RawMessage(s.Answer))
@@ -127,7 +129,7 @@ func (h *Handler) finish(ctx context.Context, r admin.Request, o admin.Operation
 // that it may be asked for again.
 func nothingDone(k admin.Kind) bool {
 	switch k {
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Held, admin.Denied, admin.Forbidden, admin.Standby, admin.Unavailable:
+	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Held, admin.Denied, admin.Forbidden, admin.Standby, admin.Unavailable:
 		return true
 	case admin.Failed, admin.TooSlow, admin.Unknown:
 	}

@@ -21,6 +21,8 @@ type Problem struct {
 	// Kind is the admin.Kind of an error of an operation.
 	Kind   admin.Kind `json:"kind,omitempty"`
 	Errors []Fault    `json:"errors,omitempty"`
+	// Changes are the acts that changed a thing since the caller saw it, newest first.
+	Changes []admin.ActSince `json:"changes,omitempty"`
 	// Next says what to do about it.
 	Next string `json:"next,omitempty"`
 	// Result is what was done or found all the same.
@@ -46,6 +48,7 @@ var statuses = map[admin.Kind]int{
 	admin.Invalid:     http.StatusUnprocessableEntity,
 	admin.NotFound:    http.StatusNotFound,
 	admin.Conflict:    http.StatusConflict,
+	admin.Stale:       http.StatusPreconditionFailed,
 	admin.Held:        http.StatusConflict,
 	admin.Denied:      http.StatusForbidden,
 	admin.Forbidden:   http.StatusForbidden,
@@ -88,6 +91,9 @@ func problemOf(r route, err error) *Problem {
 	if is {
 		p.Detail, p.Next = advised.Err.Error(), advised.Next
 	}
+	if old := new(admin.StaleError); errors.As(err, &old) {
+		p.Changes = old.Changes
+	}
 	switch kind {
 	case admin.Failed:
 		p.Detail = "belfry's log has the error"
@@ -106,7 +112,7 @@ func problemOf(r route, err error) *Problem {
 		if server := new(pgconn.PgError); errors.As(err, &server) {
 			p.Detail = server.Message
 		}
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Held, admin.Denied:
+	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Held, admin.Denied:
 	}
 	if p.Status == http.StatusServiceUnavailable {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))

@@ -105,7 +105,7 @@ func (p *Problem) Err() error {
 		err = &admin.UnavailableError{Err: err}
 	case admin.Held:
 		err = &admin.HeldError{Err: err}
-	case admin.Failed, admin.Invalid, admin.NotFound, admin.Conflict, admin.Denied, admin.Forbidden, admin.Standby, admin.TooSlow:
+	case admin.Failed, admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Denied, admin.Forbidden, admin.Standby, admin.TooSlow:
 	}
 	if p.Kind == admin.Unknown {
 		err = &admin.UnknownOutcomeError{Err: err}

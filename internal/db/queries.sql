@@ -1,4 +1,4 @@
--- Statements of the look for a pooler.
+-- Statements of the look for a pooler, and of transactions.
 
 -- name: BackendPID :one
 -- The server process that executes this. Always one row.
@@ -29,3 +29,8 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
        set_config('jit', 'off', true),
        set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true);
+
+-- name: VersionLock :one
+-- Locks what is named until the transaction ends, and returns its version. NULL: there is no
+-- such thing. Always one row.
+SELECT belfry.lock_version(@subject, @name);

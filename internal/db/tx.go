@@ -48,12 +48,12 @@ const planLife = time.Second
 const planned = "belfry planned"
 
 // InTx runs do in one transaction and commits it when do returns nil; what it commits is
-// durable. The error may be that of the COMMIT, whose outcome is then unknown. One that is
+// durable. An Expectation of the context is held to first (see Expecting). The error may be that of the COMMIT, whose outcome is then unknown. One that is
 // to write is refused by a standby as ErrStandby.
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
-	return pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
 		args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(o.Limit * 4 / 5), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
 		if o.Often {
 			if err := forgetPlans(ctx, tx); err != nil {
@@ -64,9 +64,20 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 		if _, err := tx.Exec(ctx, queries.txBegin, args); err != nil {
 			return err
 		}
+		if !o.readsOnly() {
+			if err := Expect(ctx, tx); err != nil {
+				return err
+			}
+		}
 		return do(ctx, tx)
 	})
+	if err == nil && !o.readsOnly() {
+		meets(ctx)
+	}
+	return err
 }
+
+func (o Options) readsOnly() bool { return o.Reads || o.Snapshot }
 
 // forgetPlans leaves no plan in the connection's session that is older than planLife.
 func forgetPlans(ctx context.Context, tx pgx.Tx) error {
@@ -87,7 +98,7 @@ func Begin(ctx context.Context, on beginner) (pgx.Tx, error) {
 
 func (o Options) begin() pgx.TxOptions {
 	is := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-	if o.Reads || o.Snapshot {
+	if o.readsOnly() {
 		is.AccessMode = pgx.ReadOnly
 	}
 	if o.Snapshot {

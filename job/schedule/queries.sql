@@ -13,7 +13,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
        coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
-       created_at, updated_at
+       created_at, updated_at, belfry.version('schedule', name) AS version
   FROM belfry.schedules
  ORDER BY name;
 
@@ -24,7 +24,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
        coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
-       created_at, updated_at
+       created_at, updated_at, belfry.version('schedule', name) AS version
   FROM belfry.schedules
  WHERE name = @name;
 
@@ -85,7 +85,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
        coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
-       created_at, updated_at, coalesce(@now::timestamptz, statement_timestamp()) AS now
+       created_at, updated_at, belfry.version('schedule', name) AS version, coalesce(@now::timestamptz, statement_timestamp()) AS now
   FROM belfry.schedules
  WHERE name = @name AND paused_at IS NULL AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
    AND coalesce(retry_at, next_at, '-infinity'::timestamptz) <= coalesce(@now::timestamptz, statement_timestamp())
@@ -98,7 +98,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
        coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
-       created_at, updated_at, clock_timestamp() AS now
+       created_at, updated_at, belfry.version('schedule', name) AS version, clock_timestamp() AS now
   FROM belfry.schedules
  WHERE name = @name
    FOR UPDATE;

@@ -47,6 +47,8 @@ type Schedule struct {
 	Skipped      int64      `json:"skipped" db:"skipped"`                             // occurrences dropped in all
 	CreatedAt    time.Time  `json:"created_at" db:"created_at"`
 	UpdatedAt    time.Time  `json:"updated_at" db:"updated_at"` // of the definition
+	// Version is the id of the event of the newest act on it: a change, a pause, a firing by hand.
+	Version int64 `json:"version" db:"version"`
 }
 
 // Next returns the schedule's first n occurrences after an instant, as if it were not
