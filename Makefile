@@ -35,7 +35,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build examples lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run clean postgres servers-for-tests
+.PHONY: help build man examples lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run clean postgres servers-for-tests
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ help: ## list the targets
 # Without cgo the binary is static: it runs on any Linux and needs no C compiler.
 build: ## build bin/belfry
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/belfry ./cmd/belfry
+
+man: build ## write the manual pages, man/man1/belfry*.1
+	@rm -rf man && bin/belfry man man/man1
 
 examples: servers-for-tests ## build the programs of _examples and run them against a private server
 	@$(GO_TEST) -run '^TestExamples_' .
@@ -125,7 +128,7 @@ run: build postgres ## run the daemon until interrupted
 	@bin/belfry daemon
 
 clean: ## remove what the other targets built
-	rm -rf bin coverage.out coverage.html
+	rm -rf bin man coverage.out coverage.html
 
 # These install PostgreSQL by package name if there is none; standard output
 # stays free for data.

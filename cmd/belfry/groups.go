@@ -29,7 +29,7 @@ func (a *app) groups() []helpGroup {
 		{"installation", "Installation:", []*cobra.Command{
 			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), a.verbCommand("adopt"), a.verbCommand("prune"),
 		}},
-		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newVersionCommand(a)}},
+		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
 	}
 }
 
