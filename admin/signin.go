@@ -118,22 +118,10 @@ func (s *Sessions) Exchange(ctx context.Context, link, address string) (Opened, 
 	return s.open(ctx, queries.sessionExchange, pgx.StrictNamedArgs{"link": hash[:]}, "link", "", address)
 }
 
-// open opens a session in one transaction with its event.
+// open opens a session in one transaction with its event; ErrSignIn, if nobody may.
 func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
-	secret, hash, err := newSecret()
-	if err != nil {
-		return o, err
-	}
-	args["sha256"], args["address"], args["lifetime"] = hash, address, s.lifetime
 	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
-		var id int64
-		if err := tx.QueryRow(ctx, statement, args).Scan(&id, &o.Name, &o.Role, &o.ExpiresAt); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, queries.sessionPrune, pgx.StrictNamedArgs{"name": o.Name}); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, queries.userSignedIn, pgx.StrictNamedArgs{"name": o.Name, "password": orNull(upgrade), "id": id, "via": via, "address": address})
+		o, err = s.openTx(ctx, tx, statement, args, via, upgrade, address)
 		return err
 	})
 	switch {
@@ -142,8 +130,27 @@ func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNa
 	case err != nil:
 		return Opened{}, fmt.Errorf("sign in: %w", err)
 	}
-	o.Secret, o.User = secret, true
 	return o, nil
+}
+
+// openTx opens a session, with its event, in the caller's transaction. The statement's parameters
+// are args, and those of every session.
+func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
+	secret, hash, err := newSecret()
+	if err != nil {
+		return o, err
+	}
+	args["sha256"], args["address"], args["lifetime"] = hash, address, s.lifetime
+	var id int64
+	if err := tx.QueryRow(ctx, statement, args).Scan(&id, &o.Name, &o.Role, &o.ExpiresAt); err != nil {
+		return o, err
+	}
+	if _, err := tx.Exec(ctx, queries.sessionPrune, pgx.StrictNamedArgs{"name": o.Name}); err != nil {
+		return o, err
+	}
+	_, err = tx.Exec(ctx, queries.userSignedIn, pgx.StrictNamedArgs{"name": o.Name, "password": orNull(upgrade), "id": id, "via": via, "address": address})
+	o.Secret, o.User = secret, true
+	return o, err
 }
 
 // Find tells whose session a cookie is; ErrSession, if nobody's. It is recorded, once a minute,

@@ -22,4 +22,5 @@ type querySet struct {
 
 	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut             string
 	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionUse, sessionClose, sessionList, sessionRevoke string
+	signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity, sessionDismiss                                  string
 }

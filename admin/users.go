@@ -22,13 +22,14 @@ var (
 	ErrUserExists = errors.New("a user of that name exists already")
 )
 
-// User is what may be known of somebody who may sign in. Nobody is disabled without a time.
+// User is what may be known of somebody who may sign in. Nobody is disabled without a time, and
+// whom a provider signs in has no password.
 type User struct {
 	Name       string     `json:"name" db:"name"`
 	Role       Role       `json:"role" db:"role"`
 	CreatedAt  time.Time  `json:"created_at" db:"created_at"`
 	CreatedBy  string     `json:"created_by" db:"created_by"`
-	PasswordAt time.Time  `json:"password_at" db:"password_at"`
+	PasswordAt *time.Time `json:"password_at" db:"password_at"`
 	DisabledAt *time.Time `json:"disabled_at" db:"disabled_at"`
 	SignedInAt *time.Time `json:"signed_in_at" db:"signed_in_at"`
 }
@@ -147,7 +148,7 @@ func usersText(p *printer.Page, _ None, out List[User]) {
 	}
 	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
 	for _, u := range out.Items {
-		t.Add(u.Name, u.Role.String(), printer.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), printer.Clock(u.PasswordAt), printer.ClockOr(u.DisabledAt, ""), printer.ClockOr(u.SignedInAt, "never"))
+		t.Add(u.Name, u.Role.String(), printer.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), printer.ClockOr(u.PasswordAt, "at the provider"), printer.ClockOr(u.DisabledAt, ""), printer.ClockOr(u.SignedInAt, "never"))
 	}
 	p.Table(t)
 }
@@ -161,6 +162,9 @@ func addUser(ctx context.Context, env *Env, in newUser) (User, error) {
 }
 
 func setPassword(ctx context.Context, env *Env, in userPassword) (User, error) {
+	if err := ofProvider("name", in.Name, "no password here, but one at the provider"); err != nil {
+		return User{}, err
+	}
 	hash, err := in.hash(in.Name)
 	if err != nil {
 		return User{}, err
@@ -171,6 +175,9 @@ func setPassword(ctx context.Context, env *Env, in userPassword) (User, error) {
 func setUser(ctx context.Context, env *Env, in userRole) (User, error) {
 	if in.Role.To == nil {
 		return User{}, invalid("role", "is required; allowed values: viewer, author, operator, admin")
+	}
+	if err := ofProvider("name", in.Name, "the role that api.oidc.roles gives at each sign-in"); err != nil {
+		return User{}, err
 	}
 	role := in.Role.To.String()
 	return changeUser(ctx, env, in.Name, in.Act, &role, nil, nil)
@@ -186,6 +193,9 @@ func removeUser(ctx context.Context, env *Env, in userAct) (User, error) {
 }
 
 func linkUser(ctx context.Context, env *Env, in userAct) (SignInLink, error) {
+	if err := ofProvider("name", in.Name, "no other way in than through the provider"); err != nil {
+		return SignInLink{}, err
+	}
 	secret, hash, err := newSecret()
 	if err != nil {
 		return SignInLink{}, err

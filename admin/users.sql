@@ -32,8 +32,9 @@ DELETE FROM belfry.users u USING act WHERE u.name = @name
 RETURNING u.name, u.role, u.created_at, u.created_by, u.password_at, u.disabled_at, u.signed_in_at;
 
 -- name: UserPassword :one
--- The hash of a user who may sign in (users_pkey). No row: nobody may by that name.
-SELECT password FROM belfry.users WHERE name = @name AND disabled_at IS NULL;
+-- The hash of a user who may sign in (users_pkey). No row: nobody may by that name, or a
+-- provider signs them in.
+SELECT password FROM belfry.users WHERE name = @name AND password IS NOT NULL AND disabled_at IS NULL;
 
 -- name: UserLink :one
 -- Makes a link that signs a user in, once, within ten minutes. No row: nobody may by that name.
@@ -82,6 +83,48 @@ WITH used AS (
 INSERT INTO belfry.sessions (kind, sha256, name, role, via, address, expires_at)
 SELECT 'session', @sha256, who.name, who.role, 'link', @address, now() + @lifetime::interval FROM who
 RETURNING id, name, role, expires_at;
+
+-- name: SignInOnce :exec
+-- Uses the state of a sign-in up, for the 24 hours that requests are kept: who has answered a
+-- state is the provider's who, and no other's. Zero rows: it was used before (requests_pkey).
+INSERT INTO belfry.requests (who, key, fingerprint, ends_at, status)
+VALUES ('oidc:', @state, sha256(convert_to(@state, 'UTF8')), clock_timestamp(), 200)
+ON CONFLICT ON CONSTRAINT requests_pkey DO NOTHING;
+
+-- name: UserMeet :exec
+-- Makes the user of an identity. Zero rows: there is one (users_identity_key), or somebody else
+-- has the name (users_pkey).
+WITH act AS MATERIALIZED (SELECT belfry.act(@name, @reason))
+INSERT INTO belfry.users (name, role, identity, password_at, created_by)
+SELECT @name, @role, @identity, NULL, belfry.actor() FROM act
+ON CONFLICT DO NOTHING;
+
+-- name: UserRole :exec
+-- Gives the user of an identity (users_identity_key) the role of today. With another role the
+-- sessions end. Zero rows: it is the role already, or there is no such user.
+WITH act AS MATERIALIZED (SELECT belfry.act(@name, @reason))
+UPDATE belfry.users u SET role = @role FROM act WHERE u.identity = @identity AND u.role <> @role AND u.disabled_at IS NULL;
+
+-- name: SessionAdmit :one
+-- Opens a session for the user of an identity (users_identity_key). No row: there is none, or
+-- the user may not sign in.
+INSERT INTO belfry.sessions (kind, sha256, name, role, via, address, expires_at)
+SELECT 'session', @sha256, u.name, u.role, 'oidc', @address, now() + @lifetime::interval
+  FROM belfry.users u WHERE u.identity = @identity AND u.disabled_at IS NULL FOR NO KEY UPDATE
+RETURNING id, name, role, expires_at;
+
+-- name: UserOfIdentity :one
+-- The name of the user of an identity (users_identity_key). No row: there is none.
+SELECT name FROM belfry.users WHERE identity = @identity;
+
+-- name: SessionDismiss :exec
+-- Ends the sessions of the user of an identity (users_identity_key, sessions_name_idx). Zero
+-- rows: there is none.
+WITH gone AS (
+    DELETE FROM belfry.sessions s USING belfry.users u WHERE u.identity = @identity AND s.name = u.name RETURNING s.id, s.name
+)
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+SELECT 'user', name, 'session revoked', name, @reason, jsonb_build_object('session', id) FROM gone;
 
 -- name: SessionPrune :exec
 -- Deletes some of what has expired (sessions_expires_at_idx), and all but the newest of a user's

@@ -168,7 +168,8 @@ CREATE POLICY tokens_operate ON belfry.tokens USING ((SELECT pg_catalog.has_tabl
 -- Acts over HTTP that may be repeated by their key (Idempotency-Key), for 24 hours, and what
 -- was answered. A key is one identity's. status is NULL until the act has answered, which it
 -- has not if that is so after ends_at: then nobody knows what came of it. answer is NULL if
--- it is not kept: it is long, or has a secret.
+-- it is not kept: it is long, or has a secret. who is 'oidc:' for a sign-in through a provider,
+-- and key its state, which opens one session.
 CREATE TABLE belfry.requests (
     who         text        NOT NULL,
     key         text        NOT NULL,
@@ -189,22 +190,27 @@ CREATE INDEX requests_at_idx ON belfry.requests (at); -- for those that are over
 ALTER TABLE belfry.requests ENABLE ROW LEVEL SECURITY;
 CREATE POLICY requests_operate ON belfry.requests USING ((SELECT pg_catalog.has_table_privilege('belfry.requests', 'UPDATE')));
 
--- People who may sign in to the HTTP API. password is an argon2id hash in PHC form. A user
--- who is removed leaves events, by which the actors of others are known.
+-- People who may sign in to the HTTP API. password is an argon2id hash in PHC form. Whom a
+-- provider (OpenID Connect) signs in has no password, and an identity, which is the provider's
+-- own name of itself and of them: a name may be given to somebody else there, an identity is
+-- not. A user who is removed leaves events, by which the actors of others are known.
 CREATE TABLE belfry.users (
     name         text        CONSTRAINT users_pkey PRIMARY KEY,
     role         text        NOT NULL,
-    password     text        NOT NULL,
-    password_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    password     text,
+    identity     text        CONSTRAINT users_identity_key UNIQUE,
+    password_at  timestamptz DEFAULT clock_timestamp(),
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     created_by   text        NOT NULL,
     disabled_at  timestamptz,
     signed_in_at timestamptz,
-    CONSTRAINT users_name_check CHECK (name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$'
+    CONSTRAINT users_name_check CHECK (CASE WHEN identity IS NULL THEN name ~ '^[a-z0-9][a-z0-9_.@-]{0,62}$' ELSE name ~ '^oidc:[!-~]([ -~]{0,98}[!-~])?$' END
         OR belfry.reject('users', 'name', format('%L is not the name of a user; allowed values: 1 to 63 of a-z, 0-9, _, -, . and @, starting with a letter or digit', left(name, 70)))),
     CONSTRAINT users_role_check CHECK (role IN ('viewer', 'author', 'operator', 'admin')
         OR belfry.reject('users', 'role', format('%L is not a role; allowed values: viewer, author, operator, admin', left(role, 60)))),
-    CONSTRAINT users_password_check CHECK (password ~ '^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$'
+    CONSTRAINT users_identity_check CHECK ((identity IS NULL) = (password IS NOT NULL) AND (identity IS NULL) = (password_at IS NOT NULL)
+        OR belfry.reject('users', 'password', format('%L cannot have this; allowed values: a password, or the identity that a provider signs in, and not both', left(name, 110)))),
+    CONSTRAINT users_password_check CHECK (password IS NULL OR password ~ '^\$argon2id\$v=19\$m=[0-9]+,t=[0-9]+,p=[0-9]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$'
         OR belfry.reject('users', 'password', 'is no hash; allowed values: argon2id in PHC form, as belfry users set-password writes it'))
 );
 
@@ -225,7 +231,7 @@ CREATE TABLE belfry.sessions (
     used_at    timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
     CONSTRAINT sessions_kind_check CHECK (kind IN ('session', 'link')),
-    CONSTRAINT sessions_via_check CHECK (via IN ('password', 'link')),
+    CONSTRAINT sessions_via_check CHECK (via IN ('password', 'link', 'oidc')),
     CONSTRAINT sessions_sha256_check CHECK (octet_length(sha256) = 32)
 );
 
