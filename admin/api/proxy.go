@@ -74,8 +74,8 @@ func (p ProxyConfig) validate() error {
 		}
 	}
 	for _, text := range p.Roles {
-		if _, _, err := groupOf(text); err != nil {
-			bad("roles", "%q is not allowed; allowed values: GROUP=ROLE, without a comma, and ROLE one of viewer, author, operator, admin", printer.OneLine(text, 60))
+		if _, _, err := admin.GroupRole(text); err != nil {
+			bad("roles", "%q is not allowed; allowed values: "+admin.GroupRoles, printer.OneLine(text, 60))
 		}
 	}
 	return errors.Join(errs...)
@@ -114,18 +114,6 @@ func networkOf(text string) (netip.Prefix, error) {
 	return network.Masked(), nil
 }
 
-// groupOf reads GROUP=ROLE.
-func groupOf(text string) (group string, role admin.Role, err error) {
-	i := strings.LastIndexByte(text, '=')
-	if i < 0 {
-		return "", 0, errors.New("no =")
-	}
-	if group = text[:i]; group == "" || group != strings.TrimSpace(group) || strings.Contains(group, ",") {
-		return "", 0, errors.New("no group")
-	}
-	return group, role, role.UnmarshalText([]byte(text[i+1:]))
-}
-
 // Proxy is a ProxyConfig that is in force. The zero value is none.
 type Proxy struct {
 	config   ProxyConfig
@@ -149,7 +137,7 @@ func (c Config) TrustedProxy() (*Proxy, error) {
 		p.networks = append(p.networks, network)
 	}
 	for _, text := range c.Proxy.Roles {
-		group, role, err := groupOf(text)
+		group, role, err := admin.GroupRole(text)
 		if err != nil {
 			return nil, fmt.Errorf("api.proxy.roles: %w", err)
 		}
