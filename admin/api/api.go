@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	PublicURL string
 	// Proxy is the one whose headers are believed; nil: none is.
 	Proxy *Proxy
+	// OIDC signs people in beside Sessions, which then are not nil; nil: nobody else does.
+	OIDC *oidc.Provider
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
 	// Observe is told of each request that was answered, from many goroutines; nil: nobody is.

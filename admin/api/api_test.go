@@ -221,7 +221,20 @@ func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
 			questions++
 		}
 	}
-	require.Len(t, document, len(admin.Operations())+questions+2, "and to sign in and out")
+	require.Len(t, document, len(admin.Operations())+questions+5, "and to sign in and out")
+	for path, want := range map[string]map[string]int{ // whoever has a token signs in as whoever has none
+		"/login": {"GET": 200, "POST": 422, "PATCH": 405}, "/logout": {"GET": 405, "POST": 200}, "/login/oidc": {"GET": 404, "POST": 405}, "/login/oidc/callback": {"GET": 404, "POST": 405},
+	} {
+		for method, status := range want {
+			for _, role := range roles {
+				token := role.String()
+				if role == 0 {
+					token = ""
+				}
+				require.Equal(t, status, b.call(t, token, method, path, "").status, "%s %s as %s", method, path, role)
+			}
+		}
+	}
 	for _, o := range admin.Operations() {
 		at := document[strings.ReplaceAll(o.Name, " ", "-")]
 		path := strings.NewReplacer("{lane}", "x", "{category}", "x", "{sender}", "x").Replace(at.path)

@@ -41,6 +41,12 @@
 // asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
 // nothing. They end when the server stops.
 //
+// # Signing in
+//
+// /login, /logout and, for browsers, /login/oidc (package oidc) are about sessions rather than
+// operations. Where a provider sends people back to is made of Config.PublicURL alone. What a
+// browser shows to a person is a page instead of a problem.
+//
 // # Recipients
 //
 // /unsubscribe/ is for recipients of messages, who have no token: its links are signed (package
@@ -61,5 +67,6 @@
 //  6. The document at /api/v1/openapi.json is made of the same parameters that are
 //     understood, and names every status that is answered.
 //
-// It does not keep sessions or cookies, and renders nothing for people but the page of a link.
+// It keeps no sessions itself (package admin does), and renders nothing for people but the pages of
+// a link and of a sign-in through a provider.
 package api

@@ -135,18 +135,40 @@ func (d *document) describeSignIn() {
 		http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 	}
+	redirect := func(o *huma.Operation, status int, where string) {
+		o.Responses[strconv.Itoa(status)] = &huma.Response{Description: where, Headers: map[string]*huma.Param{"Location": {Schema: &huma.Schema{Type: huma.TypeString}}}}
+	}
 	for _, o := range []*huma.Operation{
+		{OperationID: "login-ways", Method: http.MethodGet, Path: "/login", Summary: "Tell how people sign in here", Description: "What a page that people sign in by has to offer."},
+		{OperationID: "login-oidc", Method: http.MethodGet, Path: "/login/oidc", Summary: "Send a browser to the provider", Description: "For browsers: sets a cookie of ten minutes, and leads to the provider of api.oidc.",
+			Parameters: []*huma.Param{{Name: returnTo, In: "query", Description: "where the browser is sent once it is signed in: a path of belfry's own", Schema: &huma.Schema{Type: huma.TypeString}}}},
+		{OperationID: "login-oidc-callback", Method: http.MethodGet, Path: "/login/oidc/callback", Summary: "Take a browser back from the provider", Description: "For browsers, sent by the provider: state, and code or error, of one sign-in. The answer has the cookie of a new session."},
 		{OperationID: "login", Path: "/login", Summary: "Sign in", Description: "The answer has the cookie of a new session.", RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: in}}}},
 		{OperationID: "logout", Path: "/logout", Summary: "Sign out", Description: "Ends the session of the request's cookie."},
 	} {
-		o.Method, o.Security = http.MethodPost, []map[string][]string{{}}
-		answer := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{}}
-		if o.RequestBody != nil {
-			answer = d.schemas.Schema(reflect.TypeFor[SignedIn](), true, "SignedIn")
+		if o.Security = []map[string][]string{{}}; o.Method == "" {
+			o.Method = http.MethodPost
+		}
+		answer := d.schemas.Schema(reflect.TypeFor[SignedIn](), true, "SignedIn")
+		switch o.OperationID {
+		case "logout":
+			answer = &huma.Schema{Type: huma.TypeObject, AdditionalProperties: false, Properties: map[string]*huma.Schema{}}
+		case "login-ways":
+			answer = d.schemas.Schema(reflect.TypeFor[WaysIn](), true, "WaysIn")
+			d.encoded(answer, reflect.TypeFor[WaysIn]())
 		}
 		o.Responses = map[string]*huma.Response{"200": {Description: "what came of it", Content: map[string]*huma.MediaType{"application/json": {Schema: answer}}}}
 		for _, status := range refusals {
 			o.Responses[strconv.Itoa(status)] = d.refusal(status)
+		}
+		switch o.OperationID {
+		case "login-oidc":
+			delete(o.Responses, "200")
+			redirect(o, http.StatusFound, "the provider")
+			o.Responses["404"] = d.refusal(http.StatusNotFound)
+		case "login-oidc-callback":
+			redirect(o, http.StatusSeeOther, "the way back")
+			o.Responses["404"] = d.refusal(http.StatusNotFound)
 		}
 		d.api.OpenAPI().AddOperation(o)
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/belfryhq/belfry/admin/oidc"
 )
 
 // Config says where a process serves the API. DefaultConfig has every default.
@@ -33,6 +35,8 @@ type Config struct {
 	TLS TLS `mapstructure:"tls"`
 	// Sessions says how long people stay signed in.
 	Sessions Sessions `mapstructure:"sessions"`
+	// OIDC is a provider that signs people in.
+	OIDC oidc.Config `mapstructure:"oidc"`
 }
 
 // Sessions are those of people who signed in.
@@ -72,13 +76,18 @@ func DefaultConfig() Config {
 	return Config{
 		Proxy:    ProxyConfig{Addresses: []string{}, SecretHeader: "X-Belfry-Proxy", Roles: []string{}},
 		Sessions: Sessions{Lifetime: 12 * time.Hour, Idle: time.Hour},
+		OIDC:     oidc.DefaultConfig(),
 	}
 }
 
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
-	return errors.Join(err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate())
+	errs := []error{err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate(), c.OIDC.Validate()}
+	if c.Listen != "" {
+		errs = append(errs, c.OIDC.Together(c.PublicURL))
+	}
+	return errors.Join(errs...)
 }
 
 // validateListen is about the address, and who may reach it.

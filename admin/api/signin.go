@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,6 +33,7 @@ type SignedIn struct {
 type signIns struct {
 	addresses, names *lockout
 	events           *rate.Limiter // of lockouts, whatever is guessed
+	refusals         *rate.Limiter // lines of the log about the provider
 }
 
 func (h *Handler) newSignIns() signIns {
@@ -41,28 +43,65 @@ func (h *Handler) newSignIns() signIns {
 		}),
 		names:  newLockout(10, 30*time.Second, func(string) {}),
 		events: rate.NewLimiter(rate.Every(time.Minute), 10),
+
+		refusals: rate.NewLimiter(rate.Every(time.Second), 30),
 	}
 }
 
 // signsInOrOut answers what is about a session rather than an operation; false: it is not.
 func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
+	answers := map[string]map[string]func(http.ResponseWriter, *http.Request) *Problem{
+		loginPath:    {http.MethodGet: h.waysIn, http.MethodPost: h.signIn},
+		logoutPath:   {http.MethodPost: h.signOut},
+		oidcPath:     {http.MethodGet: h.toProvider},
+		callbackPath: {http.MethodGet: h.fromProvider},
+	}[req.URL.Path]
+	if answers == nil {
+		return false
+	}
+	answer, allowed := answers[req.Method]
 	var problem *Problem
 	switch {
-	case req.URL.Path != loginPath && req.URL.Path != logoutPath:
-		return false
-	case req.Method != http.MethodPost:
-		problem = problemf(http.StatusMethodNotAllowed, "allowed methods: POST").with("Allow", http.MethodPost)
-	case h.Sessions == nil:
+	case !allowed:
+		list := strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
+		problem = problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list)
+	case h.Sessions == nil && (req.URL.Path != loginPath || req.Method != http.MethodGet):
 		problem = problemf(http.StatusForbidden, "nobody signs in here: this belfry is read-only (api.read_only), and writes no sessions; use a token")
-	case req.URL.Path == loginPath:
-		problem = h.signIn(w, req)
 	default:
-		problem = h.signOut(w, req)
+		problem = answer(w, req)
 	}
-	if problem != nil {
+	switch {
+	case problem == nil:
+	case answers[http.MethodPost] == nil && forPeople(req):
+		h.page(w, problem)
+	default:
 		problem.write(w)
 	}
 	return true
+}
+
+// WaysIn is how people sign in here.
+type WaysIn struct {
+	// Password tells whether POST /login takes names and passwords.
+	Password bool `json:"password"`
+	// Provider is the other way; null: there is none.
+	Provider *WayIn `json:"provider"`
+}
+
+// WayIn is a button: what it says, and where it leads to.
+type WayIn struct {
+	Label string `json:"label"`
+	Path  string `json:"path"`
+}
+
+// waysIn tells whoever asks.
+func (h *Handler) waysIn(w http.ResponseWriter, _ *http.Request) *Problem {
+	ways := WaysIn{Password: h.Sessions != nil}
+	if h.Sessions != nil && h.OIDC != nil {
+		ways.Provider = &WayIn{h.signInLabel(), h.public.path + oidcPath}
+	}
+	respond(w, http.StatusOK, "application/json", ways)
+	return nil
 }
 
 // signIn opens a session by {"name", "password"} or {"link"}. A session that the request has
@@ -86,16 +125,21 @@ func (h *Handler) signIn(w http.ResponseWriter, req *http.Request) *Problem {
 	case err != nil:
 		return h.unanswered(err)
 	}
-	h.signIns.addresses.good(from)
 	h.signIns.names.good(name)
+	h.opened(ctx, w, req, opened, from)
+	respond(w, http.StatusOK, "application/json", SignedIn{opened.Name, opened.Role, opened.ExpiresAt})
+	return nil
+}
+
+// opened gives the browser its new session, and ends the one that it had.
+func (h *Handler) opened(ctx context.Context, w http.ResponseWriter, req *http.Request, opened admin.Opened, from string) {
+	h.signIns.addresses.good(from)
 	if before, has := h.cookie(req); has {
 		if err := h.Sessions.SignOut(ctx, before); err != nil {
 			h.Log.Warn().Err(err).Msg("cannot end the session before")
 		}
 	}
 	http.SetCookie(w, h.cookieOf(req, opened.Secret, opened.ExpiresAt))
-	respond(w, http.StatusOK, "application/json", SignedIn{opened.Name, opened.Role, opened.ExpiresAt})
-	return nil
 }
 
 // lockedError is a name by which nobody signs in for a while.
@@ -111,19 +155,25 @@ func (h *Handler) open(ctx context.Context, given map[string]string, from string
 	if link, by := given["link"]; by {
 		return h.Sessions.Exchange(ctx, link, from)
 	}
-	wait, begins := h.signIns.names.count(given["name"])
+	if wait := h.count(ctx, given["name"], from); wait > 0 {
+		return admin.Opened{}, &lockedError{wait}
+	}
+	return h.Sessions.SignIn(ctx, given["name"], given["password"], from)
+}
+
+// count counts a sign-in by a name, and records when a lockout begins; it returns how long the
+// name is locked out.
+func (h *Handler) count(ctx context.Context, name, from string) time.Duration {
+	wait, begins := h.signIns.names.count(name)
 	if begins {
 		h.Log.Warn().Str("detail", from).Msg("too many refused sign-ins by one name")
 		if h.signIns.events.Allow() {
-			if err := h.Sessions.LockedOut(ctx, given["name"], from); err != nil {
+			if err := h.Sessions.LockedOut(ctx, name, from); err != nil {
 				h.Log.Warn().Err(err).Msg("cannot record a lockout")
 			}
 		}
 	}
-	if wait > 0 {
-		return admin.Opened{}, &lockedError{wait}
-	}
-	return h.Sessions.SignIn(ctx, given["name"], given["password"], from)
+	return wait
 }
 
 // credentialsOf reads {"name", "password"} or {"link"}, all texts.
@@ -172,15 +222,20 @@ func (h *Handler) cookieName(req *http.Request) string {
 	return "__Secure-belfry"
 }
 
-// cookieOf is the cookie of a session. SameSite=Lax lets a link of elsewhere lead to a page; what
-// changes something is refused to other sites by more than that.
+// cookieOf is the cookie of a session.
 func (h *Handler) cookieOf(req *http.Request, secret string, expires time.Time) *http.Cookie {
+	return h.cookieNamed(req, h.cookieName(req), secret, expires)
+}
+
+// cookieNamed is a cookie of belfry's. SameSite=Lax lets a link of elsewhere lead to a page; what
+// changes something is refused to other sites by more than that.
+func (h *Handler) cookieNamed(req *http.Request, name, value string, expires time.Time) *http.Cookie {
 	path := h.public.path
 	if path == "" {
 		path = "/"
 	}
 	return &http.Cookie{ //nolint:gosec // Secure wherever a browser comes by TLS; without it the API is this machine's
-		Name: h.cookieName(req), Value: secret, Path: path, Expires: expires,
+		Name: name, Value: value, Path: path, Expires: expires,
 		HttpOnly: true, Secure: h.public.secure(req), SameSite: http.SameSiteLaxMode,
 	}
 }
@@ -188,8 +243,13 @@ func (h *Handler) cookieOf(req *http.Request, secret string, expires time.Time) 
 // cookie is the secret of the request's session. Two are one too many: one of them is not of
 // here.
 func (h *Handler) cookie(req *http.Request) (secret string, has bool) {
-	list := req.CookiesNamed(h.cookieName(req))
-	if len(list) != 1 || list[0].Value == "" || len(list[0].Value) > 100 {
+	return cookieNamed(req, h.cookieName(req), 100)
+}
+
+// cookieNamed is the value of the request's one cookie of that name, of so many bytes at most.
+func cookieNamed(req *http.Request, name string, most int) (value string, has bool) {
+	list := req.CookiesNamed(name)
+	if len(list) != 1 || list[0].Value == "" || len(list[0].Value) > most {
 		return "", false
 	}
 	return list[0].Value, true

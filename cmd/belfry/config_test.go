@@ -122,6 +122,9 @@ func sample(t *testing.T, k config.Key) string {
 		"api.public_url":                   "https://example.com/belfry",
 		"api.proxy.addresses":              "10.0.0.7,10.1.0.0/16",
 		"api.proxy.roles":                  "ops=operator,all=viewer",
+		"api.oidc.issuer":                  "https://login.example.com/realms/x",
+		"api.oidc.scopes":                  "email,groups",
+		"api.oidc.roles":                   "ops=operator,all=viewer",
 		"metrics.listen":                   "127.0.0.1:9464",
 		"schedules":                        `[{"name": "digest", "cron": "0 9 * * *", "time_zone": "Asia/Seoul", "template": {"types": ["inbox"], "category": "popular_content", "title": "Ten things", "data": {"postId": "p7"}}}]`,
 	}

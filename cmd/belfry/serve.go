@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -94,11 +95,12 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 
 // apiServer serves the HTTP API in this process. nil serves nothing.
 type apiServer struct {
-	server *api.Server
-	cache  *abortcache.Cache
-	db     *database // of its own; nil: not
-	log    zerolog.Logger
-	over   func() // nothing is cut off by a signal any more
+	server   *api.Server
+	cache    *abortcache.Cache
+	provider *oidc.Provider // nil: there is none
+	db       *database      // of its own; nil: not
+	log      zerolog.Logger
+	over     func() // nothing is cut off by a signal any more
 }
 
 // openAPIBeside opens the API of a daemon, with a pool of its own on the daemon's database,
@@ -131,6 +133,9 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	if err != nil {
 		return nil, &exitError{codeConfiguration, err}
 	}
+	if x.provider, err = s.API.Provider(); err != nil {
+		return nil, &exitError{codeConfiguration, err}
+	}
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
@@ -151,7 +156,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	var handler *api.Handler
 	handler = api.New(api.Options{
 		Observe:    shown.API(func() int { return handler.Streams() }),
-		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, Unsubscribe: links, Log: logger,
+		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},
@@ -209,6 +214,9 @@ func (x *apiServer) close() error {
 	}
 	x.over()
 	err := errors.Join(x.server.Close(), x.closeCache())
+	if x.provider != nil {
+		x.provider.Close()
+	}
 	if x.db != nil {
 		err = errors.Join(err, x.db.close())
 	}

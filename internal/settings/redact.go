@@ -54,7 +54,7 @@ func (s Settings) Shown() []Shown {
 				value = WithoutPassword(v)
 			case "abort.cache", "delivery.redis.url":
 				value = WithoutUser(v)
-			case "delivery.nats.password":
+			case "delivery.nats.password", "api.oidc.client_secret":
 				value = hidden(v)
 			}
 		case []string:
