@@ -298,7 +298,9 @@ RETURN (SELECT coalesce(jsonb_object_agg(d.key, CASE WHEN d.key IN ('before', 'a
 -- Takes an external id out of every list in the next max_rows jobs above after, in their
 -- revisions and events, and of schedules once, with after 0. next is the last job looked at,
 -- NULL: there was none; changed how many jobs and schedules listed it. It changes nothing else,
--- whoever calls it, and records nothing: what is erased must not be kept in the record.
+-- whoever calls it, and records nothing: what is erased must not be kept in the record. OFFSET 0
+-- has each job's revisions and events found by index: hashed, all of them would be read for
+-- each step.
 CREATE FUNCTION belfry.forget_listed(external_id text, after bigint, max_rows integer, OUT next bigint, OUT changed bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -311,9 +313,9 @@ BEGIN
     PERFORM set_config('belfry.forget', one, true);
     listing := ARRAY(SELECT j.id FROM belfry.jobs j WHERE j.id = ANY (looked)
         AND (j.audience -> 'external_ids' ? one
-            OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? one)
+            OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? one OFFSET 0)
             OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
-                AND (e.detail #> '{before,audience,external_ids}' ? one OR e.detail #> '{after,audience,external_ids}' ? one)))
+                AND (e.detail #> '{before,audience,external_ids}' ? one OR e.detail #> '{after,audience,external_ids}' ? one) OFFSET 0))
         ORDER BY j.id);
     changed := cardinality(listing);
     UPDATE belfry.job_revisions r SET audience = belfry.audience_without(r.audience, one) WHERE r.job_id = ANY (listing) AND r.audience -> 'external_ids' ? one;

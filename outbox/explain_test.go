@@ -25,7 +25,11 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	}
 	b.jobsThatWait(t, 2000)
 	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
-	dbtest.Vacuum(t, b.db.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events")
+	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
+	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
+	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
+	dbtest.Vacuum(t, b.db.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities", "belfry.job_events", "belfry.job_revisions")
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000}
 		for k, v := range more {
@@ -50,9 +54,22 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "JobsWithOldMessages", list)
 	b.explain(t, &out, "JobsPrunable", list)
 	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "keys": 100})
+	of := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		args := pgx.StrictNamedArgs{"channel_id": int64(3), "after": int64(0), "keys": 1000, "dry_run": false}
+		for k, v := range more {
+			args[k] = v
+		}
+		return args
+	}
+	b.explain(t, &out, "ForgetMessages", of(pgx.StrictNamedArgs{"only": nil}))
+	b.explain(t, &out, "ForgetNotifications", of(nil))
+	b.explain(t, &out, "ForgetActivities", of(nil))
+	b.explain(t, &out, "ForgetErased", pgx.StrictNamedArgs{"job_ids": ids})
+	b.explain(t, &out, "ForgetListing", pgx.StrictNamedArgs{"external_id": "u3", "after": int64(0), "keys": 1000})
+	b.explain(t, &out, "ForgetRunning", pgx.StrictNamedArgs{"channel_id": int64(3)})
 	b.plan(t, &out, "what is due", dueSQL)
 	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
-	for _, table := range []string{"notifications", "messages"} {
+	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently

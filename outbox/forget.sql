@@ -123,9 +123,9 @@ SELECT f.next, f.changed FROM belfry.forget_listed(@external_id, @after, @keys) 
 -- @after 0.
 SELECT max(k.id), count(*) FILTER (WHERE k.listed) + (SELECT count(*) FROM belfry.schedules s WHERE @after::bigint = 0 AND s.template #> '{audience,external_ids}' ? @external_id)
   FROM (SELECT j.id, j.audience -> 'external_ids' ? @external_id
-               OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? @external_id)
+               OR EXISTS (SELECT FROM belfry.job_revisions r WHERE r.job_id = j.id AND r.audience -> 'external_ids' ? @external_id OFFSET 0)
                OR EXISTS (SELECT FROM belfry.job_events e WHERE e.job_id = j.id AND e.kind = 'changed'
-                    AND (e.detail #> '{before,audience,external_ids}' ? @external_id OR e.detail #> '{after,audience,external_ids}' ? @external_id)) AS listed
+                    AND (e.detail #> '{before,audience,external_ids}' ? @external_id OR e.detail #> '{after,audience,external_ids}' ? @external_id) OFFSET 0) AS listed
           FROM belfry.jobs j WHERE j.id > @after::bigint ORDER BY j.id LIMIT @keys) k;
 
 -- name: ForgetRunning :many

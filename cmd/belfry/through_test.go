@@ -48,7 +48,7 @@ func serveHere(t testing.TB, environ []string, db *dbtest.DB, who string) string
 }
 
 // throughScripts are those that use operations alone, beside what sets the stage.
-var throughScripts = []string{"acts", "audit", "categories", "dead", "edit", "jobs", "lanes", "recall", "segment", "senders", "set", "skips"}
+var throughScripts = []string{"acts", "audit", "categories", "dead", "edit", "forget", "jobs", "lanes", "recall", "segment", "senders", "set", "skips"}
 
 // The scripts say the same through a server.
 func TestScripts_ThroughAServer(t *testing.T) {
