@@ -67,11 +67,26 @@ func texts(t reflect.Type) bool {
 // objectValue is a value that is an object in JSON, and its text too.
 type objectValue interface{ isObject() }
 
+// arrayValue is a value that is an array in JSON of objects with the fields of an operation, and
+// its text too.
+type arrayValue interface{ each() Operation }
+
+// Each is the operation whose fields the objects of an array have; false: the parameter is none.
+func (p Param) Each(in any) (Operation, bool) {
+	list, is := p.field(reflect.ValueOf(in).Elem()).Interface().(arrayValue)
+	if !is {
+		return Operation{}, false
+	}
+	return list.each(), true
+}
+
 // jsonTypes are the types of JSON that a value may have.
 func jsonTypes(t reflect.Type) []string {
 	switch {
 	case t.Implements(reflect.TypeFor[objectValue]()):
 		return []string{"object"}
+	case t.Implements(reflect.TypeFor[arrayValue]()):
+		return []string{"array"}
 	case texts(t) && t.Kind() == reflect.Float64: // a share is 0.5 or "50%"
 		return []string{"number", "string"}
 	case texts(t):
@@ -185,6 +200,10 @@ func (p Param) jsonText(raw json.RawMessage, shape Shape) (string, error) {
 		case bool:
 			if kind == "boolean" {
 				return fmt.Sprint(v), nil
+			}
+		case []any:
+			if kind == "array" {
+				return string(raw), nil
 			}
 		case map[string]any:
 			if kind == "object" {

@@ -15,7 +15,7 @@ var operations = sync.OnceValue(func() []Operation {
 		auditOperations(),
 		skipOperations(),
 		jobActOperations(),
-		[]Operation{jobSetOperation(), enqueueOperation(), sendOperation(), previewOperation(), testSendOperation()},
+		[]Operation{jobSetOperation(), enqueueOperation(), enqueueManyOperation(), sendOperation(), previewOperation(), testSendOperation()},
 		haltOperations(),
 		laneOperations(),
 		categoryOperations(),

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -235,6 +236,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 			if p.Secret = f.Tag.Get("secret") == "true"; p.Secret {
 				p.Flag += "-file"
 			}
+			p.Name = cmp.Or(f.Tag.Get("name"), p.Name)
 			p.Repeated = f.Type.Kind() == reflect.Slice && !readsText(f.Type)
 		case key != "":
 			p.Place, p.Name = Key, key

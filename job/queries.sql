@@ -678,3 +678,7 @@ SELECT group_id, min(id) FROM belfry.jobs WHERE group_id = ANY (@groups::text[]:
 -- The database's clock, by which schedules, heartbeats and retention are judged. Always one
 -- row.
 SELECT clock_timestamp();
+
+-- name: TxClock :one
+-- When the transaction began, which is what it gives jobs as created_at. Always one row.
+SELECT now();

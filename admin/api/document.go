@@ -93,6 +93,9 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 	in := o.NewInput()
 	for _, p := range o.Params() {
 		schema := schemaOf(p, p.Shape(in))
+		if each, is := p.Each(in); is {
+			schema.Items = fieldsOf(each)
+		}
 		switch r.in[p.Name] {
 		case inBody:
 			schema.Description = p.Help
@@ -295,6 +298,18 @@ func answered(r route) []int {
 		list = append(list, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return list
+}
+
+// fieldsOf is the schema of an object with the fields of an operation.
+func fieldsOf(o admin.Operation) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
+	in := o.NewInput()
+	for _, p := range o.Params() {
+		field := schemaOf(p, p.Shape(in))
+		field.Description = p.Help
+		s.Properties[p.Name] = field
+	}
+	return s
 }
 
 // schemaOf is the schema of a parameter.

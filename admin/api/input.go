@@ -151,53 +151,9 @@ func bodyOf(req *http.Request) (map[string]json.RawMessage, *Problem) {
 	case err != nil:
 		return nil, problemf(http.StatusBadRequest, "the body ended early")
 	}
-	fields, err := objectOf(body)
+	fields, err := admin.FieldsOf(body)
 	if err != nil {
 		return nil, problemf(http.StatusBadRequest, "the body is no JSON object: "+err.Error())
 	}
 	return fields, nil
-}
-
-// objectOf takes a JSON object apart. It refuses what encoding/json lets pass: a field that
-// is there twice, something behind the object, and bytes that are no UTF-8.
-func objectOf(body []byte) (map[string]json.RawMessage, error) {
-	if !utf8.Valid(body) {
-		return nil, errors.New("it is not UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if open, err := d.Token(); err != nil {
-		return nil, malformed(err)
-	} else if open != json.Delim('{') {
-		return nil, errors.New("it does not begin with {")
-	}
-	fields := make(map[string]json.RawMessage)
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, malformed(err)
-		}
-		name, _ := token.(string)
-		if _, twice := fields[name]; twice {
-			return nil, fmt.Errorf("%q is there twice", printer.OneLine(name, 60))
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, malformed(err)
-		}
-		fields[name] = value
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, malformed(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something stands behind it")
-	}
-	return fields, nil
-}
-
-func malformed(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("it ends early")
-	}
-	return err
 }

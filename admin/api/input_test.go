@@ -47,7 +47,7 @@ func FuzzObject(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		fields, err := objectOf(body)
+		fields, err := admin.FieldsOf(body)
 		if err != nil {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -122,7 +123,8 @@ func problemOf(r route, err error) *Problem {
 
 // located is where a parameter of the route stands.
 func (r route) located(name string) string {
-	if at, known := r.in[name]; known {
+	of, _, _ := strings.Cut(name, "[") // jobs[3].title
+	if at, known := r.in[of]; known {
 		return at.location(name)
 	}
 	return name

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -412,7 +411,7 @@ func give(p admin.Param, in any, text string) error {
 	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
 		return p.Set(in, text)
 	}
-	file, err := os.Open(text)
+	file, _, err := openInput(text)
 	if err != nil {
 		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 	}
