@@ -79,7 +79,7 @@ Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do no
 		return ReportOf(d.findings), nil
 	}, func(p *printer.Page, _ doctorInput, out *DoctorReport) {
 		for _, f := range out.Findings {
-			p.Printf("%-8s %-14s %s\n", f.Status, f.Check, f.Detail)
+			p.Printf("%s %-14s %s\n", p.Status(fmt.Sprintf("%-8s", f.Status)), f.Check, f.Detail)
 			if f.Remedy != "" {
 				p.Printf("%-23s -> %s\n", "", f.Remedy)
 			}

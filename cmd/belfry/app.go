@@ -28,6 +28,7 @@ type app struct {
 
 	configFiles []string      // from --config
 	hard        chan struct{} // closed by the second signal
+	color       *parsed[string]
 	lookLimit   time.Duration // of a completion's look; 0: completeWithin
 }
 

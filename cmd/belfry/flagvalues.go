@@ -39,7 +39,7 @@ func (p *parsed[T]) Type() string   { return p.kind }
 
 // or returns the given value, or otherwise the default.
 func (p *parsed[T]) or(value T) T {
-	if p.value == nil {
+	if p == nil || p.value == nil {
 		return value
 	}
 	return *p.value

@@ -74,11 +74,11 @@ func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 		}
 		cmd.Flags().Var(&paramFlag{p, in, kind, ""}, p.Flag, p.Help)
 	}
-	out, yes := addOperationOutput(cmd, o), new(bool)
+	out, yes, every := addOperationOutput(cmd, o), new(bool), addWatch(cmd, o)
 	if o.Confirm != nil {
 		cmd.Flags().BoolVar(yes, "yes", false, "do it without asking")
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, out, *yes) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.operate(cmd, o, in, out, *yes, every) }
 	return cmd
 }
 
@@ -102,7 +102,7 @@ func (f *paramFlag) String() string { return f.text }
 func (f *paramFlag) Type() string { return f.kind }
 
 // operate asks if it has to, runs an operation and shows what came of it.
-func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *output, yes bool) error {
+func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *output, yes bool, every *parsed[time.Duration]) error {
 	if err := a.askSecrets(cmd, o, in); err != nil {
 		return err
 	}
@@ -117,6 +117,9 @@ func (a *app) operate(cmd *cobra.Command, o admin.Operation, in any, form *outpu
 		}
 		if o.Item() != nil {
 			return operationProblem(o, a.stream(ctx, by, o, in, form))
+		}
+		if every != nil && every.value != nil {
+			return operationProblem(o, a.lookAgain(ctx, by, o, in, form, *every.value))
 		}
 		out, err := by.Run(ctx, o, in)
 		if out != nil {

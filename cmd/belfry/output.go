@@ -55,8 +55,15 @@ func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, 
 // page is where the command's result is told in text.
 func (a *app) page() *printer.Page {
 	p := &printer.Page{Output: a.stdout, Notes: a.stderr}
-	if fd, ok := terminal(a.stdout, a.environ); ok {
+	fd, live := terminal(a.stdout, a.environ)
+	if live {
 		p.Columns, p.Rows = sizeOf(fd)
+	}
+	switch a.color.or("auto") {
+	case "auto":
+		p.Colors = live && !a.hasVariable("NO_COLOR")
+	case "always":
+		p.Colors = true
 	}
 	return p
 }

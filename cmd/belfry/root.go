@@ -44,6 +44,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	keyFlag(flags, "ca-file", "client.ca_file", "`FILE` with the authority of --server's certificate")
 	keySwitch(flags, "no-input", "client.no_input", "ask nothing, also at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
+	a.color = choiceOf(flags, "color", "WHEN", "colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")
 

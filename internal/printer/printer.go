@@ -21,6 +21,8 @@ type Page struct {
 	Columns int
 	// Bare leaves the headings of tables out.
 	Bare bool
+	// Colors shows statuses in colours.
+	Colors bool
 	// Rows is how many lines that terminal has; 0: 24.
 	Rows int
 
@@ -44,7 +46,7 @@ func (p *Page) Note(format string, args ...any) {
 // Field writes a line of data that starts with a name, in a block of such lines. The text
 // is cut at a thousand characters.
 func (p *Page) Field(name, format string, args ...any) {
-	p.Printf("%-16s %s\n", name, OneLine(fmt.Sprintf(format, args...), 1000))
+	p.Printf("%-16s %s\n", name, p.statusOf(name, OneLine(fmt.Sprintf(format, args...), 1000)))
 }
 
 // Table writes a table. On a terminal that is too narrow it does without columns, as
@@ -55,7 +57,7 @@ func (p *Page) Table(t *Table) {
 	}
 	t.bare = p.Bare
 	if p.Output != nil {
-		_ = t.write(p.Output) // the command looks after its output's errors
+		_ = t.write(p.Output, p.statusOf) // the command looks after its output's errors
 	}
 }
 

@@ -78,8 +78,9 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// write renders the table. No line ends in blanks.
-func (t *Table) write(w io.Writer) error {
+// write renders the table, each cell as painted has it, which does not change its width. No line
+// ends in blanks.
+func (t *Table) write(w io.Writer, painted func(heading, cell string) string) error {
 	widths := t.widths()
 	right := make([]bool, len(t.headings))
 	head := make([]string, len(t.headings))
@@ -91,10 +92,13 @@ func (t *Table) write(w io.Writer) error {
 		all = append([][]string{head}, t.rows...)
 	}
 	var b strings.Builder
-	for _, row := range all {
+	for n, row := range all {
 		var line strings.Builder
 		for i, cell := range row {
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if n > 0 || t.bare {
+				cell = painted(head[i], cell)
+			}
 			if right[i] {
 				line.WriteString(pad + cell + "  ")
 			} else {

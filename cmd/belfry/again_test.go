@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/config"
+)
+
+// looks is a doer whose looks are told beforehand; after the last the watching ends.
+type looks struct {
+	results []any // or an error
+	end     context.CancelFunc
+}
+
+func (l *looks) Question(context.Context, admin.Operation, any) (admin.Question, error) {
+	return admin.Question{}, nil
+}
+
+func (l *looks) Stream(context.Context, admin.Operation, any, func(any) error) (any, error) {
+	return nil, nil
+}
+
+func (l *looks) Run(_ context.Context, o admin.Operation, _ any) (any, error) {
+	if len(l.results) == 0 {
+		l.end()
+		return nil, context.Canceled
+	}
+	next := l.results[0]
+	l.results = l.results[1:]
+	if err, is := next.(error); is {
+		return nil, err
+	}
+	return o.ReadResult([]byte(next.(string)), "")
+}
+
+// An outage is said once, also if it lasts, and the watching goes on; what never answered, and
+// what is no outage, ends it.
+func TestWatch_GoesOnThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	gone := &admin.UnavailableError{Err: context.DeadlineExceeded}
+	o := operationNamed("channels segment list")
+	const beta = `[{"name":"beta"}]`
+	watch := func(args string, results ...any) (string, string, error) {
+		var stdout, stderr bytes.Buffer
+		a := &app{stdout: &stdout, stderr: &stderr, now: time.Now}
+		cmd := a.operationCommand(o)
+		require.NoError(t, cmd.ParseFlags(strings.Fields(args)))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err := a.lookAgain(ctx, &looks{results, cancel}, o, o.NewInput(), outputOf(cmd), time.Millisecond)
+		return stdout.String(), stderr.String(), err
+	}
+	out, said, err := watch("-o json", beta, gone, gone, `[]`, gone, beta)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(out, "\n"), "a document a look, a line each: %s", out)
+	require.Contains(t, out, "[]\n")
+	require.Equal(t, 2, strings.Count(said, "looking again every 1ms\n"), said)
+	require.Equal(t, 2, strings.Count(said, "belfry: it answers again\n"), said)
+
+	out, _, err = watch("-o csv", beta, beta)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(out, "name,"), "headings once: %s", out)
+	require.Equal(t, 2, strings.Count(out, "\nbeta,"), out)
+
+	out, _, err = watch("", beta, beta)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(out, "\n\nNAME"), "looks stand one after the other: %s", out)
+	require.NotContains(t, out, "\x1b")
+
+	_, _, err = watch("", gone, beta)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it never answered")
+	_, _, err = watch("", beta, &admin.DeniedError{})
+	require.ErrorAs(t, err, new(*admin.DeniedError))
+}
+
+// A watch ends with Ctrl-C and 0, here and through a server, and looks once a second at most.
+func TestWatch_EndsWithASignal(t *testing.T) {
+	t.Parallel()
+	db := stage(t)
+	for _, environ := range [][]string{
+		{"BELFRY_DATABASE_URL=" + db.DSN},
+		{"BELFRY_SERVER=" + serveHere(t, nil, db, "ann"), config.TokenVariable + "=any"},
+	} {
+		p := start(t, environ, "lanes", "list", "--watch=1s", "-o", "json")
+		p.prints(t, "[]\n[]\n")
+		require.NoError(t, p.Process.Signal(syscall.SIGINT))
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	}
+	for value, code := range map[string]code{"999ms": codeUsage, "2h": codeUsage, "x": codeUsage} {
+		r := command(t, nil, "jobs", "list", "--watch="+value)
+		require.Equal(t, code, r.code)
+		require.Contains(t, r.stderr, "--watch")
+		require.Contains(t, r.stderr, "allowed values: durations from 1s to 1h, as 5s")
+	}
+}
+
+// Colours are a terminal's, unless they are asked for; nothing else has them.
+func TestColor_IsForPeople(t *testing.T) {
+	t.Parallel()
+	db := stage(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x'); SELECT belfry.abort(1)`)
+	require.NoError(t, err)
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
+	for args, colored := range map[string]bool{
+		"": false, "--color auto": false, "--color never": false, "--color always": true, "--color always --json": false, "--color always -o csv": false,
+	} {
+		r := command(t, environ, append([]string{"jobs", "list"}, strings.Fields(args)...)...)
+		require.Equal(t, codeDone, r.code, r.stderr)
+		require.Equal(t, colored, strings.Contains(r.stdout, "\x1b[33mABORTED\x1b[0m"), args)
+		require.Equal(t, colored, strings.Contains(r.stdout, "\x1b"), args)
+		require.Contains(t, r.stdout, "ABORTED")
+	}
+	r := command(t, nil, "jobs", "list", "--color", "red")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, "allowed values: auto, always, never")
+}
