@@ -145,9 +145,22 @@ func at(path string, status int, body string) func(*oidc.Config, *oidctest.Issue
 				return false
 			}
 			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Location", "https://evil.example/token")
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(body))
+			return true
+		}
+	}
+}
+
+// moved has a path answered at another, to which it leads.
+func moved(path string) func(*oidc.Config, *oidctest.Issuer) {
+	return func(_ *oidc.Config, i *oidctest.Issuer) {
+		i.Answer = func(w http.ResponseWriter, req *http.Request) bool {
+			if req.URL.Path != path || req.URL.RawQuery != "" {
+				return false
+			}
+			w.Header().Set("Location", path+"?x=1")
+			w.WriteHeader(http.StatusTemporaryRedirect)
 			return true
 		}
 	}
@@ -242,7 +255,7 @@ func TestProvider_RefusesTokensThatProveNothing(t *testing.T) {
 		"no nonce":               {change: claim("nonce", nil), why: oidc.Untrusted, text: "(nonce)"},
 		"nobody":                 {change: claim("sub", ""), why: oidc.Untrusted, text: "names nobody"},
 		"a wrong secret":         {change: func(c *oidc.Config, _ *oidctest.Issuer) { c.ClientSecretFile, c.ClientSecret = "", "x" }, why: oidc.Unset, text: "invalid_client (api.oidc.client_id, client_secret)"},
-		"a redirected code":      {change: at("/token", 307, ``), why: oidc.Away, text: "does not answer as it should"},
+		"a redirected code":      {change: moved("/token"), why: oidc.Away, text: "does not answer as it should"},
 		"an error page":          {change: at("/token", 502, `<html>`), why: oidc.Away, text: "does not answer as it should"},
 		"keys away":              {change: at("/keys", 503, ""), why: oidc.Away, text: "does not answer as it should"},
 	})
@@ -314,9 +327,9 @@ func TestProvider_IsHeldToItsOwnDocument(t *testing.T) {
 			i.Published = func(d map[string]any) { d["authorization_endpoint"] = "javascript:alert(1)" }
 		},
 		"no token endpoint": func(i *oidctest.Issuer) { i.Published = func(d map[string]any) { delete(d, "token_endpoint") } },
-		"redirected":        func(i *oidctest.Issuer) { at("", http.StatusFound, "")(nil, i) },
+		"redirected":        func(i *oidctest.Issuer) { moved(discovery)(nil, i) },
 		"an endless answer": func(i *oidctest.Issuer) {
-			i.Answer = func(w http.ResponseWriter, _ *http.Request) bool { _, _ = w.Write(make([]byte, 2<<20)); return true }
+			i.Published = func(d map[string]any) { d["padding"] = strings.Repeat("x", 2<<20) }
 		},
 		"no document at all": func(i *oidctest.Issuer) { at("", http.StatusNotFound, "")(nil, i) },
 	} {
