@@ -155,24 +155,36 @@ func (s *Sessions) openTx(ctx context.Context, tx pgx.Tx, statement string, args
 
 // Find tells whose session a cookie is; ErrSession, if nobody's. It is recorded, once a minute,
 // that the session is used.
-func (s *Sessions) Find(ctx context.Context, secret string) (who Identity, err error) {
+func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
+	who, id, unmarked, err := s.look(ctx, secret)
+	if err == nil && unmarked {
+		if err = s.exec(ctx, queries.sessionUse, pgx.StrictNamedArgs{"id": id}); err != nil {
+			return Identity{}, fmt.Errorf("mark a session as used: %w", err)
+		}
+	}
+	return who, err
+}
+
+// Look is Find for what goes on without its user, such as a stream that was begun before: it does
+// not keep the session from ending unused.
+func (s *Sessions) Look(ctx context.Context, secret string) (Identity, error) {
+	who, _, _, err := s.look(ctx, secret)
+	return who, err
+}
+
+func (s *Sessions) look(ctx context.Context, secret string) (who Identity, id int64, unmarked bool, err error) {
 	hash := sha256.Sum256([]byte(secret))
-	var id int64
-	var unmarked bool
 	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.sessionFind, pgx.StrictNamedArgs{"sha256": hash[:], "idle": s.idle}).Scan(&id, &who.Name, &who.Role, &unmarked)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return Identity{}, ErrSession
-	case err == nil && unmarked:
-		err = s.exec(ctx, queries.sessionUse, pgx.StrictNamedArgs{"id": id})
-	}
-	if err != nil {
-		return Identity{}, fmt.Errorf("look a session up: %w", err)
+		return Identity{}, 0, false, ErrSession
+	case err != nil:
+		return Identity{}, 0, false, fmt.Errorf("look a session up: %w", err)
 	}
 	who.User = true
-	return who, nil
+	return who, id, unmarked, nil
 }
 
 // SignOut ends the session of a cookie. One that is nobody's has ended.

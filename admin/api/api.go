@@ -172,7 +172,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if h.signsInOrOut(w, req) {
 		return
 	}
-	who, problem := h.authenticated(req)
+	who, problem := h.authenticated(req, false)
 	if problem != nil {
 		problem.write(w)
 		return

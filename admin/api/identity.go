@@ -15,10 +15,11 @@ import (
 )
 
 // authenticated finds out who asks, or why nothing is done for them. A token that is given
-// decides; without one, whom the proxy names, and then the cookie of a session.
-func (h *Handler) authenticated(req *http.Request) (admin.Identity, *Problem) {
+// decides; without one, whom the proxy names, and then the cookie of a session. again: it was
+// found out before, for the same request, which is no use of the session.
+func (h *Handler) authenticated(req *http.Request, again bool) (admin.Identity, *Problem) {
 	from := h.Proxy.client(req)
-	who, err := h.identified(req)
+	who, err := h.identified(req, again)
 	switch {
 	case err == nil:
 		h.lockout.good(from)
@@ -46,7 +47,7 @@ func nobody(err error) bool {
 	return errors.Is(err, admin.ErrToken) || errors.Is(err, admin.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-func (h *Handler) identified(req *http.Request) (admin.Identity, error) {
+func (h *Handler) identified(req *http.Request, again bool) (admin.Identity, error) {
 	if token, given := bearer(req); given {
 		return h.Authenticate(req.Context(), token)
 	}
@@ -54,6 +55,9 @@ func (h *Handler) identified(req *http.Request) (admin.Identity, error) {
 		return who, err
 	}
 	if secret, given := h.cookie(req); given && h.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
+		if again {
+			return h.Sessions.Look(req.Context(), secret)
+		}
 		return h.Sessions.Find(req.Context(), secret)
 	}
 	return admin.Identity{}, errNoCredentials

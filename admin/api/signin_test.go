@@ -1,13 +1,18 @@
 package api_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
@@ -218,4 +223,48 @@ func TestSignIn_NobodySignsInWhereNothingIsWritten(t *testing.T) {
 		require.Contains(t, a.problem(t).Detail, "api.read_only")
 	}
 	require.Equal(t, http.StatusUnauthorized, b.call(t, "", "GET", "/lanes", "", "Cookie", "belfry=x").status)
+}
+
+// An open stream is not its user: it neither keeps a session from ending unused, nor outlasts it.
+func TestSignIn_AStreamIsNoUse(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.withAnn(t)
+	session := "belfry=" + b.call(t, "", "POST", "/login", login).cookie(t).Value
+	sessions, err := admin.NewSessions(b.db.Pool, 12*time.Hour, time.Hour)
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	h := api.New(api.Options{Operations: []admin.Operation{forever("hi", ended)}, Log: zerolog.Nop(), Authenticate: tokens, Sessions: sessions})
+	h.SetStreams(8, 8, 10*time.Millisecond, time.Minute)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+api.Prefix+"/people/talk", nil)
+	require.NoError(t, err)
+	req.Header.Set("Cookie", session)
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := server.Client().Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	r := bufio.NewReader(res.Body)
+	beats := func() {
+		for n := 0; n < 4; {
+			line, err := r.ReadString('\n')
+			require.NoError(t, err)
+			if line == ": still here\n" {
+				n++
+			}
+		}
+	}
+	beats()
+	b.exec(t, `UPDATE belfry.sessions SET used_at = now() - interval '10 minutes'`)
+	beats()
+	var unused bool
+	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT used_at < now() - interval '9 minutes' FROM belfry.sessions`).Scan(&unused))
+	require.True(t, unused, "the stream used the session")
+	b.exec(t, `UPDATE belfry.sessions SET used_at = now() - interval '61 minutes'`)
+	rest, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Contains(t, string(rest), "event: problem")
+	<-ended
 }

@@ -138,7 +138,7 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 			}
 			err = s.item(p.item)
 		case <-beats.C:
-			if again, problem := h.authenticated(req); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
+			if again, problem := h.authenticated(req, true); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
 				s.cut(problemf(http.StatusUnauthorized, admin.ErrToken.Error()))
 				return
 			}
