@@ -94,6 +94,31 @@ func StartSentinel(t testing.TB, name string, master *Redis) *Redis {
 	return startRedis(t, dir, config, "--sentinel")
 }
 
+// slotOfSecond is the first slot of a cluster's second node. Between it and the first's are
+// {belfry:bulk} and {belfry:activities}, and those of prefixes as test1.
+const slotOfSecond = 10_000
+
+// StartCluster starts a cluster of two nodes and returns its URL, with the other node in it.
+func StartCluster(t testing.TB) (url string, nodes [2]*Redis) {
+	t.Helper()
+	const slots = 16_384
+	for i, of := range [][2]int{{0, slotOfSecond}, {slotOfSecond, slots}} {
+		nodes[i] = StartRedis(t, "--cluster-enabled", "yes")
+		add := []string{"CLUSTER", "ADDSLOTS"} // a range is Redis 7's
+		for slot := of[0]; slot < of[1]; slot++ {
+			add = append(add, strconv.Itoa(slot))
+		}
+		require.Equal(t, "+OK", nodes[i].Do(t, add...))
+	}
+	host, port, err := net.SplitHostPort(nodes[1].Addr)
+	require.NoError(t, err)
+	require.Equal(t, "+OK", nodes[0].Do(t, "CLUSTER", "MEET", host, port))
+	for i, other := range []string{"{belfry:bulk}", "{belfry:activities}"} { // until each sends on what is the other's
+		require.Eventually(t, func() bool { return strings.HasPrefix(nodes[i].Do(t, "GET", other), "-MOVED ") }, startTimeout, 10*time.Millisecond, other)
+	}
+	return fmt.Sprintf("redis://%s?addr=%s", nodes[0].Addr, nodes[1].Addr), nodes
+}
+
 func startRedis(t testing.TB, dir string, settings ...string) *Redis {
 	t.Helper()
 	program := RedisProgram(t)

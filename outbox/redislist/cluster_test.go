@@ -1,7 +1,6 @@
 package redislist_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,35 +15,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// cluster is one of two nodes, activities on the first and bulk on the second.
-func cluster(t testing.TB) redisdb.Config {
-	t.Helper()
-	a, b := start(t, "--cluster-enabled", "yes"), start(t, "--cluster-enabled", "yes")
-	of := int(a.client.ClusterKeySlot(t.Context(), bulk).Val())
-	require.NoError(t, b.client.ClusterAddSlots(t.Context(), of).Err())
-	if of > 0 {
-		require.NoError(t, a.client.ClusterAddSlotsRange(t.Context(), 0, of-1).Err())
-	}
-	if of < 16383 {
-		require.NoError(t, a.client.ClusterAddSlotsRange(t.Context(), of+1, 16383).Err())
-	}
-	host, port, _ := strings.Cut(b.Addr, ":")
-	require.NoError(t, a.client.ClusterMeet(t.Context(), host, port).Err())
-	for _, node := range []*server{a, b} {
-		require.Eventually(t, func() bool {
-			info := node.client.ClusterInfo(t.Context()).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2")
-		}, patience, 10*time.Millisecond)
-	}
-	c := redisdb.DefaultConfig()
-	c.URL, c.Cluster = fmt.Sprintf("redis://%s?addr=%s", a.Addr, b.Addr), true
-	return c
-}
-
 // Sentence 19: each queue lives on one node of a Cluster, and the two on different ones.
 func TestBroker_OnACluster(t *testing.T) {
 	t.Parallel()
-	config := cluster(t)
+	config := redisdb.DefaultConfig()
+	config.URL, _ = dbtest.StartCluster(t)
+	config.Cluster = true
 	b, err := redislist.New(config, redislist.Options{MaxQueued: capacity})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()

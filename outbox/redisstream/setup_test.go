@@ -30,6 +30,12 @@ func open(t testing.TB, url, prefix string, options ...func(*redisstream.Options
 	t.Helper()
 	c := redisdb.DefaultConfig()
 	c.URL, c.KeyPrefix = url, prefix
+	return openAt(t, c, options...)
+}
+
+// openAt makes a broker where a configuration says.
+func openAt(t testing.TB, c redisdb.Config, options ...func(*redisstream.Options)) *redisstream.Broker {
+	t.Helper()
 	o := redisstream.Options{MaxQueued: capacity, Lease: time.Hour, Log: zerolog.Nop()}
 	for _, option := range options {
 		option(&o)
