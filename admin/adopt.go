@@ -40,9 +40,8 @@ be told from the original: docs/operations.md says what to do about it.
 The command shows where belfry was made, where it is now, and what would leave, and asks
 on a terminal; with --json it does not ask. If more than 1,000 messages wait, their number
 is to be typed. With --yes, or that answer, relays go on at once, by themselves. To keep
-what waits from being sent, abort or recall the jobs first.
-
-The same by SQL: SELECT belfry.adopt('ann', 'moved to the new server');
+what waits from being sent, abort or recall the jobs first.`,
+		SQL: `SELECT belfry.adopt('ann', 'moved to the new server');
 Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL;`,
 		Example: `  belfry adopt
   belfry adopt --yes --reason "moved to the new server"`,

@@ -64,9 +64,8 @@ write.
 			Name: "categories add", Short: "Add a category", Role: Operator, Changes: true, Events: "the category's events",
 			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
 push, at any time, without a cap or a ceiling, unless keys say otherwise; they are those of
-` + "`belfry categories set`" + `.
-
-The same by SQL: INSERT INTO belfry.categories (name, description) VALUES (…);`,
+` + "`belfry categories set`" + `.`,
+			SQL:   `INSERT INTO belfry.categories (name, description) VALUES ('digest', 'the weekly digest');`,
 			Usage: "CATEGORY [KEY=VALUE...]",
 			Example: `  belfry categories add digest --description "the weekly digest"
   belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,

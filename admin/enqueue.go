@@ -216,9 +216,8 @@ A job that did not start before --expires-at, because its lane was paused or
 nothing ran, is EXPIRED rather than sent at 3 a.m.
 
 Times: RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50"
-in the local time zone.
-
-The same by SQL: INSERT INTO belfry.jobs (type, category, title) VALUES (…);`,
+in the local time zone.`,
+		SQL: `INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'popular_content', 'This week');`,
 		Example: `  belfry enqueue --type inbox,push --category popular_content --title "This week" --everyone
   belfry enqueue --type push --category question_content --title "Who knows?" --city Seoul --radius 30km
   belfry enqueue --type push --category popular_content --title "This week" --variants week.json --route push,sms --everyone

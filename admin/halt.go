@@ -28,9 +28,8 @@ func haltOperations() []Operation {
 returned, no further row of a job is committed, and no message is sent that was not
 handed to a provider before, activities too. Jobs that ran are PENDING, with their
 cursors. No job starts and no schedule fires until ` + "`belfry go`" + `. Jobs, activities and
-acts are accepted, and wait. Processes go on running, and say so.
-
-The same by SQL: SELECT * FROM belfry.halt('ann', 'wrong link');`,
+acts are accepted, and wait. Processes go on running, and say so.`,
+			SQL:     `SELECT * FROM belfry.halt('ann', 'wrong link');`,
 			Example: `  belfry halt --reason "wrong link"`,
 		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
 			h.Halt, h.Changed, err = env.Jobs.Halt(ctx, in.by(env))
@@ -47,9 +46,8 @@ The same by SQL: SELECT * FROM belfry.halt('ann', 'wrong link');`,
 			Long: `Lift a halt: jobs go on from their cursors, messages are sent, and schedules fire,
 without a restart of any process. What became of occurrences that a schedule missed is
 for its own policy to say (` + "`belfry schedules show NAME`" + `). A job that did not start before
-its expires_at is EXPIRED.
-
-The same by SQL: SELECT * FROM belfry.go('ann', 'corrected');`,
+its expires_at is EXPIRED.`,
+			SQL:     `SELECT * FROM belfry.go('ann', 'corrected');`,
 			Example: `  belfry go --reason "the link is corrected"`,
 		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
 			h.Changed, err = env.Jobs.Lift(ctx, in.by(env))

@@ -201,9 +201,8 @@ PROCESSED or FAILED is stopped as well, as long as messages of it are left. With
 
 With abort.cache the job is flagged there first: a run stops before its next chunk
 although the database does not answer. The command says so and ends with exit code
-69; repeat it when the database is back.
-
-The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;` + groupHelp,
+69; repeat it when the database is back.` + groupHelp,
+			SQL: `UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;`,
 			Example: `  belfry abort 17 --reason "wrong link"
   belfry abort --group 17 --recall`,
 		}, abortJobs, func(p *printer.Page, _ abortInput, out actedJobs) {
@@ -212,7 +211,7 @@ The same by SQL: UPDATE belfry.jobs SET abort_requested = true WHERE id = 17;` +
 		}),
 		resumeOperation(),
 		Define(Operation{
-			Name: "retry", Short: "Try a FAILED or EXPIRED job again from its cursor",
+			Name: "retry", SQL: "SELECT * FROM belfry.retry(17, 'kim', 'provider is back');", Short: "Try a FAILED or EXPIRED job again from its cursor",
 			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events",
 			Long: `Try a FAILED job again from its cursor: it is PENDING again. ` + "`belfry jobs show`" + `
 says what went wrong; ` + "`belfry resume ID --edit`" + ` corrects it on the way.

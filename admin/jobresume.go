@@ -64,7 +64,7 @@ func (in resumeInput) changes() (job.Changes, error) {
 
 func resumeOperation() Operation {
 	return Define(Operation{
-		Name: "resume", Short: "Let an ABORTED job go on, corrected if need be",
+		Name: "resume", SQL: "SELECT * FROM belfry.resume(17, 'kim', 'text corrected');", Short: "Let an ABORTED job go on, corrected if need be",
 		Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events",
 		Long: `Let an ABORTED job go on: its messages go out again at once, and if its walk is not
 complete it is PENDING, and the next run continues from its cursor. If the walk is

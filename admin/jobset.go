@@ -111,9 +111,8 @@ job's events. ` + "`default`" + `, or nothing after the =, takes a setting back 
 
 Keys and allowed values:
 
-{keys}
-
-The same by SQL: UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17;`,
+{keys}`,
+		SQL: `UPDATE belfry.jobs SET max_rows_per_second = 5000 WHERE id = 17;`,
 		Example: `  belfry jobs set 17 max_rows_per_second=5000 --reason "checkout is slow"
   belfry jobs set 17 max_rows_per_second=default duty_cycle=25% chunk_target=50ms
   belfry jobs set 17 priority=100 expires_at=+2h`,

@@ -35,16 +35,14 @@ func laneOperations() []Operation {
 			Name: "lanes pause", Short: "Stop a lane: no job of it is run until it is resumed",
 			Long: `Stop a lane: no job of it is claimed, and the one that runs is handed back, with
 its cursor, after the chunk in progress. Jobs may still be enqueued. A lane that is
-paused already stays as it is.
-
-The same by SQL: SELECT * FROM belfry.pause_lane('night', 'ann', 'wrong data');`,
+paused already stays as it is.`,
+			SQL: `SELECT * FROM belfry.pause_lane('night', 'ann', 'wrong data');`,
 		}, (*job.Store).PauseLane),
 		act(Operation{
 			Name: "lanes resume", Short: "Open a paused lane",
 			Long: `Open a paused lane: its due jobs are run, each from its cursor. A lane that is
-open already stays as it is.
-
-The same by SQL: SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
+open already stays as it is.`,
+			SQL: `SELECT * FROM belfry.resume_lane('night', 'ann', 'fixed');`,
 		}, (*job.Store).ResumeLane),
 		timeline{
 			noun: "lanes", values: "lanes list", subject: job.SubjectLane, label: "LANE", short: "Show when lanes were paused and opened, newest first",

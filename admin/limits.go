@@ -29,9 +29,8 @@ func limitOperations() []Operation {
 			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
 a job asks of the database and of other jobs. What is beyond a ceiling is refused at
 the INSERT, and a job that asks for no max_recipients gets the ceiling. Roles that may
-UPDATE a column of belfry.jobs are not bound by its ceiling.
-
-The same by SQL: SELECT * FROM belfry.limits`,
+UPDATE a column of belfry.jobs are not bound by its ceiling.`,
+			SQL: `SELECT * FROM belfry.limits`,
 		}, func(ctx context.Context, env *Env, _ None) (job.Limits, error) { return env.Jobs.Limits(ctx) },
 			func(p *printer.Page, _ None, l job.Limits) { limitsText(p, l) }),
 		Define(Operation{
@@ -39,9 +38,8 @@ The same by SQL: SELECT * FROM belfry.limits`,
 			Long: `Change the ceilings for what a job may ask for when its role may INSERT jobs and not
 UPDATE them; none lifts one. They count for jobs that are enqueued from now on. Keys:
 
-{keys}
-
-The same by SQL: UPDATE belfry.limits SET priority = 100`,
+{keys}`,
+			SQL: `UPDATE belfry.limits SET priority = 100`,
 			Example: `  belfry limits set priority=100 --reason "orders go first"
   belfry limits set max_chunk_rows=10000 chunk_target=200ms
   belfry limits set max_skips=none`,

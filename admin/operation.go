@@ -76,6 +76,9 @@ type Operation struct {
 	// Short is a sentence without its full stop, Long the help with its paragraphs; {keys}
 	// in it is where the keys of KEY=VALUE are listed. Example is lines of shell.
 	Short, Long, Example string
+	// SQL is what does the same by SQL, where docs/sql.md or the page of the subject has a way.
+	// The help ends with it.
+	SQL string
 	// Usage is how the parameters are written where their list does not say it:
 	// "{ID... | --group GROUP}".
 	Usage string
@@ -158,6 +161,9 @@ const DefaultDeadline = 30 * time.Second
 // Define returns an operation with an input of type In and results of type Out, which text
 // tells to a person. It panics if a field's tags or type cannot be a parameter.
 func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {
+	if o.SQL != "" {
+		o.Long = strings.TrimSpace(o.Long + "\n\nThe same by SQL: " + o.SQL)
+	}
 	o.input, o.outputs = reflect.TypeFor[In](), resultTypes[Out]()
 	o.params = paramsOf(o, o.input)
 	o.run = func(ctx context.Context, env *Env, in any) (any, error) {

@@ -68,9 +68,8 @@ takes effect at once.`,
 			Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
 It takes effect for every message that is composed from then on: such a medium is
 bypassed, and a message with no other is cancelled. Notifications are not concerned.
-One that is recorded already stays as it is.
-
-The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
+One that is recorded already stays as it is.`,
+			SQL: `SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
 			Example: `  belfry channels opt-out --external-id user-4711
   belfry channels opt-out --channel 4711 --category popular_content --medium sms --reason "asked for it"`,
 		}, func(ctx context.Context, env *Env, in optOut) (channels.OptOut, error) {
@@ -87,9 +86,8 @@ The same by SQL: SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked fo
 			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true,
 			Long: `Take exactly that opt-out back: without --category the one of every category, without
 --medium the one by every medium. Others of the channel stay;
-` + "`belfry channels opt-outs`" + ` lists them.
-
-The same by SQL: SELECT belfry.opt_in(4711, 'popular_content', 'sms');`,
+` + "`belfry channels opt-outs`" + ` lists them.`,
+			SQL: `SELECT belfry.opt_in(4711, 'popular_content', 'sms');`,
 			Example: `  belfry channels opt-in --external-id user-4711
   belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
 		}, optInChannel, optInText),

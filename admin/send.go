@@ -52,10 +52,8 @@ func sendOperation() Operation {
 waits behind no bulk job. Its id, which is negative, is printed; the message is due when
 the command is done, and whatever relay runs delivers it.
 
-TITLE, TEXT and variants may refer to the channel, as {{attributes.name | default "friend"}}.
-
-The same by SQL, inside any transaction:
-SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,
+TITLE, TEXT and variants may refer to the channel, as {{attributes.name | default "friend"}}.`,
+		SQL: `SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,
 		Example: `  belfry send 4711 --title "Ann likes your photo"
   belfry send --external-id user-4711 --title "Your order is on its way" --category operator_notice \
     --route push,alimtalk,sms --idempotency-key order-17-shipped
