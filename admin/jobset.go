@@ -118,7 +118,7 @@ Keys and allowed values:
   belfry jobs set 17 priority=100 expires_at=+2h`,
 	}, func(ctx context.Context, env *Env, in jobChange) (job.Job, error) {
 		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), in.by(env))
-		return j, noSuchJob(refused(err, map[string]string{"chunk_target_ms": "chunk_target"}))
+		return acted(j, noSuchJob(refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
 	}, func(p *printer.Page, in jobChange, j job.Job) {
 		p.Printf("%s\n", statusLine(j))
 		for _, line := range changedSettings(j, in.changes(&Env{})) {

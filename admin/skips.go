@@ -20,6 +20,14 @@ type jobAct struct {
 	Act
 }
 
+// acted is the job that was acted on, unless it was not: then nothing is shown of it.
+func acted(j job.Job, err error) (job.Job, error) {
+	if err != nil {
+		return job.Job{}, err
+	}
+	return j, nil
+}
+
 func skipOperations() []Operation {
 	return []Operation{
 		Define(Operation{
@@ -41,7 +49,7 @@ the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
 			Example: `  belfry jobs retry-skipped 17 --reason "constraint dropped"`,
 		}, func(ctx context.Context, env *Env, in jobAct) (job.Job, error) {
 			j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env))
-			return j, noSuchJob(err)
+			return acted(j, noSuchJob(err))
 		}, func(p *printer.Page, _ jobAct, j job.Job) {
 			p.Printf("%s; %s tried again by the next run\n", statusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
 		}),
