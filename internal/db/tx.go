@@ -48,8 +48,9 @@ const planLife = time.Second
 const planned = "belfry planned"
 
 // InTx runs do in one transaction and commits it when do returns nil; what it commits is
-// durable. An Expectation of the context is held to first (see Expecting). The error may be that of the COMMIT, whose outcome is then unknown. One that is
-// to write is refused by a standby as ErrStandby.
+// durable. An Expectation of the context is held to first (see Expecting). The error may be that
+// of the COMMIT, whose outcome is then unknown. One that is to write is refused by a standby as
+// ErrStandby.
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
