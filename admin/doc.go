@@ -60,7 +60,8 @@
 //
 // What has more to say than one struct holds, or has not all of it at once, is a stream
 // ([DefineStream]): its items come one after the other, each a plain struct or a slice of such,
-// and at the end a result. Text tells each item as it comes. A stream ends with its context,
+// and at the end a result. Text tells each item as it comes; one without a text is for programs,
+// as CSV or JSON. A stream ends with its context,
 // without an error. What looks again and again, for many at once, looks once for all of them
 // ([Watches]).
 //

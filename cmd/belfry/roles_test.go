@@ -103,6 +103,8 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(monitor, "jobs", "list")
 	try(monitor, "jobs", "show", "1")
 	try(monitor, "jobs", "audit", "1")
+	try(monitor, "jobs", "recipients", "1")
+	try(monitor, "jobs", "report", "1")
 	try(monitor, "dead-letters", "list")
 	try(monitor, "senders", "list")
 	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate, for which `+"`belfry roles --for run,deliver,operate`"+` prints the GRANTs$`, try(monitor, "doctor"), "by itself: it may write nothing")

@@ -17,5 +17,7 @@
 // Reload puts settings into force that may change live. The rest waits for the next start,
 // and is named.
 //
+// Monitor shows such a process on metrics.listen, and one that serves the HTTP API alone.
+//
 // Nothing here reads a file of configuration, asks a person or knows a signal.
 package node
