@@ -89,14 +89,20 @@ func (e *env) each(ctx context.Context, r *result, do func(t transport, options 
 	}
 }
 
-// openBroker returns one that is ready and empty; a cluster takes some seconds until it has a
-// leader.
+// openBroker returns one that is ready and empty. A cluster without a leader answers nothing,
+// and has none for some seconds after its servers have started: it is asked until it has.
 func (e *env) openBroker(ctx context.Context, t transport, on servers) relay.Broker {
 	b, err := t.open(on)
 	e.check(err)
-	for e.check(b.Empty(ctx)); ; e.check(pause(ctx, 100*time.Millisecond)) {
-		if _, err = b.Check(ctx); err == nil {
+	for {
+		if err = b.Empty(ctx); err == nil {
+			_, err = b.Check(ctx)
+		}
+		if err == nil {
 			return b
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			e.check(err)
 		}
 	}
 }
