@@ -69,15 +69,15 @@ func contractText(p *printer.Page, _ None, out *Contract) {
 	}
 	p.Printf("%s keeps the contract\n", out.Relation)
 	if out.Attached != nil && out.Attached.FilledAt != nil {
-		p.Note("belfry.channels follows %s since %s, %s", out.Attached.Relation, printer.Clock(out.Attached.AttachedAt), verified(out.Attached))
+		p.Note("belfry.channels follows %s since %s, %s", out.Attached.Relation, p.Clock(out.Attached.AttachedAt), verified(p.Times, out.Attached))
 	}
 }
 
-func verified(a *channels.Attached) string {
+func verified(times printer.Times, a *channels.Attached) string {
 	if a.VerifiedAt == nil {
 		return "never verified"
 	}
-	return "verified " + printer.Clock(*a.VerifiedAt)
+	return "verified " + times.Clock(*a.VerifiedAt)
 }
 
 func fatalFaults(faults []channels.Fault) (n int64) {

@@ -198,7 +198,7 @@ func deadText(p *printer.Page, in deadPage, out List[outbox.DeadLetter]) {
 	}
 	t := printer.NewTable(">JOB", ">CHANNEL", "MEDIUM", "REASON", ">ATTEMPTS", "DEAD SINCE", "REDRIVE", "ERROR")
 	for _, d := range out.Items {
-		t.Add(printer.Int(d.JobID), printer.Int(d.ChannelID), d.Medium, string(d.Reason), printer.Int(int64(d.Attempts)), printer.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), printer.OneLine(d.Error, 120))
+		t.Add(printer.Int(d.JobID), printer.Int(d.ChannelID), d.Medium, string(d.Reason), printer.Int(int64(d.Attempts)), p.Clock(d.DeadAt), redriveNote(d.Held, d.Kept), printer.OneLine(d.Error, 120))
 	}
 	p.Table(t)
 	more(p, "before", out.Next)
@@ -262,12 +262,12 @@ func messageText(p *printer.Page, _ messageRef, m outbox.MessageRecord) {
 	}
 	switch {
 	case m.DeadAt != nil:
-		field("dead since", "%s", printer.Clock(*m.DeadAt))
+		field("dead since", "%s", p.Clock(*m.DeadAt))
 		field("redrive", "%s", redriveAdvice(m))
 	case m.SentAt != nil:
-		field("sent", "%s", printer.Clock(*m.SentAt))
+		field("sent", "%s", p.Clock(*m.SentAt))
 	case !m.Status.Final():
-		field("due", "%s", printer.Clock(m.NextAttemptAt))
+		field("due", "%s", p.Clock(m.NextAttemptAt))
 	}
 	if m.Receipt != "" {
 		field("receipt", "%s", m.Receipt)
@@ -286,7 +286,7 @@ func messageText(p *printer.Page, _ messageRef, m outbox.MessageRecord) {
 		if r.Attempt > 0 {
 			attempt = printer.Int(int64(r.Attempt))
 		}
-		t.Add(printer.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), printer.OneLine(r.Code, 40), printer.OneLine(r.Error, 200))
+		t.Add(p.Clock(r.At), r.Medium, r.Sender, attempt, string(r.Outcome), string(r.Reason), printer.OneLine(r.Code, 40), printer.OneLine(r.Error, 200))
 	}
 	p.Table(t)
 }

@@ -108,7 +108,7 @@ func (d *doctor) checkSenders(check string, states []outbox.SenderState, live []
 	for _, state := range states {
 		if state.PausedAt != nil {
 			d.warn(check, "`belfry senders resume "+state.Name+"` opens it", "sender %s is paused since %s by %s: %s",
-				state.Name, printer.Clock(*state.PausedAt), state.PausedBy, printer.OrNone(printer.OneLine(state.PauseReason, 200)))
+				state.Name, printer.LocalClock(*state.PausedAt), state.PausedBy, printer.OrNone(printer.OneLine(state.PauseReason, 200)))
 		}
 	}
 	if d.quiet(check) {

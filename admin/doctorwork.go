@@ -124,7 +124,7 @@ func (d *doctor) checkLanes(ctx context.Context, check string) error {
 	for _, l := range lanes {
 		if l.PausedAt != nil {
 			d.warn(check, "`belfry lanes resume "+l.Name+"` opens it", "lane %s is paused since %s by %s: %s; %s due",
-				l.Name, printer.Clock(*l.PausedAt), l.PausedBy, printer.OrNone(printer.OneLine(l.PauseReason, 200)), printer.CountedTo(l.Due, job.LaneCounts, "job"))
+				l.Name, printer.LocalClock(*l.PausedAt), l.PausedBy, printer.OrNone(printer.OneLine(l.PauseReason, 200)), printer.CountedTo(l.Due, job.LaneCounts, "job"))
 		}
 	}
 	if d.quiet(check) {

@@ -83,7 +83,7 @@ func confirmLate(ctx context.Context, env *Env, in enqueueInput) (Question, erro
 	if at == nil || in.Preview || env.now().Sub(*at) <= late {
 		return Question{}, nil
 	}
-	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.Clock(*at), printer.Short(env.now().Sub(*at)))
+	why := fmt.Sprintf("--at %s is %s ago: the job would start at once", printer.LocalClock(*at), printer.Short(env.now().Sub(*at)))
 	return Question{Why: why, Text: why + ". Enqueue it?", If: "that is meant"}.toMany(in.reach(ctx, env)), nil
 }
 
@@ -355,12 +355,12 @@ func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
 	for _, j := range e.Jobs {
 		p.Printf("%d\n", j.ID)
 		if j.CreatedAt.Before(e.AskedAt) {
-			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, printer.Clock(j.CreatedAt), j.Status, in.differing(j))
+			p.Note("job %d was enqueued before, at %s, with the same idempotency key; it is %s%s", j.ID, p.Clock(j.CreatedAt), j.Status, in.differing(j))
 			continue
 		}
 		due := "now; `belfry run` or a running daemon takes it"
 		if wait := j.ScheduleAt.Sub(e.AskedAt); wait > time.Second {
-			due = printer.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
+			due = p.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
 		}
 		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
 	}

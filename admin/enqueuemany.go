@@ -269,7 +269,7 @@ func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueu
 			one.IDs = append(one.IDs, j.ID)
 			if r.Before[k] {
 				out.Remarks = append(out.Remarks, fmt.Sprintf("%s: job %d was enqueued before, at %s, with the same idempotency key; it is %s%s",
-					requestParam(i, ""), j.ID, printer.Clock(j.CreatedAt), j.Status, list[i].differing(j)))
+					requestParam(i, ""), j.ID, printer.LocalClock(j.CreatedAt), j.Status, list[i].differing(j)))
 			}
 		}
 		out.Jobs = append(out.Jobs, one)

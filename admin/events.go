@@ -54,7 +54,7 @@ func (t timeline) text(p *printer.Page, in timelineInput, out List[job.ControlEv
 	}
 	table := printer.NewTable("AT", t.label, "EVENT", "BY", "CHANGE", "REASON")
 	for _, e := range out.Items {
-		table.Add(printer.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
+		table.Add(p.Clock(e.At), e.Name, e.Kind, e.Actor, printer.OneLine(changes(e.Detail), 200), printer.OneLine(e.Reason, 200))
 	}
 	p.Table(table)
 	more(p, "before", out.Next)

@@ -154,7 +154,7 @@ func (e *StaleError) Error() string {
 	}
 	acts := make([]string, len(e.Changes))
 	for i, c := range e.Changes {
-		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, printer.Clock(c.At))
+		acts[i] = fmt.Sprintf("%s%s by %s at %s", c.Kind, fieldsText(c.Fields), c.Actor, printer.LocalClock(c.At))
 		if c.Reason != "" {
 			acts[i] += " (" + printer.OneLine(c.Reason, 80) + ")"
 		}

@@ -159,7 +159,7 @@ func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 		if j.Messages.Messages > 0 {
 			sent = printer.Grouped(j.Messages.Sent)
 		}
-		t.Add(printer.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), printer.Grouped(j.RowsWritten), sent, printer.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
+		t.Add(printer.Int(j.ID), group, j.Shown()+j.Marks(), j.Type, j.Category, j.Lane, WalkDone(j.Job), printer.Grouped(j.RowsWritten), sent, p.Clock(j.ScheduleAt), printer.OneLine(j.Title, 60))
 	}
 	if !grouped {
 		t.Drop("GROUP")
@@ -168,7 +168,7 @@ func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	p.Table(t)
 	for _, j := range out.Items {
 		if j.HaltedAt != nil {
-			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry go` lifts it", printer.Clock(*j.HaltedAt))
+			p.Note("belfry is halted since %s; `belfry doctor` says by whom, `belfry go` lifts it", p.Clock(*j.HaltedAt))
 			break
 		}
 	}
@@ -209,7 +209,7 @@ func jobEventsText(p *printer.Page, _ jobTimeline, out List[job.Event]) {
 		if e.Kind == job.EventChanged {
 			reason = strings.TrimPrefix(reason+"; "+corrections(detail.Before, detail.After), "; ")
 		}
-		t.Add(printer.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))
+		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))
 	}
 	p.Table(t)
 	more(p, "after", out.Next)
@@ -231,7 +231,7 @@ func revisionsText(p *printer.Page, in jobRef, out List[job.Revision]) {
 	}
 	t := printer.NewTable(">REVISION", "UP TO CURSOR", "REPLACED", "BY", "REASON", "TITLE", "AUDIENCE")
 	for _, r := range out.Items {
-		t.Add(printer.Int(int64(r.Revision)), r.Cursor, printer.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(compacted(r.Audience), 80))
+		t.Add(printer.Int(int64(r.Revision)), r.Cursor, p.Clock(r.EditedAt), r.EditedBy, printer.OneLine(r.Reason, 60), printer.OneLine(r.Title, 60), printer.OneLine(compacted(r.Audience), 80))
 	}
 	p.Table(t)
 }

@@ -196,7 +196,7 @@ func TestEnqueue_AsksAboutATimeThatIsOver(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, test.asks, q != admin.Question{}, test.given)
 		if test.asks {
-			require.Equal(t, "--at "+printer.Clock(noon().Add(-time.Hour))+" is 1h00m ago: the job would start at once", q.Why)
+			require.Equal(t, "--at "+printer.LocalClock(noon().Add(-time.Hour))+" is 1h00m ago: the job would start at once", q.Why)
 		}
 	}
 }

@@ -121,20 +121,20 @@ Keys and allowed values:
 		return acted(j, noSuchJob(refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
 	}, func(p *printer.Page, in jobChange, j job.Job) {
 		p.Printf("%s\n", statusLine(j))
-		for _, line := range changedSettings(j, in.changes(&Env{})) {
+		for _, line := range changedSettings(p.Times, j, in.changes(&Env{})) {
 			p.Printf("  %s\n", line)
 		}
 	})
 }
 
 // changedSettings says what the changed columns are now.
-func changedSettings(j job.Job, changes job.Changes) []string {
+func changedSettings(times printer.Times, j job.Job, changes job.Changes) []string {
 	var lines []string
 	all := map[string]string{
 		"category": j.Category, "title": j.Title, "body": j.Body, "data": compacted(j.Data), "variants": locales(j.Variants),
 		"route": strings.Join(j.Route, ", "), "audience": fmt.Sprint(j.Audience),
-		"lane": j.Lane, "priority": printer.Int(int64(j.Priority)), "schedule_at": printer.Clock(j.ScheduleAt),
-		"deliver_at": printer.ClockOr(j.DeliverAt, "at once"), "expires_at": printer.ClockOr(j.ExpiresAt, "never"),
+		"lane": j.Lane, "priority": printer.Int(int64(j.Priority)), "schedule_at": times.Clock(j.ScheduleAt),
+		"deliver_at": times.ClockOr(j.DeliverAt, "at once"), "expires_at": times.ClockOr(j.ExpiresAt, "never"),
 	}
 	for _, s := range walkSettings(j) {
 		all[s.column] = s.value

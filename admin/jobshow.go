@@ -61,7 +61,7 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 	field("job", "%d, %s", j.ID, j.Type)
 	field("status", "%s%s", r.Shown(), NextStep(j))
 	if r.HaltedAt != nil {
-		field("halted", "since %s, everything is; `belfry go` lifts it", printer.Clock(*r.HaltedAt))
+		field("halted", "since %s, everything is; `belfry go` lifts it", p.Clock(*r.HaltedAt))
 	}
 	if j.Throttle != "" {
 		field("throttled", "%s", ThrottledBy(j))
@@ -75,23 +75,23 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 		lane += " (paused, and holds the messages; `belfry lanes resume " + j.Lane + "`)"
 	}
 	field("lane", "%s, priority %d", lane, j.Priority)
-	field("requested", "%s by %s", printer.Clock(j.CreatedAt), j.RequestedBy)
+	field("requested", "%s by %s", p.Clock(j.CreatedAt), j.RequestedBy)
 	if j.IdempotencyKey != nil {
 		field("idempotency key", "%s", *j.IdempotencyKey)
 	}
-	field("due", "%s", printer.Clock(j.ScheduleAt))
+	field("due", "%s", p.Clock(j.ScheduleAt))
 	for _, at := range []struct {
 		name string
 		at   *time.Time
 	}{{"deliver", j.DeliverAt}, {"expires", j.ExpiresAt}, {"started", j.StartedAt}, {"finished", j.FinishedAt}} {
 		if at.at != nil {
-			field(at.name, "%s", printer.Clock(*at.at))
+			field(at.name, "%s", p.Clock(*at.at))
 		}
 	}
 	if own := ownSettings(j); own != "" {
 		field("settings", "%s", own)
 	}
-	showWalk(j, field)
+	showWalk(p.Times, j, field)
 	if r.Messages.Messages > 0 {
 		field("messages", "%s", MessagesText(r.Messages))
 	}
@@ -133,7 +133,7 @@ func showContent(j job.Job, field func(name, format string, args ...any)) {
 }
 
 // showWalk prints how far the job got and what its accounts say.
-func showWalk(j job.Job, field func(name, format string, args ...any)) {
+func showWalk(times printer.Times, j job.Job, field func(name, format string, args ...any)) {
 	field("progress", "%s; %s, %s read in %s", WalkDone(j), printer.Counted(j.RowsWritten, "row"), printer.Counted(j.ChannelsRead, "channel"), printer.Counted(j.Chunks, "chunk"))
 	if j.ChannelsRead > 0 {
 		field("accounts", "%s", accounts(j))
@@ -145,7 +145,7 @@ func showWalk(j job.Job, field func(name, format string, args ...any)) {
 		field("held back", "%s in all", printer.Short(heldBack(j)))
 	}
 	if j.RecalledAt != nil {
-		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), printer.Clock(*j.RecalledAt))
+		field("recalled", "%s at %s", printer.Counted(j.Recalled, "row"), times.Clock(*j.RecalledAt))
 	}
 	if j.Erased > 0 {
 		field("erased", "%s of people who were forgotten", printer.Counted(j.Erased, "row"))
@@ -162,7 +162,7 @@ func showWalk(j job.Job, field func(name, format string, args ...any)) {
 		if j.BackendPID != nil {
 			backend = "server process " + strconv.Itoa(int(*j.BackendPID))
 		}
-		field("runner", "%s, heartbeat %s, %s", j.Runner, printer.Clock(*j.HeartbeatAt), backend)
+		field("runner", "%s, heartbeat %s, %s", j.Runner, times.Clock(*j.HeartbeatAt), backend)
 	}
 }
 

@@ -22,7 +22,7 @@ func laneOperations() []Operation {
 		return Define(o, func(ctx context.Context, env *Env, in laneAct) (job.Lane, error) {
 			lane, err := do(env.Jobs, ctx, in.Lane, in.by(env))
 			return lane, refused(err, map[string]string{"lane": "lane", "name": "lane"})
-		}, func(p *printer.Page, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(l)) })
+		}, func(p *printer.Page, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(p.Times, l)) })
 	}
 	return []Operation{
 		Define(Operation{
@@ -62,7 +62,7 @@ func lanesText(p *printer.Page, _ None, out List[job.Lane]) {
 		if l.Running != nil {
 			running = "job " + printer.Int(*l.Running)
 		}
-		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, printer.Bounded(l.Due, job.LaneCounts), printer.Bounded(l.Later, job.LaneCounts), printer.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
+		t.Add(l.Name, openOrPaused(l.PausedAt != nil), running, printer.Bounded(l.Due, job.LaneCounts), printer.Bounded(l.Later, job.LaneCounts), p.ClockOr(l.PausedAt, ""), l.PausedBy, printer.OneLine(l.PauseReason, 80))
 	}
 	p.Table(t)
 }
@@ -75,12 +75,12 @@ func openOrPaused(paused bool) string {
 }
 
 // laneLine is one line about a lane.
-func laneLine(l job.Lane) string {
+func laneLine(times printer.Times, l job.Lane) string {
 	waits := printer.CountedTo(l.Due, job.LaneCounts, "job") + " due, " + printer.Bounded(l.Later, job.LaneCounts) + " later"
 	if l.PausedAt == nil {
 		return fmt.Sprintf("lane %s is open; %s", l.Name, waits)
 	}
-	line := fmt.Sprintf("lane %s is paused since %s by %s; %s", l.Name, printer.Clock(*l.PausedAt), l.PausedBy, waits)
+	line := fmt.Sprintf("lane %s is paused since %s by %s; %s", l.Name, times.Clock(*l.PausedAt), l.PausedBy, waits)
 	if l.Running != nil {
 		line += fmt.Sprintf("; job %d is handed back after the chunk in progress", *l.Running)
 	}

@@ -80,7 +80,7 @@ One that is recorded already stays as it is.`,
 			o, err := channels.OptOutChannel(ctx, env.DB, channels.OptOut{ChannelID: id, Category: in.Category, Medium: in.Medium, Reason: in.Reason})
 			return o, preferenceRefused(err)
 		}, func(p *printer.Page, _ optOut, o channels.OptOut) {
-			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), printer.Clock(o.OptedOutAt))
+			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), p.Clock(o.OptedOutAt))
 		}),
 		Define(Operation{
 			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true,
@@ -113,7 +113,7 @@ func optOutsText(p *printer.Page, _ channelRef, out OptOuts) {
 	} else {
 		t := printer.NewTable("CATEGORY", "MEDIUM", "SINCE", "REASON")
 		for _, o := range out.OptOuts {
-			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), printer.Clock(o.OptedOutAt), printer.OneLine(o.Reason, 120))
+			t.Add(anyText(o.Category, "category"), anyText(o.Medium, "medium"), p.Clock(o.OptedOutAt), printer.OneLine(o.Reason, 120))
 		}
 		p.Table(t)
 	}

@@ -135,9 +135,9 @@ func withReceipt(o Operation, out any, result []byte) (any, error) {
 
 // text is the receipt in one line.
 func (a Acted) text(p *printer.Page, verb string) {
-	line := "asked " + printer.Clock(a.Receipt.AskedAt)
+	line := "asked " + p.Clock(a.Receipt.AskedAt)
 	if a.Receipt.InForceSince != nil {
-		line += ", in force since " + printer.Clock(*a.Receipt.InForceSince)
+		line += ", in force since " + p.Clock(*a.Receipt.InForceSince)
 	}
 	if noun := accountOf(verb, a.Result).noun; noun != "" {
 		line += ", " + printer.Counted(a.Receipt.Concerned, noun)

@@ -123,7 +123,7 @@ func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Con
 		return s, scheduleProblem(err)
 	}, func(p *printer.Page, _ scheduleAct, s schedule.Schedule) {
 		if s.PausedAt != nil {
-			p.Printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, printer.Clock(*s.PausedAt), s.PausedBy, s.Name)
+			p.Printf("schedule %s is paused since %s by %s; `belfry schedules resume %s` lets it go on\n", s.Name, p.Clock(*s.PausedAt), s.PausedBy, s.Name)
 			return
 		}
 		p.Printf("schedule %s is active; `belfry schedules next %s` says when it fires\n", s.Name, s.Name)
@@ -145,7 +145,7 @@ func schedulesText(p *printer.Page, _ None, out List[schedule.Schedule]) {
 	}
 	t := printer.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
 	for _, s := range out.Items {
-		t.Add(s.Name, timetable(s.Definition), scheduleState(s), printer.ClockOr(s.NextAt, "-"), printer.ClockOr(s.LastAt, "-"),
+		t.Add(s.Name, timetable(s.Definition), scheduleState(s), p.ClockOr(s.NextAt, "-"), p.ClockOr(s.LastAt, "-"),
 			someIDs(s.LastJobs), printer.Grouped(s.Fired), printer.Grouped(s.Skipped), string(s.Source))
 	}
 	p.Table(t)
@@ -190,12 +190,12 @@ func someIDs(list []int64) string {
 func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 	p.Field("schedule", "%s, from %s", s.Name, map[schedule.Source]string{schedule.FromConfig: "the configuration", schedule.FromDatabase: "the database"}[s.Source])
 	if s.PausedAt != nil {
-		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", printer.Clock(*s.PausedAt), s.PausedBy, printer.OrNone(s.PauseReason), s.Name)
+		p.Field("state", "paused since %s by %s: %s; `belfry schedules resume %s`", p.Clock(*s.PausedAt), s.PausedBy, printer.OrNone(s.PauseReason), s.Name)
 	} else {
 		p.Field("state", "%s", scheduleState(s))
 	}
 	p.Field("when", "%s", timetable(s.Definition))
-	p.Field("next", "%s", printer.ClockOr(s.NextAt, "when it is looked at next"))
+	p.Field("next", "%s", p.ClockOr(s.NextAt, "when it is looked at next"))
 	p.Field("missed", "%s, later than %s is missed", s.Missed, s.After)
 	if template, err := json.Marshal(s.Template); err == nil { // it was JSON in the database
 		p.Field("template", "%s", template)
@@ -204,11 +204,11 @@ func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 		p.Field("query", "%s", s.Query)
 		p.Field("query runs", "for up to %s, as %s", s.QueryTimeout, cmp.Or(s.QueryRole, "the daemon's role"))
 	}
-	p.Field("last", "%s, fired %s, jobs %s", printer.ClockOr(s.LastAt, "none"), printer.ClockOr(s.LastFiredAt, "never"), someIDs(s.LastJobs))
+	p.Field("last", "%s, fired %s, jobs %s", p.ClockOr(s.LastAt, "none"), p.ClockOr(s.LastFiredAt, "never"), someIDs(s.LastJobs))
 	p.Field("in all", "%s fired, %s skipped", printer.Counted(s.Fired, "occurrence"), printer.Grouped(s.Skipped))
 	if s.LastError != "" {
 		p.Field("last error", "%s", s.LastError)
-		p.Field("failures", "%d since the last firing, tried again %s", s.Failures, printer.ClockOr(s.RetryAt, "with the next occurrence"))
+		p.Field("failures", "%d since the last firing, tried again %s", s.Failures, p.ClockOr(s.RetryAt, "with the next occurrence"))
 	}
 }
 

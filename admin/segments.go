@@ -57,7 +57,7 @@ func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
 	}
 	t := printer.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
 	for _, s := range out.Items {
-		t.Add(s.Name, printer.Grouped(s.Members), printer.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
+		t.Add(s.Name, printer.Grouped(s.Members), p.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
 	}
 	p.Table(t)
 }

@@ -92,9 +92,9 @@ func sentText(p *printer.Page, _ sendInput, sent sentActivity) {
 	by := strings.Join(sent.Route, ", ")
 	switch {
 	case sent.CreatedAt.Before(sent.AskedAt):
-		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, printer.Clock(sent.CreatedAt), printer.OrNone(sent.Status))
+		p.Note("activity %d was sent before, at %s, with the same idempotency key; its message is %s", sent.ID, p.Clock(sent.CreatedAt), printer.OrNone(sent.Status))
 	case sent.DeliverAt != nil && sent.DeliverAt.Sub(sent.AskedAt) > time.Second:
-		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, printer.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(sent.AskedAt)))
+		p.Note("activity %d to channel %d by %s, due %s, in %s", sent.ID, sent.ChannelID, by, p.Clock(*sent.DeliverAt), printer.Short(sent.DeliverAt.Sub(sent.AskedAt)))
 	default:
 		p.Note("activity %d to channel %d by %s, due now; a running daemon or `belfry relay` delivers it", sent.ID, sent.ChannelID, by)
 	}

@@ -146,7 +146,7 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 	} else {
 		t := printer.NewTable("SENDER", "STATE", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range out.Senders {
-			t.Add(s.Name, openOrPaused(s.PausedAt != nil), rateText(s), slotsText(s), printer.Int(int64(s.Relays)), printer.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
+			t.Add(s.Name, openOrPaused(s.PausedAt != nil), rateText(s), slotsText(s), printer.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
@@ -160,25 +160,25 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 		if r.Live {
 			state = "live"
 		}
-		t.Add(printer.OneLine(r.Name, 80), state, printer.Grouped(int64(r.InFlight)), printer.Clock(r.HeartbeatAt), printer.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
+		t.Add(printer.OneLine(r.Name, 80), state, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt), p.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
 	}
 	p.Table(t)
 }
 
 func senderText(p *printer.Page, s Sender) {
-	p.Printf("%s\n", senderLine(s.SenderState))
+	p.Printf("%s\n", senderLine(p.Times, s.SenderState))
 	if s.Note != "" {
 		p.Note("%s", s.Note)
 	}
 }
 
 // senderLine is one line about a sender.
-func senderLine(s outbox.SenderState) string {
+func senderLine(times printer.Times, s outbox.SenderState) string {
 	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), printer.Counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
 	}
-	return fmt.Sprintf("sender %s is paused since %s by %s; %s; `belfry senders resume %s` opens it", s.Name, printer.Clock(*s.PausedAt), s.PausedBy, limits, s.Name)
+	return fmt.Sprintf("sender %s is paused since %s by %s; %s; `belfry senders resume %s` opens it", s.Name, times.Clock(*s.PausedAt), s.PausedBy, limits, s.Name)
 }
 
 const asConfigured = "as configured"

@@ -86,7 +86,7 @@ func sessionsText(p *printer.Page, _ sessionFilter, out List[Session]) {
 	}
 	t := printer.NewTable("ID", "KIND", "USER", "ROLE", "BY", "FROM", "SINCE", "USED", "UNTIL")
 	for _, s := range out.Items {
-		t.Add(printer.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, printer.Clock(s.CreatedAt), printer.Clock(s.UsedAt), printer.Clock(s.ExpiresAt))
+		t.Add(printer.Int(s.ID), s.Kind, s.Name, s.Role.String(), s.Via, s.Address, p.Clock(s.CreatedAt), p.Clock(s.UsedAt), p.Clock(s.ExpiresAt))
 	}
 	p.Table(t)
 }

@@ -71,7 +71,7 @@ func skipsText(p *printer.Page, in skipPage, out List[job.Skip]) {
 		if s.Retry {
 			next = "tries again"
 		}
-		t.Add(printer.OneLine(s.Key, 60), printer.Clock(s.SkippedAt), printer.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
+		t.Add(printer.OneLine(s.Key, 60), p.Clock(s.SkippedAt), p.Clock(s.TriedAt), printer.Int(int64(s.Attempts)), next, s.SQLState, printer.OneLine(s.Error, 200))
 	}
 	p.Table(t)
 	more(p, "after", out.Next)

@@ -132,14 +132,14 @@ name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 			Example: `  belfry tokens create ci --role viewer
   belfry tokens create ann --role operator --expires-at +24h --reason "on call"`,
 		}, createToken, func(p *printer.Page, _ newToken, t NewToken) {
-			p.Note("token %s may do what the role %s may, until %s; this is shown once:", t.Name, t.Role, printer.Clock(t.ExpiresAt))
+			p.Note("token %s may do what the role %s may, until %s; this is shown once:", t.Name, t.Role, p.Clock(t.ExpiresAt))
 			p.Printf("%s\n", t.Secret)
 		}),
 		Define(Operation{
 			Name: "tokens revoke", Short: "End a token at once", Role: Admin, Changes: true, Events: "the token's events",
 			Example: `  belfry tokens revoke ci --reason "it was in a log"`,
 		}, revokeToken, func(p *printer.Page, _ tokenAct, t Token) {
-			p.Printf("token %s is revoked since %s\n", t.Name, printer.ClockOr(t.RevokedAt, "-"))
+			p.Printf("token %s is revoked since %s\n", t.Name, p.ClockOr(t.RevokedAt, "-"))
 		}),
 		timeline{
 			noun: "tokens", values: "tokens list", subject: "token", label: "NAME", short: "Show when tokens were made and revoked, newest first",
@@ -164,7 +164,7 @@ func tokensText(p *printer.Page, _ None, out List[Token]) {
 	}
 	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "EXPIRES", "REVOKED", "LAST USED")
 	for _, o := range out.Items {
-		t.Add(o.Name, o.Role.String(), printer.Clock(o.CreatedAt), printer.OneLine(o.CreatedBy, 60), printer.Clock(o.ExpiresAt), printer.ClockOr(o.RevokedAt, ""), printer.ClockOr(o.LastUsedAt, "never"))
+		t.Add(o.Name, o.Role.String(), p.Clock(o.CreatedAt), printer.OneLine(o.CreatedBy, 60), p.Clock(o.ExpiresAt), p.ClockOr(o.RevokedAt, ""), p.ClockOr(o.LastUsedAt, "never"))
 	}
 	p.Table(t)
 }

@@ -175,7 +175,7 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		if c := q.Carrier; c != nil {
 			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), printer.Grouped(c.Dead)}
 			for _, w := range c.Workers {
-				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), printer.ClockOr(w.Seen, "not alive"))
+				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
 			}
 		}
 		oldest, by := "", "nobody"
@@ -185,7 +185,7 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		if q.LeadsUntil != nil {
 			by = printer.OneLine(q.Dispatcher, 60)
 		}
-		t.Add(append(cells, printer.Grouped(q.Queued), oldest, by, printer.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+		t.Add(append(cells, printer.Grouped(q.Queued), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
 	}
 	if out.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
@@ -207,7 +207,7 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		if !r.Live {
 			state = "dead"
 		}
-		relays.Add(printer.OneLine(r.Name, 80), state, r.Transport, printer.Grouped(int64(r.InFlight)), printer.Clock(r.HeartbeatAt))
+		relays.Add(printer.OneLine(r.Name, 80), state, r.Transport, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt))
 	}
 	p.Table(relays)
 }
@@ -315,7 +315,7 @@ func carrierFree(ctx context.Context, env *Env) error {
 	}
 	for _, q := range states {
 		if q.LeadsUntil != nil && !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, q.Dispatcher+" (") }) {
-			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.Clock(*q.LeadsUntil)))
+			names = append(names, fmt.Sprintf("%s (%s, until %s unless it lives)", q.Dispatcher, q.Transport, printer.LocalClock(*q.LeadsUntil)))
 		}
 	}
 	if len(names) == 0 {

@@ -76,7 +76,7 @@ func (c Carriers) Standstill(u outbox.Unsent, now time.Time) Standstill {
 	case len(lacking) > 0 && lacking[0] == u.Route[0]:
 		return Standstill{Why: "nobody has a sender for " + strings.Join(lacking, " or "), Remedy: "add one with medium: " + lacking[0] + " to `senders` in the configuration"}
 	case u.DueIn != nil && *u.DueIn > 0:
-		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", printer.Clock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
+		s := Standstill{Why: fmt.Sprintf("the first is due %s%s", printer.LocalClock(now.Add(*u.DueIn)), waitsFor(u.Reason))}
 		if !c.Alive(u.Route[0]) {
 			s.Remedy = "`belfry run --deliver` sends them then, or `belfry relay` or a daemon"
 		}

@@ -46,11 +46,11 @@ func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 		},
 		"due later": {
 			admin.Carriers{Live: pushes}, outbox.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
-			"the first is due " + printer.Clock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
+			"the first is due " + printer.LocalClock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
 		},
 		"due later, for nobody": {
 			admin.Carriers{Configured: []string{"push"}}, outbox.Unsent{Route: []string{"push"}, DueIn: &in},
-			"the first is due " + printer.Clock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
+			"the first is due " + printer.LocalClock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
 		},
 		"a relay has them": {
 			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Route: []string{"push", "sms"}},

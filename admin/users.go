@@ -118,7 +118,7 @@ shown once. POST /api/v1/login with {"link": SECRET} answers it with a session, 
 the name is locked out.`,
 			Example: "  belfry users link ann",
 		}, linkUser, func(p *printer.Page, _ userAct, l SignInLink) {
-			p.Note("whoever has this signs in as %s, once, until %s; POST /api/v1/login takes it as \"link\":", l.Name, printer.Clock(l.ExpiresAt))
+			p.Note("whoever has this signs in as %s, once, until %s; POST /api/v1/login takes it as \"link\":", l.Name, p.Clock(l.ExpiresAt))
 			p.Printf("%s\n", l.Secret)
 		}),
 		timeline{
@@ -148,7 +148,7 @@ func usersText(p *printer.Page, _ None, out List[User]) {
 	}
 	t := printer.NewTable("NAME", "ROLE", "CREATED", "BY", "PASSWORD OF", "DISABLED", "SIGNED IN")
 	for _, u := range out.Items {
-		t.Add(u.Name, u.Role.String(), printer.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), printer.ClockOr(u.PasswordAt, "at the provider"), printer.ClockOr(u.DisabledAt, ""), printer.ClockOr(u.SignedInAt, "never"))
+		t.Add(u.Name, u.Role.String(), p.Clock(u.CreatedAt), printer.OneLine(u.CreatedBy, 60), p.ClockOr(u.PasswordAt, "at the provider"), p.ClockOr(u.DisabledAt, ""), p.ClockOr(u.SignedInAt, "never"))
 	}
 	p.Table(t)
 }

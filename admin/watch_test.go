@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -59,10 +60,10 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 			why = Standstill{}
 		}
 		jobs := lookedAt(p, noon.Add(time.Duration(i)*3*time.Second), why, s)
-		lines = append(lines, jobs[0].line())
-		screens = append(screens, strings.Join(boardLines(jobs, 79, 23), "\n"))
+		lines = append(lines, jobs[0].line(printer.Times{}))
+		screens = append(screens, strings.Join(boardLines(printer.Times{}, jobs, 79, 23), "\n"))
 		require.Equal(t, i == 3, jobs[0].AtRest)
-		for _, line := range boardLines(jobs, 40, 23) {
+		for _, line := range boardLines(printer.Times{}, jobs, 40, 23) {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), 40)
 		}
 	}
@@ -75,6 +76,26 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 	require.Equal(t, string(want), got, "refresh it with -rewrite")
 }
 
+// Elsewhere than on a terminal a job has a line when there is news of it, and that time goes by is
+// none.
+func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
+	t.Parallel()
+	due := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	now := due.Add(-3 * time.Minute)
+	var out strings.Builder
+	page := &printer.Page{Output: &out, Times: printer.Times{Relative: true, Now: func() time.Time { return now }}}
+	b := board{said: make(map[int64]string)}
+	jobs := lookedAt(make(map[int64]*paces), now, Standstill{}, JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Pending, ScheduleAt: due}})
+	b.tell(page, jobs)
+	now = due.Add(-time.Minute)
+	b.tell(page, jobs)
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	require.Contains(t, out.String(), "due in 3m")
+	jobs[0].ScheduleAt = due.Add(time.Minute)
+	b.tell(page, jobs)
+	require.Contains(t, out.String(), "due in 2m", "that is news")
+}
+
 func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 	t.Parallel()
 	states := make([]JobState, 10)
@@ -83,11 +104,11 @@ func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 		states[i].ID = int64(i + 1)
 	}
 	jobs := lookedAt(make(map[int64]*paces), time.Now(), Standstill{}, states...)
-	lines := boardLines(jobs, 79, 11)
+	lines := boardLines(printer.Times{}, jobs, 79, 11)
 	require.Len(t, lines, 10)
 	require.Equal(t, "and 7 jobs more; a taller terminal shows them, or name those to watch", lines[9])
-	require.Len(t, boardLines(jobs, 79, 29), 28)
-	require.Len(t, boardLines(jobs, 79, 30), 30)
+	require.Len(t, boardLines(printer.Times{}, jobs, 79, 29), 28)
+	require.Len(t, boardLines(printer.Times{}, jobs, 79, 30), 30)
 }
 
 func TestInterval_HasBounds(t *testing.T) {

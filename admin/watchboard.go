@@ -9,7 +9,7 @@ import (
 
 // board is what a person sees of a watch.
 type board struct {
-	said map[int64]string // the last line about each job, where there is no terminal
+	said map[int64]string // the last line about each job in local time, where there is no terminal
 }
 
 // tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
@@ -19,12 +19,13 @@ func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
 	case len(jobs) == 0:
 		p.Note("no job runs or is being delivered; `belfry jobs list` shows all")
 	case p.Columns > 0:
-		p.Redraw(boardLines(jobs, max(p.Columns-1, 20), max(p.Rows-1, 4)))
+		p.Redraw(boardLines(p.Times, jobs, max(p.Columns-1, 20), max(p.Rows-1, 4)))
 	default:
 		for _, one := range jobs {
-			if line := one.line(); line != b.said[one.ID] {
-				p.Printf("%s\n", line)
-				b.said[one.ID] = line
+			// What is so many minutes ago is another text at each look, and no news.
+			if said := one.line(printer.Times{}); said != b.said[one.ID] {
+				p.Printf("%s\n", one.line(p.Times))
+				b.said[one.ID] = said
 			}
 		}
 	}
@@ -40,9 +41,9 @@ func (w WatchedJob) state() JobState {
 }
 
 // walkText is how far the walk is.
-func (w WatchedJob) walkText() string {
+func (w WatchedJob) walkText(times printer.Times) string {
 	if w.Status == job.Pending && w.Cursor == "" {
-		return "due " + printer.Clock(w.ScheduleAt)
+		return "due " + times.Clock(w.ScheduleAt)
 	}
 	j := w.state().Job
 	text := WalkDone(j)
@@ -65,18 +66,18 @@ func (w WatchedJob) deliveryText() string {
 }
 
 // line is one line about the job.
-func (w WatchedJob) line() string {
+func (w WatchedJob) line(times printer.Times) string {
 	s := w.state()
 	text := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
 	switch {
 	case w.Delivering:
 		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.deliveryText()
 	case w.Messages.Messages == 0:
-		text += ", " + w.walkText()
+		text += ", " + w.walkText(times)
 	case w.Status == job.Processed:
 		text += ", " + MessagesText(w.Messages)
 	default:
-		text += ", " + w.walkText() + ", delivery " + w.deliveryText()
+		text += ", " + w.walkText(times) + ", delivery " + w.deliveryText()
 	}
 	if why := w.waits(); why != "" {
 		text += "; " + why
@@ -94,10 +95,10 @@ func (w WatchedJob) waits() string {
 
 // boardLines are jobs for a terminal of this size: a block of lines for each, and how many
 // there was no room for.
-func boardLines(jobs []WatchedJob, width, height int) []string {
+func boardLines(times printer.Times, jobs []WatchedJob, width, height int) []string {
 	var all []string
 	for i, one := range jobs {
-		block := one.block(width)
+		block := one.block(times, width)
 		room := height - len(all)
 		if i < len(jobs)-1 {
 			room-- // for saying that there are more
@@ -111,7 +112,7 @@ func boardLines(jobs []WatchedJob, width, height int) []string {
 }
 
 // block is what the terminal shows of one job.
-func (w WatchedJob) block(width int) []string {
+func (w WatchedJob) block(times printer.Times, width int) []string {
 	s := w.state()
 	size := max(10, min(24, width/5))
 	row := func(name string, part, whole int64, text string) string {
@@ -123,7 +124,7 @@ func (w WatchedJob) block(width int) []string {
 	if w.Status == job.Processed {
 		read, total = 1, 1
 	}
-	lines = append(lines, row("walk", read, total, w.walkText()))
+	lines = append(lines, row("walk", read, total, w.walkText(times)))
 	if w.Messages.Messages > 0 {
 		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.deliveryText()))
 	}

@@ -105,7 +105,7 @@ func (s *screen) show(o admin.Operation, in, out any) error {
 		fresh := s.app.pageOf(s.form) // it may have another size now
 		s.page.Columns, s.page.Rows = fresh.Columns, fresh.Rows
 		var text bytes.Buffer
-		o.Text(&printer.Page{Output: &text, Notes: &text, Columns: s.page.Columns, Rows: s.page.Rows, Bare: s.page.Bare, Colors: s.page.Colors}, in, out)
+		o.Text(&printer.Page{Output: &text, Notes: &text, Columns: s.page.Columns, Rows: s.page.Rows, Bare: s.page.Bare, Colors: s.page.Colors, Times: s.page.Times}, in, out)
 		s.lines = strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 		s.draw("")
 		return nil

@@ -102,6 +102,35 @@ func TestWatch_EndsWithASignal(t *testing.T) {
 	}
 }
 
+// --times changes the times of text, with any command, and nothing else.
+func TestTimes_AreShownAsAsked(t *testing.T) {
+	t.Parallel()
+	db := stage(t)
+	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'x', '2040-11-20 09:00:00Z')`)
+	require.NoError(t, err)
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
+	told := func(args string) string {
+		var stdout, stderr bytes.Buffer
+		a := &app{stdout: &stdout, stderr: &stderr, environ: environ, now: func() time.Time { return time.Date(2040, 11, 20, 7, 0, 0, 0, time.UTC) }}
+		require.Equal(t, codeDone, a.execute(t.Context(), strings.Fields(args)), "%s: %s", args, &stderr)
+		return stdout.String()
+	}
+	for args, want := range map[string]string{
+		"": "2040-11-20 18:00:00+09:00", "--times local": "2040-11-20 18:00:00+09:00", "--times utc": "2040-11-20 09:00:00+00:00",
+		"--times UTC": "2040-11-20 09:00:00+00:00", "--times Europe/Berlin": "2040-11-20 10:00:00+01:00", "--times relative": "in 2h",
+	} {
+		for _, what := range []string{"jobs list ", "jobs show 1 "} {
+			require.Contains(t, told(what+args), want, "%s%s", what, args)
+		}
+		require.Equal(t, told("jobs list -o csv"), told("jobs list -o csv "+args), "CSV is in UTC")
+		require.Equal(t, told("jobs show 1 --json"), told("jobs show 1 --json "+args), "JSON is in UTC")
+	}
+	for _, args := range []string{"migrate status", "jobs events 1"} { // a command that is no operation, and a list
+		require.Contains(t, told(args+" --times utc"), "+00:00")
+		require.NotContains(t, told(args+" --times utc"), "+09:00")
+	}
+}
+
 // Colours are a terminal's, unless they are asked for; nothing else has them.
 func TestColor_IsForPeople(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 )
 
@@ -29,6 +30,7 @@ type app struct {
 	configFiles []string      // from --config
 	hard        chan struct{} // closed by the second signal
 	color       *parsed[string]
+	times       *parsed[printer.Times]
 	lookLimit   time.Duration // of a completion's look; 0: completeWithin
 }
 

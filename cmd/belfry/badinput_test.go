@@ -28,6 +28,8 @@ var badInput = [][]string{
 	{"jobs", "list", "--status", "DONE"},
 	{"jobs", "list", "--group", "seventeen"},
 	{"jobs", "list", "--jsno"},
+	{"jobs", "list", "--times", "Local"},
+	{"jobs", "list", "--times", "Asia/Soul"},
 	{"jobs", "show"},
 	{"jobs", "show", "seventeen"},
 	{"jobs", "show", "-5"},

@@ -18,7 +18,7 @@ import (
 type parsed[T any] struct {
 	parse func(string) (T, error)
 	kind  string   // what help shows after the flag's name
-	words []string // all that parse takes; nil: more than words
+	words []string // that parse takes, for completion; nil: it takes none
 	text  string
 	value *T // nil until given
 }

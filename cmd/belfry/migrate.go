@@ -117,18 +117,18 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if !out.forPeople() {
 				return a.printList(out, emptyList(list))
 			}
-			t := printer.NewTable(">VERSION", "APPLIED", "TITLE")
+			page, t := a.pageOf(out), printer.NewTable(">VERSION", "APPLIED", "TITLE")
 			pending := 0
 			for _, m := range list {
 				at := "pending"
 				if m.Applied != nil {
-					at = printer.Clock(*m.Applied)
+					at = page.Clock(*m.Applied)
 				} else {
 					pending++
 				}
 				t.Add(fmt.Sprint(m.Version), at, m.Title)
 			}
-			a.pageOf(out).Table(t)
+			page.Table(t)
 			if pending > 0 {
 				a.remark("%s pending; apply with `belfry migrate up`", printer.Counted(int64(pending), "migration"))
 			}

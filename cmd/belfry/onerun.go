@@ -219,7 +219,7 @@ func (r *oneRun) fire(ctx context.Context) error {
 	}
 	if !r.quiet {
 		for _, o := range r.fired.Occurrences {
-			r.remark("schedule %s fired for %s: %s", o.Schedule, printer.Clock(o.At), admin.JobList(o.Jobs))
+			r.remark("schedule %s fired for %s: %s", o.Schedule, r.page().Clock(o.At), admin.JobList(o.Jobs))
 		}
 	}
 	return err
@@ -288,7 +288,7 @@ func (r *oneRun) judge() error {
 // remarkOnOthers says what was not run, and was not held by another runner either.
 func (r *oneRun) remarkOnOthers() {
 	for _, j := range r.expired {
-		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, printer.ClockOr(j.ExpiresAt, "its time"), admin.NextStep(j))
+		r.remark("job %d (%s) EXPIRED: it did not start before %s%s", j.ID, j.Type, r.page().ClockOr(j.ExpiresAt, "its time"), admin.NextStep(j))
 	}
 	for _, line := range r.lost {
 		r.remark("%s", line)

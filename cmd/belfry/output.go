@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/term"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -54,7 +57,7 @@ func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, 
 
 // page is where the command's result is told in text.
 func (a *app) page() *printer.Page {
-	p := &printer.Page{Output: a.stdout, Notes: a.stderr}
+	p := &printer.Page{Output: a.stdout, Notes: a.stderr, Times: a.times.or(printer.Times{})}
 	fd, live := terminal(a.stdout, a.environ)
 	if live {
 		p.Columns, p.Rows = sizeOf(fd)
@@ -66,6 +69,27 @@ func (a *app) page() *printer.Page {
 		p.Colors = true
 	}
 	return p
+}
+
+// timesWords are what --times takes beside names of time zones.
+var timesWords = []string{"local", "utc", "relative"}
+
+// parseTimes parses --times.
+func (a *app) parseTimes(text string) (printer.Times, error) {
+	switch text {
+	case "local":
+		return printer.Times{}, nil
+	case "utc":
+		return printer.Times{Zone: time.UTC}, nil
+	case "relative":
+		return printer.Times{Relative: true, Now: a.now}, nil
+	}
+	zone, err := time.LoadLocation(text)
+	if err != nil || text == "" || text == "Local" { // which it takes for zones as well
+		return printer.Times{}, fmt.Errorf("allowed values: %s, or names of the IANA database, as UTC, Asia/Seoul, Europe/Berlin%s",
+			strings.Join(timesWords, ", "), config.Hint(text, timesWords))
+	}
+	return printer.Times{Zone: zone}, nil
 }
 
 // terminal reports whether w is a terminal that understands cursor movement, and

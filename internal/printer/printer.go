@@ -23,6 +23,8 @@ type Page struct {
 	Bare bool
 	// Colors shows statuses in colours.
 	Colors bool
+	// Times is how it shows instants; the page's Clock and ClockOr do so.
+	Times
 	// Rows is how many lines that terminal has; 0: 24.
 	Rows int
 

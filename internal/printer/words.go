@@ -62,10 +62,6 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Clock renders an instant in local time, to the second, with its zone, as psql does and
-// as --at reads it.
-func Clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05-07:00") }
-
 // OneLine keeps a text from breaking a table or a terminal: control characters
 // become spaces, and it is cut at width.
 func OneLine(s string, width int) string {
@@ -79,14 +75,6 @@ func OneLine(s string, width int) string {
 		return s
 	}
 	return string([]rune(s)[:width-1]) + "…"
-}
-
-// ClockOr renders an instant as Clock does, and what to say where there is none.
-func ClockOr(t *time.Time, otherwise string) string {
-	if t == nil {
-		return otherwise
-	}
-	return Clock(*t)
 }
 
 // OrNone renders an empty text as none.
