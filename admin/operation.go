@@ -90,6 +90,9 @@ type Operation struct {
 	Changes bool
 	// Secret tells that the result has something that is shown once and kept nowhere.
 	Secret bool
+	// Shared tells of a stream that what it looks at is looked at for all of them together
+	// (Watches): one more costs the database nothing.
+	Shared bool
 	// Need is what the database has to be.
 	Need Need
 	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the

@@ -116,7 +116,7 @@ func (in *watchInput) check(Operation, time.Time) error {
 
 func watchOperation() Operation {
 	return DefineStream(Operation{
-		Name: "jobs watch", Short: "Watch jobs run and their messages go, until all is sent", Role: Viewer,
+		Name: "jobs watch", Short: "Watch jobs run and their messages go, until all is sent", Role: Viewer, Shared: true,
 		Long: `Watch jobs: how far the walk and the delivery are, how fast, how long the rest takes,
 and why nothing goes on where nothing does. Without ids every job that runs or is being
 delivered, also those that begin meanwhile. The command ends with exit code 0 when the

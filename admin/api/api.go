@@ -62,6 +62,7 @@ type Handler struct {
 	signIns  signIns
 	public   public
 	streams  *streams
+	turns    *turns
 	outer    http.Handler
 }
 
@@ -72,7 +73,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h := &Handler{Options: c, mux: http.NewServeMux(), public: at, streams: newStreams()}
+	h := &Handler{Options: c, mux: http.NewServeMux(), public: at, streams: newStreams(), turns: newTurns(c.Env.DB)}
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
@@ -240,6 +241,14 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	if o.Item() != nil {
 		h.follow(o, r, w, req, who, in)
 		return
+	}
+	if !o.Changes {
+		leave, problem := h.turns.soon(req.Context(), who.Key())
+		if problem != nil {
+			problem.write(w)
+			return
+		}
+		defer leave()
 	}
 	limit := o.Deadline
 	if limit <= 0 {

@@ -41,6 +41,12 @@
 // asks still may. Streams are counted, and each write has a deadline: a reader that stalls holds
 // nothing. They end when the server stops.
 //
+// # Turns
+//
+// What looks has turns (turns.go): so many of one identity at once, fewer than the pool has
+// connections, so that one who asks for much does not keep others waiting. A stream has one while it
+// reads, and none while it is read. What changes something needs none, and neither does a watch.
+//
 // # Signing in
 //
 // /login, /logout and, for browsers, /login/oidc (package oidc) are about sessions rather than

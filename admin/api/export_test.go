@@ -6,3 +6,16 @@ import "time"
 func (h *Handler) SetStreams(most, own int, beat, event time.Duration) {
 	h.streams.most, h.streams.own, h.streams.beat, h.streams.event = most, own, beat, event
 }
+
+// SetTurns sets the limits of what looks, before the first request.
+func (h *Handler) SetTurns(own int, within time.Duration) { h.turns.own, h.turns.within = own, within }
+
+// Turns is how many identities look, or wait for a turn.
+func (h *Handler) Turns() int {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	return len(h.turns.by)
+}
+
+// OwnTurns is how many looks of one identity go on at once.
+func (h *Handler) OwnTurns() int { return h.turns.own }

@@ -28,6 +28,8 @@ type bundle struct {
 	db  *dbtest.DB
 	url string // of the prefix
 	log *dbtest.Buffer
+
+	handler *api.Handler
 }
 
 // tokens are good: each is the name of its role.
@@ -57,7 +59,8 @@ func setup(t *testing.T, change func(*api.Options)) *bundle {
 	if change != nil {
 		change(&c)
 	}
-	server := httptest.NewServer(api.New(c))
+	b.handler = api.New(c)
+	server := httptest.NewServer(b.handler)
 	t.Cleanup(server.Close)
 	b.url = server.URL + api.Prefix
 	return b

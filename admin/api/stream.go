@@ -112,6 +112,11 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 		return
 	}
 	defer h.streams.leave(who.Name)
+	own := &streamTurn{turns: h.turns, name: who.Key(), free: o.Shared}
+	if problem := own.begin(req.Context()); problem != nil {
+		problem.write(w)
+		return
+	}
 	s := &stream{w: w, ctl: http.NewResponseController(w), events: events, within: h.streams.event}
 	s.id, _ = strconv.ParseUint(req.Header.Get("Last-Event-ID"), 10, 32)
 	_ = s.ctl.SetWriteDeadline(time.Time{})
@@ -120,7 +125,7 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { h.run(ctx, o, in, who, pieces) })
+	running.Go(func() { h.run(ctx, o, in, who, own, pieces) })
 	beats := time.NewTicker(h.streams.beat)
 	defer beats.Stop()
 	for {
@@ -150,8 +155,8 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 	}
 }
 
-// run runs the operation, which ends with ctx.
-func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.Identity, pieces chan<- piece) {
+// run runs the operation, which ends with ctx. It has the turn, and gives it back.
+func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.Identity, own *streamTurn, pieces chan<- piece) {
 	say := func(p piece) error {
 		select {
 		case pieces <- p:
@@ -160,6 +165,7 @@ func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.
 			return ctx.Err()
 		}
 	}
+	defer own.end()
 	defer func() {
 		if cause := recover(); cause != nil {
 			h.panicked(cause)
@@ -168,7 +174,7 @@ func (h *Handler) run(ctx context.Context, o admin.Operation, in any, who admin.
 	}()
 	env := h.Env
 	env.Actor, env.Role = who.Name, who.Role
-	out, err := o.Stream(ctx, &env, in, func(item any) error { return say(piece{item: item}) })
+	out, err := o.Stream(ctx, &env, in, func(item any) error { return own.sending(ctx, func() error { return say(piece{item: item}) }) })
 	_ = say(piece{item: out, end: true, err: err})
 }
 
