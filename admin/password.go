@@ -57,12 +57,25 @@ type passwordHash struct {
 
 // newPasswordHash makes the hash of a password, at today's cost.
 func newPasswordHash(password string) (passwordHash, error) {
-	h := passwordHash{memory: passwordMemory, time: passwordTime, threads: passwordThreads, salt: make([]byte, passwordSalt)}
+	h, err := nobodysHash()
+	if err == nil {
+		h.key = h.of(password, passwordKey)
+	}
+	return h, err
+}
+
+// nobodysHash is a hash that no password has, whose check costs what each one's does: its key is
+// random, and to make it costs nothing.
+func nobodysHash() (passwordHash, error) {
+	h := passwordHash{
+		memory: passwordMemory, time: passwordTime, threads: passwordThreads,
+		salt: make([]byte, passwordSalt), key: make([]byte, passwordKey),
+	}
 	if _, err := rand.Read(h.salt); err != nil {
 		return h, err
 	}
-	h.key = h.of(password, passwordKey)
-	return h, nil
+	_, err := rand.Read(h.key)
+	return h, err
 }
 
 // of computes the key of a password: however it was typed, its letters are the same.

@@ -38,13 +38,13 @@ type Sessions struct {
 	db             *pgxpool.Pool
 	lifetime, idle time.Duration
 	slots          chan struct{}
-	nobody         passwordHash // of whom no password is
+	nobody         passwordHash // at today's cost, of whom no password is
 }
 
 // NewSessions returns Sessions of which each ends after lifetime, and when it was not used for
 // so long as idle.
 func NewSessions(pool *pgxpool.Pool, lifetime, idle time.Duration) (*Sessions, error) {
-	nobody, err := newPasswordHash(rand.Text())
+	nobody, err := nobodysHash()
 	return &Sessions{pool, lifetime, idle, make(chan struct{}, checking), nobody}, err
 }
 

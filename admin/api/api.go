@@ -7,10 +7,9 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
@@ -57,8 +56,8 @@ const (
 type Handler struct {
 	Options
 	mux      *http.ServeMux
-	document []byte
-	lockout  *lockout // of requests without a good token or session, by address
+	document func() []byte // made when it is first asked for, and once
+	lockout  *lockout      // of requests without a good token or session, by address
 	signIns  signIns
 	public   public
 	streams  *streams
@@ -81,18 +80,11 @@ func New(c Options) *Handler {
 	if h.Env.Watches == nil {
 		h.Env.Watches = admin.NewWatches(looksEvery)
 	}
-	d := newDocument(h.mux)
+	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range admin.WithQuestions(c.Operations) {
 		r := routeOf(o)
-		described := d.describe(o, r)
-		d.api.OpenAPI().AddOperation(described)
-		d.api.Adapter().Handle(described, func(ctx huma.Context) {
-			req, w := humago.Unwrap(ctx)
-			h.operate(o, r, w, req)
-		})
+		h.mux.HandleFunc(r.method+" "+Prefix+r.path, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
 	}
-	d.describeSignIn()
-	h.document = d.json()
 	own, err := at.sites(http.HandlerFunc(h.serve))
 	if err != nil {
 		panic(err)
@@ -106,9 +98,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) { h.outer.
 
 // Document returns the OpenAPI document of operations.
 func Document(operations []admin.Operation) []byte {
-	d := newDocument(http.NewServeMux())
+	d := newDocument()
 	for _, o := range admin.WithQuestions(operations) {
-		d.api.OpenAPI().AddOperation(d.describe(o, routeOf(o)))
+		d.open.AddOperation(d.describe(o, routeOf(o)))
 	}
 	d.describeSignIn()
 	return d.json()
@@ -167,7 +159,7 @@ func (h *Handler) failed(o admin.Operation, err error, p *Problem) {
 func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == Prefix+"/openapi.json" && req.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(h.document)
+		_, _ = w.Write(h.document())
 		return
 	}
 	if h.signsInOrOut(w, req) {

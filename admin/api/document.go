@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
@@ -18,7 +17,7 @@ import (
 
 // document is the OpenAPI document while it is made.
 type document struct {
-	api     huma.API
+	open    *huma.OpenAPI
 	schemas huma.Registry
 	problem *huma.Schema
 	looked  map[string]bool // schemas by their reference, whose fields may be null where they may
@@ -27,27 +26,25 @@ type document struct {
 // security is the name of the tokens in the document.
 const security = "token"
 
-func newDocument(mux *http.ServeMux) *document {
+func newDocument() *document {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[channels.Audience](), reflect.TypeFor[map[string]any]()) // its fields depend on its kind
 	d := &document{schemas: schemas, looked: make(map[string]bool)}
 	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	d.api = humago.NewWithPrefix(mux, Prefix, huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
-			Servers: []*huma.Server{{URL: Prefix}},
-			Components: &huma.Components{
-				Schemas:   schemas,
-				Responses: make(map[string]*huma.Response),
-				SecuritySchemes: map[string]*huma.SecurityScheme{
-					security:  {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"},
-					"session": {Type: "apiKey", In: "cookie", Name: "__Host-belfry", Description: "of POST /login; __Secure-belfry below a path, belfry without TLS"},
-				},
+	d.open = &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
+		Servers: []*huma.Server{{URL: Prefix}},
+		Components: &huma.Components{
+			Schemas:   schemas,
+			Responses: make(map[string]*huma.Response),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				security:  {Type: "http", Scheme: "bearer", Description: "made by `belfry tokens create`"},
+				"session": {Type: "apiKey", In: "cookie", Name: "__Host-belfry", Description: "of POST /login; __Secure-belfry below a path, belfry without TLS"},
 			},
-			Security: []map[string][]string{{security: {}}, {"session": {}}},
 		},
-	})
+		Security: []map[string][]string{{security: {}}, {"session": {}}},
+	}
 	return d
 }
 
@@ -173,14 +170,14 @@ func (d *document) describeSignIn() {
 			redirect(o, http.StatusSeeOther, "the way back")
 			o.Responses["404"] = d.refusal(http.StatusNotFound)
 		}
-		d.api.OpenAPI().AddOperation(o)
+		d.open.AddOperation(o)
 	}
 }
 
 // refusal is the answer with a problem, which the document has once for each status.
 func (d *document) refusal(status int) *huma.Response {
 	name := strings.ReplaceAll(http.StatusText(status), " ", "")
-	d.api.OpenAPI().Components.Responses[name] = &huma.Response{
+	d.open.Components.Responses[name] = &huma.Response{
 		Description: http.StatusText(status),
 		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: d.problem}},
 	}
@@ -353,7 +350,7 @@ func defaultOf(p admin.Param, shape admin.Shape) any {
 
 // json is the document's text.
 func (d *document) json() []byte {
-	text, err := json.MarshalIndent(d.api.OpenAPI(), "", "  ")
+	text, err := json.MarshalIndent(d.open, "", "  ")
 	if err != nil {
 		panic(err) // what it is made of is ours
 	}
