@@ -17,7 +17,7 @@ JSON ?=
 TRANSPORT ?=
 # make test PKG=./job/... RUN=Resumes: a part of the suite. Otherwise the packages that
 # take longest come first, so that none of them runs on alone at the end.
-PKG ?= ./cmd/belfry ./job ./outbox/relay ./...
+PKG ?= ./cmd/belfry ./outbox/relay ./job ./...
 RUN ?=
 # make test-fault COUNT=20: how often.
 COUNT ?= 1
@@ -32,7 +32,8 @@ ARGS ?=
 
 TOP := $(CURDIR)
 GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
-GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -timeout 15m $(if $(RUN),-run '$(RUN)')
+# What vet finds, make lint finds.
+GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
 .PHONY: help build man examples lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run clean postgres servers-for-tests
@@ -62,13 +63,19 @@ FAULT_TESTS = ^Test(Chaos|DemoProcess|Fault|Model|Process)_
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
 # What argon2 does for a password stays at its real cost and under no detector: it works on
-# memory of its own, and under one each hash takes six times as long.
-RACE = -race -gcflags=golang.org/x/crypto/argon2=-race=false
+# memory of its own, and under one each hash takes six times as long. The model of
+# carriers is one goroutine, and takes three times as long.
+RACE = -race -gcflags=golang.org/x/crypto/argon2=-race=false \
+	-gcflags=github.com/belfryhq/belfry/outbox/outboxtest/carriermodel=-race=false
 WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race='$(RACE)'; \
 	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi
 
+# Tests wait for the database as often as they compute: twice as many of a package run beside
+# each other as there are processors.
+PARALLEL ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
+
 test: servers-for-tests ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
-	@$(WITH_RACE); $(GO_TEST) $$race $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
+	@$(WITH_RACE); $(GO_TEST) $$race -parallel $(PARALLEL) $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
 
 # So often is each property of a model tried; make test has ten tries for each.
 test-fault: export BELFRY_TEST_CHECKS ?= 100

@@ -226,7 +226,7 @@ func (w *truth) dispatch(_ testing.TB, to relay.Carrier) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(5 * time.Millisecond)
+		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			for _, name := range []relay.Queue{relay.Activities, relay.Bulk} {

@@ -1,4 +1,4 @@
-package outboxtest_test
+package carriermodel_test
 
 import (
 	"fmt"

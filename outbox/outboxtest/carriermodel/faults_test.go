@@ -1,4 +1,4 @@
-package outboxtest_test
+package carriermodel_test
 
 // fault is what may go wrong, and what comes of it later without having to.
 func (m *model) fault(s *state, e emit) {

@@ -1,4 +1,4 @@
-package outboxtest_test
+package carriermodel_test
 
 // guards are what the design has against loss and duplicates: all are true in belfry.
 type guards struct {

@@ -1,4 +1,4 @@
-package outboxtest_test
+package carriermodel_test
 
 // worker is what a worker that runs does next.
 func (m *model) worker(s *state, w uint8, e emit) {

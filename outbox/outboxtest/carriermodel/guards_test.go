@@ -1,4 +1,4 @@
-package outboxtest_test
+package carriermodel_test
 
 import (
 	"fmt"
@@ -93,7 +93,7 @@ type removal struct {
 }
 
 // Without any one of its guards the model breaks, so that none of them stands there in vain.
-// go test -v -run CarrierModel_FindsEachGuard ./outbox/outboxtest tells how, in the fewest steps.
+// go test -v -run CarrierModel_FindsEachGuard ./outbox/outboxtest/carriermodel tells how, in the fewest steps.
 func TestCarrierModel_FindsEachGuardThatIsMissing(t *testing.T) {
 	t.Parallel()
 	const (
