@@ -12,6 +12,7 @@
 //  2. The first key signs, and every key reads: a key that goes from the first place stays
 //     until its last mail has been read.
 //  3. No error has a link or a key in it.
+//  4. Reload puts all keys of the file into force, or none of them.
 //
 // # What it does not promise
 //
@@ -21,6 +22,7 @@
 package unsubscribe
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -30,6 +32,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // Link is what a link opts out of.
@@ -57,20 +60,25 @@ const purpose = "belfry unsubscribe\x00"
 func encoding() *base64.Encoding { return base64.RawURLEncoding.Strict() }
 
 // Links makes and reads links. It is safe for concurrent use.
-type Links struct{ keys [][]byte }
+type Links struct {
+	file string // that the keys are from; empty: none
+	keys atomic.Pointer[[][]byte]
+}
 
 // New takes the keys, the one that signs first: 1 to 16, each of 32 or more bytes.
 func New(keys ...string) (*Links, error) {
 	if len(keys) < 1 || len(keys) > maxKeys {
 		return nil, fmt.Errorf("%d keys are not allowed; allowed are 1 to %d", len(keys), maxKeys)
 	}
-	l := &Links{}
+	var all [][]byte
 	for i, key := range keys {
 		if len(key) < minKey {
 			return nil, fmt.Errorf("key %d has %d bytes; allowed are %d and more, as `openssl rand -base64 32` writes them", i+1, len(key), minKey)
 		}
-		l.keys = append(l.keys, []byte(key))
+		all = append(all, []byte(key))
 	}
+	l := new(Links)
+	l.keys.Store(&all)
 	return l, nil
 }
 
@@ -97,7 +105,23 @@ func Open(file string) (*Links, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	l.file = file
 	return l, nil
+}
+
+// Reload reads the keys of Open again, and reports whether they are others. With an error those
+// before stay. Links of New have no file, and stay as they are.
+func (l *Links) Reload() (changed bool, err error) {
+	if l.file == "" {
+		return false, nil
+	}
+	next, err := Open(l.file)
+	if err != nil {
+		return false, err
+	}
+	keys := next.keys.Load()
+	before := l.keys.Swap(keys)
+	return !slices.EqualFunc(*before, *keys, bytes.Equal), nil
 }
 
 // Sign returns the last part of a link's path: letters, digits, - and _. A category and a
@@ -106,7 +130,7 @@ func (l *Links) Sign(link Link) string {
 	content := binary.BigEndian.AppendUint64([]byte{version}, uint64(link.ChannelID)) //nolint:gosec // the same bits
 	content = append(content, byte(len(link.Category)))                               //nolint:gosec // at most 255
 	content = append(append(content, link.Category...), link.Medium...)
-	return encoding().EncodeToString(append(content, sum(l.keys[0], content)...))
+	return encoding().EncodeToString(append(content, sum((*l.keys.Load())[0], content)...))
 }
 
 // Read returns what was signed, or ErrLink.
@@ -120,7 +144,7 @@ func (l *Links) Read(signed string) (Link, error) {
 		return Link{}, ErrLink
 	}
 	content, mac := all[:len(all)-sha256.Size], all[len(all)-sha256.Size:]
-	good := slices.ContainsFunc(l.keys, func(key []byte) bool { return hmac.Equal(mac, sum(key, content)) })
+	good := slices.ContainsFunc(*l.keys.Load(), func(key []byte) bool { return hmac.Equal(mac, sum(key, content)) })
 	rest, length := content[head:], int(content[head-1])
 	if !good || content[0] != version || len(rest) < length {
 		return Link{}, ErrLink

@@ -110,6 +110,47 @@ func TestOpen_NamesWhatIsWrongAndNoKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Invariant 4: keys that are read again sign and read from then on; a file that cannot be used changes
+// nothing.
+func TestLinks_ReloadTheirFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write(older)
+	l, err := unsubscribe.Open(file)
+	require.NoError(t, err)
+	link := unsubscribe.Link{ChannelID: 1, Category: "c", Medium: "email"}
+	old := l.Sign(link)
+	changed, err := l.Reload()
+	require.NoError(t, err)
+	require.False(t, changed)
+
+	for _, bad := range []string{"", newer + "\nsecret\n"} {
+		write(bad)
+		changed, err = l.Reload()
+		require.ErrorContains(t, err, file)
+		require.False(t, changed)
+		require.Equal(t, old, l.Sign(link), "those before stay")
+	}
+
+	write(newer + "\n" + older)
+	changed, err = l.Reload()
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, links(t, newer).Sign(link), l.Sign(link))
+	_, err = l.Read(old)
+	require.NoError(t, err)
+
+	write(newer)
+	_, err = l.Reload()
+	require.NoError(t, err)
+	_, err = l.Read(old)
+	require.ErrorIs(t, err, unsubscribe.ErrLink)
+	changed, err = links(t, newer).Reload()
+	require.NoError(t, err, "keys that are from no file")
+	require.False(t, changed)
+}
+
 // Whatever is read was signed, to the letter, and nothing makes Read panic.
 func FuzzLinks_Read(f *testing.F) {
 	l := links(f, newer)

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/oidc"
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -36,7 +37,7 @@ serves the same beside its other work.
 
 Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
 api.tls.key_file have to be set, or the proxy in front of it (api.proxy), or the exit code
-is 78. SIGHUP: the certificate is read again. With --read-only nothing is changed through it,
+is 78. SIGHUP: the certificate and api.unsubscribe_keys_file are read again. With --read-only nothing is changed through it,
 and a standby will do.`,
 		Example: `  belfry serve --listen 127.0.0.1:8470
   belfry serve --listen 127.0.0.1:8470 --read-only`,
@@ -97,8 +98,9 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 type apiServer struct {
 	server   *api.Server
 	cache    *abortcache.Cache
-	provider *oidc.Provider // nil: there is none
-	db       *database      // of its own; nil: not
+	provider *oidc.Provider     // nil: there is none
+	links    *unsubscribe.Links // of recipients; nil: there are none
+	db       *database          // of its own; nil: not
 	log      zerolog.Logger
 	over     func() // nothing is cut off by a signal any more
 }
@@ -125,8 +127,8 @@ func (a *app) openAPIBeside(ctx context.Context, s settings.Settings, beside *da
 // openAPI listens where the configuration says.
 func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, shown *node.Monitor, logger zerolog.Logger) (*apiServer, error) {
 	x := &apiServer{log: logger}
-	links, err := s.API.UnsubscribeLinks()
-	if err != nil {
+	var err error
+	if x.links, err = s.API.UnsubscribeLinks(); err != nil {
 		return nil, &exitError{codeConfiguration, err}
 	}
 	proxy, err := s.API.TrustedProxy()
@@ -156,7 +158,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	var handler *api.Handler
 	handler = api.New(api.Options{
 		Observe:    shown.API(func() int { return handler.Streams() }),
-		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: links, Log: logger,
+		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
 			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
 		},
@@ -181,7 +183,7 @@ func (x *apiServer) beside(shown *node.Monitor, loops ...func(context.Context) e
 	return append(loops, shown.Loop("api", x.run))
 }
 
-// run serves until ctx is cancelled. SIGHUP has the certificate read again.
+// run serves until ctx is cancelled. SIGHUP has the certificate and the keys of links read again.
 func (x *apiServer) run(ctx context.Context) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -192,6 +194,14 @@ func (x *apiServer) run(ctx context.Context) error {
 		on(living, hangups, func(context.Context) {
 			if err := x.server.Reload(); err != nil {
 				x.log.Error().Err(err).Msg("certificate refused; the one before stays")
+			}
+			if x.links == nil {
+				return
+			}
+			if changed, err := x.links.Reload(); err != nil {
+				x.log.Error().Err(fmt.Errorf("api.unsubscribe_keys_file: %w", err)).Msg("keys of links refused; those before stay")
+			} else if changed {
+				x.log.Info().Msg("keys of links read again")
 			}
 		})
 	})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -76,6 +77,39 @@ func TestProcess_ServeAndDaemonServeTheAPI(t *testing.T) {
 			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 			require.Equal(t, http.StatusOK, answered(t, "GET", url+"/lanes", secret), "it goes on")
 		}
+		p.terminate(t)
+		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	}
+}
+
+// Links are answered by the keys of the last SIGHUP, by what serves alone and by a daemon.
+func TestProcess_HangupReadsTheKeysOfLinks(t *testing.T) {
+	t.Parallel()
+	db := newKept(t)
+	link := unsubscribe.Link{ChannelID: 4711, Category: "popular_content", Medium: "email"}
+	keys := map[string]string{}
+	signed := map[string]string{}
+	for _, name := range []string{"older", "newer"} {
+		keys[name] = strings.Repeat(name[:1], 32)
+		links, err := unsubscribe.New(keys[name])
+		require.NoError(t, err)
+		signed[name] = "/unsubscribe/" + links.Sign(link)
+	}
+	for _, command := range []string{"serve", "daemon"} {
+		file := filepath.Join(t.TempDir(), "keys")
+		require.NoError(t, os.WriteFile(file, []byte(keys["older"]), 0o600))
+		p := start(t, []string{"BELFRY_DATABASE_URL=" + db.DSN, "BELFRY_API_UNSUBSCRIBE_KEYS_FILE=" + file, "BELFRY_LOG_FORMAT=json"}, command, "--listen", "127.0.0.1:0")
+		root := strings.TrimSuffix(p.served(t), "/api/v1")
+		require.Equal(t, http.StatusOK, answered(t, "GET", root+signed["older"], ""))
+		require.Equal(t, http.StatusNotFound, answered(t, "GET", root+signed["newer"], ""))
+
+		p.reloaded(t, file, keys["newer"]+"\n"+keys["older"], "keys of links read again")
+		require.Equal(t, http.StatusOK, answered(t, "GET", root+signed["older"], ""), command)
+		require.Equal(t, http.StatusOK, answered(t, "GET", root+signed["newer"], ""), command)
+
+		p.reloaded(t, file, "short", "keys of links refused; those before stay")
+		require.Equal(t, http.StatusOK, answered(t, "GET", root+signed["newer"], ""), command)
+		require.NotContains(t, p.stderr.String(), "\"short\"")
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	}

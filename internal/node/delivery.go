@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -22,7 +23,8 @@ type Delivery struct {
 	// Close closes the clients and the carrier, after the relay's end.
 	Close func() error
 
-	broker relay.Broker // nil: none
+	broker relay.Broker       // nil: none
+	links  *unsubscribe.Links // that mail leads to; nil: none
 }
 
 // newDelivery wires a relay with the senders and the carrier of the settings, and with own
@@ -58,7 +60,11 @@ func NewDrain(s settings.Settings, pool *pgxpool.Pool, own []relay.Sender, log z
 	if err != nil {
 		return nil, err
 	}
-	senders, done, err := s.OpenSenders()
+	links, err := s.OpenLinks()
+	if err != nil {
+		return nil, err
+	}
+	senders, done, err := s.OpenSenders(links)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +72,7 @@ func NewDrain(s settings.Settings, pool *pgxpool.Pool, own []relay.Sender, log z
 	if err != nil {
 		return nil, errors.Join(err, done())
 	}
-	return &Delivery{Relay: r, Close: done}, nil
+	return &Delivery{Relay: r, Close: done, links: links}, nil
 }
 
 // onCarrier opens the carrier of the settings for a relay to work on; nil: there is none. A

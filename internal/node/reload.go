@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/settings"
 	"github.com/belfryhq/belfry/job"
@@ -19,6 +21,7 @@ import (
 type reloader struct {
 	runner *job.Runner // nil: none here
 	relay  *relay.Relay
+	links  *unsubscribe.Links   // of mail; nil: none
 	own    []relay.SenderConfig // senders that no settings have
 	log    zerolog.Logger
 
@@ -31,7 +34,7 @@ type reloader struct {
 func newReloader(o Options, runner *job.Runner, d *Delivery) *reloader {
 	r := &reloader{runner: runner, own: o.senders(nil), log: o.Log, current: o.Settings.Config, inForce: make(map[string]any)}
 	if d != nil {
-		r.relay = d.Relay
+		r.relay, r.links = d.Relay, d.links
 	}
 	for _, k := range config.Keys(r.current) {
 		r.inForce[k.Name] = k.Value
@@ -46,8 +49,18 @@ func (r *reloader) settings() settings.Config {
 	return r.current
 }
 
+// linkKeys is the key that names the file with the keys of links: what is in the file takes effect
+// live, another file at the next start.
+const linkKeys = "api.unsubscribe_keys_file"
+
 // reload returns the keys that changed, and those that wait for the next start.
 func (r *reloader) reload(next settings.Config) (changed, waiting []string, err error) {
+	otherKeys := false
+	if r.links != nil {
+		if otherKeys, err = r.links.Reload(); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", linkKeys, err)
+		}
+	}
 	if r.relay != nil {
 		if err := r.relay.Reload(r.forRelay(next)); err != nil {
 			return nil, nil, err
@@ -60,6 +73,9 @@ func (r *reloader) reload(next settings.Config) (changed, waiting []string, err 
 		}
 	}
 	changed, waiting = r.take(next, needRestart)
+	if otherKeys && !slices.Contains(waiting, linkKeys) {
+		changed = append(changed, linkKeys)
+	}
 	return changed, waiting, nil
 }
 

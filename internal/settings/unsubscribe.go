@@ -11,13 +11,19 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
-// OpenSenders opens the senders, and has those whose mail links to an opt-out sign the links.
-// The returned function closes the clients. The error is an *UnfitError.
-func (c Config) OpenSenders() (list []relay.Sender, done func() error, err error) {
+// OpenLinks reads the keys of the links by which recipients opt out; nil: there are no such
+// links. The error is an *UnfitError.
+func (c Config) OpenLinks() (*unsubscribe.Links, error) {
 	links, err := c.API.UnsubscribeLinks()
 	if err != nil {
-		return nil, nil, &UnfitError{err}
+		return nil, &UnfitError{err}
 	}
+	return links, nil
+}
+
+// OpenSenders opens the senders, and has those whose mail links to an opt-out sign links.
+// The returned function closes the clients. The error is an *UnfitError.
+func (c Config) OpenSenders(links *unsubscribe.Links) (list []relay.Sender, done func() error, err error) {
 	if list, done, err = c.Senders.Open(); err != nil {
 		return nil, nil, err
 	}
