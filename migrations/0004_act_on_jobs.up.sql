@@ -168,6 +168,18 @@ BEGIN
     RETURN CASE WHEN NOT FOUND THEN NULL WHEN subject = 'job' THEN belfry.job_version($2::bigint) ELSE belfry.version(subject, $2) END;
 END $$;
 
+-- Takes back the row that lock_version made in the same transaction, where the act has done
+-- nothing to it: resuming a lane that was never paused says nothing of it.
+CREATE FUNCTION belfry.unlock_version(subject text, name text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    CASE subject
+        WHEN 'lane' THEN DELETE FROM belfry.lanes l WHERE l.name = $2 AND l.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
+        WHEN 'sender' THEN DELETE FROM belfry.senders s WHERE s.name = $2 AND s.xmin = pg_current_xact_id()::xid AND belfry.version($1, $2) = 0;
+        ELSE NULL; -- the others have a row of their own, or are not there
+    END CASE;
+END $$;
+
 -- What each act below does, to one job after the other, in the order of the ids. Who may
 -- only UPDATE abort_requested may abort and resume.
 CREATE FUNCTION belfry.act_on(act text, ids bigint[], actor text, reason text, changes jsonb DEFAULT NULL) RETURNS SETOF belfry.job_act

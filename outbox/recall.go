@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -113,7 +115,7 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, c job.Chosen, act job
 	case c.Expect != nil && n != *c.Expect:
 		return nil, &job.CountError{Would: n, Expected: *c.Expect}
 	case n == 0:
-		return nil, refused
+		return nil, refusal(ctx, pool, refused)
 	}
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		for _, r := range begun { // in id order: two operators never deadlock
@@ -159,9 +161,19 @@ func recallable(s job.Status) bool {
 // change never lack an actor and a reason.
 func (r *recall) begin(ctx context.Context, jobID int64) error {
 	if err := r.find(ctx, jobID); err != nil {
-		return err
+		return refusal(ctx, r.pool, err)
 	}
 	return inTx(ctx, r.pool, r.record)
+}
+
+// refusal is why a recall does not begin: if the job is not as its caller saw it, then that, which
+// says who changed it, and otherwise err.
+func refusal(ctx context.Context, pool *pgxpool.Pool, err error) error {
+	if !errors.As(err, new(*job.WrongStatusError)) || !db.Expected(ctx) {
+		return err
+	}
+	held := inTx(ctx, pool, func(context.Context, pgx.Tx) error { return nil }) // what holds is held to first
+	return cmp.Or(held, err)
 }
 
 // find reads the job and checks it.

@@ -221,6 +221,53 @@ func TestMatch_AVersionIsOfActsAlone(t *testing.T) {
 }
 
 // Each form of the header is understood or refused, and nothing is done that should not be.
+// Of a job that was changed since, that is said, and not only that its status does not allow the act:
+// it says who did it.
+func TestMatch_GoesBeforeTheStatus(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	id := b.job(t, "Ten things")
+	for _, act := range []string{"recall", "resume", "retry"} {
+		a := b.call(t, "operator", "POST", "/"+act, `{"id": [`+id+`]}`, "If-Match", `"0"`)
+		require.Equal(t, http.StatusConflict, a.status, "%s: its status: %s", act, a.text)
+	}
+	require.Equal(t, http.StatusOK, b.call(t, "operator", "PATCH", "/jobs/"+id, `{"priority": 5}`).status)
+	for _, act := range []string{"recall", "resume", "retry"} {
+		for _, more := range []string{``, `, "expect": 0`} {
+			a := b.call(t, "operator", "POST", "/"+act, `{"id": [`+id+`]`+more+`}`, "If-Match", `"0"`)
+			require.Equal(t, http.StatusPreconditionFailed, a.status, "%s%s: %s", act, more, a.text)
+			require.Len(t, a.problem(t).Changes, 1, act)
+		}
+	}
+}
+
+// An act that leaves a lane or a sender as it came leaves no row of it, though it had one to lock.
+func TestMatch_LeavesNoRowOfWhatWasNeverPaused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	rows := func() int {
+		return b.count(t, `SELECT (SELECT count(*) FROM belfry.lanes) + (SELECT count(*) FROM belfry.senders)`)
+	}
+	for _, path := range []string{"/lanes/night", "/senders/fcm"} {
+		a := b.call(t, "operator", "POST", path+"/resume", `{}`, "If-Match", `"0"`)
+		require.Equal(t, http.StatusOK, a.status, a.text)
+		require.Zero(t, rows(), path)
+		a = b.call(t, "operator", "POST", path+"/pause", `{}`, "If-Match", `"0"`)
+		require.Equal(t, http.StatusOK, a.status, a.text)
+		require.Equal(t, 1, rows(), path)
+		a = b.call(t, "operator", "POST", path+"/resume", `{}`, "If-Match", a.header.Get("ETag"))
+		require.Equal(t, http.StatusOK, a.status, a.text)
+		a = b.call(t, "operator", "POST", path+"/resume", `{}`, "If-Match", a.header.Get("ETag"))
+		require.Equal(t, http.StatusOK, a.status, a.text)
+		require.Equal(t, 1, rows(), "one that was there stays")
+		b.exec(t, `DELETE FROM belfry.lanes; DELETE FROM belfry.senders`)
+	}
+	a := b.call(t, "admin", "PATCH", "/senders/apns", `{"rate_per_second": 5}`, "If-Match", `"0"`)
+	require.Equal(t, http.StatusOK, a.status, a.text)
+	require.Equal(t, 1, rows())
+	require.Equal(t, "[]", b.call(t, "operator", "GET", "/lanes", "").text, "no lane is listed")
+}
+
 func TestMatch_Headers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -71,6 +71,16 @@ func Expect(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// expected ends what Expect began, once the act is done: a row that is there only to be locked goes.
+func expected(ctx context.Context, tx pgx.Tx) error {
+	e, _ := ctx.Value(expectationKey{}).(*Expectation)
+	if e == nil || e.met {
+		return nil
+	}
+	_, err := tx.Exec(ctx, queries.versionUnlock, pgx.StrictNamedArgs{"subject": e.Subject, "name": e.Name})
+	return err
+}
+
 // meets notes that a transaction which held to the expectation was committed.
 func meets(ctx context.Context) {
 	if e, _ := ctx.Value(expectationKey{}).(*Expectation); e != nil {

@@ -34,3 +34,7 @@ SELECT set_config('lock_timeout', @lock_timeout_ms::text, true),
 -- Locks what is named until the transaction ends, and returns its version. NULL: there is no
 -- such thing. Always one row.
 SELECT belfry.lock_version(@subject, @name);
+
+-- name: VersionUnlock :exec
+-- Takes back the row that VersionLock made to have one to lock, where the act did nothing to it.
+SELECT belfry.unlock_version(@subject, @name);

@@ -65,12 +65,16 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 		if _, err := tx.Exec(ctx, queries.txBegin, args); err != nil {
 			return err
 		}
-		if !o.readsOnly() {
-			if err := Expect(ctx, tx); err != nil {
-				return err
-			}
+		if o.readsOnly() {
+			return do(ctx, tx)
 		}
-		return do(ctx, tx)
+		if err := Expect(ctx, tx); err != nil {
+			return err
+		}
+		if err := do(ctx, tx); err != nil {
+			return err
+		}
+		return expected(ctx, tx)
 	})
 	if err == nil && !o.readsOnly() {
 		meets(ctx)
