@@ -15,17 +15,24 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// startAtTerminal is start with a person at a terminal: what belfry shows there is its
-// stderr, and what is written to the file is typed.
-func startAtTerminal(t *testing.T, environ []string, args ...string) (*process, *os.File) {
+// openTerminal opens a terminal: its person's end and its program's.
+func openTerminal(t *testing.T) (person, tty *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
 	require.NoError(t, err)
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
+	return person, tty
+}
+
+// startAtTerminal is start with a person at a terminal: what belfry shows there is its
+// stderr, and what is written to the file is typed.
+func startAtTerminal(t *testing.T, environ []string, args ...string) (*process, *os.File) {
+	t.Helper()
+	person, tty := openTerminal(t)
 	p := startOn(t, tty, environ, args...)
 	require.NoError(t, tty.Close())
 	read := make(chan struct{})
