@@ -133,6 +133,27 @@ func TestTokens_RefuseWhatIsNotAllowed(t *testing.T) {
 }
 
 // Whoever reads every table does not see the hashes.
+// What the API keeps of requests, people and sessions is seen by who serves it, and not by a role
+// that reads every table.
+func TestRoles_SecretsAreForWhoServes(t *testing.T) {
+	t.Parallel()
+	base := dbtest.New(t)
+	_, err := base.Pool.Exec(t.Context(), `
+		INSERT INTO belfry.requests (who, key, fingerprint, ends_at, status, answer) VALUES ('ann', 'k', sha256(''), now(), 200, 'what ann was answered');
+		INSERT INTO belfry.users (name, role, identity, password_at, created_by) VALUES ('oidc:kim', 'viewer', 'https://provider kim', NULL, 'ann');
+		INSERT INTO belfry.sessions (kind, name, role, via, sha256, expires_at) VALUES ('session', 'oidc:kim', 'viewer', 'oidc', sha256(''), now() + interval '1 hour')`)
+	require.NoError(t, err)
+	for _, table := range []string{"requests", "users", "sessions"} {
+		seen := func(grant string) (n int) {
+			role := base.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role", grant)
+			require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT count(*) FROM belfry.`+table).Scan(&n), table)
+			return n
+		}
+		require.Equal(t, 0, seen("GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO :role"), table)
+		require.Equal(t, 1, seen("GRANT SELECT, INSERT, UPDATE, DELETE ON belfry."+table+" TO :role"), table)
+	}
+}
+
 func TestTokens_HashesAreForWhoOperates(t *testing.T) {
 	t.Parallel()
 	base := dbtest.New(t)

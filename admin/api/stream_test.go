@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -329,6 +330,31 @@ func TestStream_AreNotMoreThanSoMany(t *testing.T) {
 		}
 		return res.status == http.StatusOK
 	}, time.Minute, 10*time.Millisecond, "who leaves makes room")
+}
+
+// As the documents have it: 16 of one identity, and 64 in all.
+func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	watch := talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
+		if err := each([]string{"hi"}); err != nil {
+			return sum{}, err
+		}
+		<-ctx.Done()
+		return sum{}, nil
+	})
+	watch.Shared = true
+	s := serveStream(t, watch, false, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	as := func(n int) string { return "Bearer viewer-" + strconv.Itoa(n) }
+	for open := range 64 {
+		require.Equal(t, http.StatusOK, s.get(t, ctx, "", "Authorization", as(open/16)).status, open)
+		if open == 15 {
+			require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(0)).status, "the 17th of one identity")
+		}
+	}
+	require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(4)).status, "the 65th in all")
+	require.Equal(t, 64, s.handler.Streams())
 }
 
 // Jobs are watched until all is at rest, each look an event.
