@@ -178,7 +178,8 @@ func TestStream_Ends(t *testing.T) {
 					t.Fatal("still running: " + why)
 				}
 			}
-			fast := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, 10*time.Millisecond, 100*time.Millisecond) }
+			fast := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, 10*time.Millisecond, 500*time.Millisecond) }
+			often := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, 10*time.Millisecond, time.Minute) }
 			slow := func(h *api.Handler, _ *http.Server) { h.SetStreams(8, 8, time.Hour, time.Minute) }
 
 			ended := make(chan struct{})
@@ -199,7 +200,7 @@ func TestStream_Ends(t *testing.T) {
 			wait(ended, "its client does not read")
 
 			ended = make(chan struct{})
-			s = serveStream(t, forever("hi", ended), http2, fast)
+			s = serveStream(t, forever("hi", ended), http2, often)
 			res = s.get(t, t.Context(), "", "Accept", "text/event-stream")
 			r := res.body
 			for beats := 0; beats < 3; {
