@@ -185,7 +185,7 @@ func TestRelay_WaitsForASlowDatabaseAtItsStart(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE belfry.senders IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	c := config("r")
-	c.StatementTimeout = 100 * time.Millisecond
+	c.StatementTimeout = time.Second
 	var log dbtest.Buffer
 	b.start(t, c, []relay.Sender{push(&script{})}, relay.WithLogger(zerolog.New(&log)))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the relay has not started yet") }, patience, time.Millisecond)
