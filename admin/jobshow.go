@@ -25,6 +25,9 @@ type jobReport struct {
 	Revisions  []job.Revision `json:"revisions"`
 }
 
+// State is the job's, for whoever knows of the type only that.
+func (r jobReport) State() JobState { return r.JobState }
+
 func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) {
 	if r.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
 		return jobReport{}, noSuchJob(err)

@@ -31,8 +31,8 @@ func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
 	}
 }
 
-// state is as much of the job's state as is watched.
-func (w WatchedJob) state() JobState {
+// State is as much of the job's state as is watched.
+func (w WatchedJob) State() JobState {
 	return JobState{Job: job.Job{
 		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt, Cursor: w.Cursor,
 		ChannelsRead: w.ChannelsRead, ChannelsTotal: w.ChannelsTotal, RowsWritten: w.RowsWritten, Skipped: w.Skipped,
@@ -40,12 +40,12 @@ func (w WatchedJob) state() JobState {
 	}, Messages: w.Messages}
 }
 
-// walkText is how far the walk is.
-func (w WatchedJob) walkText(times printer.Times) string {
+// WalkText is how far the walk is.
+func (w WatchedJob) WalkText(times printer.Times) string {
 	if w.Status == job.Pending && w.Cursor == "" {
 		return "due " + times.Clock(w.ScheduleAt)
 	}
-	j := w.state().Job
+	j := w.State().Job
 	text := WalkDone(j)
 	if _, known := j.Total(); known && w.Status == job.Running {
 		text += printer.PaceText(w.KeysPerSecond, secondsSpan(w.SecondsLeft))
@@ -53,11 +53,11 @@ func (w WatchedJob) walkText(times printer.Times) string {
 	return text + "; " + printer.Counted(w.ChannelsRead, "channel") + " read, " + printer.Counted(w.RowsWritten, "row")
 }
 
-// deliveryText is how far the delivery is.
-func (w WatchedJob) deliveryText() string {
+// DeliveryText is how far the delivery is.
+func (w WatchedJob) DeliveryText() string {
 	text := "100%"
 	if w.Messages.Waiting > 0 {
-		text = Percent(w.state().Settled(), w.Messages.Messages)
+		text = Percent(w.State().Settled(), w.Messages.Messages)
 		if !w.AtRest {
 			text += printer.PaceText(w.SentPerSecond, secondsSpan(w.DeliveryLeft))
 		}
@@ -67,26 +67,26 @@ func (w WatchedJob) deliveryText() string {
 
 // line is one line about the job.
 func (w WatchedJob) line(times printer.Times) string {
-	s := w.state()
+	s := w.State()
 	text := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
 	switch {
 	case w.Delivering:
-		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.deliveryText()
+		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.DeliveryText()
 	case w.Messages.Messages == 0:
-		text += ", " + w.walkText(times)
+		text += ", " + w.WalkText(times)
 	case w.Status == job.Processed:
 		text += ", " + MessagesText(w.Messages)
 	default:
-		text += ", " + w.walkText(times) + ", delivery " + w.deliveryText()
+		text += ", " + w.WalkText(times) + ", delivery " + w.DeliveryText()
 	}
-	if why := w.waits(); why != "" {
+	if why := w.Waits(); why != "" {
 		text += "; " + why
 	}
 	return printer.OneLine(text, 500)
 }
 
-// waits is why messages stay where they are; "" when they do not.
-func (w WatchedJob) waits() string {
+// Waits is why messages stay where they are; "" when they do not.
+func (w WatchedJob) Waits() string {
 	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= printer.Moving {
 		return ""
 	}
@@ -113,7 +113,7 @@ func boardLines(times printer.Times, jobs []WatchedJob, width, height int) []str
 
 // block is what the terminal shows of one job.
 func (w WatchedJob) block(times printer.Times, width int) []string {
-	s := w.state()
+	s := w.State()
 	size := max(10, min(24, width/5))
 	row := func(name string, part, whole int64, text string) string {
 		return printer.OneLine(fmt.Sprintf("  %-8s %s %s", name, printer.Bar(part, whole, size), text), width)
@@ -124,14 +124,14 @@ func (w WatchedJob) block(times printer.Times, width int) []string {
 	if w.Status == job.Processed {
 		read, total = 1, 1
 	}
-	lines = append(lines, row("walk", read, total, w.walkText(times)))
+	lines = append(lines, row("walk", read, total, w.WalkText(times)))
 	if w.Messages.Messages > 0 {
-		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.deliveryText()))
+		lines = append(lines, row("delivery", s.Settled(), w.Messages.Messages, w.DeliveryText()))
 	}
 	if w.Throttle != "" {
 		lines = append(lines, printer.OneLine("  slowed   "+ThrottledBy(s.Job), width))
 	}
-	if why := w.waits(); why != "" {
+	if why := w.Waits(); why != "" {
 		lines = append(lines, printer.OneLine("  waits    "+why, width))
 	}
 	return lines

@@ -27,20 +27,40 @@ type Page struct {
 	Times
 	// Rows is how many lines that terminal has; 0: 24.
 	Rows int
+	// Parts takes what is told in its parts, instead of Output and Notes; nil: it is written.
+	Parts Parts
 
 	drawn int // lines of the last Redraw
 }
 
+// Parts takes what is told piece by piece, for a page that is not plain text.
+type Parts interface {
+	// Text is data: a line, or several.
+	Text(text string)
+	// Note is a remark.
+	Note(text string)
+	// Field is a name and its text, in a block of such.
+	Field(name, text string)
+	// Table is a table; a heading that starts with ">" is that of a column of numbers.
+	Table(headings []string, rows [][]string)
+}
+
 // Printf writes data.
 func (p *Page) Printf(format string, args ...any) {
-	if p.Output != nil {
+	switch {
+	case p.Parts != nil:
+		p.Parts.Text(fmt.Sprintf(format, args...))
+	case p.Output != nil:
 		fmt.Fprintf(p.Output, format, args...)
 	}
 }
 
 // Note writes a remark, a line.
 func (p *Page) Note(format string, args ...any) {
-	if p.Notes != nil {
+	switch {
+	case p.Parts != nil:
+		p.Parts.Note(fmt.Sprintf(format, args...))
+	case p.Notes != nil:
 		fmt.Fprintf(p.Notes, format+"\n", args...)
 	}
 }
@@ -48,12 +68,20 @@ func (p *Page) Note(format string, args ...any) {
 // Field writes a line of data that starts with a name, in a block of such lines. The text
 // is cut at a thousand characters.
 func (p *Page) Field(name, format string, args ...any) {
+	if p.Parts != nil {
+		p.Parts.Field(name, OneLine(fmt.Sprintf(format, args...), 1000))
+		return
+	}
 	p.Printf("%-16s %s\n", name, p.statusOf(name, OneLine(fmt.Sprintf(format, args...), 1000)))
 }
 
 // Table writes a table. On a terminal that is too narrow it does without columns, as
 // [Table.Dispensable] says.
 func (p *Page) Table(t *Table) {
+	if p.Parts != nil {
+		p.Parts.Table(t.headings, t.rows)
+		return
+	}
 	if p.Columns > 0 && t.room > 0 {
 		t.fit(p.Columns, t.room, t.dispensable...)
 	}
