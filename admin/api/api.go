@@ -38,6 +38,9 @@ type Options struct {
 	OIDC *oidc.Provider
 	// Unsubscribe reads the links of recipients, who have no token; nil: none is answered.
 	Unsubscribe *unsubscribe.Links
+	// Pages makes what answers outside of /api, for people, of this API and of the path that
+	// begins every address; it asks the API as whoever asks it. nil: nothing does.
+	Pages func(api http.Handler, at string) http.Handler
 	// Observe is told of each request that was answered, from many goroutines; nil: nobody is.
 	Observe func(Answered)
 	Log     zerolog.Logger
@@ -62,6 +65,7 @@ type Handler struct {
 	public   public
 	streams  *streams
 	turns    *turns
+	pages    http.Handler // nil: there are none
 	outer    http.Handler
 }
 
@@ -88,6 +92,9 @@ func New(c Options) *Handler {
 	own, err := at.sites(http.HandlerFunc(h.serve))
 	if err != nil {
 		panic(err)
+	}
+	if c.Pages != nil {
+		h.pages = c.Pages(h, at.path)
 	}
 	h.outer = h.recovering(h.observed(h.private(at.stripped(h.recipients(own)))))
 	return h
@@ -163,6 +170,10 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if h.signsInOrOut(w, req) {
+		return
+	}
+	if h.pages != nil && !strings.HasPrefix(req.URL.Path, "/api/") {
+		h.pages.ServeHTTP(w, req)
 		return
 	}
 	who, problem := h.authenticated(req, false)

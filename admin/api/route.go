@@ -28,6 +28,9 @@ const (
 // location names a parameter of a request, for people and programs.
 func (p place) location(name string) string { return string(p) + "." + name }
 
+// PathOf is the path of an operation below Prefix: /jobs/{id}, /lanes/{lane}/pause.
+func PathOf(o admin.Operation) string { return routeOf(o).path }
+
 // routeOf is the one rule of the paths.
 func routeOf(o admin.Operation) route {
 	r := route{method: http.MethodPost, in: make(map[string]place)}

@@ -82,10 +82,18 @@ func (h *Handler) signsInOrOut(w http.ResponseWriter, req *http.Request) bool {
 
 // WaysIn is how people sign in here.
 type WaysIn struct {
+	// As is who asks; null: nobody, or somebody whose token or session is not good.
+	As *SignedInAs `json:"as"`
 	// Password tells whether POST /login takes names and passwords.
 	Password bool `json:"password"`
 	// Provider is the other way; null: there is none.
 	Provider *WayIn `json:"provider"`
+}
+
+// SignedInAs is who a request is from.
+type SignedInAs struct {
+	Name string     `json:"name"`
+	Role admin.Role `json:"role"`
 }
 
 // WayIn is a button: what it says, and where it leads to.
@@ -94,9 +102,22 @@ type WayIn struct {
 	Path  string `json:"path"`
 }
 
-// waysIn tells whoever asks.
-func (h *Handler) waysIn(w http.ResponseWriter, _ *http.Request) *Problem {
+// waysIn tells whoever asks. It is no use of a session.
+func (h *Handler) waysIn(w http.ResponseWriter, req *http.Request) *Problem {
 	ways := WaysIn{Password: h.Sessions != nil}
+	switch who, err := h.identified(req, true); {
+	case err == nil:
+		ways.As = &SignedInAs{who.Name, who.Role}
+	case errors.Is(err, errNoCredentials):
+	case nobody(err):
+		if wait := h.lockout.bad(h.Proxy.client(req)); wait > 0 {
+			return tooMany(wait, "too many requests from this address had no good token")
+		}
+	case errors.Is(err, errProxyUser), errors.Is(err, errProxyRole):
+		return problemf(http.StatusForbidden, err.Error())
+	default:
+		return h.unanswered(err)
+	}
 	if h.Sessions != nil && h.OIDC != nil {
 		ways.Provider = &WayIn{h.signInLabel(), h.public.path + oidcPath}
 	}

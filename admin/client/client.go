@@ -18,8 +18,9 @@ import (
 // Client does operations through a server. It is safe for concurrent use; Close ends its
 // connections.
 type Client struct {
-	root, token string
+	root, token string // the token may be missing of one in the server's own process
 	http        *http.Client
+	key         string // Idempotency-Key of acts; "": none
 }
 
 // UnfitError is a token or a file of Config that cannot be used, or a token that the server
@@ -46,7 +47,7 @@ func New(c Config, token string) (*Client, error) {
 	if err != nil {
 		return nil, &UnfitError{err}
 	}
-	return &Client{at, token, &http.Client{
+	return &Client{root: at, token: token, http: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -110,7 +111,12 @@ func (c *Client) Run(ctx context.Context, o admin.Operation, in any) (any, error
 
 // send sends a request with the token and returns the head of the answer.
 func (c *Client) send(ctx context.Context, o admin.Operation, req *http.Request) (*http.Response, error) {
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.key != "" && o.Changes {
+		req.Header.Set("Idempotency-Key", c.key)
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.silent(ctx, o, err)
