@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/admin/oidc"
 	"github.com/belfryhq/belfry/channels/unsubscribe"
 	"github.com/belfryhq/belfry/internal/node"
@@ -29,10 +31,11 @@ const apiConnections = 6
 func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the HTTP API, until a signal",
-		Long: `Serve the HTTP API under /api/v1, until SIGINT or SIGTERM: then the requests in progress
-are finished and the exit code is 0; a second signal cuts them off. Every request needs a
-token, of ` + "`belfry tokens create`" + `, and may do what its role may. ` + "`belfry daemon --listen`" + `
+		Short: "Serve the HTTP API and the console, until a signal",
+		Long: `Serve the HTTP API under /api/v1, and the console at /, until SIGINT or SIGTERM: then the
+requests in progress are finished and the exit code is 0; a second signal cuts them off. Every
+request needs a token, of ` + "`belfry tokens create`" + `, or a session of somebody who signed in, and
+may do what its role may. ` + "`belfry daemon --listen`" + `
 serves the same beside its other work.
 
 Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
@@ -157,6 +160,9 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	}
 	var handler *api.Handler
 	handler = api.New(api.Options{
+		Pages: func(served http.Handler, at string) http.Handler {
+			return console.New(served, at, admin.Operations())
+		},
 		Observe:    shown.API(func() int { return handler.Streams() }),
 		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
 		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {

@@ -1,0 +1,238 @@
+package console
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// agreement is what a person has to agree to first.
+type agreement struct {
+	Why, Text template.HTML
+	Count     string // to be typed; "": a yes will do
+	About     *told
+}
+
+// form shows what an act needs to know and, if it can be said, what it would do.
+func (v *visit) form(o admin.Operation) {
+	values, err := given(o, v.req)
+	if err != nil {
+		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		return
+	}
+	if err := o.Allowed(v.who.Role); err != nil {
+		v.problem(v.w, &v.who, v.req, http.StatusForbidden, err)
+		return
+	}
+	page := v.actPage(o, values)
+	status, faults := http.StatusOK, map[string]string{}
+	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
+		status, faults = v.plan(o, &page, values)
+	}
+	page.Inputs, page.More = v.inputs(o, values, faults)
+	v.settle(&page)
+	v.show(status, "operation", frame{Title: page.Title, Page: page})
+}
+
+// settle leaves out of a form what its address says.
+func (v *visit) settle(page *operationPage) {
+	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return v.req.PathValue(i.Name) != "" && i.Fault == "" })
+}
+
+// planSwitch is the parameter by which an act says beforehand what it would do; "": it cannot.
+func planSwitch(o admin.Operation) string {
+	for _, p := range o.Params() {
+		if p.Name == "dry_run" || p.Name == "preview" {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// aboutAny reports whether values say what an act is about: without, it is about everything, which
+// nobody asked for by opening its form.
+func aboutAny(o admin.Operation, values url.Values) bool {
+	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool {
+		return !aside(p) && p.Name != "reason" && len(values[p.Name]) > 0
+	})
+}
+
+// actPage is the page of an act before anything is known.
+func (v *visit) actPage(o admin.Operation, values url.Values) operationPage {
+	page := operationPage{
+		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: v.link(v.req.URL.Path), Plans: planSwitch(o) != "", Danger: dangerous(o),
+		Button: titleOf(o, values), Back: v.backFrom(o, values),
+	}
+	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(v.req)})
+	if version := values.Get("if_version"); version != "" && o.Expects() {
+		page.Hidden = append(page.Hidden, input{Name: "if_version", Value: version})
+	}
+	return page
+}
+
+// keyOf is the key of a form: the one it was sent with, or a new one.
+func keyOf(req *http.Request) string {
+	if key := req.PostForm.Get("_key"); key != "" && len(key) <= 40 {
+		return key
+	}
+	return rand.Text()
+}
+
+// dangerous reports whether an act ends something.
+func dangerous(o admin.Operation) bool {
+	return slices.Contains([]string{"abort", "halt", "recall", "discard", "forget", "remove", "revoke", "drop", "drain", "pause", "disable", "prune"}, o.Verb())
+}
+
+// backFrom is the page of what an act is about.
+func (v *visit) backFrom(o admin.Operation, values url.Values) tab {
+	args := arguments(o)
+	if len(args) > 0 && len(values[args[0].Name]) == 1 {
+		if of, _ := args[0].Listed(); of != "" {
+			if list, there := v.named(of); there {
+				if to := v.opens(list, values.Get(args[0].Name)); to != "" {
+					return tab{Name: sentence(singular(strings.ReplaceAll(list.Noun(), "-", " "))) + " " + values.Get(args[0].Name), Link: to}
+				}
+				return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: v.linkWith(list, nil)}
+			}
+		}
+	}
+	if list, there := v.named(o.Noun() + " list"); there {
+		return tab{Name: sentence(strings.ReplaceAll(list.Noun(), "-", " ")), Link: v.linkWith(list, nil)}
+	}
+	return tab{Name: "Now", Link: v.link("/")}
+}
+
+// plan has an act say what it would do, and binds the form to that.
+func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	asked := url.Values{planSwitch(o): {"on"}}
+	for name, texts := range values {
+		if name != "expect" && name != "as_of" && name != "if_version" {
+			asked[name] = texts
+		}
+	}
+	in, faults := read(o, asked)
+	if len(faults) > 0 {
+		return http.StatusUnprocessableEntity, faults
+	}
+	out, err := v.ask.Run(v.req.Context(), o, in)
+	if err != nil {
+		faults, rest := faultsOf(o, err)
+		page.Fault = v.inline(rest)
+		return statusFor(err), faults
+	}
+	page.Told = v.tell(o, in, out)
+	if count, asOf, is := planIn(out); is {
+		page.Told.Blocks = slices.DeleteFunc(page.Told.Blocks, func(b block) bool { return b.Note != "" }) // flags of the command line
+		page.Told.Note("counted as of " + printer.LocalClock(asOf) + "; if it is another number when it is done, nothing is done")
+		page.Hidden = append(page.Hidden, v.bound(o, count, asOf)...)
+		page.Idle = count == 0
+	}
+	return http.StatusOK, nil
+}
+
+// bound are the fields that bind an act to a plan.
+func (v *visit) bound(o admin.Operation, count int64, asOf time.Time) []input {
+	var fields []input
+	for _, p := range o.Params() {
+		switch p.Name {
+		case "expect":
+			fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(count, 10)})
+		case "as_of":
+			fields = append(fields, input{Name: p.Name, Value: asOf.Format(time.RFC3339Nano)})
+		}
+	}
+	return fields
+}
+
+// planIn is the plan that a result has.
+func planIn(out any) (count int64, asOf time.Time, is bool) {
+	text, err := json.Marshal(out)
+	var result struct {
+		Plan *admin.Plan `json:"plan"`
+	}
+	if err != nil || json.Unmarshal(text, &result) != nil || result.Plan == nil {
+		return 0, asOf, false
+	}
+	return result.Plan.Count, result.Plan.AsOf, true
+}
+
+// act does what a form asks for.
+func (v *visit) act(o admin.Operation) {
+	values, err := given(o, v.req)
+	if err != nil {
+		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		return
+	}
+	page := v.actPage(o, values)
+	status, faults := v.do(o, &page, values)
+	page.Inputs, page.More = v.inputs(o, values, faults)
+	v.settle(&page)
+	v.show(status, "operation", frame{Title: page.Title, Page: page})
+}
+
+// do does it, or says what stands in the way.
+func (v *visit) do(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	if v.req.PostForm.Get("_plan") != "" {
+		return v.plan(o, page, values)
+	}
+	in, faults := read(o, values)
+	if len(faults) > 0 {
+		return http.StatusUnprocessableEntity, faults
+	}
+	refuse := func(err error) (int, map[string]string) {
+		faults, rest := faultsOf(o, err)
+		page.Fault = v.inline(rest)
+		return statusFor(err), faults
+	}
+	if asks, err := v.agreed(o, page, in); err != nil {
+		return refuse(err)
+	} else if asks {
+		return http.StatusOK, nil
+	}
+	out, err := v.ask.Keyed(keyOf(v.req)).Run(v.req.Context(), o, in)
+	if out != nil {
+		page.Result = v.tell(o, in, out)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	page.Hidden = nil
+	return http.StatusOK, nil
+}
+
+// agreed asks what a person has to agree to, unless it was agreed to.
+func (v *visit) agreed(o admin.Operation, page *operationPage, in any) (asks bool, err error) {
+	if o.Confirm == nil {
+		return false, nil
+	}
+	question, err := v.ask.Question(v.req.Context(), o, in)
+	if err != nil || question.Text == "" {
+		return false, err
+	}
+	typed := strings.NewReplacer(",", "", " ", "", "_", "").Replace(v.req.PostForm.Get("_count"))
+	if v.req.PostForm.Get("_agreed") != "" && (question.Count == 0 || typed == strconv.FormatInt(question.Count, 10)) {
+		return false, nil
+	}
+	page.Agree = &agreement{Why: v.inline(question.Why), Text: v.inline(question.Text)}
+	if question.Count > 0 {
+		page.Agree.Count = strconv.FormatInt(question.Count, 10)
+	}
+	if question.About != nil {
+		page.Agree.About = v.tell(o, in, question.About)
+	}
+	for _, name := range []string{"expect", "as_of"} { // what was seen is what is done
+		if text := v.req.PostForm.Get(name); text != "" {
+			page.Hidden = append(page.Hidden, input{Name: name, Value: text})
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,72 @@
+// Brings the cells of a page up to date. One tab of a browser, whichever holds the lock, has the
+// stream of events; it passes each on to the others, which go on should it close.
+(() => {
+  "use strict";
+  const address = document.body.dataset.live;
+  const quietFor = 5000; // until a page says that it is not live
+  const known = new Set([...document.querySelectorAll("[data-job]")].map((e) => Number(e.dataset.job)));
+  const begun = new Set();
+  let heard = Date.now();
+
+  const each = (attribute, name, change) => {
+    for (const e of document.querySelectorAll(`[${attribute}="${CSS.escape(name)}"]`)) change(e);
+  };
+
+  function announce(jobs) {
+    const place = document.getElementById("announce");
+    if (!place) return;
+    for (const id of jobs) if (!known.has(id)) begun.add(id);
+    if (begun.size === 0) return;
+    place.hidden = false;
+    place.firstElementChild.textContent = begun.size === 1 ? "1 job has begun: show it" : `${begun.size} jobs have begun: show them`;
+  }
+
+  function take(event) {
+    heard = Date.now();
+    document.getElementById("stale").hidden = true;
+    for (const [name, text] of Object.entries(event.cells || {})) {
+      each("data-cell", name, (e) => {
+        if (e.textContent !== text) e.textContent = text;
+      });
+      each("data-bar", name, (e) => { e.value = Number(text); });
+      if (name.endsWith(".tone")) each("data-cell", name.replace(/tone$/, "status"), (e) => { e.dataset.tone = text; });
+    }
+    announce(event.jobs || []);
+  }
+
+  function listen(pass) {
+    return new Promise(() => { // for as long as the tab is there
+      const stream = new EventSource(address);
+      stream.onmessage = (message) => {
+        const event = JSON.parse(message.data);
+        pass(event);
+        take(event);
+      };
+    });
+  }
+
+  function follow() {
+    // What a tab that opens later has not seen, its page shows already; what changes comes to all.
+    const others = "BroadcastChannel" in window ? new BroadcastChannel("belfry " + address) : null;
+    if (others) others.onmessage = (message) => take(message.data);
+    const pass = (event) => { if (others) others.postMessage(event); };
+    if (others && navigator.locks) {
+      navigator.locks.request("belfry " + address, () => listen(pass));
+    } else {
+      listen(pass);
+    }
+    setInterval(() => {
+      const stale = document.getElementById("stale");
+      if (Date.now() - heard < quietFor) return;
+      stale.textContent = "Not live since " + new Date(heard).toLocaleTimeString() + "; trying to connect again";
+      stale.hidden = false;
+    }, 1000);
+  }
+
+  if (address && "EventSource" in window) follow();
+
+  // An open menu closes when something else is chosen.
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.more[open]")) if (!menu.contains(event.target)) menu.open = false;
+  });
+})();

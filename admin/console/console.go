@@ -1,0 +1,160 @@
+package console
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+)
+
+//go:embed assets pages
+var files embed.FS
+
+// policy is what a page may load and run: what is of here, and nothing that stands in the page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Console is the pages. It is safe for concurrent use.
+type Console struct {
+	api        http.Handler
+	at         string // the path that every address begins with; "": the root
+	operations []admin.Operation
+	routes     *http.ServeMux
+	pages      map[string]*template.Template
+	assets     map[string]asset
+}
+
+// asset is a file that pages load.
+type asset struct {
+	kind    string
+	content []byte
+	version string // of its content
+}
+
+// New returns the pages of operations that api serves, for addresses that begin with a path.
+func New(api http.Handler, at string, operations []admin.Operation) *Console {
+	c := &Console{api: api, at: at, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
+	c.pages = c.parse()
+	c.routes.HandleFunc("GET /assets/{name}", c.asset)
+	c.routes.HandleFunc("GET /sign-in", c.signInPage)
+	c.routes.HandleFunc("POST /sign-in", c.signIn)
+	c.routes.HandleFunc("POST /sign-out", c.signOut)
+	c.routes.HandleFunc("GET /{$}", c.signedIn((*visit).now))
+	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
+	for _, o := range operations {
+		switch {
+		case o.Name == "jobs watch": // what / and /live show
+		case o.Changes:
+			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.form(o) }))
+			c.routes.HandleFunc("POST "+pathOf(o), c.signedIn(func(v *visit) { v.act(o) }))
+			if bare := barePath(o); bare != pathOf(o) {
+				c.routes.HandleFunc("GET "+bare, c.signedIn(func(v *visit) { v.form(o) }))
+				c.routes.HandleFunc("POST "+bare, c.signedIn(func(v *visit) { v.act(o) }))
+			}
+		case o.Name == "jobs show":
+			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.job(o) }))
+		default:
+			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.look(o) }))
+		}
+	}
+	c.routes.HandleFunc("/", c.signedIn((*visit).lost))
+	return c
+}
+
+// pathOf is the path of an operation's page.
+func pathOf(o admin.Operation) string {
+	at := api.PathOf(o)
+	if o.Changes && o.Verb() == "set" { // where the API has another method
+		at += "/set"
+	}
+	return at
+}
+
+// barePath is the path of an act's page that does not say yet what it is about: /new/tokens/create.
+func barePath(o admin.Operation) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(strings.TrimPrefix(pathOf(o), "/"), "/") {
+		if !strings.HasPrefix(word, "{") {
+			b.WriteString("/" + word)
+		}
+	}
+	if b.String() == pathOf(o) {
+		return b.String()
+	}
+	return "/new" + b.String()
+}
+
+// ServeHTTP answers a request. What is common to all answers of the API is set already.
+func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
+	c.routes.ServeHTTP(w, req)
+}
+
+// readAssets reads what is embedded.
+func readAssets() map[string]asset {
+	all := make(map[string]asset)
+	entries, err := fs.ReadDir(files, "assets")
+	if err != nil {
+		panic(err) // they are in the binary
+	}
+	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	for _, e := range entries {
+		content, err := fs.ReadFile(files, path.Join("assets", e.Name()))
+		if err != nil {
+			panic(err)
+		}
+		sum := sha256.Sum256(content)
+		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, hex.EncodeToString(sum[:6])}
+	}
+	return all
+}
+
+// asset answers with a file. Its address has its version, so that browsers may keep it.
+func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
+	a, known := c.assets[req.PathValue("name")]
+	if !known {
+		http.NotFound(w, req)
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	if req.URL.Query().Get("v") == a.version {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(a.content)
+}
+
+// link is the address of a path, as a browser has it.
+func (c *Console) link(to string) string { return c.at + to }
+
+// assetLink is the address of an asset.
+func (c *Console) assetLink(name string) string {
+	return c.link("/assets/" + name + "?v=" + c.assets[name].version)
+}
+
+// named finds an operation.
+func (c *Console) named(name string) (admin.Operation, bool) {
+	for _, o := range c.operations {
+		if o.Name == name {
+			return o, true
+		}
+	}
+	return admin.Operation{}, false
+}
+
+// parse reads the templates: each page with the frame.
+func (c *Console) parse() map[string]*template.Template {
+	pages := make(map[string]*template.Template)
+	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
+		pages[name] = template.Must(template.New("frame.html").Funcs(template.FuncMap{
+			"link": c.link, "asset": c.assetLink,
+		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/"+name+".html"))
+	}
+	return pages
+}

@@ -1,0 +1,45 @@
+// Package console is belfry's pages for people: what runs, how far it is, and the way to stop just
+// that, in a browser, on a telephone as well.
+//
+// # What it shows
+//
+// It shows operations of package admin, and nothing of its own. Every operation has a page, at the
+// path that it has in the API (jobs show is /jobs/17, lanes pause is /lanes/default/pause), made of
+// its parameters and of what its text tells: fields, tables and remarks ([printer.Parts]). One that
+// is new has its page as soon as it stands in the list. Two pages have a form of their own because
+// they are looked at the most: what is under way, at /, and one job.
+//
+// What the text says to do next, `belfry lanes resume default`, is a link to the page of that
+// operation with those parameters.
+//
+// # How it asks
+//
+//	browser ──► API: cross-site? ──► page ──► API, within the process, as who asks ──► operation
+//
+// A page asks the API as any client would (package client), with the cookie and from the address of
+// the request it answers: who may do what, what is masked, what is read-only, what was done once
+// already for a key, and what is counted, is decided and done in one place, which is not here.
+//
+// # An act
+//
+// A GET of an act shows its form and, where the operation can say beforehand what it would do
+// (dry_run), that plan in numbers. A POST does it; what it does is bound to what was shown, by the
+// plan's count and moment (expect, as_of) and by the version of the thing (if_version), and to a key
+// of the form: sent twice, it is done once. What a person has to agree to first is shown with the
+// number to type, if there is one.
+//
+// # Live
+//
+// /live is one stream of events for a browser. An event has the cells that changed, by name, as texts
+// that are ready to be shown; the page puts them where they belong, and nothing else moves. All tabs
+// of a browser share one stream, and all streams of the process share the looks of jobs watch.
+// A page that has heard nothing for five seconds says since when.
+//
+// # Invariants
+//
+//  1. A page without a good session shows the way to sign in and nothing else.
+//  2. A GET changes nothing.
+//  3. What others have written is text: it is escaped by html/template, no page has a script or a
+//     style of its own, and the policy (Content-Security-Policy) lets none run.
+//  4. Nothing is loaded from elsewhere: scripts and styles are in the binary.
+package console

@@ -1,0 +1,146 @@
+package console
+
+import (
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/belfryhq/belfry/admin"
+)
+
+// input is a parameter in a form.
+type input struct {
+	Name, Label, Value, Kind, Placeholder string
+	Help, Fault                           template.HTML
+	Choices                               []string // of a Kind "select"
+	Required                              bool
+}
+
+// aside reports whether a form has a parameter in its own way: what binds an act to its plan, and
+// what the page of a list has as a link.
+func aside(p admin.Param) bool {
+	return slices.Contains([]string{"dry_run", "preview", "expect", "as_of", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
+}
+
+// inputs are the parameters of an operation in a form: those that matter first, and the others.
+func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]string) (first, more []input) {
+	in := o.NewInput()
+	for _, p := range o.Params() {
+		if p.Local || aside(p) {
+			continue
+		}
+		one := input{
+			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(given[p.Name], "\n"), Kind: "text",
+			Help: c.inline(p.Help), Required: p.Required, Placeholder: p.Default,
+		}
+		if fault := faults[p.Name]; fault != "" {
+			one.Fault = c.inline(fault)
+		}
+		choices := p.Choices()
+		switch {
+		case p.Secret:
+			one.Kind, one.Value = "password", ""
+		case p.Switch(in):
+			one.Kind = "checkbox"
+		case p.File || strings.Contains(one.Value, "\n"):
+			one.Kind = "area"
+		case len(choices) > 0 && !p.SeveralIn() && !p.Repeated:
+			one.Kind, one.Choices = "select", choices
+			if one.Value != "" && !slices.Contains(choices, one.Value) {
+				one.Choices = append([]string{one.Value}, choices...)
+			}
+		}
+		if p.Help == "" && p.Is != "" {
+			one.Help = c.inline(p.Is)
+		}
+		if p.Required || one.Value != "" || one.Fault != "" || p.Place == admin.Argument || p.Name == "reason" {
+			first = append(first, one)
+		} else {
+			more = append(more, one)
+		}
+	}
+	slices.SortStableFunc(first, func(a, b input) int { // why stands last
+		switch {
+		case a.Name == "reason" && b.Name != "reason":
+			return 1
+		case b.Name == "reason" && a.Name != "reason":
+			return -1
+		}
+		return 0
+	})
+	return first, more
+}
+
+// given are the texts of a request for an operation: of its path, its query, and its form.
+func given(o admin.Operation, req *http.Request) (url.Values, error) {
+	if err := req.ParseForm(); err != nil {
+		return nil, errors.New("the form was not understood: " + err.Error())
+	}
+	values := make(url.Values)
+	for _, p := range o.Params() {
+		if p.Local {
+			continue
+		}
+		texts := req.Form[p.Name]
+		if at := req.PathValue(p.Name); at != "" {
+			texts = []string{at}
+		}
+		for _, text := range texts {
+			if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text != "" {
+				values.Add(p.Name, text)
+			}
+		}
+	}
+	return values, nil
+}
+
+// read makes an input of texts; faults are what is wrong, by parameter.
+func read(o admin.Operation, values url.Values) (in any, faults map[string]string) {
+	in, faults = o.NewInput(), make(map[string]string)
+	for _, p := range o.Params() {
+		for _, text := range values[p.Name] {
+			parts := []string{text}
+			switch {
+			case p.Repeated && p.Place == admin.Argument:
+				parts = strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' })
+			case p.Repeated:
+				parts = strings.Split(text, "\n")
+			}
+			for _, part := range parts {
+				if !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
+					faults[p.Name] = "is no text"
+				} else if err := p.Set(in, part); err != nil {
+					faults[p.Name] = err.Error()
+				}
+			}
+		}
+	}
+	return in, faults
+}
+
+// missing are the parameters that have to be given and are not.
+func missing(o admin.Operation, values url.Values) bool {
+	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
+}
+
+// faultsOf are the faults that an error tells, by parameter; rest is what is of none.
+func faultsOf(o admin.Operation, err error) (faults map[string]string, rest string) {
+	faults = make(map[string]string)
+	var bad *admin.InvalidError
+	if !errors.As(err, &bad) {
+		return faults, err.Error()
+	}
+	var others []string
+	for _, p := range bad.Problems {
+		if slices.ContainsFunc(o.Params(), func(known admin.Param) bool { return known.Name == p.Param && !aside(known) }) {
+			faults[p.Param] = p.Text
+		} else {
+			others = append(others, strings.TrimPrefix(p.Param+": "+p.Text, ": "))
+		}
+	}
+	return faults, strings.Join(others, "; ")
+}

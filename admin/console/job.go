@@ -1,0 +1,97 @@
+package console
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// jobPage is one job.
+type jobPage struct {
+	State    admin.JobState
+	ID       string
+	Status   *status
+	Walk     progress
+	Delivery *progress
+	Told     *told
+	Events   *told
+	Fault    template.HTML
+	Tabs     []tab
+	Stop     tab // its Link is "": there is nothing to stop, or who asks may not
+	Acts     []tab
+}
+
+// job shows one job: where it stands, what became of it, and its timeline.
+func (v *visit) job(o admin.Operation) {
+	values, err := given(o, v.req)
+	in, faults := read(o, values)
+	if err != nil || len(faults) > 0 {
+		v.lost()
+		return
+	}
+	out, err := v.ask.Run(v.req.Context(), o, in)
+	if err != nil {
+		v.problem(v.w, &v.who, v.req, statusFor(err), err)
+		return
+	}
+	report, is := out.(interface{ State() admin.JobState })
+	if !is {
+		panic("jobs show tells no state")
+	}
+	s := report.State()
+	id := printer.Int(s.ID)
+	page := jobPage{
+		State: s, ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), admin.WalkDone(s.Job)},
+		Told: v.tell(o, in, out), Tabs: v.tabs(o),
+	}
+	if s.Messages.Messages > 0 {
+		page.Delivery = &progress{delivered(s), admin.MessagesText(s.Messages)}
+	}
+	page.Acts = v.jobActs(s, id)
+	if !s.AtRest() {
+		page.Stop = v.stop(id)
+	}
+	if events, there := v.named("jobs events"); there {
+		in, _ := read(events, url.Values{"id": {id}})
+		if page.Events, _, err = v.run(events, in, nil); err != nil {
+			page.Fault = v.inline(err.Error())
+		}
+	}
+	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, Live: true, Page: page})
+}
+
+// jobActs are what may be done about a job as it stands, the next step first.
+func (v *visit) jobActs(s admin.JobState, id string) []tab {
+	names := []string{"jobs set", "jobs test-send"}
+	switch s.Status {
+	case job.Pending, job.Running:
+	case job.Aborted:
+		names = append([]string{"resume", "recall"}, names...)
+	case job.Failed, job.Expired:
+		names = append([]string{"retry"}, names...)
+	case job.Processed:
+		names = []string{"recall", "jobs test-send"}
+		if s.Skipped > 0 {
+			names = append([]string{"jobs retry-skipped"}, names...)
+		}
+	}
+	words := map[string]string{"jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Take back", "resume": "Resume", "retry": "Retry"}
+	var acts []tab
+	for _, name := range names {
+		o, there := v.named(name)
+		if !there || o.Allowed(v.who.Role) != nil {
+			continue
+		}
+		with := map[string][]string{arguments(o)[0].Name: {id}}
+		if o.Expects() {
+			with["if_version"] = []string{strconv.FormatInt(s.Version, 10)}
+		}
+		acts = append(acts, tab{Name: words[name] + "…", Link: v.linkWith(o, with)})
+	}
+	return acts
+}

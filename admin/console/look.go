@@ -1,0 +1,221 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// operationPage is the page of an operation: its form, what it told, and what goes with it.
+type operationPage struct {
+	Title, Short string
+	Action       string // where the form is sent
+	Method       string
+	Inputs, More []input
+	Filter       bool // the form narrows what is looked at
+	Told         *told
+	Result       *told // of an act that was done
+	Fault        template.HTML
+	Next         string // the page after this one
+	Tabs         []tab  // what else there is to look at
+	Acts         []tab  // what may be done beside
+	Hidden       []input
+	Button       string
+	Plans        bool // the act can say beforehand what it would do
+	Agree        *agreement
+	Danger       bool
+	Idle         bool // by its plan there is nothing to do
+	Back         tab
+}
+
+// mostItems is how many items of a stream a page shows.
+const mostItems = 200
+
+// errEnough ends a stream whose page is full.
+var errEnough = errors.New("the page is full")
+
+// look shows what an operation that changes nothing tells.
+func (v *visit) look(o admin.Operation) {
+	values, err := given(o, v.req)
+	if err != nil {
+		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		return
+	}
+	in, faults := read(o, values)
+	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: v.link(v.req.URL.Path), Tabs: v.tabs(o), Acts: v.beside(o), Button: "Show"}
+	status := http.StatusOK
+	switch {
+	case len(faults) > 0:
+		status = http.StatusUnprocessableEntity
+	case missing(o, values):
+	default:
+		var rest string
+		if page.Told, page.Next, err = v.run(o, in, values); err != nil {
+			status = statusFor(err)
+			faults, rest = faultsOf(o, err)
+			page.Fault = v.inline(rest)
+		}
+	}
+	page.Inputs, page.More = v.inputs(o, values, faults)
+	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return v.req.PathValue(i.Name) != "" })
+	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
+	v.show(status, "operation", frame{Title: page.Title, Live: o.Name == "jobs list", Page: page})
+}
+
+// run runs an operation that changes nothing, and has it told.
+func (v *visit) run(o admin.Operation, in any, values url.Values) (*told, string, error) {
+	if o.Item() != nil {
+		t, err := v.items(o, in)
+		return t, "", err
+	}
+	out, err := v.ask.Run(v.req.Context(), o, in)
+	if out == nil {
+		return nil, "", err
+	}
+	return v.tell(o, in, out), v.next(o, out, values), err
+}
+
+// items shows the beginning of a stream.
+func (v *visit) items(o admin.Operation, in any) (*told, error) {
+	t := &told{c: v.Console, of: o, role: v.who.Role}
+	page, n := &printer.Page{Parts: t}, 0
+	tell := o.Teller(in)
+	if tell == nil {
+		tell = func(p *printer.Page, item any) {
+			for _, one := range admin.Lines(item) {
+				if text, err := json.Marshal(one); err == nil {
+					p.Printf(" %s\n", text)
+				}
+			}
+		}
+	}
+	out, err := v.ask.Stream(v.req.Context(), o, in, func(item any) error {
+		tell(page, item)
+		if n++; n == mostItems {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		page.Note("these are the first %d; `belfry %s` writes all of them, also as CSV", mostItems, o.Name)
+		return t, nil
+	case err != nil:
+		return t, err
+	case out != nil:
+		o.Text(page, in, out)
+	case n == 0 && o.Nothing != "":
+		page.Note("%s", o.Nothing)
+	}
+	return t, nil
+}
+
+// next is the address of the page after a result.
+func (v *visit) next(o admin.Operation, out any, values url.Values) string {
+	list, is := out.(interface{ NextPage() string })
+	if !is || list.NextPage() == "" {
+		return ""
+	}
+	for _, name := range admin.Pagers() {
+		if slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Name == name }) {
+			after := make(map[string][]string)
+			for other, texts := range values {
+				after[other] = texts
+			}
+			after[name] = []string{list.NextPage()}
+			return v.linkWith(o, after)
+		}
+	}
+	return ""
+}
+
+// tabs are the other things to look at of the same noun, about the same thing if there is one.
+func (v *visit) tabs(o admin.Operation) []tab {
+	var tabs []tab
+	same := make(map[string][]string)
+	for _, p := range arguments(o) {
+		if at := v.req.PathValue(p.Name); at != "" {
+			same[p.Name] = []string{at}
+		}
+	}
+	for _, other := range v.operations {
+		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(v.who.Role) != nil || other.Name == "jobs watch" || aboutOne(other) != aboutOne(o) {
+			continue
+		}
+		tabs = append(tabs, tab{sentence(strings.ReplaceAll(other.Verb(), "-", " ")), v.linkWith(other, same), other.Name == o.Name})
+	}
+	if len(tabs) < 2 {
+		return nil
+	}
+	return tabs
+}
+
+// aboutOne reports whether an operation is about one thing that its path names.
+func aboutOne(o admin.Operation) bool { return strings.Contains(pathOf(o), "{") }
+
+// beside are the acts of a list's noun that are about none of the things in it.
+func (v *visit) beside(o admin.Operation) []tab {
+	if o.Verb() != "list" {
+		return nil
+	}
+	var acts []tab
+	for _, other := range v.operations {
+		args := arguments(other)
+		if other.Noun() != o.Noun() || !other.Changes || other.Allowed(v.who.Role) != nil {
+			continue
+		}
+		makes := slices.Contains([]string{"add", "create"}, other.Verb())
+		if len(args) > 0 && !makes {
+			if of, _ := args[0].Listed(); of == o.Name {
+				continue
+			}
+		}
+		acts = append(acts, tab{Name: sentence(strings.ReplaceAll(other.Verb(), "-", " ")) + "…", Link: v.link(barePath(other))})
+	}
+	return acts
+}
+
+// titleOf names an operation and what it is about: "Jobs", "Pause lane default".
+func titleOf(o admin.Operation, values url.Values) string {
+	var about []string
+	for _, p := range arguments(o) {
+		about = append(about, values[p.Name]...)
+	}
+	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
+	switch {
+	case verb == "list":
+		return sentence(noun)
+	case noun == "":
+		if len(about) > 0 {
+			noun = "job"
+			if len(about) > 1 {
+				noun = "jobs"
+			}
+		}
+	case len(about) > 0, o.Changes:
+		noun = singular(noun)
+	}
+	title := strings.Join(about, ", ")
+	if o.Changes || verb != "show" {
+		return sentence(strings.TrimSpace(strings.Join(strings.Fields(verb+" "+noun+" "+title), " ")))
+	}
+	return sentence(strings.TrimSpace(noun + " " + title))
+}
+
+// singular is one of a noun.
+func singular(noun string) string {
+	switch {
+	case strings.HasSuffix(noun, "ies"):
+		return strings.TrimSuffix(noun, "ies") + "y"
+	case noun == "limits" || noun == "transport":
+		return noun
+	}
+	return strings.TrimSuffix(noun, "s")
+}

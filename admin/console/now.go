@@ -1,0 +1,108 @@
+package console
+
+import (
+	"errors"
+	"html/template"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// nowPage is what is under way, and what comes next.
+type nowPage struct {
+	Jobs  []running
+	Next  *told
+	Fault template.HTML
+}
+
+// running is one job with its progress.
+type running struct {
+	ID                 int64
+	Title, About, Link string
+	Status             *status
+	Walk, Delivery     *progress
+	Slowed             string
+	Waits              template.HTML
+	Stop               tab // its Link is "": who asks may not
+}
+
+// progress is how far something is.
+type progress struct {
+	Part float64 // in percent
+	Text string
+}
+
+// bar is a part of a whole, in percent with one digit.
+func bar(part, whole int64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return float64(min(part*1000/whole, 1000)) / 10
+}
+
+// walked and delivered are how far a job is, in percent.
+func walked(s admin.JobState) float64 {
+	if s.Status == job.Processed || s.WalkedAt != nil {
+		return 100
+	}
+	total, _ := s.Total()
+	return bar(s.ChannelsRead, total)
+}
+
+func delivered(s admin.JobState) float64 { return bar(s.Settled(), s.Messages.Messages) }
+
+// now shows what is under way.
+func (v *visit) now() {
+	watch, there := v.named("jobs watch")
+	if !there {
+		v.lost()
+		return
+	}
+	var page nowPage
+	_, err := v.ask.Stream(v.req.Context(), watch, watch.NewInput(), func(item any) error {
+		jobs, _ := item.([]admin.WatchedJob)
+		for _, one := range jobs {
+			page.Jobs = append(page.Jobs, v.running(one))
+		}
+		return errEnough
+	})
+	status := 200
+	if err != nil && !errors.Is(err, errEnough) {
+		page.Fault, status = v.inline(err.Error()), statusFor(err)
+	}
+	if list, there := v.named("jobs list"); there && status == 200 {
+		in, _ := read(list, map[string][]string{"status": {string(job.Pending)}, "limit": {"20"}})
+		if page.Next, _, err = v.run(list, in, nil); err != nil {
+			page.Fault, status = v.inline(err.Error()), statusFor(err)
+		}
+	}
+	v.show(status, "now", frame{Title: "Now", Live: true, Page: page})
+}
+
+// running is a job of a look.
+func (v *visit) running(w admin.WatchedJob) running {
+	s := w.State()
+	id := printer.Int(w.ID)
+	r := running{
+		ID: w.ID, Title: w.Title, About: w.Type, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
+		Walk: &progress{walked(s), w.WalkText(printer.Times{})}, Waits: v.inline(w.Waits()),
+	}
+	if s.Throttle != "" {
+		r.Slowed = admin.ThrottledBy(s.Job)
+	}
+	if w.Messages.Messages > 0 {
+		r.Delivery = &progress{delivered(s), w.DeliveryText()}
+	}
+	r.Stop = v.stop(id)
+	return r
+}
+
+// stop is the way to stop a job, for who may.
+func (v *visit) stop(id string) tab {
+	abort, there := v.named("abort")
+	if !there || abort.Allowed(v.who.Role) != nil {
+		return tab{}
+	}
+	return tab{Name: "Stop job " + id, Link: v.linkWith(abort, map[string][]string{arguments(abort)[0].Name: {id}})}
+}

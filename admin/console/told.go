@@ -1,0 +1,281 @@
+package console
+
+import (
+	"html/template"
+	"regexp"
+	"strings"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// told is what a result says, piece by piece. It implements printer.Parts.
+type told struct {
+	c      *Console
+	of     admin.Operation
+	role   admin.Role
+	Blocks []block
+}
+
+// block is one piece: one of its fields is there.
+type block struct {
+	Fields []field
+	Table  *table
+	Lines  []line
+	Note   template.HTML
+}
+
+// field is a name and its text.
+type field struct {
+	Name   string
+	Text   template.HTML
+	Status *status // nil: it is none
+}
+
+// line is a line of text. One that begins with a blank stands as it is, and one that begins with
+// a status shows it as such.
+type line struct {
+	Text   template.HTML
+	Code   bool
+	Status *status
+}
+
+// table is one of things: each row has a key, if it can be opened or acted on.
+type table struct {
+	Columns []column
+	Rows    []row
+	Acts    bool
+}
+
+type column struct {
+	Name  string
+	Right bool
+}
+
+type row struct {
+	Cells []cell
+	Acts  []tab
+}
+
+// cell is a text, with where it leads to and by which name it is brought up to date.
+type cell struct {
+	Text   template.HTML
+	Right  bool
+	Link   string
+	Live   string
+	Status *status
+}
+
+// status is a word with a shape, and what stands after it.
+type status struct {
+	Text, Tone, Live string
+}
+
+// tones are what a status means to an operator: it goes on, it is done, it waits for somebody, it
+// is broken, it is yet to come.
+func tones() map[string]string {
+	return map[string]string{
+		"RUNNING": "go", "DELIVERING": "go", "PROCESSING": "go", "live": "go",
+		"PROCESSED": "done", "SENT": "done", "ok": "done",
+		"ABORTED": "wait", "CANCELLED": "wait", "paused": "wait", "warning": "wait",
+		"FAILED": "bad", "EXPIRED": "bad", "DEAD": "bad", "failed": "bad", "dead": "bad", "silent": "bad",
+	}
+}
+
+func toneOf(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	if tone, known := tones()[word]; known {
+		return tone
+	}
+	return "idle"
+}
+
+// statusOf is a status as it is shown; live is the name of its cell, or "".
+func statusOf(text, live string) *status { return &status{text, toneOf(text), live} }
+
+// statusColumn reports whether a column or a field has statuses.
+func statusColumn(name string) bool {
+	switch strings.ToUpper(name) {
+	case "STATUS", "STATE", "OUTCOME":
+		return true
+	}
+	return false
+}
+
+// Text implements printer.Parts.
+func (t *told) Text(text string) {
+	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		one := line{Code: strings.HasPrefix(l, " ")}
+		if word, rest, more := strings.Cut(l, " "); more && toneOf(word) != "idle" {
+			one.Status, l = statusOf(word, ""), rest
+		}
+		one.Text = t.c.inline(strings.TrimSpace(l))
+		if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Lines != nil {
+			t.Blocks[n-1].Lines = append(t.Blocks[n-1].Lines, one)
+			continue
+		}
+		t.Blocks = append(t.Blocks, block{Lines: []line{one}})
+	}
+}
+
+// Note implements printer.Parts.
+func (t *told) Note(text string) { t.Blocks = append(t.Blocks, block{Note: t.c.inline(text)}) }
+
+// Field implements printer.Parts.
+func (t *told) Field(name, text string) {
+	f := field{Name: name, Text: t.c.inline(text)}
+	if statusColumn(name) {
+		word, rest, more := strings.Cut(text, "; ")
+		f.Status = statusOf(word, "")
+		f.Text = ""
+		if more {
+			f.Text = t.c.inline(rest)
+		}
+	}
+	if n := len(t.Blocks); n > 0 && t.Blocks[n-1].Fields != nil {
+		t.Blocks[n-1].Fields = append(t.Blocks[n-1].Fields, f)
+		return
+	}
+	t.Blocks = append(t.Blocks, block{Fields: []field{f}})
+}
+
+// liveColumns are the cells of a list of jobs that go on, by their headings.
+func liveColumns() map[string]string {
+	return map[string]string{"STATUS": "status", "WALK": "walked", "ROWS": "rows", "SENT": "sent"}
+}
+
+// Table implements printer.Parts. The first column of a list has what its things are called by.
+func (t *told) Table(headings []string, rows [][]string) {
+	of := new(table)
+	for _, h := range headings {
+		name, right := strings.CutPrefix(h, ">")
+		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
+	}
+	lists := t.of.Verb() == "list" && t.of.Offers != ""
+	for _, texts := range rows {
+		var r row
+		key := texts[0]
+		for i, text := range texts {
+			c := cell{Text: t.c.inline(text), Right: of.Columns[i].Right}
+			if lists && i == 0 {
+				c.Link = t.c.opens(t.of, key)
+			}
+			if t.of.Name == "jobs list" {
+				if live := liveColumns()[strings.ToUpper(of.Columns[i].Name)]; live != "" {
+					c.Live = key + "." + live
+				}
+				if of.Columns[i].Name == "title" {
+					c.Link = t.c.opens(t.of, key)
+				}
+			}
+			if statusColumn(of.Columns[i].Name) {
+				c.Status = statusOf(text, c.Live)
+			}
+			r.Cells = append(r.Cells, c)
+		}
+		if lists && t.of.Name != "jobs list" {
+			r.Acts = t.c.actsOn(t.of, key, t.role)
+			of.Acts = of.Acts || len(r.Acts) > 0
+		}
+		of.Rows = append(of.Rows, r)
+	}
+	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// opens is the page of a thing in a list; "": it has none.
+func (c *Console) opens(list admin.Operation, key string) string {
+	o, there := c.named(list.Noun() + " show")
+	if !there || key == "" {
+		return ""
+	}
+	args := arguments(o)
+	if len(args) != 1 {
+		return ""
+	}
+	return c.linkWith(o, map[string][]string{args[0].Name: {key}})
+}
+
+// actsOn are the acts on a thing in a list that a role may do.
+func (c *Console) actsOn(list admin.Operation, key string, role admin.Role) []tab {
+	var acts []tab
+	for _, o := range c.operations {
+		args := arguments(o)
+		if !o.Changes || o.Allowed(role) != nil || len(args) == 0 {
+			continue
+		}
+		if of, field := args[0].Listed(); of != list.Name || field != "" {
+			continue
+		}
+		verb := o.Verb()
+		if verb == "add" { // what there is already is changed
+			verb = "change"
+		}
+		acts = append(acts, tab{Name: sentence(strings.ReplaceAll(verb, "-", " ")), Link: c.linkWith(o, map[string][]string{args[0].Name: {key}})})
+	}
+	return acts
+}
+
+// arguments are the parameters that say what an operation is about.
+func arguments(o admin.Operation) []admin.Param {
+	var args []admin.Param
+	for _, p := range o.Params() {
+		if p.Place == admin.Argument && !p.Local {
+			args = append(args, p)
+		}
+	}
+	return args
+}
+
+// sentence begins with a capital.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// marked finds commands and instants in a text.
+var marked = regexp.MustCompile("`belfry ([^`]+)`|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}[+-][0-9]{2}:[0-9]{2}|`([^`]+)`")
+
+// inline is a text with its commands as links and its instants marked.
+func (c *Console) inline(text string) template.HTML {
+	var b strings.Builder
+	for {
+		at := marked.FindStringSubmatchIndex(text)
+		if at == nil {
+			break
+		}
+		b.WriteString(template.HTMLEscapeString(text[:at[0]]))
+		switch {
+		case at[2] >= 0:
+			b.WriteString(c.command(text[at[2]:at[3]]))
+		case at[4] >= 0:
+			b.WriteString("<code>" + template.HTMLEscapeString(text[at[4]:at[5]]) + "</code>")
+		default:
+			instant := text[at[0]:at[1]]
+			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
+		}
+		text = text[at[1]:]
+	}
+	b.WriteString(template.HTMLEscapeString(text))
+	return template.HTML(b.String()) //nolint:gosec // every part is escaped above
+}
+
+// command is a command line as the link to the page that does the same, if there is one.
+func (c *Console) command(text string) string {
+	shown := template.HTMLEscapeString("belfry " + text)
+	if to := c.advised(text); to != "" {
+		return `<a class="command" href="` + template.HTMLEscapeString(to) + `">` + shown + "</a>"
+	}
+	return "<code>" + shown + "</code>"
+}
+
+// unmarked is a text as inline shows it, for a cell that is brought up to date.
+func unmarked(text string) string { return strings.ReplaceAll(text, "`", "") }
+
+// tell has an operation tell a result.
+func (v *visit) tell(o admin.Operation, in, out any) *told {
+	t := &told{c: v.Console, of: o, role: v.who.Role}
+	o.Text(&printer.Page{Parts: t}, in, out)
+	return t
+}

@@ -1,0 +1,174 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/client"
+)
+
+// visit is a request by somebody who is signed in.
+type visit struct {
+	*Console
+
+	w   http.ResponseWriter
+	req *http.Request
+	ask *client.Client // as who asks
+	who api.SignedInAs
+}
+
+// frame is what surrounds every page.
+type frame struct {
+	Title string
+	Who   *api.SignedInAs // nil: nobody is signed in
+	Nav   []tab
+	More  []tab
+	Live  bool
+	Page  any
+}
+
+// tab is a place to go to.
+type tab struct {
+	Name, Link string
+	Here       bool
+}
+
+// signedIn serves a page to who is signed in, and to others the way to be.
+func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		ways, status, err := c.ways(req)
+		switch {
+		case err != nil:
+			c.problem(w, nil, req, status, err)
+		case ways.As != nil:
+			serve(&visit{c, w, req, client.Local(c.api, req), *ways.As})
+		case req.Method != http.MethodGet:
+			c.problem(w, nil, req, http.StatusUnauthorized, errors.New("you are not signed in any more; nothing was done; sign in in another tab, come back here, and send it again"))
+		case req.URL.Path == "/live":
+			http.Error(w, "not signed in", http.StatusUnauthorized)
+		default:
+			http.Redirect(w, req, c.link("/sign-in")+"?"+url.Values{"return_to": {c.link(req.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+		}
+	}
+}
+
+// ways asks the API who it is and how people sign in.
+func (c *Console) ways(req *http.Request) (ways api.WaysIn, status int, err error) {
+	asked, err := http.NewRequestWithContext(req.Context(), http.MethodGet, api.Prefix+"/login", nil)
+	if err != nil {
+		return ways, http.StatusInternalServerError, err
+	}
+	res, err := client.Within(c.api, req).RoundTrip(asked)
+	if err != nil {
+		return ways, http.StatusInternalServerError, err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		return ways, res.StatusCode, problemIn(body)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &ways)
+	}
+	return ways, http.StatusInternalServerError, err
+}
+
+// problemIn is the error in an answer of the API.
+func problemIn(body []byte) error {
+	var told api.Problem
+	if err := json.Unmarshal(body, &told); err != nil {
+		return errors.New("belfry's log has the error")
+	}
+	return told.Err()
+}
+
+// places are where the frame leads to, and the operations behind them.
+func places() (nav, more []struct{ name, operation string }) {
+	type place = struct{ name, operation string }
+	return []place{{"Jobs", "jobs list"}, {"Schedules", "schedules list"}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
+		[]place{
+			{"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"}, {"Categories", "categories list"}, {"Segments", "channels segment list"},
+			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Users", "users list"}, {"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},
+		}
+}
+
+// show answers with a page.
+func (c *Console) show(w http.ResponseWriter, req *http.Request, status int, page string, f frame) {
+	if f.Who != nil {
+		nav, more := places()
+		f.Nav = []tab{{"Now", c.link("/"), req.URL.Path == "/"}}
+		for _, p := range nav {
+			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
+				f.Nav = append(f.Nav, tab{p.name, c.link(pathOf(o)), under(req.URL.Path, pathOf(o))})
+			}
+		}
+		for _, p := range more {
+			if o, there := c.named(p.operation); there && o.Allowed(f.Who.Role) == nil {
+				f.More = append(f.More, tab{p.name, c.link(pathOf(o)), under(req.URL.Path, pathOf(o))})
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := c.pages[page].Execute(&b, f); err != nil {
+		panic(err) // the API's handler logs it
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// under reports whether a page is one of a place's.
+func under(path, place string) bool {
+	return path == place || len(path) > len(place) && path[:len(place)+1] == place+"/"
+}
+
+// show answers with a page to who is signed in.
+func (v *visit) show(status int, page string, f frame) {
+	f.Who = &v.who
+	v.Console.show(v.w, v.req, status, page, f)
+}
+
+// failed is a page that tells an error.
+type failed struct {
+	Status int
+	Text   template.HTML
+}
+
+// problem answers with an error. who is nil where nobody is signed in.
+func (c *Console) problem(w http.ResponseWriter, who *api.SignedInAs, req *http.Request, status int, err error) {
+	c.show(w, req, status, "problem", frame{Title: http.StatusText(status), Who: who, Page: failed{status, c.inline(err.Error())}})
+}
+
+// lost is a page that there is not.
+func (v *visit) lost() {
+	v.problem(v.w, &v.who, v.req, http.StatusNotFound, errors.New("there is no page at this address"))
+}
+
+// statusFor is the status of a page with an error in it.
+func statusFor(err error) int {
+	switch admin.KindOf(err) {
+	case admin.Invalid:
+		return http.StatusUnprocessableEntity
+	case admin.NotFound:
+		return http.StatusNotFound
+	case admin.Conflict, admin.Held:
+		return http.StatusConflict
+	case admin.Stale:
+		return http.StatusPreconditionFailed
+	case admin.Denied, admin.Forbidden:
+		return http.StatusForbidden
+	case admin.Standby, admin.Unavailable:
+		return http.StatusServiceUnavailable
+	case admin.TooSlow, admin.Unknown:
+		return http.StatusGatewayTimeout
+	case admin.Failed:
+	}
+	return http.StatusInternalServerError
+}
