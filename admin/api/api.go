@@ -176,7 +176,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		h.pages.ServeHTTP(w, req)
 		return
 	}
-	who, problem := h.authenticated(req, false)
+	who, problem := h.authenticated(req, req.Context().Value(unattendedKey{}) != nil)
 	if problem != nil {
 		problem.write(w)
 		return
@@ -210,6 +210,18 @@ func (h *Handler) lost(w http.ResponseWriter, req *http.Request) {
 	list := strings.Join(allowed, ", ")
 	problemf(http.StatusMethodNotAllowed, "allowed methods: "+list).with("Allow", list).write(w)
 }
+
+// unattendedKey is where a context says that nobody asks by hand.
+type unattendedKey struct{}
+
+// Unattended returns a context for requests within the process that a page makes by itself, again
+// and again: they are no use of a session, which would never end otherwise.
+func Unattended(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unattendedKey{}, true)
+}
+
+// Stays says of a request that its answer lasts as long as somebody reads it.
+func Stays(req *http.Request) { note(req, "", true) }
 
 // identityKey is where a request's context has who asks.
 type identityKey struct{}

@@ -24,6 +24,7 @@ type agreement struct {
 
 // form shows what an act needs to know and, if it can be said, what it would do.
 func (v *visit) form(o admin.Operation) {
+	v.allow(o)
 	values, err := given(o, v.req)
 	if err != nil {
 		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
@@ -167,6 +168,7 @@ func planIn(out any) (count int64, asOf time.Time, is bool) {
 
 // act does what a form asks for.
 func (v *visit) act(o admin.Operation) {
+	v.allow(o)
 	values, err := given(o, v.req)
 	if err != nil {
 		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)

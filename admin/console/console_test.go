@@ -395,3 +395,42 @@ func TestConsole_LiveSendsWhatChanges(t *testing.T) {
 	until(printer.Int(id)+".status", "ABORTED")
 	require.Equal(t, "wait", cells[printer.Int(id)+".tone"])
 }
+
+func TestConsole_APageThatIsLeftOpenIsNoUse(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	b := h.as(t, "")
+	require.Equal(t, http.StatusOK, h.as(t, "admin").post(t, "/new/users/add", url.Values{"name": {"ann"}, "role": {"operator"}, "password": {"correct horse battery"}}).status)
+	require.Equal(t, http.StatusSeeOther, b.post(t, "/sign-in", url.Values{"name": {"ann"}, "password": {"correct horse battery"}}).status)
+	leave := func(ago string) {
+		_, err := h.db.Pool.Exec(t.Context(), `UPDATE belfry.sessions SET used_at = now() - $1::interval`, ago)
+		require.NoError(t, err)
+	}
+	unused := func() (unused bool) {
+		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT used_at < now() - interval '9 minutes' FROM belfry.sessions`).Scan(&unused))
+		return unused
+	}
+	leave("10 minutes")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/live", nil)
+	require.NoError(t, err)
+	res, err := b.client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	lines := bufio.NewScanner(res.Body)
+	for said := 0; said < 3; { // nothing is under way: it has asked again in between
+		require.True(t, lines.Scan())
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			said++
+		}
+	}
+	require.True(t, unused(), "the stream used the session")
+	leave("61 minutes")
+	for lines.Scan() {
+		require.NoError(t, lines.Err())
+	}
+	require.Equal(t, http.StatusSeeOther, b.get(t, "/jobs").status)
+	leave("10 minutes")
+	require.Equal(t, http.StatusOK, b.get(t, "/jobs").status)
+	require.False(t, unused(), "a page that is opened is a use")
+}

@@ -33,7 +33,8 @@
 // /live is one stream of events for a browser. An event has the cells that changed, by name, as texts
 // that are ready to be shown; the page puts them where they belong, and nothing else moves. All tabs
 // of a browser share one stream, and all streams of the process share the looks of jobs watch.
-// A page that has heard nothing for five seconds says since when.
+// A page that has heard nothing for five seconds says since when. A page that is left open is no use
+// of its session, which ends as it would without.
 //
 // # Invariants
 //

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -66,7 +67,8 @@ func (v *visit) live() {
 	if f.send(nil, nil) != nil {
 		return
 	}
-	ctx := v.req.Context()
+	api.Stays(v.req)
+	ctx := api.Unattended(v.req.Context())
 	for ctx.Err() == nil {
 		err := v.follow(ctx, watch, f)
 		if err != nil && admin.KindOf(err) != admin.Unavailable { // who asks may not any more, or is gone

@@ -43,6 +43,7 @@ var errEnough = errors.New("the page is full")
 
 // look shows what an operation that changes nothing tells.
 func (v *visit) look(o admin.Operation) {
+	v.allow(o)
 	values, err := given(o, v.req)
 	if err != nil {
 		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
@@ -22,6 +23,22 @@ type visit struct {
 	req *http.Request
 	ask *client.Client // as who asks
 	who api.SignedInAs
+}
+
+// longest bounds an operation that has no deadline of its own, and slack is what its page may take
+// beside it; as in the API.
+const (
+	longest = 5 * time.Minute
+	slack   = 30 * time.Second
+)
+
+// allow gives the answer as long as the operation may take.
+func (v *visit) allow(o admin.Operation) {
+	limit := o.Deadline
+	if limit <= 0 {
+		limit = longest
+	}
+	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(limit + slack)) // one of a test has none
 }
 
 // frame is what surrounds every page.
