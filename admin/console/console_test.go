@@ -199,6 +199,8 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")
 	boss := h.as(t, "operator")
+	require.Contains(t, boss.get(t, "/lanes").links(), "/lanes/default/pause")
+	require.NotContains(t, h.as(t, "viewer").get(t, "/lanes").links(), "/lanes/default/pause")
 	p := boss.get(t, "/jobs/"+printer.Int(id))
 	require.Contains(t, p.links(), "/abort?id="+printer.Int(id))
 	p = boss.get(t, "/abort?id="+printer.Int(id))

@@ -34,9 +34,39 @@
     announce(event.jobs || []);
   }
 
+  // After a while without the stream, what happened meanwhile is read from the pages themselves: this
+  // one, and that of each job on it that this one has no more.
+  async function catchUp() {
+    const read = async (from) => {
+      const answer = await fetch(from, { headers: { Accept: "text/html" } });
+      if (!answer.ok || answer.redirected) return [];
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const e of page.querySelectorAll("[data-cell]")) {
+        each("data-cell", e.dataset.cell, (here) => {
+          if (here.textContent !== e.textContent) here.textContent = e.textContent;
+          if (e.dataset.tone) here.dataset.tone = e.dataset.tone;
+        });
+      }
+      for (const e of page.querySelectorAll("[data-bar]")) each("data-bar", e.dataset.bar, (here) => { here.value = e.value; });
+      return [...page.querySelectorAll("[data-job]")].map((e) => e.dataset.job);
+    };
+    const there = await read(location.href);
+    for (const e of document.querySelectorAll("[data-job] h2 a")) {
+      if (!there.includes(e.closest("[data-job]").dataset.job)) await read(e.href);
+    }
+  }
+
   function listen(pass) {
     return new Promise(() => { // for as long as the tab is there
       const stream = new EventSource(address);
+      let opened = false;
+      stream.onopen = () => {
+        if (opened) {
+          pass({ again: true });
+          catchUp();
+        }
+        opened = true;
+      };
       stream.onmessage = (message) => {
         const event = JSON.parse(message.data);
         pass(event);
@@ -48,7 +78,7 @@
   function follow() {
     // What a tab that opens later has not seen, its page shows already; what changes comes to all.
     const others = "BroadcastChannel" in window ? new BroadcastChannel("belfry " + address) : null;
-    if (others) others.onmessage = (message) => take(message.data);
+    if (others) others.onmessage = (message) => (message.data.again ? catchUp() : take(message.data));
     const pass = (event) => { if (others) others.postMessage(event); };
     if (others && navigator.locks) {
       navigator.locks.request("belfry " + address, () => listen(pass));
