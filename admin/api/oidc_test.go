@@ -306,7 +306,7 @@ func TestOIDC_AwayIsNobodyElsesTrouble(t *testing.T) {
 func TestOIDC_WaysIn(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t, nil)
-	require.JSONEq(t, `{"password": true, "provider": {"label": "Sign in with A & B", "path": "/a/b/api/v1/login/oidc"}}`, d.call(t, "", "GET", "/login", "").text)
+	require.JSONEq(t, `{"as": null, "password": true, "provider": {"label": "Sign in with A & B", "path": "/a/b/api/v1/login/oidc"}}`, d.call(t, "", "GET", "/login", "").text)
 	for _, path := range []string{"/login/oidc", callback} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 			a := d.call(t, "admin", method, path, "")
@@ -315,14 +315,16 @@ func TestOIDC_WaysIn(t *testing.T) {
 		}
 	}
 	without := setup(t, nil)
-	require.JSONEq(t, `{"password": true, "provider": null}`, without.call(t, "", "GET", "/login", "").text)
+	require.JSONEq(t, `{"as": {"name": "the-viewer", "role": "viewer"}, "password": true, "provider": null}`, without.call(t, "viewer", "GET", "/login", "").text)
+	require.JSONEq(t, `{"as": null, "password": true, "provider": null}`, without.call(t, "nobody", "GET", "/login", "").text, "a token that is not good is nobody's")
+	require.JSONEq(t, `{"as": null, "password": true, "provider": null}`, without.call(t, "", "GET", "/login", "").text)
 	for _, path := range []string{"/login/oidc", callback} {
 		a := without.call(t, "", "GET", path, "")
 		require.Equal(t, http.StatusNotFound, a.status)
 		require.Contains(t, a.problem(t).Detail, "api.oidc.issuer")
 	}
 	reads := newDoor(t, func(o *api.Options) { o.ReadOnly, o.Sessions = true, nil })
-	require.JSONEq(t, `{"password": false, "provider": null}`, reads.call(t, "", "GET", "/login", "").text)
+	require.JSONEq(t, `{"as": null, "password": false, "provider": null}`, reads.call(t, "", "GET", "/login", "").text)
 	for _, path := range []string{"/login/oidc", callback} {
 		a := reads.call(t, "", "GET", path, "")
 		require.Equal(t, http.StatusForbidden, a.status)
