@@ -303,6 +303,9 @@ func TestConsole_FaultsStandAtTheirFields(t *testing.T) {
 	require.Contains(t, p.source, `id="fault-role"`)
 	require.Equal(t, http.StatusNotFound, boss.get(t, "/jobs/99").status)
 	require.Equal(t, http.StatusNotFound, boss.get(t, "/jobs/none").status)
+	p = boss.get(t, "/jobs/none/events")
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
+	require.Contains(t, p.source, `id="fault-id"`, "also where the address says it")
 }
 
 func TestConsole_IsServedBelowAPath(t *testing.T) {

@@ -65,7 +65,7 @@ func (v *visit) look(o admin.Operation) {
 		}
 	}
 	page.Inputs, page.More = v.inputs(o, values, faults)
-	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return v.req.PathValue(i.Name) != "" })
+	v.settle(&page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
 	v.show(status, "operation", frame{Title: page.Title, Live: o.Name == "jobs list", Page: page})
 }
