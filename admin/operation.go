@@ -161,6 +161,17 @@ func Confirming[In any](ask func(context.Context, *Env, In) (Question, error)) f
 // DefaultDeadline bounds an operation that says nothing else.
 const DefaultDeadline = 30 * time.Second
 
+// longest bounds, for who waits for it, an operation that goes in bounded steps.
+const longest = 5 * time.Minute
+
+// Limit is how long a server lets it run, and a client waits for it: its Deadline, or five minutes.
+func (o Operation) Limit() time.Duration {
+	if o.Deadline <= 0 {
+		return longest
+	}
+	return o.Deadline
+}
+
 // Define returns an operation with an input of type In and results of type Out, which text
 // tells to a person. It panics if a field's tags or type cannot be a parameter.
 func Define[In, Out any](o Operation, run func(context.Context, *Env, In) (Out, error), text func(*printer.Page, In, Out)) Operation {

@@ -47,8 +47,6 @@ type Options struct {
 }
 
 const (
-	// longest bounds an operation that has no deadline of its own.
-	longest = 5 * time.Minute
 	// writeSlack is how much longer than its operation an answer may take to be written.
 	writeSlack = 15 * time.Second
 	// looksEvery is between the looks that all streams share.
@@ -265,10 +263,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		}
 		defer leave()
 	}
-	limit := o.Deadline
-	if limit <= 0 {
-		limit = longest
-	}
+	limit := o.Limit()
 	ends := http.NewResponseController(w) // one of a test has no deadlines
 	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
 	ctx := req.Context()

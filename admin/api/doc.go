@@ -74,5 +74,6 @@
 //     understood, and names every status that is answered.
 //
 // It keeps no sessions itself (package admin does), and renders nothing for people but the pages of
-// a link and of a sign-in through a provider.
+// a link and of a sign-in through a provider. The pages at all other paths are those of Options.Pages
+// (package console), which asks the API as who asks it.
 package api

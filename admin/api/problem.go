@@ -59,6 +59,9 @@ var statuses = map[admin.Kind]int{
 	admin.Unknown:     http.StatusInternalServerError,
 }
 
+// StatusOf is the status of an answer with an error of a kind.
+func StatusOf(kind admin.Kind) int { return statuses[kind] }
+
 // problemf is a problem of the request itself.
 func problemf(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}

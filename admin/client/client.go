@@ -57,8 +57,6 @@ func New(c Config, token string) (*Client, error) {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 const (
-	// longest bounds an operation that has no deadline of its own, as in the server.
-	longest = 5 * time.Minute
 	// slack is what a request may take beside its operation.
 	slack = 20 * time.Second
 	// maxAnswer bounds what is read of an answer.
@@ -78,11 +76,7 @@ func (c *Client) Question(ctx context.Context, o admin.Operation, in any) (admin
 
 // Run is admin's Operation.Run, in the server, as whom the token says.
 func (c *Client) Run(ctx context.Context, o admin.Operation, in any) (any, error) {
-	limit := o.Deadline
-	if limit <= 0 {
-		limit = longest
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit+slack)
+	ctx, cancel := context.WithTimeout(ctx, o.Limit()+slack)
 	defer cancel()
 	req, err := api.NewRequest(ctx, c.root, o, in)
 	if err != nil {

@@ -115,7 +115,7 @@ func TestConsole_EveryOperationHasAPage(t *testing.T) {
 		path := addressOf(o, about(o, id))
 		p := boss.get(t, path)
 		require.Less(t, p.status, http.StatusInternalServerError, "%s: %s", path, p.text)
-		require.NotEqual(t, "there is no page at this address", p.text, path)
+		require.NotContains(t, p.text, "there is no page at this address", path)
 		for _, to := range p.links() {
 			require.NotContains(t, to, "{", path+": an address with a part that was not filled in")
 		}

@@ -25,20 +25,12 @@ type visit struct {
 	who api.SignedInAs
 }
 
-// longest bounds an operation that has no deadline of its own, and slack is what its page may take
-// beside it; as in the API.
-const (
-	longest = 5 * time.Minute
-	slack   = 30 * time.Second
-)
+// slack is what a page may take beside its operation.
+const slack = 30 * time.Second
 
 // allow gives the answer as long as the operation may take.
 func (v *visit) allow(o admin.Operation) {
-	limit := o.Deadline
-	if limit <= 0 {
-		limit = longest
-	}
-	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(limit + slack)) // one of a test has none
+	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(o.Limit() + slack)) // one of a test has none
 }
 
 // frame is what surrounds every page.
@@ -168,24 +160,5 @@ func (v *visit) lost() {
 	v.problem(v.w, &v.who, v.req, http.StatusNotFound, errors.New("there is no page at this address"))
 }
 
-// statusFor is the status of a page with an error in it.
-func statusFor(err error) int {
-	switch admin.KindOf(err) {
-	case admin.Invalid:
-		return http.StatusUnprocessableEntity
-	case admin.NotFound:
-		return http.StatusNotFound
-	case admin.Conflict, admin.Held:
-		return http.StatusConflict
-	case admin.Stale:
-		return http.StatusPreconditionFailed
-	case admin.Denied, admin.Forbidden:
-		return http.StatusForbidden
-	case admin.Standby, admin.Unavailable:
-		return http.StatusServiceUnavailable
-	case admin.TooSlow, admin.Unknown:
-		return http.StatusGatewayTimeout
-	case admin.Failed:
-	}
-	return http.StatusInternalServerError
-}
+// statusFor is the status of a page with an error in it, which is the API's.
+func statusFor(err error) int { return api.StatusOf(admin.KindOf(err)) }

@@ -40,8 +40,8 @@ serves the same beside its other work.
 
 Without TLS it is served to this machine only: beyond it, api.tls.cert_file and
 api.tls.key_file have to be set, or the proxy in front of it (api.proxy), or the exit code
-is 78. SIGHUP: the certificate and api.unsubscribe_keys_file are read again. With --read-only nothing is changed through it,
-and a standby will do.`,
+is 78. SIGHUP: the certificate and api.unsubscribe_keys_file are read again. With --read-only
+nothing is changed through it, and a standby will do.`,
 		Example: `  belfry serve --listen 127.0.0.1:8470
   belfry serve --listen 127.0.0.1:8470 --read-only`,
 		Args: noArgs,
