@@ -250,8 +250,8 @@ func TestKeep_MovesWhatIsDue(t *testing.T) {
 	for i, m := range receive(t, c, &credits{}, 3) {
 		later = append(later, relay.Settled{Key: m.Key, Status: outbox.Pending, Wait: time.Duration(i*300) * time.Millisecond})
 	}
-	require.NoError(t, c.Settled(t.Context(), later))
 	began := time.Now()
+	require.NoError(t, c.Settled(t.Context(), later))
 	require.Len(t, receive(t, c, &credits{}, 3), 3)
 	require.GreaterOrEqual(t, time.Since(began), 590*time.Millisecond)
 	stop()
