@@ -2,7 +2,9 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,15 +43,17 @@ func TestHalt_StopsEveryWalkAtOnce(t *testing.T) {
 			t.Parallel()
 			b := setup(t, n)
 			var ids []int64
-			var gates []*gate
+			var gates, nexts []*gate // nexts: while the halt waits for one walk, the other must not come to its end
 			var runs []*started
 			for _, lane := range []string{"a", "b"} {
 				ids = append(ids, b.enqueue(t, job.Spec{Lane: lane}))
 				c := config("r-" + lane)
 				c.Lanes = []string{lane}
-				g := b.gate(point, 2)
-				gates = append(gates, g)
-				runs = append(runs, b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(g.at))))
+				g, next := b.gate(point, 2), b.gate(job.PointBegun, 3)
+				gates, nexts = append(gates, g), append(nexts, next)
+				runs = append(runs, b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(ctx context.Context, at string) error {
+					return errors.Join(g.at(ctx, at), next.at(ctx, at))
+				}))))
 				g.await(t)
 			}
 			waiting := b.enqueue(t, job.Spec{Lane: "c"})
@@ -69,7 +73,7 @@ func TestHalt_StopsEveryWalkAtOnce(t *testing.T) {
 			}
 			<-done
 			after := []state{b.state(t, ids[0]), b.state(t, ids[1])}
-			for _, g := range gates {
+			for _, g := range slices.Concat(gates, nexts) {
 				g.release(nil)
 			}
 			for i, run := range runs {
