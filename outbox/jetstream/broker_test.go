@@ -211,11 +211,12 @@ func TestBroker_ConsumerDeletedUnderneath(t *testing.T) {
 	push(t, c, nth(1, keys(10)))
 	settle(t, c, receive(t, c, 4))
 	require.Equal(t, int64(1), inside(t, c).Oldest)
-	require.NoError(t, b.stream(t, relay.Bulk).DeleteConsumer(t.Context(), "relays"))
+	require.NoError(t, b.stream(t, relay.Bulk).DeleteConsumer(t.Context(), b.consumer(t)))
 	require.Len(t, receive(t, c, 6), 6)
 	ids := b.stream(t, relay.Bulk)
+	consumer := b.consumer(t)
 	go func() { // while somebody waits
-		_ = ids.DeleteConsumer(t.Context(), "relays")
+		_ = ids.DeleteConsumer(t.Context(), consumer)
 		_, _ = c.Push(t.Context(), nth(2, []outbox.Key{{JobID: 1, ChannelID: 11}}))
 	}()
 	for {
@@ -224,6 +225,23 @@ func TestBroker_ConsumerDeletedUnderneath(t *testing.T) {
 			break // those that were not settled may come before
 		}
 	}
+}
+
+// A stream that is restored under another time of its making brings a consumer along that has
+// belfry's copies and is nobody's any more.
+func TestBroker_TakesOverFromAConsumerOfAnotherTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1))
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	s := b.stream(t, relay.Bulk)
+	require.NoError(t, s.DeleteConsumer(t.Context(), b.consumer(t)))
+	other, err := s.CreateConsumer(t.Context(), natsjs.ConsumerConfig{Durable: "relays_0", FilterSubject: b.config.Prefix + ".bulk.ids", AckPolicy: natsjs.AckExplicitPolicy})
+	require.NoError(t, err)
+	_, err = other.Fetch(5)
+	require.NoError(t, err)
+	require.Len(t, receive(t, c, 10), 10)
+	require.NotEqual(t, "relays_0", b.consumer(t))
 }
 
 // CARRIERS.md 17: a stream that somebody has made otherwise is refused, with what differs.

@@ -32,6 +32,8 @@
 //     nothing, one copy is waited for; what comes that nobody asks for any more is given back.
 //   - A copy is removed when its message is settled, or by the claim's verdict. DEAD is recorded
 //     in PostgreSQL before Term. Attempts and crashes are counted there alone.
+//   - The consumer has the name of its stream's making: what a worker holds of a stream that was
+//     lost is acknowledged to nobody, though other messages have its numbers in the new one.
 //   - All of a worker's copies that are in flight are renewed three times in a lease. A worker
 //     that dies leaves them to the others after it.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	consumerName = "relays"
+	consumerPrefix = "relays_"
 	// duplicates is the window of Nats-Msg-Id, which belfry does not use: the least there is.
 	duplicates = 2 * time.Minute
 	// copySize is how much a copy takes at most, with what the server notes of its batch.
@@ -131,14 +132,45 @@ func (l *line) make(ctx context.Context, conn *nats.Conn) (*opened, error) {
 	if differs := refused(stream.CachedInfo().Config, want); differs != "" {
 		return nil, fmt.Errorf("it was made otherwise: %s; change the configuration, or the stream (nats stream edit), or delete the stream while no relay runs: what is in it is pushed again", differs)
 	}
-	consumer, err := stream.CreateOrUpdateConsumer(ctx, natsjs.ConsumerConfig{
-		Durable: consumerName, FilterSubject: l.ids, AckPolicy: natsjs.AckExplicitPolicy, AckWait: l.b.options.Lease,
-		MaxDeliver: -1, MaxAckPending: l.b.config.MaxAckPending, DeliverPolicy: natsjs.DeliverAllPolicy,
-	})
+	consumer, err := l.consume(ctx, stream)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", consumerName, err)
+		return nil, err
 	}
 	return &opened{conn: conn, stream: stream, consumer: consumer}, nil
+}
+
+// consumerOf names the consumer of a stream after the time at which the stream was made. A server
+// tells acknowledgements apart by the names of stream and consumer and by a number in the stream
+// alone, and a stream that is made anew counts from 1: a worker that holds copies of the one
+// before would acknowledge those of other messages.
+func consumerOf(stream natsjs.Stream) string {
+	return consumerPrefix + strconv.FormatInt(stream.CachedInfo().Created.UnixNano(), 36)
+}
+
+// consume makes the consumer of a stream, if it is not there. A work queue allows one, so that of
+// another time, which a restored stream may bring along, goes first; what it had out comes again.
+func (l *line) consume(ctx context.Context, stream natsjs.Stream) (natsjs.Consumer, error) {
+	want := natsjs.ConsumerConfig{
+		Durable: consumerOf(stream), FilterSubject: l.ids, AckPolicy: natsjs.AckExplicitPolicy, AckWait: l.b.options.Lease,
+		MaxDeliver: -1, MaxAckPending: l.b.config.MaxAckPending, DeliverPolicy: natsjs.DeliverAllPolicy,
+	}
+	consumer, err := stream.CreateOrUpdateConsumer(ctx, want)
+	if refusal := (&natsjs.APIError{}); errors.As(err, &refusal) && refusal.ErrorCode == codeNotUnique {
+		list := stream.ConsumerNames(ctx)
+		for n := range list.Name() {
+			if strings.HasPrefix(n, consumerPrefix) && n != want.Durable {
+				_ = stream.DeleteConsumer(ctx, n) // or the next line is refused once more
+			}
+		}
+		if failed := list.Err(); failed != nil {
+			return nil, fmt.Errorf("list the consumers: %w", failed)
+		}
+		consumer, err = stream.CreateOrUpdateConsumer(ctx, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
+	}
+	return consumer, nil
 }
 
 // with opens the line for f, and once more when stream or consumer turn out to be gone: whoever
@@ -178,7 +210,7 @@ func (l *line) forget() {
 func (*line) foreign(ctx context.Context, to *opened) (names []string, err error) {
 	list := to.stream.ConsumerNames(ctx)
 	for n := range list.Name() {
-		if n != consumerName {
+		if n != consumerOf(to.stream) {
 			names = append(names, n)
 		}
 	}

@@ -124,6 +124,40 @@ func TestBroker_WorkerDiesBetweenSteps(t *testing.T) {
 	}
 }
 
+// A stream that was lost and made anew counts from 1 again. What a worker still holds of the one
+// before is settled, renewed and given back there alone: the copies of other messages that have
+// its numbers now stay, also those that were taken out and handed back.
+func TestBroker_SettlesNothingOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1))
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(30)))
+	got := receive(t, c, 30)
+	b.forget(t)
+	var others []outbox.Key
+	for _, k := range keys(30) {
+		others = append(others, outbox.Key{JobID: 2, ChannelID: k.ChannelID})
+	}
+	ready := time.Now().Add(time.Second)
+	d := b.worker(t, "r2", func(copies []outbox.Copy) ([]outbox.Answer, error) {
+		answers, err := all(copies)
+		for i := range answers {
+			require.Equal(t, int64(2), copies[i].JobID)
+			if time.Now().Before(ready) { // each is taken out and handed back
+				answers[i] = outbox.Answer{Verdict: outbox.CopyLater, Wait: time.Until(ready)}
+			}
+		}
+		return answers, err
+	})
+	push(t, d, nth(1, others))
+	back := waiting(t, d, 30)
+	b.until(t, "all are taken out", func(context.Context) bool { return b.ready(t) == 0 })
+	settle(t, c, got[:10])
+	require.NoError(t, c.Settled(t.Context(), []relay.Settled{{Key: got[10].Key, Status: outbox.Dead}, {Key: got[11].Key, Status: outbox.Pending, Wait: 50 * time.Second}}))
+	require.Equal(t, int64(1), inside(t, c).Oldest, "and it knows that the acknowledgements are heard")
+	b.until(t, "all come again", func(context.Context) bool { return len(back) == 1 })
+}
+
 // record records messages as SENT.
 func record(t testing.TB, ledger *outbox.Ledger, got []outbox.Claimed) {
 	t.Helper()
@@ -155,6 +189,7 @@ func TestBroker_StopKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dbtest.StartNATS(t, 1), func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = time.Hour })
 	c, d := b.worker(t, "r1", all), b.worker(t, "r2", all)
+	require.Zero(t, b.ready(t)) // the stream is made
 	for n := range int64(3) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -163,7 +198,7 @@ func TestBroker_StopKeepsNothing(t *testing.T) {
 			ended <- err
 		}()
 		b.until(t, "it waits", func(ctx context.Context) bool {
-			info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), "relays")
+			info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), b.consumer(t))
 			return err == nil && info.CachedInfo().NumWaiting > 0
 		})
 		stop()
@@ -182,13 +217,13 @@ func TestBroker_SilentConsumerIsSaidOnce(t *testing.T) {
 	c := b.worker(t, "r1", all)
 	push(t, c, nth(1, keys(10)))
 	s := b.stream(t, relay.Bulk)
-	_, err := s.PauseConsumer(t.Context(), "relays", time.Now().Add(time.Hour))
+	_, err := s.PauseConsumer(t.Context(), b.consumer(t), time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	got := waiting(t, c, 10)
 	b.until(t, "it is said", func(context.Context) bool { return strings.Contains(b.log.String(), "copies are ready and none comes") })
 	began := time.Now()
 	b.until(t, "several pulls are over", func(context.Context) bool { return time.Since(began) > 2*time.Second })
-	_, err = s.ResumeConsumer(t.Context(), "relays")
+	_, err = s.ResumeConsumer(t.Context(), b.consumer(t))
 	require.NoError(t, err)
 	require.Equal(t, 10, <-got)
 	require.Equal(t, 1, strings.Count(b.log.String(), "copies are ready and none comes"))

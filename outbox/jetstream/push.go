@@ -24,6 +24,7 @@ const batchMost = 1000
 const (
 	codeStoreFailed   = 10077 // maximum messages or bytes
 	codeAccountFull   = 10002 // resource limits exceeded for account
+	codeNotUnique     = 10100 // filtered consumer not unique on workqueue stream
 	codeWrongSequence = natsjs.JSErrCodeStreamWrongLastSequence
 	codeInProgress    = natsjs.JSErrCodeStreamWrongLastSequenceConstant // another push is being stored
 )

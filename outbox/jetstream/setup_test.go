@@ -92,6 +92,19 @@ func (b *bundle) stream(t testing.TB, q relay.Queue) natsjs.Stream {
 	return s
 }
 
+// consumer is the name of the one that bulk has.
+func (b *bundle) consumer(t testing.TB) string {
+	t.Helper()
+	var names []string
+	list := b.stream(t, relay.Bulk).ConsumerNames(t.Context())
+	for n := range list.Name() {
+		names = append(names, n)
+	}
+	require.NoError(t, list.Err())
+	require.Len(t, names, 1)
+	return names[0]
+}
+
 // forget deletes both streams behind belfry's back.
 func (b *bundle) forget(t testing.TB) {
 	t.Helper()
