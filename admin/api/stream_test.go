@@ -262,7 +262,7 @@ func TestStream_EndsWithItsServer(t *testing.T) {
 // The time that a request has to be read does not end the answer.
 func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 	t.Parallel()
-	const read = 50 * time.Millisecond
+	const read = 300 * time.Millisecond
 	ended := make(chan struct{})
 	s := serveStream(t, forever("hi", ended), false, func(h *api.Handler, c *http.Server) {
 		h.SetStreams(8, 8, 10*time.Millisecond, time.Minute)
@@ -282,7 +282,7 @@ func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 // An operation that takes longer than its request may take to be read goes to its end.
 func TestAPI_OutlivesTheTimeToRead(t *testing.T) {
 	t.Parallel()
-	const read = 50 * time.Millisecond
+	const read = 300 * time.Millisecond
 	slow := admin.Define(admin.Operation{Name: "people talk", Short: "Talk", Role: admin.Viewer}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
 		select {
 		case <-ctx.Done():

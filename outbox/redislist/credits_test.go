@@ -141,22 +141,27 @@ func TestSettled_KeepsDeadOnesForALook(t *testing.T) {
 	})
 	require.NoError(t, s.client.Del(t.Context(), bulk+"dead").Err())
 	pushed(t, known, 3, 3, 10)
-	drop(t, known)
+	s.drop(t, known, "r3")
 	require.Equal(t, int64(1), s.client.LLen(t.Context(), bulk+"dead").Val())
 
 	finished := s.broker(t, "", nil).Carrier("r2", claimer(outbox.CopyFinished))
 	require.NoError(t, s.client.Del(t.Context(), bulk+"dead").Err())
 	pushed(t, finished, 4, 4, 10)
-	drop(t, finished)
-	require.Zero(t, s.copies(t), "it was dropped")
+	s.drop(t, finished, "r2")
 	require.Zero(t, s.client.LLen(t.Context(), bulk+"dead").Val())
 }
 
-// drop receives for a moment, and nothing comes.
-func drop(t testing.TB, c relay.Carrier) {
+// drop receives as a worker until no copy is left, and nothing comes.
+func (s *server) drop(t testing.TB, c relay.Carrier, worker string) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	_, err := c.Receive(ctx, &credits{})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Receive(ctx, &credits{})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { return s.copies(t)+s.processing(t, worker) == 0 }, patience, time.Millisecond)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
