@@ -205,6 +205,53 @@ SELECT e.id, e.at, @subject::text AS subject, @name::text AS name, e.kind, e.act
  ORDER BY e.id DESC
  LIMIT @limit;
 
+-- name: JobActs :many
+-- Who did what to jobs below the event @before, newest first: at most @limit acts out of the last
+-- @looks events, by @actor ('': anybody) and since @since (NULL: ever). Always one row at least,
+-- with the event that was looked at last, 0 when there are no earlier ones, and 0 as the id of an
+-- act that is none (job_events_pkey).
+WITH looked AS MATERIALIZED (
+    SELECT e.id, e.at, e.job_id, e.kind, e.actor, e.reason, e.detail
+      FROM belfry.job_events e
+     WHERE e.id < @before
+     ORDER BY e.id DESC
+     LIMIT @looks
+), upto AS (
+    SELECT CASE WHEN count(*) = @looks AND bool_or(l.at >= @since::timestamptz) IS NOT FALSE THEN min(l.id) ELSE 0 END AS id FROM looked l
+)
+SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), 'job', coalesce(a.job_id::text, ''), coalesce(a.kind, ''), coalesce(a.actor, ''), coalesce(a.reason, ''), coalesce(a.detail, '{}')
+  FROM upto u
+  LEFT JOIN LATERAL (SELECT l.id, l.at, l.job_id, l.kind, l.actor, l.reason, l.detail
+                       FROM looked l
+                      WHERE (belfry.is_job_act(l.kind) OR l.kind = 'enqueued')
+                        AND (@actor::text = '' OR l.actor = @actor) AND (@since::timestamptz IS NULL OR l.at >= @since)
+                      ORDER BY l.id DESC
+                      LIMIT @limit) a ON true
+ ORDER BY a.id DESC;
+
+-- name: OtherActs :many
+-- As JobActs, of @subject ('': of everything that is no job), without what schedules did by the
+-- clock (events_pkey).
+WITH looked AS MATERIALIZED (
+    SELECT e.id, e.at, e.subject, e.name, e.kind, e.actor, e.reason, e.detail
+      FROM belfry.events e
+     WHERE e.id < @before
+     ORDER BY e.id DESC
+     LIMIT @looks
+), upto AS (
+    SELECT CASE WHEN count(*) = @looks AND bool_or(l.at >= @since::timestamptz) IS NOT FALSE THEN min(l.id) ELSE 0 END AS id FROM looked l
+)
+SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, ''), coalesce(a.name, ''), coalesce(a.kind, ''), coalesce(a.actor, ''), coalesce(a.reason, ''), coalesce(a.detail, '{}')
+  FROM upto u
+  LEFT JOIN LATERAL (SELECT l.id, l.at, l.subject, l.name, l.kind, l.actor, l.reason, l.detail
+                       FROM looked l
+                      WHERE (@subject::text = '' OR l.subject = @subject)
+                        AND (l.subject <> 'schedule' OR belfry.is_act(l.kind, l.detail))
+                        AND (@actor::text = '' OR l.actor = @actor) AND (@since::timestamptz IS NULL OR l.at >= @since)
+                      ORDER BY l.id DESC
+                      LIMIT @limit) a ON true
+ ORDER BY a.id DESC;
+
 -- name: TypesRegister :exec
 -- Adds a runner's job types to the vocabulary unless they are there.
 INSERT INTO belfry.job_types (name, description)

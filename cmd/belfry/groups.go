@@ -27,7 +27,7 @@ func (a *app) groups() []helpGroup {
 		}},
 		{"processes", "Processes:", []*cobra.Command{newRunCommand(a), newDaemonCommand(a), newRelayCommand(a), newServeCommand(a)}},
 		{"installation", "Installation:", []*cobra.Command{
-			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), a.verbCommand("adopt"), a.verbCommand("prune"),
+			newMigrateCommand(a), newConfigCommand(a), newDoctorCommand(a), a.nounCommand("events"), a.verbCommand("adopt"), a.verbCommand("prune"),
 		}},
 		{groupTools, "Tools:", []*cobra.Command{newFakeCommand(a), newDemoCommand(a), newManCommand(a), newVersionCommand(a)}},
 	}

@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// subject is what an act was on.
+type subject string
+
+// UnmarshalText reads one of the subjects that there are.
+func (s *subject) UnmarshalText(text []byte) error {
+	names := s.Choices()
+	if !slices.Contains(names, string(text)) {
+		return &notAllowedError{strings.Join(names, ", ") + config.Hint(string(text), names)}
+	}
+	*s = subject(text)
+	return nil
+}
+
+// Choices are job, and what the check of belfry.events allows.
+func (subject) Choices() []string {
+	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport", "token", "user", "retention"}
+}
+
+// actPosition is where a page of acts begins, as JOB.EVENT, the ids that come next below.
+type actPosition struct{ job.ActPosition }
+
+// UnmarshalText reads what a page before has said.
+func (a *actPosition) UnmarshalText(text []byte) error {
+	first, second, both := strings.Cut(string(text), ".")
+	ofJobs, err1 := strconv.ParseInt(first, 10, 64)
+	other, err2 := strconv.ParseInt(second, 10, 64)
+	if !both || err1 != nil || err2 != nil || min(ofJobs, other) < -1 {
+		return &notAllowedError{"what the page before says, as 1700.42"}
+	}
+	a.ActPosition = job.ActPosition{Job: ofJobs, Event: other}
+	return nil
+}
+
+// MarshalText writes it.
+func (a actPosition) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%d.%d", a.Job, a.Event), nil
+}
+
+// eventFilter is the input of `events list`.
+type eventFilter struct {
+	Of     subject      `flag:"of" label:"WHAT" help:"only acts on jobs, lanes, …: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, retention"`
+	Actor  string       `flag:"by" label:"NAME" help:"only what this actor did"`
+	Since  *past        `flag:"since" label:"TIME" help:"only what was done then or later"`
+	Limit  int          `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	Before *actPosition `flag:"before" label:"PLACE" help:"only acts before this place, for the next page"`
+}
+
+func eventOperations() []Operation {
+	return []Operation{
+		Define(Operation{
+			Name: "events list", Short: "Show who did what, to anything, newest first", Role: Viewer,
+			Long: `Show the acts of operators, programs and belfry itself: who enqueued, stopped, corrected
+or took back which job, halted everything, paused a lane or a sender, changed a schedule,
+redrove dead letters, made a token, signed in. What runs do by themselves is in
+` + "`belfry jobs events ID`" + `, what a schedule does by the clock in ` + "`belfry schedules events`" + `.
+A page looks at the last few thousand entries, so that a filter that few pass shows less
+than it may; the next page goes on.`,
+			Example: "  belfry events list\n  belfry events list --of installation\n  belfry events list --by ann --since 2h --json",
+		}, listEvents, eventsText),
+	}
+}
+
+func listEvents(ctx context.Context, env *Env, in eventFilter) (List[job.ControlEvent], error) {
+	f := job.ActFilter{Subject: string(in.Of), Actor: in.Actor, Since: in.Since.at(env), Limit: in.Limit}
+	if in.Before != nil {
+		f.Before = in.Before.ActPosition
+	}
+	list, next, err := env.Jobs.Acts(ctx, f)
+	page := List[job.ControlEvent]{Items: list}
+	if next != (job.ActPosition{}) {
+		page.Next = fmt.Sprintf("%d.%d", next.Job, next.Event)
+	}
+	return page, err
+}
+
+func eventsText(p *printer.Page, in eventFilter, out List[job.ControlEvent]) {
+	if len(out.Items) == 0 {
+		switch {
+		case out.Next != "":
+			p.Printf("none of the last entries passes the filter\n")
+		case in.Before != nil:
+			p.Printf("no more acts\n")
+		case in.Of != "" || in.Actor != "" || in.Since != nil:
+			p.Printf("no act passes the filter\n")
+		default:
+			p.Printf("nobody did anything yet\n")
+		}
+	} else {
+		t := printer.NewTable("AT", "BY", "WHAT", "NAME", "EVENT", "CHANGE", "REASON")
+		for _, e := range out.Items {
+			t.Add(p.Clock(e.At), e.Actor, strings.ReplaceAll(e.Subject, "_", " "), e.Name, e.Kind, printer.OneLine(changed(e), 200), printer.OneLine(e.Reason, 200))
+		}
+		p.Table(t)
+	}
+	more(p, "before", out.Next)
+}
+
+// changed tells what an act changed.
+func changed(e job.ControlEvent) string {
+	if e.Subject != job.SubjectJob {
+		return changes(e.Detail)
+	}
+	if e.Kind != job.EventChanged {
+		return ""
+	}
+	var detail struct{ Before, After map[string]json.RawMessage }
+	if json.Unmarshal(e.Detail, &detail) != nil {
+		return ""
+	}
+	return corrections(detail.Before, detail.After)
+}
