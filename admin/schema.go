@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -24,14 +25,14 @@ func (e *schemaError) Is(target error) bool { return target == ErrSchema }
 func SchemaVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
 	var exists bool
 	if err := pool.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
-		return 0, fmt.Errorf("look for the belfry schema: %w", err)
+		return 0, job.Unanswered(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
 	}
 	if !exists {
 		return 0, nil
 	}
 	var version int64
 	if err := pool.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
-		return 0, fmt.Errorf("read the schema's version: %w", err)
+		return 0, job.Unanswered(fmt.Errorf("read the schema's version: %w", err), job.ErrLocked)
 	}
 	return version, nil
 }

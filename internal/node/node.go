@@ -187,7 +187,8 @@ func HoldNames(ctx context.Context, s settings.Settings, pool *pgxpool.Pool, run
 	if relay && s.Delivery.Relay.Name != "" {
 		given = append(given, lifecycle.Given{Kind: lifecycle.RelayName, Name: s.Delivery.Relay.Name})
 	}
-	return lifecycle.Take(ctx, pool, given...)
+	hold, err := lifecycle.Take(ctx, pool, given...)
+	return hold, job.Unanswered(err, job.ErrLocked)
 }
 
 // NewRunner makes a runner of belfry's own job types and of others. The returned function
