@@ -8,9 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/admin/oidc"
 )
@@ -26,6 +30,8 @@ type Config struct {
 	// origin is trusted, and cookies and links are for there. Empty: wherever a request is sent
 	// to.
 	PublicURL string `mapstructure:"public_url"`
+	// Environment is what the console calls this belfry.
+	Environment Environment `mapstructure:"environment"`
 	// UnsubscribeKeysFile has the keys, one a line, of the links by which recipients opt out: the
 	// first signs, and all of them read. Empty: there are no such links.
 	UnsubscribeKeysFile string `mapstructure:"unsubscribe_keys_file"`
@@ -37,6 +43,31 @@ type Config struct {
 	Sessions Sessions `mapstructure:"sessions"`
 	// OIDC is a provider that signs people in.
 	OIDC oidc.Config `mapstructure:"oidc"`
+}
+
+// Environment tells one belfry from another where people look at both: a name and a colour on
+// every page of the console. The zero value is none.
+type Environment struct {
+	// Name is in each title as well, as production. Up to 40 characters; empty: nothing is shown.
+	Name string `mapstructure:"name"`
+	// Colour is one of Colours; empty: the first.
+	Colour string `mapstructure:"colour"`
+}
+
+// Colours are those that an Environment may have.
+func Colours() []string { return []string{"grey", "blue", "green", "amber", "red", "violet"} }
+
+const maxEnvironment = 40
+
+func (e Environment) validate() error {
+	var errs []error
+	if printable := !strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }); !printable || utf8.RuneCountInString(e.Name) > maxEnvironment {
+		errs = append(errs, fmt.Errorf("api.environment.name: %q is not allowed; allowed values: up to 40 printable characters, as production, or empty for none", e.Name))
+	}
+	if e.Colour != "" && !slices.Contains(Colours(), e.Colour) {
+		errs = append(errs, fmt.Errorf("api.environment.colour: %q is not allowed; allowed values: %s", e.Colour, strings.Join(Colours(), ", ")))
+	}
+	return errors.Join(errs...)
 }
 
 // Sessions are those of people who signed in.
@@ -83,7 +114,7 @@ func DefaultConfig() Config {
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate() error {
 	_, err := publicOf(c.PublicURL)
-	errs := []error{err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate(), c.OIDC.Validate()}
+	errs := []error{err, c.validateListen(), c.Proxy.validate(), c.Sessions.validate(), c.Environment.validate(), c.OIDC.Validate()}
 	if c.Listen != "" {
 		errs = append(errs, c.OIDC.Together(c.PublicURL))
 	}

@@ -142,3 +142,21 @@ func TestServer_StopLetsARequestEnd(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Regexp(t, `^\{"done":true,"receipt":\{"asked_at":"[^"]+","in_force_since":null,"concerned":1\}\}$`, <-answers)
 }
+
+func TestConfig_TellsOneEnvironmentFromAnother(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[string]api.Environment{
+		`api.environment.name: "a\nb" is not allowed; allowed values: up to 40 printable characters`:           {Name: "a\nb"},
+		`is not allowed; allowed values: up to 40 printable characters`:                                        {Name: strings.Repeat("é", 41)},
+		`api.environment.colour: "pink" is not allowed; allowed values: grey, blue, green, amber, red, violet`: {Name: "production", Colour: "pink"},
+	} {
+		c := api.DefaultConfig()
+		c.Environment = e
+		require.ErrorContains(t, c.Validate(), want)
+	}
+	for _, e := range []api.Environment{{}, {Name: strings.Repeat("é", 40), Colour: "red"}, {Name: "production"}} {
+		c := api.DefaultConfig()
+		c.Environment = e
+		require.NoError(t, c.Validate())
+	}
+}

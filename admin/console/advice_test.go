@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
 )
 
 func TestAdvice_IsALinkToWhatItSays(t *testing.T) {
 	t.Parallel()
-	c := New(nil, "/x", admin.Operations())
+	c := New(nil, "/x", admin.Operations(), api.Environment{})
 	for text, to := range map[string]string{
 		"resume 17":                             "/x/resume?id=17",
 		"abort 17 18":                           "/x/abort?id=17&id=18",

@@ -24,6 +24,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type Console struct {
 	api        http.Handler
 	at         string // the path that every address begins with; "": the root
+	called     api.Environment
 	operations []admin.Operation
 	routes     *http.ServeMux
 	pages      map[string]*template.Template
@@ -37,9 +38,10 @@ type asset struct {
 	version string // of its content
 }
 
-// New returns the pages of operations that api serves, for addresses that begin with a path.
-func New(api http.Handler, at string, operations []admin.Operation) *Console {
-	c := &Console{api: api, at: at, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
+// New returns the pages of operations that served has, for addresses that begin with a path, which
+// say in what environment they are.
+func New(served http.Handler, at string, operations []admin.Operation, called api.Environment) *Console {
+	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
 	c.routes.HandleFunc("GET /sign-in", c.signInPage)
@@ -47,6 +49,7 @@ func New(api http.Handler, at string, operations []admin.Operation) *Console {
 	c.routes.HandleFunc("POST /sign-out", c.signOut)
 	c.routes.HandleFunc("GET /{$}", c.signedIn((*visit).now))
 	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
+	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))
 	for _, o := range operations {
 		switch {
 		case o.Name == "jobs watch": // what / and /live show
@@ -153,7 +156,7 @@ func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
 	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
 		pages[name] = template.Must(template.New("frame.html").Funcs(template.FuncMap{
-			"link": c.link, "asset": c.assetLink,
+			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
 		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/"+name+".html"))
 	}
 	return pages

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -438,4 +439,49 @@ func TestConsole_APageThatIsLeftOpenIsNoUse(t *testing.T) {
 	leave("10 minutes")
 	require.Equal(t, http.StatusOK, b.get(t, "/jobs").status)
 	require.False(t, unused(), "a page that is opened is a use")
+}
+
+// Which belfry it is stands on each page, also before anybody has signed in.
+func TestConsole_SaysWhichOneItIs(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for _, p := range []page{h.as(t, "").get(t, "/sign-in"), h.as(t, "viewer").get(t, "/"), h.as(t, "viewer").get(t, "/jobs"), h.as(t, "viewer").get(t, "/nowhere")} {
+		require.Contains(t, p.source, `<p class="environment" data-colour="red">production &lt;1&gt;</p>`)
+		require.Contains(t, p.source, "· production &lt;1&gt; · belfry</title>")
+	}
+	nameless := open(t, func(c *api.Options) {
+		c.Pages = func(served http.Handler, at string) http.Handler {
+			return console.New(served, at, admin.Operations(), api.Environment{})
+		}
+	})
+	p := nameless.as(t, "viewer").get(t, "/")
+	require.NotContains(t, p.source, "environment")
+	require.Contains(t, p.source, "<title>Now · belfry</title>")
+}
+
+// What is typed into the box leads to what it names.
+func TestConsole_JumpsToWhatIsMeant(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	b := h.as(t, "operator")
+	_, err := h.jobs.PauseLane(t.Context(), "night", job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	_, err = h.db.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, source, every, template) VALUES ('digest', 'database', '1 hour', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`)
+	require.NoError(t, err)
+	for q, to := range map[string]string{
+		"17": "/jobs/17", " job 17 ": "/jobs/17", "#17": "/jobs/17", "digest": "/schedules/digest", "night": "/jobs?lane=night", "operator_notice": "/jobs?category=operator_notice",
+		"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74": "/jobs?group=3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74",
+	} {
+		p := b.get(t, "/jump?q="+url.QueryEscape(q))
+		require.Equal(t, http.StatusSeeOther, p.status, q)
+		require.Equal(t, to, p.header.Get("Location"), q)
+	}
+	for _, q := range []string{"", "<b>nobody</b>", "0", "-1", "99999999999999999999"} {
+		p := b.get(t, "/jump?q="+url.QueryEscape(q))
+		require.Equal(t, http.StatusNotFound, p.status, q)
+		require.Contains(t, p.text, "nothing is called")
+		require.NotContains(t, p.source, "<b>nobody")
+	}
+	require.Equal(t, http.StatusSeeOther, h.as(t, "").get(t, "/jump?q=17").status)
+	require.Equal(t, "/sign-in?return_to=%2Fjump%3Fq%3D17", h.as(t, "").get(t, "/jump?q=17").header.Get("Location"))
 }

@@ -28,7 +28,7 @@ func TestFeed_IsToldTheEndOfWhatABrokenWatchShowed(t *testing.T) {
 	})
 	req := httptest.NewRequest(http.MethodGet, "/live", nil)
 	w := httptest.NewRecorder()
-	v := &visit{New(watched, "", admin.Operations()), w, req, client.Local(watched, req), api.SignedInAs{Role: admin.Viewer}}
+	v := &visit{New(watched, "", admin.Operations(), api.Environment{}), w, req, client.Local(watched, req), api.SignedInAs{Role: admin.Viewer}}
 	watch, there := v.named("jobs watch")
 	require.True(t, there)
 	f := &feed{w: w, ctl: http.NewResponseController(w), sent: make(map[string]string), open: make(map[int64]struct{})}

@@ -60,7 +60,7 @@ func open(t *testing.T, change func(*api.Options)) *house {
 		},
 		Authenticate: tokens,
 		Pages: func(served http.Handler, at string) http.Handler {
-			return console.New(served, at, admin.Operations())
+			return console.New(served, at, admin.Operations(), api.Environment{Name: "production <1>", Colour: "red"})
 		},
 		Log: zerolog.New(h.log),
 	}

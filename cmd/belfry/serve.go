@@ -161,7 +161,7 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	var handler *api.Handler
 	handler = api.New(api.Options{
 		Pages: func(served http.Handler, at string) http.Handler {
-			return console.New(served, at, admin.Operations())
+			return console.New(served, at, admin.Operations(), s.API.Environment)
 		},
 		Observe:    shown.API(func() int { return handler.Streams() }),
 		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,

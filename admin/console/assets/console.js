@@ -95,6 +95,14 @@
 
   if (address && "EventSource" in window) follow();
 
+  // "/" leads to the box that jumps, from anywhere but another box.
+  document.addEventListener("keydown", (event) => {
+    const box = document.getElementById("jump");
+    if (!box || event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    event.preventDefault();
+    box.focus();
+  });
+
   // An open menu closes when something else is chosen.
   document.addEventListener("click", (event) => {
     for (const menu of document.querySelectorAll("details.more[open]")) if (!menu.contains(event.target)) menu.open = false;

@@ -1,0 +1,73 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// jobNumber is how people write which job they mean: 17, job 17, #17.
+var jobNumber = regexp.MustCompile(`^(?i:job)? *#?([1-9][0-9]{0,18})$`)
+
+// jump leads to what somebody has typed: a job by its number, a group by its id, and by their names
+// schedules, lanes, categories and senders, as who asks sees them.
+func (v *visit) jump() {
+	q := strings.TrimSpace(v.req.URL.Query().Get("q"))
+	if to := v.meant(q); to != "" {
+		http.Redirect(v.w, v.req, to, http.StatusSeeOther)
+		return
+	}
+	v.problem(v.w, &v.who, v.req, http.StatusNotFound, fmt.Errorf("nothing is called %q; what is understood: the number of a job, the id of a group, and the name of a schedule, a lane, a category or a sender", q))
+}
+
+// meant is the address of what a text means; "": nothing.
+func (v *visit) meant(q string) string {
+	if number := jobNumber.FindStringSubmatch(q); number != nil {
+		return v.to("jobs show", "id", number[1])
+	}
+	if _, err := uuid.Parse(q); err == nil {
+		return v.to("jobs list", "group", q)
+	}
+	for _, place := range []struct{ list, page, by string }{
+		{"schedules list", "schedules show", "name"}, {"lanes list", "jobs list", "lane"}, {"categories list", "jobs list", "category"}, {"senders list", "senders events", "sender"},
+	} {
+		if v.listed(place.list, q) {
+			return v.to(place.page, place.by, q)
+		}
+	}
+	return ""
+}
+
+// to is the address of an operation's page about one thing; "": there is none.
+func (v *visit) to(name, by, value string) string {
+	o, there := v.named(name)
+	if !there {
+		return ""
+	}
+	return v.linkWith(o, map[string][]string{by: {value}})
+}
+
+// listed reports whether a list has something of that name. A list that cannot be read has not.
+func (v *visit) listed(name, thing string) bool {
+	o, there := v.named(name)
+	if !there {
+		return false
+	}
+	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
+	if err != nil {
+		return false
+	}
+	offers, err := o.Offered(out, "")
+	if err != nil {
+		return false
+	}
+	for _, offer := range offers {
+		if offer.Value == thing {
+			return true
+		}
+	}
+	return false
+}
