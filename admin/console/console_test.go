@@ -446,7 +446,7 @@ func TestConsole_SaysWhichOneItIs(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	for _, p := range []page{h.as(t, "").get(t, "/sign-in"), h.as(t, "viewer").get(t, "/"), h.as(t, "viewer").get(t, "/jobs"), h.as(t, "viewer").get(t, "/nowhere")} {
-		require.Contains(t, p.source, `<p class="environment" data-colour="red">production &lt;1&gt;</p>`)
+		require.Contains(t, p.source, `<aside class="environment" aria-label="Environment" data-colour="red">production &lt;1&gt;</aside>`)
 		require.Contains(t, p.source, "· production &lt;1&gt; · belfry</title>")
 	}
 	nameless := open(t, func(c *api.Options) {
