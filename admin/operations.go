@@ -23,7 +23,7 @@ var operations = sync.OnceValue(func() []Operation {
 		senderOperations(),
 		limitOperations(),
 		optOutOperations(),
-		[]Operation{forgetOperation()},
+		[]Operation{personOperation(), forgetOperation()},
 		tokenOperations(),
 		userOperations(),
 		sessionOperations(),

@@ -99,6 +99,11 @@ func listOptOuts(ctx context.Context, env *Env, in channelRef) (OptOuts, error) 
 	if err != nil {
 		return OptOuts{}, err
 	}
+	return optOutsOf(ctx, env, id)
+}
+
+// optOutsOf are those of a channel.
+func optOutsOf(ctx context.Context, env *Env, id int64) (OptOuts, error) {
 	list, err := channels.OptOuts(ctx, env.DB, []int64{id})
 	if err != nil {
 		return OptOuts{}, err

@@ -460,6 +460,12 @@ SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}}, {{ti
 FROM {{relation}} c
 WHERE c.id BETWEEN @low::bigint AND @high::bigint;
 
+-- name: ChannelPlace :one
+-- The latitude and longitude of a channel, NULL where it or the relation has none. The LIMIT
+-- keeps the planner to one index look-up. No row: there is no such channel.
+SELECT p.location[1], p.location[0]
+FROM (SELECT {{location}} AS location FROM {{relation}} c WHERE c.id = @id LIMIT 1) p;
+
 -- name: OptOuts :many
 -- The opt-outs of channels. @dense: ids that lie close together, from @low to @high, are
 -- one range of opt_outs_pkey, with whatever lies between them; otherwise it is one descent

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -68,6 +69,23 @@ func (s *Store) readRecipients(ctx context.Context, q Querier, ids []int64, with
 		list = among(list, ids, func(r Recipient) int64 { return r.ID })
 	}
 	return list, nil
+}
+
+// Place is where a channel is, in WGS 84 degrees; nil: it has no place, or there is no such
+// channel.
+func (s *Store) Place(ctx context.Context, q Querier, id int64) (latitude, longitude *float64, err error) {
+	have, err := s.columns(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.requireColumns(have, Everyone()); err != nil {
+		return nil, nil, err
+	}
+	err = q.QueryRow(ctx, s.renderOptional(queries.channelPlace, have), pgx.StrictNamedArgs{"id": id}).Scan(&latitude, &longitude)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil, s.wrap("read a channel's place", err)
+	}
+	return latitude, longitude, nil
 }
 
 // collectRecipients reads rows that may be many: what the recipients have in common is

@@ -36,6 +36,12 @@ const (
 	ReasonChannelDeleted Reason = "channel_deleted"
 )
 
+// Why a history cannot tell what an audit is refused.
+const (
+	ReasonPruned  Reason = "pruned"
+	ReasonOwnType Reason = "own_type"
+)
+
 // texts says each reason to people, in the order of a report.
 var texts = []struct {
 	reason Reason
@@ -168,6 +174,12 @@ func (r Reason) Text() string {
 		if t.reason == r {
 			return t.text
 		}
+	}
+	if r == ReasonPruned {
+		return "has no row any more, if it had one: retention deletes them"
+	}
+	if r == ReasonOwnType {
+		return "may have got it: the job is of the application's own type, whose rows belfry does not know"
 	}
 	return string(r)
 }

@@ -28,6 +28,9 @@ type querySet struct {
 	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
 	forgetListed, forgetListing, forgetRunning, forgetRecord, forgetRecordMore string
 
+	// history.sql
+	historyRows, historyActivities string
+
 	// installation.sql
 	installationRead, installationAdopt, backlogAges, backlogOther string
 

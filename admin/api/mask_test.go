@@ -95,7 +95,7 @@ func TestMask_WhoLooksReadsNoContents(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"dead-letters-list", "dead-letters-show", "events-list", "jobs-audit", "jobs-events", "jobs-list", "jobs-preview", "jobs-recipients", "jobs-report", "jobs-revisions",
+		"channels-show", "dead-letters-list", "dead-letters-show", "events-list", "jobs-audit", "jobs-events", "jobs-list", "jobs-preview", "jobs-recipients", "jobs-report", "jobs-revisions",
 		"jobs-show", "jobs-skips",
 		"schedules-events", "schedules-list", "schedules-show", "sessions-list", "users-events",
 	}, told, "what there is to mask")
