@@ -122,8 +122,12 @@ func read(o admin.Operation, values url.Values) (in any, faults map[string]strin
 	return in, faults
 }
 
-// missing are the parameters that have to be given and are not.
+// missing reports whether a parameter that has to be given is not, or none of several of which one
+// has to be.
 func missing(o admin.Operation, values url.Values) bool {
+	if strings.HasPrefix(o.Usage, "{") && len(values) == 0 {
+		return true
+	}
 	return slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Required && !p.Local && len(values[p.Name]) == 0 })
 }
 

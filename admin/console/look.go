@@ -64,6 +64,9 @@ func (v *visit) look(o admin.Operation) {
 			page.Fault = v.inline(rest)
 		}
 	}
+	if o.Name == personOf && page.Told != nil {
+		page.Acts = v.actsOnPerson(values)
+	}
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(&page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
@@ -183,11 +186,35 @@ func (v *visit) beside(o admin.Operation) []tab {
 	return acts
 }
 
+// personOf shows one channel, which the pages call a person.
+const personOf = "channels show"
+
+// actsOnPerson are the acts on the channel that a page is about.
+func (v *visit) actsOnPerson(values url.Values) []tab {
+	who := make(map[string][]string)
+	for _, name := range []string{"channel", "external_id"} {
+		if len(values[name]) > 0 {
+			who[name] = values[name]
+		}
+	}
+	var acts []tab
+	for _, o := range v.operations {
+		takes := slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Name == "external_id" })
+		if o.Noun() == "channels" && o.Changes && takes && o.Allowed(v.who.Role) == nil {
+			acts = append(acts, tab{Name: sentence(strings.ReplaceAll(o.Verb(), "-", " ")) + "…", Link: v.linkWith(o, who)})
+		}
+	}
+	return acts
+}
+
 // titleOf names an operation and what it is about: "Jobs", "Pause lane default".
 func titleOf(o admin.Operation, values url.Values) string {
 	var about []string
 	for _, p := range arguments(o) {
 		about = append(about, values[p.Name]...)
+	}
+	if o.Name == personOf {
+		return strings.TrimSpace("Person " + strings.Join(append(about, values["external_id"]...), ", "))
 	}
 	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
 	switch {

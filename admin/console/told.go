@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/belfryhq/belfry/admin"
@@ -19,10 +20,11 @@ type told struct {
 
 // block is one piece: one of its fields is there.
 type block struct {
-	Fields []field
-	Table  *table
-	Lines  []line
-	Note   template.HTML
+	Heading string
+	Fields  []field
+	Table   *table
+	Lines   []line
+	Note    template.HTML
 }
 
 // field is a name and its text.
@@ -35,9 +37,10 @@ type field struct {
 // line is a line of text. One that begins with a blank stands as it is, and one that begins with
 // a status shows it as such.
 type line struct {
-	Text   template.HTML
-	Code   bool
-	Status *status
+	Text      template.HTML
+	Code      bool
+	Status    *status
+	Key, Link string // what it is about, and the page of that; "": none
 }
 
 // table is one of things: each row has a key, if it can be opened or acted on.
@@ -102,10 +105,22 @@ func statusColumn(name string) bool {
 	return false
 }
 
-// Text implements printer.Parts.
+// Text implements printer.Parts. A line alone that ends with a colon is the heading of what comes;
+// lines without a text before it keep texts apart, which blocks do by themselves.
 func (t *told) Text(text string) {
-	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+	text = strings.Trim(text, "\n")
+	if text == "" {
+		return
+	}
+	if heading, is := strings.CutSuffix(text, ":"); is && !strings.Contains(text, "\n") {
+		t.Blocks = append(t.Blocks, block{Heading: sentence(heading)})
+		return
+	}
+	for l := range strings.SplitSeq(text, "\n") {
 		one := line{Code: strings.HasPrefix(l, " ")}
+		if id, rest, more := strings.Cut(l, "\t"); more && t.of.Name == "jobs recipients" {
+			one.Key, one.Link, l = id, t.c.aboutIn("channel", id), strings.Replace(rest, "\t", ": ", 1)
+		}
 		if word, rest, more := strings.Cut(l, " "); more && toneOf(word) != "idle" {
 			one.Status, l = statusOf(word, ""), rest
 		}
@@ -171,6 +186,12 @@ func (t *told) Table(headings []string, rows [][]string) {
 			if statusColumn(of.Columns[i].Name) {
 				c.Status = statusOf(text, c.Live)
 			}
+			if of.Columns[i].Name == "outcome" {
+				c.Status.Tone = outcomeTone(text)
+			}
+			if c.Link == "" {
+				c.Link = t.c.aboutIn(of.Columns[i].Name, text)
+			}
 			r.Cells = append(r.Cells, c)
 		}
 		if lists && t.of.Name != "jobs list" {
@@ -180,6 +201,30 @@ func (t *told) Table(headings []string, rows [][]string) {
 		of.Rows = append(of.Rows, r)
 	}
 	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// outcomeTone is what a reason of an audit means to an operator.
+func outcomeTone(text string) string {
+	reason, _, _ := strings.Cut(text, ",")
+	tone, known := map[string]string{
+		"sending": "go", "read": "done", "unread": "done", "sent": "done", "held": "wait", "cancelled": "wait", "withdrawn": "wait", "inactive": "wait",
+		"dead": "bad", "skipped": "bad", "missing": "bad",
+	}[reason]
+	if !known {
+		return toneOf(text)
+	}
+	return tone
+}
+
+// aboutIn is the page of the job or of the person that a column names by an id; "": it names none.
+func (c *Console) aboutIn(column, text string) string {
+	id, err := strconv.ParseInt(text, 10, 64)
+	name := map[string]string{"job": "jobs show", "channel": "channels show"}[column]
+	o, there := c.named(name)
+	if err != nil || !there || name == "jobs show" && id < 1 { // those below are of single messages
+		return ""
+	}
+	return c.linkWith(o, map[string][]string{arguments(o)[0].Name: {text}})
 }
 
 // opens is the page of a thing in a list; "": it has none.
