@@ -468,8 +468,10 @@ func TestConsole_JumpsToWhatIsMeant(t *testing.T) {
 	require.NoError(t, err)
 	_, err = h.db.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, source, every, template) VALUES ('digest', 'database', '1 hour', '{"type": "inbox", "category": "operator_notice", "title": "x"}')`)
 	require.NoError(t, err)
+	_, err = h.db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) VALUES ('user 4711', 'ios')`)
+	require.NoError(t, err)
 	for q, to := range map[string]string{
-		"17": "/jobs/17", " job 17 ": "/jobs/17", "#17": "/jobs/17", "digest": "/schedules/digest", "night": "/jobs?lane=night", "operator_notice": "/jobs?category=operator_notice",
+		"user 4711": "/channels/show?external_id=user+4711", "17": "/jobs/17", " job 17 ": "/jobs/17", "#17": "/jobs/17", "digest": "/schedules/digest", "night": "/jobs?lane=night", "operator_notice": "/jobs?category=operator_notice",
 		"3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74": "/jobs?group=3f2b8c1e-7a90-4f0d-9c61-2b1f6d5e8a74",
 	} {
 		p := b.get(t, "/jump?q="+url.QueryEscape(q))

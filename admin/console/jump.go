@@ -12,15 +12,15 @@ import (
 // jobNumber is how people write which job they mean: 17, job 17, #17.
 var jobNumber = regexp.MustCompile(`^(?i:job)? *#?([1-9][0-9]{0,18})$`)
 
-// jump leads to what somebody has typed: a job by its number, a group by its id, and by their names
-// schedules, lanes, categories and senders, as who asks sees them.
+// jump leads to what somebody has typed: a job by its number, a group by its id, by their names
+// schedules, lanes, categories and senders, and a person by external id, as who asks sees them.
 func (v *visit) jump() {
 	q := strings.TrimSpace(v.req.URL.Query().Get("q"))
 	if to := v.meant(q); to != "" {
 		http.Redirect(v.w, v.req, to, http.StatusSeeOther)
 		return
 	}
-	v.problem(v.w, &v.who, v.req, http.StatusNotFound, fmt.Errorf("nothing is called %q; what is understood: the number of a job, the id of a group, and the name of a schedule, a lane, a category or a sender", q))
+	v.problem(v.w, &v.who, v.req, http.StatusNotFound, fmt.Errorf("nothing is called %q; what is understood: the number of a job, the id of a group, the name of a schedule, a lane, a category or a sender, and the external id of a person", q))
 }
 
 // meant is the address of what a text means; "": nothing.
@@ -36,6 +36,14 @@ func (v *visit) meant(q string) string {
 	} {
 		if v.listed(place.list, q) {
 			return v.to(place.page, place.by, q)
+		}
+	}
+	person := map[string][]string{"external_id": {q}}
+	if o, there := v.named("channels show"); there && q != "" {
+		if in, faults := read(o, person); len(faults) == 0 {
+			if _, err := v.ask.Run(v.req.Context(), o, in); err == nil {
+				return v.linkWith(o, person)
+			}
 		}
 	}
 	return ""
