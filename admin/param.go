@@ -68,6 +68,12 @@ func (p Param) Switch(in any) bool {
 	return p.Place == Flag && p.field(reflect.ValueOf(in).Elem()).Kind() == reflect.Bool
 }
 
+// Moment reports whether the values are moments, which without a zone are in the zone of whoever
+// gives them (ParseInstant).
+func (p Param) Moment() bool {
+	return p.of == reflect.TypeFor[Instant]() || p.of == reflect.TypeFor[past]()
+}
+
 // Set understands text as the parameter's value, or adds one to those that were given
 // before. The error says what is allowed.
 func (p Param) Set(in any, text string) error { return p.set(reflect.ValueOf(in).Elem(), text) }

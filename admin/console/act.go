@@ -25,13 +25,13 @@ type agreement struct {
 // form shows what an act needs to know and, if it can be said, what it would do.
 func (v *visit) form(o admin.Operation) {
 	v.allow(o)
-	values, err := given(o, v.req)
+	values, err := v.given(o)
 	if err != nil {
-		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		v.problem(http.StatusBadRequest, err)
 		return
 	}
 	if err := o.Allowed(v.who.Role); err != nil {
-		v.problem(v.w, &v.who, v.req, http.StatusForbidden, err)
+		v.problem(http.StatusForbidden, err)
 		return
 	}
 	page := v.actPage(o, values)
@@ -169,9 +169,9 @@ func planIn(out any) (count int64, asOf time.Time, is bool) {
 // act does what a form asks for.
 func (v *visit) act(o admin.Operation) {
 	v.allow(o)
-	values, err := given(o, v.req)
+	values, err := v.given(o)
 	if err != nil {
-		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		v.problem(http.StatusBadRequest, err)
 		return
 	}
 	page := v.actPage(o, values)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
@@ -25,6 +26,7 @@ type Console struct {
 	api        http.Handler
 	at         string // the path that every address begins with; "": the root
 	called     api.Environment
+	zone       *time.Location // of whoever asks, of the copy for one request; nil: the server's
 	operations []admin.Operation
 	routes     *http.ServeMux
 	pages      map[string]*template.Template
@@ -47,6 +49,7 @@ func New(served http.Handler, at string, operations []admin.Operation, called ap
 	c.routes.HandleFunc("GET /sign-in", c.signInPage)
 	c.routes.HandleFunc("POST /sign-in", c.signIn)
 	c.routes.HandleFunc("POST /sign-out", c.signOut)
+	c.routes.HandleFunc("POST /time-zone", c.signedIn((*visit).chooseZone))
 	c.routes.HandleFunc("GET /{$}", c.signedIn((*visit).now))
 	c.routes.HandleFunc("GET /live", c.signedIn((*visit).live))
 	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))

@@ -36,6 +36,12 @@
 // A page that has heard nothing for five seconds says since when. A page that is left open is no use
 // of its session, which ends as it would without.
 //
+// # Times
+//
+// Texts have instants with their offset. Who has chosen a time zone (a cookie) has each of them shown
+// in it, wherever it stands, and a time without a zone in a form is of it; the form shows it again
+// with its offset, so that what was understood does not depend on a choice any more.
+//
 // # Invariants
 //
 //  1. A page without a good session shows the way to sign in and nothing else.

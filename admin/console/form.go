@@ -2,8 +2,8 @@ package console
 
 import (
 	"errors"
+	"fmt"
 	"html/template"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,8 +75,10 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 	return first, more
 }
 
-// given are the texts of a request for an operation: of its path, its query, and its form.
-func given(o admin.Operation, req *http.Request) (url.Values, error) {
+// given are the texts of a request for an operation: of its path, its query, and its form. Times
+// without a zone have that of whoever asks.
+func (v *visit) given(o admin.Operation) (url.Values, error) {
+	req := v.req
 	if err := req.ParseForm(); err != nil {
 		return nil, errors.New("the form was not understood: " + err.Error())
 	}
@@ -90,9 +92,17 @@ func given(o admin.Operation, req *http.Request) (url.Values, error) {
 			texts = []string{at}
 		}
 		for _, text := range texts {
-			if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text != "" {
-				values.Add(p.Name, text)
+			if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
+				continue
 			}
+			if p.Moment() {
+				zoned, err := v.zoned(text)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", p.Name, err)
+				}
+				text = zoned
+			}
+			values.Add(p.Name, text)
 		}
 	}
 	return values, nil

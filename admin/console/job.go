@@ -28,7 +28,7 @@ type jobPage struct {
 
 // job shows one job: where it stands, what became of it, and its timeline.
 func (v *visit) job(o admin.Operation) {
-	values, err := given(o, v.req)
+	values, err := v.given(o)
 	in, faults := read(o, values)
 	if err != nil || len(faults) > 0 {
 		v.lost()
@@ -36,7 +36,7 @@ func (v *visit) job(o admin.Operation) {
 	}
 	out, err := v.ask.Run(v.req.Context(), o, in)
 	if err != nil {
-		v.problem(v.w, &v.who, v.req, statusFor(err), err)
+		v.problem(statusFor(err), err)
 		return
 	}
 	report, is := out.(interface{ State() admin.JobState })

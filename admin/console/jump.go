@@ -20,7 +20,7 @@ func (v *visit) jump() {
 		http.Redirect(v.w, v.req, to, http.StatusSeeOther)
 		return
 	}
-	v.problem(v.w, &v.who, v.req, http.StatusNotFound, fmt.Errorf("nothing is called %q; what is understood: the number of a job, the id of a group, the name of a schedule, a lane, a category or a sender, and the external id of a person", q))
+	v.problem(http.StatusNotFound, fmt.Errorf("nothing is called %q; what is understood: the number of a job, the id of a group, the name of a schedule, a lane, a category or a sender, and the external id of a person", q))
 }
 
 // meant is the address of what a text means; "": nothing.

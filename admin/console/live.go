@@ -27,12 +27,12 @@ const (
 )
 
 // cellsOf are the texts about a job that change, by the names of their cells.
-func cellsOf(w admin.WatchedJob) map[string]string {
+func (c *Console) cellsOf(w admin.WatchedJob) map[string]string {
 	s := w.State()
 	id := printer.Int(w.ID) + "."
 	cells := map[string]string{
-		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": admin.WalkDone(s.Job), id + "walk": w.WalkText(printer.Times{}),
-		id + "walk-bar": percent(walked(s)), id + "rows": printer.Grouped(w.RowsWritten), id + "waits": unmarked(w.Waits()), id + "slowed": "",
+		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": admin.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(printer.Times{})),
+		id + "walk-bar": percent(walked(s)), id + "rows": printer.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
 	}
 	if s.Throttle != "" {
 		cells[id+"slowed"] = admin.ThrottledBy(s.Job)
@@ -47,6 +47,7 @@ func percent(part float64) string { return strconv.FormatFloat(part, 'f', 1, 64)
 
 // feed is one open stream.
 type feed struct {
+	c    *Console
 	w    http.ResponseWriter
 	ctl  *http.ResponseController
 	sent map[string]string  // by cell, what the page has
@@ -63,7 +64,7 @@ func (v *visit) live() {
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no")
-	f := &feed{w: v.w, ctl: http.NewResponseController(v.w), sent: make(map[string]string), open: make(map[int64]struct{})}
+	f := &feed{c: v.Console, w: v.w, ctl: http.NewResponseController(v.w), sent: make(map[string]string), open: make(map[int64]struct{})}
 	if f.send(nil, nil) != nil {
 		return
 	}
@@ -121,7 +122,7 @@ func (f *feed) look(jobs []admin.WatchedJob) error {
 		if f.open[one.ID] = struct{}{}; one.AtRest {
 			delete(f.open, one.ID)
 		}
-		for name, text := range cellsOf(one) {
+		for name, text := range f.c.cellsOf(one) {
 			if before, has := f.sent[name]; !has || before != text {
 				changed[name] = text
 			}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,4 +39,14 @@ func TestFeed_IsToldTheEndOfWhatABrokenWatchShowed(t *testing.T) {
 	require.Contains(t, asked, "id=17")
 	require.Contains(t, w.Body.String(), `"17.status":"ABORTED"`)
 	require.Empty(t, f.open)
+}
+
+// What is brought up to date is in the zone of the page; a command in it stays as it has to be typed.
+func TestConsole_CellsAreInTheZoneThatWasChosen(t *testing.T) {
+	t.Parallel()
+	c := New(nil, "", admin.Operations(), api.Environment{})
+	text := "done at 2026-11-26 00:30:00+00:00; `belfry recall --as-of '2026-11-26 00:30:00+00:00'`"
+	require.Equal(t, "done at 2026-11-26 00:30:00+00:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.unmarked(text))
+	c.zone = time.FixedZone("", 3600)
+	require.Equal(t, "done at 2026-11-26 01:30:00+01:00; belfry recall --as-of '2026-11-26 00:30:00+00:00'", c.unmarked(text))
 }

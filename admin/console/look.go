@@ -44,9 +44,9 @@ var errEnough = errors.New("the page is full")
 // look shows what an operation that changes nothing tells.
 func (v *visit) look(o admin.Operation) {
 	v.allow(o)
-	values, err := given(o, v.req)
+	values, err := v.given(o)
 	if err != nil {
-		v.problem(v.w, &v.who, v.req, http.StatusBadRequest, err)
+		v.problem(http.StatusBadRequest, err)
 		return
 	}
 	in, faults := read(o, values)

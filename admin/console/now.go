@@ -86,7 +86,7 @@ func (v *visit) running(w admin.WatchedJob) running {
 	id := printer.Int(w.ID)
 	r := running{
 		ID: w.ID, Title: w.Title, About: w.Type, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
-		Walk: &progress{walked(s), w.WalkText(printer.Times{})}, Waits: v.inline(w.Waits()),
+		Walk: &progress{walked(s), v.unmarked(w.WalkText(printer.Times{}))}, Waits: v.inline(w.Waits()),
 	}
 	if s.Throttle != "" {
 		r.Slowed = admin.ThrottledBy(s.Job)

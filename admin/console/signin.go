@@ -31,7 +31,7 @@ func (c *Console) signInPage(w http.ResponseWriter, req *http.Request) {
 func (c *Console) enter(w http.ResponseWriter, req *http.Request, status int, page entrance) {
 	ways, failing, err := c.ways(req)
 	if err != nil {
-		c.problem(w, nil, req, failing, err)
+		c.problem(w, req, failing, err)
 		return
 	}
 	page.ReturnTo = c.back(page.ReturnTo)
@@ -57,7 +57,7 @@ func (c *Console) back(to string) string {
 // signIn gives a form to the API, and the API's cookie to the browser.
 func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 	if err := req.ParseForm(); err != nil {
-		c.problem(w, nil, req, http.StatusBadRequest, err)
+		c.problem(w, req, http.StatusBadRequest, err)
 		return
 	}
 	given := map[string]string{"name": req.PostForm.Get("name"), "password": req.PostForm.Get("password")}
@@ -67,7 +67,7 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 	said, err := c.login(req, "/login", given)
 	switch {
 	case err != nil:
-		c.problem(w, nil, req, http.StatusInternalServerError, err)
+		c.problem(w, req, http.StatusInternalServerError, err)
 	case said.status != http.StatusOK:
 		if wait := said.header.Get("Retry-After"); wait != "" {
 			w.Header().Set("Retry-After", wait)
@@ -84,9 +84,9 @@ func (c *Console) signOut(w http.ResponseWriter, req *http.Request) {
 	said, err := c.login(req, "/logout", nil)
 	switch {
 	case err != nil:
-		c.problem(w, nil, req, http.StatusInternalServerError, err)
+		c.problem(w, req, http.StatusInternalServerError, err)
 	case said.status != http.StatusOK:
-		c.problem(w, nil, req, said.status, problemIn(said.body))
+		c.problem(w, req, said.status, problemIn(said.body))
 	default:
 		w.Header()["Set-Cookie"] = said.header["Set-Cookie"]
 		http.Redirect(w, req, c.link("/sign-in"), http.StatusSeeOther)

@@ -297,7 +297,7 @@ func (c *Console) inline(text string) template.HTML {
 		case at[4] >= 0:
 			b.WriteString("<code>" + template.HTMLEscapeString(text[at[4]:at[5]]) + "</code>")
 		default:
-			instant := text[at[0]:at[1]]
+			instant := c.inZone(text[at[0]:at[1]])
 			b.WriteString(`<time datetime="` + strings.Replace(instant, " ", "T", 1) + `">` + instant + "</time>")
 		}
 		text = text[at[1]:]
@@ -316,7 +316,14 @@ func (c *Console) command(text string) string {
 }
 
 // unmarked is a text as inline shows it, for a cell that is brought up to date.
-func unmarked(text string) string { return strings.ReplaceAll(text, "`", "") }
+func (c *Console) unmarked(text string) string {
+	return strings.ReplaceAll(marked.ReplaceAllStringFunc(text, func(part string) string {
+		if part[0] == '`' {
+			return part
+		}
+		return c.inZone(part)
+	}), "`", "")
+}
 
 // tell has an operation tell a result.
 func (v *visit) tell(o admin.Operation, in, out any) *told {

@@ -41,6 +41,9 @@ type frame struct {
 	More  []tab
 	Live  bool
 	Page  any
+	Zone  string // the zone that was chosen; "": none
+	Clock string // in which zone times are, in words
+	Here  string // the address of the page
 }
 
 // tab is a place to go to.
@@ -55,11 +58,13 @@ func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 		ways, status, err := c.ways(req)
 		switch {
 		case err != nil:
-			c.problem(w, nil, req, status, err)
+			c.problem(w, req, status, err)
 		case ways.As != nil:
-			serve(&visit{c, w, req, client.Local(c.api, req), *ways.As})
+			own := *c
+			own.zone = zoneOf(req)
+			serve(&visit{&own, w, req, client.Local(c.api, req), *ways.As})
 		case req.Method != http.MethodGet:
-			c.problem(w, nil, req, http.StatusUnauthorized, errors.New("you are not signed in any more; nothing was done; sign in in another tab, come back here, and send it again"))
+			c.problem(w, req, http.StatusUnauthorized, errors.New("you are not signed in any more; nothing was done; sign in in another tab, come back here, and send it again"))
 		case req.URL.Path == "/live":
 			http.Error(w, "not signed in", http.StatusUnauthorized)
 		default:
@@ -140,7 +145,10 @@ func under(path, place string) bool {
 
 // show answers with a page to who is signed in.
 func (v *visit) show(status int, page string, f frame) {
-	f.Who = &v.who
+	f.Who, f.Clock, f.Here = &v.who, v.clock(), v.link(v.req.URL.RequestURI())
+	if v.zone != nil {
+		f.Zone = v.zone.String()
+	}
 	v.Console.show(v.w, v.req, status, page, f)
 }
 
@@ -150,14 +158,19 @@ type failed struct {
 	Text   template.HTML
 }
 
-// problem answers with an error. who is nil where nobody is signed in.
-func (c *Console) problem(w http.ResponseWriter, who *api.SignedInAs, req *http.Request, status int, err error) {
-	c.show(w, req, status, "problem", frame{Title: http.StatusText(status), Who: who, Page: failed{status, c.inline(err.Error())}})
+// problem answers with an error where nobody is signed in.
+func (c *Console) problem(w http.ResponseWriter, req *http.Request, status int, err error) {
+	c.show(w, req, status, "problem", frame{Title: http.StatusText(status), Page: failed{status, c.inline(err.Error())}})
+}
+
+// problem answers who is signed in with an error.
+func (v *visit) problem(status int, err error) {
+	v.show(status, "problem", frame{Title: http.StatusText(status), Page: failed{status, v.inline(err.Error())}})
 }
 
 // lost is a page that there is not.
 func (v *visit) lost() {
-	v.problem(v.w, &v.who, v.req, http.StatusNotFound, errors.New("there is no page at this address"))
+	v.problem(http.StatusNotFound, errors.New("there is no page at this address"))
 }
 
 // statusFor is the status of a page with an error in it, which is the API's.

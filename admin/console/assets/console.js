@@ -77,11 +77,12 @@
 
   function follow() {
     // What a tab that opens later has not seen, its page shows already; what changes comes to all.
-    const others = "BroadcastChannel" in window ? new BroadcastChannel("belfry " + address) : null;
+    const name = "belfry " + address + " " + document.body.dataset.zone; // tabs of one zone share one
+    const others = "BroadcastChannel" in window ? new BroadcastChannel(name) : null;
     if (others) others.onmessage = (message) => (message.data.again ? catchUp() : take(message.data));
     const pass = (event) => { if (others) others.postMessage(event); };
     if (others && navigator.locks) {
-      navigator.locks.request("belfry " + address, () => listen(pass));
+      navigator.locks.request(name, () => listen(pass));
     } else {
       listen(pass);
     }
@@ -94,6 +95,10 @@
   }
 
   if (address && "EventSource" in window) follow();
+
+  // The browser's own zone is offered.
+  const zones = document.getElementById("zones");
+  if (zones) zones.append(new Option("", Intl.DateTimeFormat().resolvedOptions().timeZone));
 
   // "/" leads to the box that jumps, from anywhere but another box.
   document.addEventListener("keydown", (event) => {
