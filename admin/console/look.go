@@ -24,6 +24,8 @@ type operationPage struct {
 	Result       *told // of an act that was done
 	Fault        template.HTML
 	Next         string // the page after this one
+	Whole        bool   // Sheet has more than the page
+	Sheet        string // what is shown, as CSV; "": it is no list
 	Tabs         []tab  // what else there is to look at
 	Acts         []tab  // what may be done beside
 	Hidden       []input
@@ -56,8 +58,12 @@ func (v *visit) look(o admin.Operation) {
 	case len(faults) > 0:
 		status = http.StatusUnprocessableEntity
 	case missing(o, values):
+	case v.req.URL.Query().Get(formOf) == "csv" && o.Records() != nil:
+		v.sheet(o, in, values)
+		return
 	default:
 		var rest string
+		page.Sheet, page.Whole = v.sheetLink(o), o.Item() != nil
 		if page.Told, page.Next, err = v.run(o, in, values); err != nil {
 			status = statusFor(err)
 			faults, rest = faultsOf(o, err)
@@ -109,7 +115,7 @@ func (v *visit) items(o admin.Operation, in any) (*told, error) {
 	})
 	switch {
 	case errors.Is(err, errEnough):
-		page.Note("these are the first %d; `belfry %s` writes all of them, also as CSV", mostItems, o.Name)
+		page.Note("these are the first %d; all of them are in the CSV, and `belfry %s` writes them", mostItems, o.Name)
 		return t, nil
 	case err != nil:
 		return t, err

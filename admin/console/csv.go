@@ -1,0 +1,110 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/sheet"
+)
+
+// formOf is the parameter by which a page is asked for as CSV, and no operation's.
+const formOf = "_form"
+
+// sheetLink is the address of what a page shows, as CSV; "": it shows no list.
+func (v *visit) sheetLink(o admin.Operation) string {
+	if o.Records() == nil || o.Changes {
+		return ""
+	}
+	query := make(url.Values)
+	for name, texts := range v.req.URL.Query() {
+		query[name] = texts
+	}
+	query.Set(formOf, "csv")
+	return v.link(v.req.URL.Path) + "?" + query.Encode()
+}
+
+// rows are CSV on its way: the answer begins with the first row.
+type rows struct {
+	v       *visit
+	of      admin.Operation
+	name    string
+	into    *sheet.Writer
+	started bool
+}
+
+// add writes records.
+func (r *rows) add(records any) error {
+	if !r.started {
+		r.started = true
+		r.v.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		r.v.w.Header().Set("Content-Disposition", `attachment; filename="`+r.name+`.csv"`)
+		if err := r.into.Row(r.of.Records().Names()...); err != nil {
+			return err
+		}
+	}
+	return r.of.Records().Each(records, func(cells ...string) error {
+		for i, cell := range cells {
+			cells[i] = r.v.stamped(cell)
+		}
+		return r.into.Row(cells...)
+	})
+}
+
+// sheet answers with what an operation lists, as CSV: the page of a list, all of a stream. One that
+// breaks off is cut, so that nobody takes it for the whole.
+func (v *visit) sheet(o admin.Operation, in any, values url.Values) {
+	r := &rows{v: v, of: o, name: fileName(o, values), into: sheet.NewWriter(v.w)}
+	var err error
+	if o.Item() != nil {
+		_, err = v.ask.Stream(v.req.Context(), o, in, func(item any) error { return r.add(o.Listed(item)) })
+	} else {
+		var out any
+		if out, err = v.ask.Run(v.req.Context(), o, in); err == nil {
+			err = r.add(o.Listed(out))
+		}
+	}
+	if err == nil { // a stream ends without an error when its reader is gone
+		err = errors.Join(v.req.Context().Err(), r.add([]any{}), r.into.Flush())
+	}
+	switch {
+	case err == nil:
+	case r.started:
+		panic(http.ErrAbortHandler)
+	default:
+		v.problem(statusFor(err), err)
+	}
+}
+
+// unsafe is what no name of a file has.
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// fileName is the operation's, and what it is about: jobs-report-17.
+func fileName(o admin.Operation, values url.Values) string {
+	name := strings.ReplaceAll(o.Name, " ", "-")
+	for _, p := range arguments(o) {
+		for _, text := range values[p.Name] {
+			name += "-" + text
+		}
+	}
+	return strings.Trim(unsafe.ReplaceAllString(name[:min(len(name), 100)], "_"), "_.")
+}
+
+// stamp is how a sheet has instants: in UTC.
+var stamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$`)
+
+// stamped is a cell, an instant in the zone of whoever asks.
+func (c *Console) stamped(cell string) string {
+	if c.zone == nil || !stamp.MatchString(cell) {
+		return cell
+	}
+	t, err := time.Parse(time.RFC3339, cell)
+	if err != nil {
+		return cell
+	}
+	return t.In(c.zone).Format(time.RFC3339Nano)
+}
