@@ -94,3 +94,19 @@ func TestOperation_ReadsItsResult(t *testing.T) {
 	_, err = operation(t, "jobs list").ReadResult([]byte(`{}`), "")
 	require.ErrorContains(t, err, "the result of jobs list")
 }
+
+// Moments are known as such wherever an operation takes one.
+func TestParam_KnowsMoments(t *testing.T) {
+	t.Parallel()
+	var moments []string
+	for _, o := range admin.Operations() {
+		for _, p := range o.Params() {
+			takes := p.Set(o.NewInput(), "2026-11-20 08:50") == nil && p.Set(o.NewInput(), "2026-11-20 08:50:00+00:00") == nil && p.Set(o.NewInput(), "no moment") != nil
+			require.Equal(t, takes, p.Moment(), "%s: %s", o.Name, p.Name)
+			if takes {
+				moments = append(moments, o.Name+" "+p.Name)
+			}
+		}
+	}
+	require.Subset(t, moments, []string{"enqueue at", "jobs set schedule_at", "events list since"})
+}

@@ -49,12 +49,12 @@ func (s *Store) Acts(ctx context.Context, f ActFilter) (list []ControlEvent, nex
 	var ofJobs, others acts
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if f.Subject == "" || f.Subject == SubjectJob {
-			if ofJobs, err = actsOf(ctx, tx, queries.jobActs, f, f.Before.Job); err != nil {
+			if ofJobs, err = actsOf(ctx, tx, queries.jobActs, f, f.Before.Job, pgx.StrictNamedArgs{}); err != nil {
 				return err
 			}
 		}
 		if f.Subject != SubjectJob {
-			others, err = actsOf(ctx, tx, queries.otherActs, f, f.Before.Event)
+			others, err = actsOf(ctx, tx, queries.otherActs, f, f.Before.Event, pgx.StrictNamedArgs{"subject": f.Subject})
 		}
 		return err
 	})
@@ -65,18 +65,16 @@ func (s *Store) Acts(ctx context.Context, f ActFilter) (list []ControlEvent, nex
 	return list, next, nil
 }
 
-// actsOf reads one timeline below an id; 0: from its end, negative: there is nothing more.
-func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, before int64) (a acts, err error) {
+// actsOf reads one timeline below an id; 0: from its end, negative: there is nothing more. args are
+// those of this timeline alone.
+func actsOf(ctx context.Context, tx pgx.Tx, statement string, f ActFilter, before int64, args pgx.StrictNamedArgs) (a acts, err error) {
 	if before < 0 {
 		return a, nil
 	}
-	args := pgx.StrictNamedArgs{"before": before, "looks": actsLookedAt, "actor": f.Actor, "since": f.Since, "limit": f.Limit + 1}
 	if before == 0 {
-		args["before"] = int64(math.MaxInt64)
+		before = math.MaxInt64
 	}
-	if statement == queries.otherActs {
-		args["subject"] = f.Subject
-	}
+	args["before"], args["looks"], args["actor"], args["since"], args["limit"] = before, actsLookedAt, f.Actor, f.Since, f.Limit+1
 	rows, err := tx.Query(ctx, statement, args)
 	if err != nil {
 		return a, fmt.Errorf("list acts: %w", err)

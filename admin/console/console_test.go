@@ -487,3 +487,11 @@ func TestConsole_JumpsToWhatIsMeant(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, h.as(t, "").get(t, "/jump?q=17").status)
 	require.Equal(t, "/sign-in?return_to=%2Fjump%3Fq%3D17", h.as(t, "").get(t, "/jump?q=17").header.Get("Location"))
 }
+
+// Who may not halt is not shown the way to.
+func TestConsole_ShowsTheWayToHaltToWhoMay(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	require.Contains(t, h.as(t, "operator").get(t, "/jobs").links(), "/halt")
+	require.NotContains(t, h.as(t, "viewer").get(t, "/jobs").links(), "/halt")
+}

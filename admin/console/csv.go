@@ -20,10 +20,7 @@ func (v *visit) sheetLink(o admin.Operation) string {
 	if o.Records() == nil || o.Changes {
 		return ""
 	}
-	query := make(url.Values)
-	for name, texts := range v.req.URL.Query() {
-		query[name] = texts
-	}
+	query := v.req.URL.Query()
 	query.Set(formOf, "csv")
 	return v.link(v.req.URL.Path) + "?" + query.Encode()
 }
@@ -94,16 +91,10 @@ func fileName(o admin.Operation, values url.Values) string {
 	return strings.Trim(unsafe.ReplaceAllString(name[:min(len(name), 100)], "_"), "_.")
 }
 
-// stamp is how a sheet has instants: in UTC.
-var stamp = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z$`)
-
-// stamped is a cell, an instant in the zone of whoever asks.
+// stamped is a cell, an instant in the zone of whoever asks: a sheet has them in UTC.
 func (c *Console) stamped(cell string) string {
-	if c.zone == nil || !stamp.MatchString(cell) {
-		return cell
-	}
 	t, err := time.Parse(time.RFC3339, cell)
-	if err != nil {
+	if err != nil || c.zone == nil {
 		return cell
 	}
 	return t.In(c.zone).Format(time.RFC3339Nano)

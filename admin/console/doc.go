@@ -9,6 +9,8 @@
 // is new has its page as soon as it stands in the list. Two pages have a form of their own because
 // they are looked at the most: what is under way, at /, and one job.
 //
+// A list is CSV as well, by the same operation (csv.go), and /jump leads to what a person names.
+//
 // What the text says to do next, `belfry lanes resume default`, is a link to the page of that
 // operation with those parameters.
 //

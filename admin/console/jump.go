@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/belfryhq/belfry/admin"
 )
 
 // jobNumber is how people write which job they mean: 17, job 17, #17.
@@ -38,11 +41,10 @@ func (v *visit) meant(q string) string {
 			return v.to(place.page, place.by, q)
 		}
 	}
-	person := map[string][]string{"external_id": {q}}
 	if o, there := v.named("channels show"); there && q != "" {
-		if in, faults := read(o, person); len(faults) == 0 {
+		if in, faults := read(o, map[string][]string{"external_id": {q}, "limit": {"1"}}); len(faults) == 0 {
 			if _, err := v.ask.Run(v.req.Context(), o, in); err == nil {
-				return v.linkWith(o, person)
+				return v.to("channels show", "external_id", q)
 			}
 		}
 	}
@@ -72,10 +74,5 @@ func (v *visit) listed(name, thing string) bool {
 	if err != nil {
 		return false
 	}
-	for _, offer := range offers {
-		if offer.Value == thing {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(offers, func(offer admin.Offer) bool { return offer.Value == thing })
 }

@@ -44,6 +44,7 @@ type frame struct {
 	Zone  string // the zone that was chosen; "": none
 	Clock string // in which zone times are, in words
 	Here  string // the address of the page
+	Halt  string // the way to halt everything; "": who asks may not
 }
 
 // tab is a place to go to.
@@ -148,6 +149,9 @@ func (v *visit) show(status int, page string, f frame) {
 	f.Who, f.Clock, f.Here = &v.who, v.clock(), v.link(v.req.URL.RequestURI())
 	if v.zone != nil {
 		f.Zone = v.zone.String()
+	}
+	if halt, there := v.named("halt"); there && halt.Allowed(v.who.Role) == nil {
+		f.Halt = v.linkWith(halt, nil)
 	}
 	v.Console.show(v.w, v.req, status, page, f)
 }

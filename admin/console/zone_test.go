@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -58,20 +57,4 @@ func TestConsole_ObeysTheZoneThatWasChosen(t *testing.T) {
 	require.Equal(t, "/", b.post(t, "/time-zone", url.Values{"zone": {""}, "return_to": {"https://elsewhere.example/"}}).header.Get("Location"))
 	require.Contains(t, b.get(t, show).text, "Times are in the server's zone")
 	require.Equal(t, http.StatusUnauthorized, h.as(t, "").post(t, "/time-zone", url.Values{"zone": {"UTC"}}).status)
-}
-
-// Moments are known as such wherever an operation takes one.
-func TestParam_KnowsMoments(t *testing.T) {
-	t.Parallel()
-	var moments []string
-	for _, o := range admin.Operations() {
-		for _, p := range o.Params() {
-			takes := p.Set(o.NewInput(), "2026-11-20 08:50") == nil && p.Set(o.NewInput(), "2026-11-20 08:50:00+00:00") == nil && p.Set(o.NewInput(), "no moment") != nil
-			require.Equal(t, takes, p.Moment(), "%s: %s", o.Name, p.Name)
-			if takes {
-				moments = append(moments, o.Name+" "+p.Name)
-			}
-		}
-	}
-	require.Subset(t, moments, []string{"enqueue at", "jobs set schedule_at", "events list since"})
 }
