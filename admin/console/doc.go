@@ -22,6 +22,12 @@
 // the request it answers: who may do what, what is masked, what is read-only, what was done once
 // already for a key, and what is counted, is decided and done in one place, which is not here.
 //
+// # Pictures
+//
+// Drawings are SVG of the templates, with geometry in their attributes and all else in the style
+// sheet. Each has a text alternative and a table. The map of a radius (map.go) has its places from
+// package cities.
+//
 // # An act
 //
 // A GET of an act shows its form and, where the operation can say beforehand what it would do

@@ -18,6 +18,7 @@ type jobPage struct {
 	Status   *status
 	Walk     progress
 	Delivery *progress
+	Audience area
 	Told     *told
 	Events   *told
 	Fault    template.HTML
@@ -47,7 +48,7 @@ func (v *visit) job(o admin.Operation) {
 	id := printer.Int(s.ID)
 	page := jobPage{
 		State: s, ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), admin.WalkDone(s.Job)},
-		Told: v.tell(o, in, out), Tabs: v.tabs(o),
+		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {
 		page.Delivery = &progress{delivered(s), admin.MessagesText(s.Messages)}

@@ -1,0 +1,213 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// The sizes of a map, in its own units, which are the pixels of a page.
+const (
+	mapSize   = 320
+	mapCentre = mapSize / 2
+	mapCircle = 118 // the radius of the circle
+	mapEdge   = 150 // how far from the centre's lines a place is shown
+	mapDots   = 150 // as many places are shown at most, the most populous
+	mapNames  = 7   // and so many of them have their name
+	mapLetter = 6.2 // the width of a letter, about
+	mapBar    = 110 // the scale bar is no longer
+)
+
+// area is who an audience is, in words, and where it is.
+type area struct {
+	Words string
+	Map   *areaMap // nil: it is nowhere in particular
+}
+
+// areaMap is a circle on the earth with what lies around it. North is up; distances and directions
+// from its centre are true, at any latitude and across the 180° meridian.
+type areaMap struct {
+	About  string // what there is to see, for who does not see it
+	Circle float64
+	Dots   []dot
+	Names  []label
+	Bar    float64 // the length of the scale bar
+	Scale  string  // what it stands for
+	Places *table
+}
+
+// dot is a place on a map.
+type dot struct {
+	X, Y, R float64
+	Inside  bool
+}
+
+// label is a name on a map.
+type label struct {
+	X, Y   float64
+	Anchor string
+	Text   string
+}
+
+// areaOf says who an audience is.
+func areaOf(a channels.Audience) area {
+	words := "Active channels " + a.String() + "."
+	switch a.Kind {
+	case channels.KindEveryone:
+		words = "Every active channel."
+	case channels.KindChannels:
+		words = "Of " + a.String() + " those that are active."
+	case channels.KindSegment:
+		words = "Active channels in " + a.String() + "."
+	case channels.KindPlatforms:
+	case channels.KindRadius:
+		m, around := newMap(a)
+		return area{words + " " + around, m}
+	}
+	return area{Words: words}
+}
+
+// newMap draws a radius, and says what lies around it.
+func newMap(a channels.Audience) (m *areaMap, words string) {
+	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
+	places := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
+	m = &areaMap{Circle: mapCircle, Places: &table{Columns: []column{{"place", false}, {"country", false}, {"inhabitants", true}, {"distance", true}, {"direction", false}, {"in the circle", false}}}}
+	unit := mapCircle / a.RadiusM // to the metre
+	var within []cities.Place
+	var people int64
+	for _, p := range places {
+		inside := p.Metres <= a.RadiusM
+		if inside {
+			within = append(within, p)
+			people += p.Population
+		}
+		x, y := p.East*unit, -p.North*unit
+		if len(m.Dots) == mapDots || max(math.Abs(x), math.Abs(y)) > mapEdge {
+			continue
+		}
+		d := dot{rounded(mapCentre + x), rounded(mapCentre + y), dotSize(p.Population), inside}
+		m.Dots = append(m.Dots, d)
+		if len(m.Names) < mapNames {
+			m.name(p.Name, d)
+		}
+		if len(m.Places.Rows) < 3*mapNames {
+			m.Places.Rows = append(m.Places.Rows, placeRow(p, inside))
+		}
+	}
+	length, scale := scaleBar(mapBar / unit)
+	m.Bar, m.Scale = rounded(length*unit), scale
+	words = around(a, within, people)
+	m.About = fmt.Sprintf("A circle with a radius of %s. %s North is up, and the bar is %s long.", distance(a.RadiusM), words, scale)
+	return m, words
+}
+
+// around is what lies within a circle, in words.
+func around(a channels.Audience, within []cities.Place, people int64) string {
+	near := cities.Nearest(a.Latitude, a.Longitude)
+	words := "The centre is " + near.Name + ", " + near.Country + "."
+	if near.Metres >= 500 {
+		words = fmt.Sprintf("The centre is %s %s of %s, %s.", distance(near.Metres), direction(-near.East, -near.North), near.Name, near.Country)
+	}
+	switch len(within) {
+	case 0:
+		return words + " No place with 15,000 inhabitants lies within the circle."
+	case 1:
+		return words + fmt.Sprintf(" One place with at least 15,000 inhabitants lies within the circle: %s.", within[0].Name)
+	}
+	var names []string
+	for _, p := range within[:min(len(within), 5)] {
+		names = append(names, p.Name)
+	}
+	rest := ""
+	if n := len(within) - len(names); n > 0 {
+		rest = " and " + printer.Grouped(int64(n)) + " more"
+	}
+	return words + fmt.Sprintf(" %s places with at least 15,000 inhabitants lie within the circle, with %s inhabitants together: %s%s.",
+		printer.Grouped(int64(len(within))), printer.Grouped(people), strings.Join(names, ", "), rest)
+}
+
+// name writes a name beside its place, unless another one is there.
+func (m *areaMap) name(text string, at dot) {
+	width := mapLetter * float64(len([]rune(text)))
+	l := label{rounded(at.X + at.R + 3), rounded(at.Y + 4), "start", text}
+	left := l.X
+	if at.X > mapCentre && l.X+width > mapSize-4 { // it would leave the map
+		l.X, l.Anchor = rounded(at.X-at.R-3), "end"
+		left = l.X - width
+	}
+	if left < 2 || left+width > mapSize-2 || at.Y > mapSize-34 { // where the bar is
+		return
+	}
+	for _, other := range m.Names {
+		otherLeft, otherWidth := other.X, mapLetter*float64(len([]rune(other.Text)))
+		if other.Anchor == "end" {
+			otherLeft -= otherWidth
+		}
+		if math.Abs(other.Y-l.Y) < 12 && left < otherLeft+otherWidth+4 && otherLeft < left+width+4 {
+			return
+		}
+	}
+	m.Names = append(m.Names, l)
+}
+
+// placeRow is a place in the table of a map.
+func placeRow(p cities.Place, inside bool) row {
+	in, to := "no", direction(p.East, p.North)
+	if inside {
+		in = "yes"
+	}
+	if p.Metres < 100 {
+		to = "at the centre"
+	}
+	var r row
+	for i, text := range []string{p.Name, p.Country, printer.Grouped(p.Population), distance(p.Metres), to, in} {
+		r.Cells = append(r.Cells, cell{Text: template.HTML(template.HTMLEscapeString(text)), Right: i == 2 || i == 3}) //nolint:gosec // it is escaped
+	}
+	return r
+}
+
+// dotSize is by how many people live there: its area grows with them.
+func dotSize(people int64) float64 {
+	return rounded(min(6, 1.2+math.Sqrt(float64(people))/900))
+}
+
+// scaleBar is the longest of 1, 2 and 5 times a power of ten that is not longer than so many metres.
+func scaleBar(most float64) (metres float64, text string) {
+	power := math.Pow(10, math.Floor(math.Log10(most)))
+	metres = power
+	for _, times := range []float64{2, 5} {
+		if times*power <= most {
+			metres = times * power
+		}
+	}
+	return metres, distance(metres)
+}
+
+// distance is one for people: 320 m, 1.2 km, 27 km, 1,400 km.
+func distance(metres float64) string {
+	switch {
+	case metres < 1:
+		return strconv.FormatFloat(metres, 'g', 1, 64) + " m"
+	case metres < 1000:
+		return strconv.FormatFloat(metres, 'f', 0, 64) + " m"
+	case metres < 10e3:
+		return strings.TrimSuffix(strconv.FormatFloat(metres/1000, 'f', 1, 64), ".0") + " km"
+	}
+	return printer.Grouped(int64(math.Round(metres/1000))) + " km"
+}
+
+// direction is the point of the compass at which something lies.
+func direction(east, north float64) string {
+	points := []string{"north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west"}
+	turn := math.Atan2(east, north)/(math.Pi/4) + 8
+	return points[int(math.Round(turn))%len(points)]
+}
+
+// rounded is a number of a drawing, to a tenth.
+func rounded(n float64) float64 { return math.Round(n*10) / 10 }
