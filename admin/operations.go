@@ -30,6 +30,7 @@ var operations = sync.OnceValue(func() []Operation {
 		transportOperations(),
 		deadOperations(),
 		scheduleOperations(),
+		[]Operation{timetableOperation()},
 		segmentOperations(),
 		[]Operation{countOperation(), checkOperation(), pruneOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
 	)

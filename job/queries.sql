@@ -252,6 +252,81 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
                       LIMIT @limit) a ON true
  ORDER BY a.id DESC;
 
+-- name: JobsUpcoming :many
+-- The PENDING jobs of @lane (NULL: of every one) that are due from @since (NULL: ever) until before
+-- @until, the soonest first, at most @limit. No index has them in that order over all lanes: of
+-- jobs_waiting_idx the head of each lane, type and priority is read, as JobClaim does, and what
+-- comes after it only of the @limit heads that are due first. Of what waits besides it reads
+-- nothing: lanes and types are compared as the index has them, which no other one does.
+WITH RECURSIVE kinds (lane, type) AS (
+    (SELECT j.lane, j.type FROM belfry.jobs j
+      WHERE j.status = 'PENDING' AND j.lane >= coalesce(@lane::text, '')
+      ORDER BY j.lane, j.type LIMIT 1)
+     UNION ALL
+    SELECT n.lane, n.type
+      FROM kinds k
+     CROSS JOIN LATERAL (SELECT j.lane, j.type FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND (j.lane, j.type) > (k.lane, k.type)
+                          ORDER BY j.lane, j.type LIMIT 1) n
+     WHERE @lane::text IS NULL OR n.lane = @lane
+), heads (lane, type, priority) AS (
+    SELECT k.lane, k.type, h.priority
+      FROM kinds k
+     CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = k.lane AND j.type = k.type
+                          ORDER BY j.priority DESC LIMIT 1) h
+     WHERE @lane::text IS NULL OR k.lane = @lane
+     UNION ALL
+    SELECT p.lane, p.type, h.priority
+      FROM heads p
+     CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          ORDER BY j.priority DESC LIMIT 1) h
+), foremost AS MATERIALIZED (
+    SELECT h.lane, h.type, h.priority
+      FROM heads h
+     CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = h.lane AND j.type = h.type AND j.priority = h.priority
+                            AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
+                          ORDER BY j.schedule_at, j.id LIMIT 1) n
+     ORDER BY n.schedule_at, n.id
+     LIMIT @limit
+), soonest AS MATERIALIZED (
+    SELECT n.id, n.schedule_at
+      FROM foremost f
+     CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
+                          WHERE j.status = 'PENDING' AND j.lane = f.lane AND j.type = f.type AND j.priority = f.priority
+                            AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
+                          ORDER BY j.schedule_at, j.id LIMIT @limit) n
+     ORDER BY n.schedule_at, n.id
+     LIMIT @limit
+)
+SELECT j.id, j.type, j.category, j.title, j.lane, j.priority, j.schedule_at
+  FROM soonest s
+ CROSS JOIN LATERAL (SELECT k.id, k.type, k.category, k.title, k.lane, k.priority, k.schedule_at
+                       FROM belfry.jobs k WHERE k.id = s.id LIMIT 1) j
+ ORDER BY s.schedule_at, s.id;
+
+-- name: JobDurations :many
+-- How long the walk of a job of each of some kinds takes: the median of the last five that were
+-- PROCESSED of its type, category and lane, or where its lane has none of the last five of its type
+-- and category. Looks at the last @looks of each category (jobs_kind_idx). No row of a kind: there
+-- is none among them.
+SELECT k.n::integer - 1 AS kind, extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY d.took))::double precision AS seconds
+  FROM unnest(@types::text[], @categories::text[], @lanes::text[]) WITH ORDINALITY AS k (type, category, lane, n)
+ CROSS JOIN LATERAL (SELECT l.took
+                       FROM (SELECT r.id, r.took, r.lane = k.lane AS here, bool_or(r.lane = k.lane) OVER () AS any_here
+                               FROM (SELECT j.id, j.type, j.lane, j.finished_at - j.started_at AS took
+                                       FROM belfry.jobs j
+                                      WHERE j.category = k.category AND j.status = 'PROCESSED'
+                                      ORDER BY -j.id
+                                      LIMIT @looks) r
+                              WHERE r.type = k.type) l
+                      WHERE l.here OR NOT l.any_here
+                      ORDER BY l.id DESC
+                      LIMIT 5) d
+ GROUP BY k.n;
+
 -- name: TypesRegister :exec
 -- Adds a runner's job types to the vocabulary unless they are there.
 INSERT INTO belfry.job_types (name, description)

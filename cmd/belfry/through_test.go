@@ -117,6 +117,7 @@ var scenes = []string{
 	`categories set popular_content cap=3/24h quiet_hours=22:00-08:00`, `categories set nothing cap=3/24h`, `categories list`, `categories events`,
 	`limits list`, `limits set duty_cycle=50% chunk_target=1s`, `limits events`,
 	`schedules add digest --cron @daily --type inbox --category popular_content --title Today --everyone`, `schedules list`, `schedules show digest`, `schedules next digest`,
+	`timetable`, `timetable --lane night --for 7d --free 30m`, `timetable --free 30m`, `timetable --for 32d`,
 	`schedules pause digest`, `schedules next digest`, `schedules run digest`, `schedules next nothing`, `schedules remove digest`, `schedules list`,
 	`send --external-id u1 --title Hi`, `send 99 --title Hi`, `send`, `jobs test-send 2 --to u1`,
 	`channels count --everyone`, `channels count`, `channels opt-out 1 --medium push`, `channels opt-outs 1`, `channels opt-in 1 --medium push`, `channels segment list`,
