@@ -39,7 +39,9 @@ func (v *visit) form(o admin.Operation) {
 	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
 		status, faults = v.plan(o, &page, values)
 	}
-	page.Inputs, page.More = v.inputs(o, values, faults)
+	shown, hidden := v.present(o, values)
+	page.Hidden = append(page.Hidden, hidden...)
+	page.Inputs, page.More = v.inputs(o, shown, faults)
 	v.settle(&page)
 	v.show(status, "operation", frame{Title: page.Title, Page: page})
 }
@@ -175,7 +177,8 @@ func (v *visit) act(o admin.Operation) {
 		return
 	}
 	page := v.actPage(o, values)
-	status, faults := v.do(o, &page, values)
+	page.Hidden = append(page.Hidden, was(v.wasSent())...)
+	status, faults := v.do(o, &page, v.corrections(o, values))
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(&page)
 	v.show(status, "operation", frame{Title: page.Title, Page: page})

@@ -92,7 +92,7 @@ func (v *visit) given(o admin.Operation) (url.Values, error) {
 			texts = []string{at}
 		}
 		for _, text := range texts {
-			if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
+			if text = asTyped(text); text == "" {
 				continue
 			}
 			if p.Moment() {
@@ -106,6 +106,11 @@ func (v *visit) given(o admin.Operation) (url.Values, error) {
 		}
 	}
 	return values, nil
+}
+
+// asTyped is the text of a field without what browsers and pasting add.
+func asTyped(text string) string {
+	return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
 // read makes an input of texts; faults are what is wrong, by parameter.

@@ -52,7 +52,7 @@ func (v *visit) look(o admin.Operation) {
 		return
 	}
 	in, faults := read(o, values)
-	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: v.link(v.req.URL.Path), Tabs: v.tabs(o), Acts: v.beside(o), Button: "Show"}
+	page := operationPage{Title: titleOf(o, values), Short: o.Short + ".", Method: "get", Action: v.link(v.req.URL.Path), Tabs: v.tabs(o), Acts: v.beside(o, values), Button: "Show"}
 	status := http.StatusOK
 	switch {
 	case len(faults) > 0:
@@ -171,7 +171,7 @@ func (v *visit) tabs(o admin.Operation) []tab {
 func aboutOne(o admin.Operation) bool { return strings.Contains(pathOf(o), "{") }
 
 // beside are the acts of a list's noun that are about none of the things in it.
-func (v *visit) beside(o admin.Operation) []tab {
+func (v *visit) beside(o admin.Operation, values url.Values) []tab {
 	if o.Verb() != "list" {
 		return nil
 	}
@@ -187,9 +187,28 @@ func (v *visit) beside(o admin.Operation) []tab {
 				continue
 			}
 		}
-		acts = append(acts, tab{Name: sentence(strings.ReplaceAll(other.Verb(), "-", " ")) + "…", Link: v.link(barePath(other))})
+		link := v.link(barePath(other))
+		if of := narrowed(other, values); len(of) > 0 {
+			link += "?" + of.Encode()
+		}
+		acts = append(acts, tab{Name: sentence(strings.ReplaceAll(other.Verb(), "-", " ")) + "…", Link: link})
 	}
 	return acts
+}
+
+// narrowed is how a list is narrowed, for an act that can be narrowed so and says beforehand what it
+// would do: it is about what is seen.
+func narrowed(act admin.Operation, values url.Values) url.Values {
+	of := make(url.Values)
+	if planSwitch(act) == "" {
+		return of
+	}
+	for _, p := range act.Params() {
+		if len(values[p.Name]) > 0 && !aside(p) {
+			of[p.Name] = values[p.Name]
+		}
+	}
+	return of
 }
 
 // personOf shows one channel, which the pages call a person.
@@ -223,9 +242,16 @@ func titleOf(o admin.Operation, values url.Values) string {
 		return strings.TrimSpace("Person " + strings.Join(append(about, values["external_id"]...), ", "))
 	}
 	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
+	if corrects(o) {
+		verb = "correct"
+	}
 	switch {
 	case verb == "list":
 		return sentence(noun)
+	case verb == "halt":
+		return "Halt everything"
+	case verb == "go":
+		return "Let everything go on"
 	case noun == "":
 		if len(about) > 0 {
 			noun = "job"

@@ -45,6 +45,7 @@ type line struct {
 
 // table is one of things: each row has a key, if it can be opened or acted on.
 type table struct {
+	Label   string // what it is called by who cannot see where it stands; no two on a page are called the same
 	Columns []column
 	Rows    []row
 	Acts    bool
@@ -62,6 +63,7 @@ type row struct {
 
 // cell is a text, with where it leads to and by which name it is brought up to date.
 type cell struct {
+	Name   string // of its column
 	Text   template.HTML
 	Right  bool
 	Link   string
@@ -161,7 +163,7 @@ func liveColumns() map[string]string {
 
 // Table implements printer.Parts. The first column of a list has what its things are called by.
 func (t *told) Table(headings []string, rows [][]string) {
-	of := new(table)
+	of := &table{Label: t.label()}
 	for _, h := range headings {
 		name, right := strings.CutPrefix(h, ">")
 		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
@@ -171,7 +173,7 @@ func (t *told) Table(headings []string, rows [][]string) {
 		var r row
 		key := texts[0]
 		for i, text := range texts {
-			c := cell{Text: t.c.inline(text), Right: of.Columns[i].Right}
+			c := cell{Name: of.Columns[i].Name, Text: t.c.inline(text), Right: of.Columns[i].Right}
 			if lists && i == 0 {
 				c.Link = t.c.opens(t.of, key)
 			}
@@ -201,6 +203,23 @@ func (t *told) Table(headings []string, rows [][]string) {
 		of.Rows = append(of.Rows, r)
 	}
 	t.Blocks = append(t.Blocks, block{Table: of})
+}
+
+// label is what the next table is called: by the heading above it, or that it is the second.
+func (t *told) label() string {
+	label, tables := "table", 1
+	for _, b := range t.Blocks {
+		switch {
+		case b.Heading != "":
+			label = b.Heading
+		case b.Table != nil:
+			tables++
+		}
+	}
+	if tables > 1 {
+		label += " " + strconv.Itoa(tables)
+	}
+	return label
 }
 
 // outcomeTone is what a reason of an audit means to an operator.
