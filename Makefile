@@ -36,7 +36,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build man examples lint test test-race test-fault test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run clean postgres servers-for-tests
+.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run screenshots clean postgres servers-for-tests browser
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,10 +55,10 @@ lint: ## check style, sizes and the direction of imports (.golangci.yml)
 	$(GOLANGCI_LINT) run ./...
 	cd bench && $(GOLANGCI_LINT) run ./...
 
-# What kills processes, crashes servers and follows long random schedules is slow by
-# nature: those tests have names of their own, and `make test` leaves them to `make
+# What kills processes, crashes servers, follows long random schedules and goes through the
+# console in a browser is slow by nature: those tests have names of their own, and `make test` leaves them to `make
 # test-fault`, unless RUN asks for some. Benchmarks are tested by `make test-bench`.
-FAULT_TESTS = ^Test(Chaos|DemoProcess|Fault|Model|Process)_
+FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Model|Process)_
 
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
@@ -80,10 +80,20 @@ test: servers-for-tests ## run the suite but its fault tests and benchmarks, und
 # So often is each property of a model tried; make test has ten tries for each.
 test-fault: export BELFRY_TEST_CHECKS ?= 100
 test-fault: RUN = $(FAULT_TESTS)
-test-fault: servers-for-tests ## run the fault tests, with the race detector as well (PKG= COUNT= RUN=)
+test-fault: servers-for-tests browser ## run the fault tests, with the race detector as well (PKG= COUNT= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -count $(COUNT) $(PKG)
 
-test-race: servers-for-tests ## run both under the race detector (PKG= RUN=)
+# One at a time: a browser takes all processors there are.
+test-browser: RUN = ^TestBrowser_
+test-browser: servers-for-tests browser ## go through the console in Chromium (RUN=)
+	@$(GO_TEST) -parallel 1 ./admin/console/walk
+
+screenshots: servers-for-tests browser ## make docs/screenshots anew
+	@rm -rf docs/screenshots && mkdir -p docs/screenshots
+	@BELFRY_TEST_SCREENSHOTS=$(TOP)/docs/screenshots $(GO) test -count 1 -run '^TestBrowser_EveryPage' ./admin/console/walk
+	@du -sk docs/screenshots | awk '$$1 > 2048 { print "docs/screenshots has " $$1 " KiB; 2048 are allowed"; exit 1 }'
+
+test-race: servers-for-tests browser ## run both under the race detector (PKG= RUN=)
 	@$(GO_TEST) $(RACE) $(PKG)
 
 # A version that the system does not have comes as a package, into a cache directory.
@@ -102,7 +112,7 @@ chaos: servers-for-tests ## break running jobs at random, many times, and measur
 test-relay-chaos: servers-for-tests ## kill relays at random while they deliver, PostgreSQL too (MESSAGES=)
 	@BELFRY_TEST_MESSAGES=$(MESSAGES) $(GO) test -v -count 1 -timeout 1h -run '^TestProcess_KilledRelays' ./cmd/belfry
 
-cover: servers-for-tests ## run the suite for coverage.out and coverage.html (PKG= RUN=)
+cover: servers-for-tests browser ## run the suite for coverage.out and coverage.html (PKG= RUN=)
 	@$(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
 	@$(GO) tool cover -func=coverage.out | tail -n 1
@@ -147,6 +157,9 @@ postgres:
 
 # Some tests run Redis, PgBouncer and NATS as well; without them they are skipped. NATS is built
 # once, into the go command's cache.
+browser:
+	@.ci/install-services chromium >&2
+
 servers-for-tests:
 	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install-postgres >&2
 	@.ci/install-services >&2

@@ -17,6 +17,8 @@ func usualPlaces() []string {
 		"/opt/homebrew/bin",
 		"/home/linuxbrew/.linuxbrew/bin",
 		"/opt/local/bin",
+		"/Applications/Chromium.app/Contents/MacOS",
+		"/Applications/Google Chrome.app/Contents/MacOS",
 	}
 }
 
@@ -29,6 +31,12 @@ func findService(t testing.TB, service string, programs ...string) string {
 		t.Skipf("%s: not installed (looked for %v); .ci/install-services installs it", service, programs)
 	}
 	return path
+}
+
+// ChromiumProgram is the path of a browser for a test, which is skipped if none is installed.
+func ChromiumProgram(t testing.TB) string {
+	t.Helper()
+	return findService(t, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "Google Chrome", "Chromium")
 }
 
 func lookup(dirs, programs []string) (path string, ok bool) {

@@ -1,0 +1,261 @@
+package walk_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// actors are who did what to a job, by the kind of event.
+func (h *house) actors(id int64) map[string]string {
+	h.Helper()
+	events, err := h.jobs.Events(h.Context(), id, 0, 100)
+	require.NoError(h, err)
+	by := make(map[string]string)
+	for _, e := range events {
+		by[e.Kind] = e.Actor
+	}
+	return by
+}
+
+// stays marks the page, so that stayed can tell that it was not loaded again.
+func (p *tab) stays() {
+	p.Helper()
+	evaluate[bool](p, "window.stayed = true")
+}
+
+func (p *tab) stayed() {
+	p.Helper()
+	require.True(p, evaluate[bool](p, "window.stayed === true"), "the page was loaded again")
+}
+
+func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
+	t.Parallel()
+	const people = 300_000
+	h := live(t, options{channels: people, config: map[string]any{"runner": map[string]any{
+		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 40_000}, "chunk": map[string]any{"initial_rows": 1_000, "max_rows": 4_000},
+	}}})
+	b := startBrowser(t)
+	now := b.person(t, h.url)
+	now.signIn("the-operator", password)
+	now.shows("Nothing runs, and nothing is being delivered.")
+	now.stays()
+	id := h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"})
+	name := printer.Int(id)
+	now.shows("1 job has begun: show it")
+	now.stayed()
+	now.follow("1 job has begun: show it")
+	now.stays()
+
+	page := now.another()
+	page.goTo("/jobs/" + name)
+	page.stays()
+	seen := make(map[string]bool)
+	until(t, func() bool {
+		seen[page.cell(name+".walk")] = true
+		return len(seen) >= 4
+	}, func() string { return fmt.Sprint("the page shows no progress: ", seen) })
+	page.stayed()
+
+	page.follow("Stop job " + name)
+	page.shows("written; not for")
+	page.fill("reason", "it says Tuesday")
+	asked := time.Now()
+	page.follow("Abort job " + name)
+	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1", id)
+	now.shows("ABORTED")
+	t.Logf("stopped, and shown so on the other page, after %v", time.Since(asked).Round(time.Millisecond))
+	now.stayed()
+	written := h.number("SELECT rows_written FROM belfry.jobs WHERE id = $1", id)
+	require.Less(t, written, int64(people))
+	require.Equal(t, written, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id))
+	page.goTo("/jobs/" + name)
+	page.shows(printer.Grouped(written) + " rows")
+	require.Equal(t, written, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id), "it has stopped")
+
+	page.follow("Resume…")
+	page.follow("Resume job " + name)
+	page.goTo("/jobs/" + name)
+	page.stays()
+	page.shows("PROCESSED")
+	page.stayed()
+	require.EqualValues(t, people, h.number("SELECT count(DISTINCT channel_id) FROM belfry.notifications WHERE job_id = $1", id))
+	require.EqualValues(t, people, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id))
+	require.Equal(t, "the-operator", h.actors(id)[job.EventAborted])
+	require.Equal(t, "the-operator", h.actors(id)["resume_requested"])
+	now.sound()
+	page.sound()
+}
+
+// texts counts what the providers were handed, by title, and refuses that anybody got two.
+func (h *house) texts() map[string]int {
+	h.Helper()
+	titles, people := make(map[string]int), make(map[string]bool)
+	for _, c := range h.fakes.Calls(fake.FCM) {
+		titles[c.Title]++
+		require.False(h, people[c.Address], "%s got two", c.Address)
+		people[c.Address] = true
+	}
+	return titles
+}
+
+func TestBrowser_ACampaignIsCorrectedInMidDelivery(t *testing.T) {
+	t.Parallel()
+	const people = 4_000
+	h := live(t, options{channels: people, limit: map[string]any{"rate_per_second": 1_000}})
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	id := h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Closed on Tuesday", Route: []string{"push"}})
+	name := printer.Int(id)
+	h.becomes("SELECT count(*) > 200 FROM belfry.messages WHERE status = 'SENT'")
+	p.goTo("/jobs/" + name)
+	p.shows("DELIVERING")
+	p.follow("Stop job " + name)
+	p.follow("Abort job " + name)
+	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1", id)
+	h.becomes("SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PROCESSING', 'QUEUED'))")
+	before := h.texts()
+	require.Less(t, before["Closed on Tuesday"], people)
+
+	p.goTo("/jobs/" + name)
+	p.follow("Correct…")
+	p.fill("title", "Closed on Wednesday")
+	p.follow("Correct job " + name)
+	p.goTo("/jobs/" + name)
+	p.shows("Closed on Wednesday")
+	require.EqualValues(t, 1, h.number("SELECT count(*) FROM belfry.job_revisions WHERE job_id = $1", id), "what was not corrected is as it was")
+	p.follow("Resume…")
+	p.follow("Resume job " + name)
+	h.becomes("SELECT count(*) = $1 FROM belfry.messages WHERE status = 'SENT'", people)
+	after := h.texts()
+	require.Equal(t, before["Closed on Tuesday"], after["Closed on Tuesday"], "what is said after a correction is the correction")
+	require.Equal(t, people, after["Closed on Tuesday"]+after["Closed on Wednesday"])
+	p.goTo("/jobs/" + name)
+	p.shows(fmt.Sprintf("%s of %[1]s sent", printer.Grouped(people)))
+	p.sound()
+}
+
+func TestBrowser_DeadLettersAreSentAgain(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 100, faults: `{for: fcm, status: 400, address: "[05]$"}`})
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	id := h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push"}})
+	h.becomes("SELECT count(*) = 20 FROM belfry.messages WHERE status = 'DEAD' AND job_id = $1", id)
+	require.NoError(t, h.fakes.SetFaults(nil))
+	p.goTo("/dead-letters?job=" + printer.Int(id))
+	p.follow("Redrive…")
+	p.shows("20")
+	p.follow("Redrive dead letter")
+	h.becomes("SELECT count(*) = 100 FROM belfry.messages WHERE status = 'SENT' AND job_id = $1", id)
+	p.goTo("/dead-letters")
+	require.NotContains(t, p.text(), "permanent")
+	p.goTo("/events")
+	p.shows("the-operator")
+	p.sound()
+}
+
+func TestBrowser_HaltStopsDeliveryAndWalks(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 20_000, limit: map[string]any{"rate_per_second": 500}})
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	h.enqueue(job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push"}})
+	h.becomes("SELECT count(*) > 200 FROM belfry.messages WHERE status = 'SENT'")
+	p.follow("Halt everything")
+	asked := time.Now()
+	p.follow("Halt everything")
+	h.becomes("SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PROCESSING', 'QUEUED'))")
+	calls := len(h.fakes.Calls(fake.FCM))
+	t.Logf("halted after %v", time.Since(asked).Round(time.Millisecond))
+	require.Never(t, func() bool { return len(h.fakes.Calls(fake.FCM)) > calls }, time.Second, 50*time.Millisecond, "something was sent after it was halted")
+	require.Positive(t, h.number("SELECT count(*) FROM belfry.messages WHERE status = 'PENDING'"))
+	p.sound()
+}
+
+func TestBrowser_SignsInAndOutAndLocksOut(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 10})
+	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
+	b := startBrowser(t)
+	p := b.person(t, h.url)
+	p.goTo("/jobs/" + id)
+	p.shows("Sign in")
+	p.fill("name", "the-viewer")
+	p.fill("password", password)
+	p.follow("Sign in")
+	p.shows("Hello") // where they wanted to go
+	require.NotContains(t, p.text(), "Halt everything")
+	p.goTo("/abort?id=" + id)
+	p.shows("abort needs the role operator; this is viewer")
+	require.NotContains(t, p.text(), "Abort job "+id)
+
+	p.goTo("/")
+	p.do(click(".who details.more summary"))
+	p.follow("Sign out")
+	p.shows("Sign in")
+	p.goTo("/jobs")
+	p.shows("Sign in")
+
+	for n := 0; ; n++ {
+		require.Less(t, n, 50, "nobody is locked out")
+		if status := p.signIn("the-author", "wrong horse battery staple"); status != 401 {
+			require.EqualValues(t, 429, status)
+			break
+		}
+	}
+	require.EqualValues(t, 429, p.signIn("the-author", password), "the password is right, and it is too late")
+	link := strings.TrimSpace(h.run("users", "link", "the-author"))
+	p.do(click("main details summary"))
+	p.fill("link", link)
+	p.follow("Sign in with the link")
+	p.shows("the-author")
+	p.sound()
+}
+
+func TestBrowser_AnAddressHasAPrefix(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	root := "http://127.0.0.1:" + strconv.Itoa(port) + "/tools/belfry"
+	h := live(t, options{channels: 10, port: port, config: map[string]any{"api": map[string]any{"public_url": root}}})
+	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", ScheduleAt: new(time.Now().Add(time.Hour))}))
+	h.url = root
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-admin", password)
+	seen := map[string]bool{}
+	var visit func(path string)
+	visit = func(path string) {
+		if seen[path] || len(seen) > 120 {
+			return
+		}
+		seen[path] = true
+		p.goTo(path)
+		require.NotContains(t, p.text(), "there is no page at this address", path)
+		for _, to := range evaluate[[]string](p, `[...document.querySelectorAll("a[href], link[href], script[src], form[action]")].map((e) => (e.action ? "form " : "") + (e.href || e.src || e.action))`) {
+			to, form := strings.CutPrefix(to, "form ")
+			require.True(t, strings.HasPrefix(to, root+"/"), "%s leads to %s", path, to)
+			if form {
+				continue
+			}
+			if rest := strings.TrimPrefix(to, root); !strings.Contains(rest, "?") && !strings.Contains(rest, "#") && !strings.HasPrefix(rest, "/assets/") {
+				visit(rest)
+			}
+		}
+	}
+	visit("/")
+	require.Contains(t, seen, "/jobs")
+	require.Greater(t, len(seen), 20)
+	p.goTo("/jobs/" + id)
+	p.follow("Stop job " + id)
+	p.follow("Abort job " + id)
+	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs")
+	p.sound()
+}

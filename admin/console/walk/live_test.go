@@ -1,0 +1,121 @@
+package walk_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// By HTTP/1.1 a browser has six connections to a server. Twelve tabs need one.
+func TestBrowser_TwelveTabsAreLiveByOneStream(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 200_000, config: map[string]any{"runner": map[string]any{
+		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 1_000}, "chunk": map[string]any{"min_rows": 100, "initial_rows": 100, "max_rows": 100},
+	}}})
+	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "To everybody"}))
+	h.becomes("SELECT status = 'RUNNING' AND rows_written > 0 FROM belfry.jobs")
+	first := startBrowser(t).person(t, h.url)
+	first.signIn("the-operator", password)
+	tabs := []*tab{first}
+	for range 11 {
+		tabs = append(tabs, first.another())
+	}
+	first.mu.Lock()
+	first.streams = 0 // of the page that it leaves
+	first.mu.Unlock()
+	before := make([]string, len(tabs))
+	for i, p := range tabs {
+		p.goTo("/jobs/" + id)
+		before[i] = p.cell(id + ".walk")
+	}
+	for i, p := range tabs {
+		until(t, func() bool { return p.cell(id+".walk") != before[i] }, func() string { return fmt.Sprintf("tab %d of %d is not live", i+1, len(tabs)) })
+	}
+	streams := 0
+	for _, p := range tabs {
+		p.mu.Lock()
+		streams += p.streams
+		p.mu.Unlock()
+		p.sound()
+	}
+	require.Equal(t, 1, streams, "streams that were asked for")
+	first.goTo("/jobs/" + id)
+	first.follow("Stop job " + id)
+	first.follow("Abort job " + id)
+	for _, p := range tabs[1:] {
+		p.shows("ABORTED")
+	}
+}
+
+// Cells change; no row comes, goes or moves while somebody aims at it.
+func TestBrowser_RowsStayUnderTheFinger(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 2_000})
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	for n := range 20 {
+		h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: fmt.Sprintf("Job %d", n)})
+	}
+	p.goTo("/jobs")
+	evaluate[bool](p, `(() => {
+		window.moved = 0;
+		window.changed = 0;
+		window.where = [...document.querySelectorAll("tbody tr")].map((r) => r.getBoundingClientRect().top);
+		new MutationObserver((all) => { for (const m of all) if (m.target.closest("tbody") && m.type === "childList" && ![...m.addedNodes, ...m.removedNodes].every((n) => n.nodeType === Node.TEXT_NODE)) moved++; else changed++; })
+			.observe(document.querySelector("main"), { childList: true, subtree: true, characterData: true });
+		return true;
+	})()`)
+	for n := range 60 {
+		h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: fmt.Sprintf("Later %d", n)})
+	}
+	h.becomes("SELECT count(*) = 80 FROM belfry.jobs WHERE status = 'PROCESSED'")
+	until(t, func() bool { return evaluate[int](p, "changed") > 0 }, func() string { return "nothing on the page changed" })
+	require.Zero(t, evaluate[int](p, "moved"))
+	require.True(t, evaluate[bool](p, `JSON.stringify(where) === JSON.stringify([...document.querySelectorAll("tbody tr")].map((r) => r.getBoundingClientRect().top))`), "a row has moved")
+	p.sound()
+}
+
+// A page that is open for eight hours takes an event a second.
+func TestBrowser_APageStaysSmall(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 10})
+	id := printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello"}))
+	h.becomes("SELECT status = 'PROCESSED' FROM belfry.jobs")
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	other := p.another()
+	p.goTo("/jobs/" + id)
+	other.goTo("/")
+	size := func() float64 {
+		command(p, heapprofiler.CollectGarbage, cdp.Empty{})
+		return command(p, runtime.GetHeapUsage, cdp.Empty{}).UsedSize
+	}
+	// As the tab that has the stream passes events on.
+	hours := func(from, to int) {
+		evaluate[bool](other, fmt.Sprintf(`(async () => {
+			const pass = new BroadcastChannel("belfry " + document.body.dataset.live + " " + document.body.dataset.zone);
+			for (let n = %d; n < %d; n++) {
+				pass.postMessage({ cells: { %q: n + " rows", "1.delivery": n + " sent" }, jobs: [%s] });
+				if (n %% 500 === 0) await new Promise((next) => setTimeout(next, 5));
+			}
+			pass.close();
+			return true;
+		})()`, from, to, id+".walk", id))
+		want := fmt.Sprintf("%d rows", to-1)
+		until(t, func() bool { return p.cell(id+".walk") == want }, func() string { return p.cell(id+".walk") + " is shown, not " + want })
+	}
+	hours(0, 3600)
+	before := size()
+	hours(3600, 9*3600)
+	after := size()
+	t.Logf("%.0f kB after an hour, %.0f kB after nine", before/1000, after/1000)
+	require.Less(t, after, before+300_000, "bytes of the heap")
+	p.sound()
+}
