@@ -237,6 +237,9 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 		made.count.Channels, err = env.Channels.Count(ctx, env.DB, audience)
 	case in.Preview:
 		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
+		if err == nil && len(in.Types) > 0 {
+			made.preview.Lane = &outlooks(ctx, env, []job.Request{{Types: in.Types, Spec: in.spec(env, audience)}}, []string{"this"})[0]
+		}
 	default:
 		if err = in.confirmCount(ctx, env, audience); err == nil {
 			made.jobs, err = enqueueJobs(ctx, env, in.Types, in.spec(env, audience))

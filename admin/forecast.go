@@ -12,9 +12,13 @@ import (
 type planned struct {
 	*TimetableEntry
 
+	name  string        // of what is not there yet; "": it is
 	left  time.Duration // of its walk; 0 where that is not known
 	known bool
 }
+
+// Label is what it is called.
+func (p *planned) Label() string { return cmp.Or(p.name, p.TimetableEntry.Label()) }
 
 // urgency orders what is due as a runner does. What is no job yet will have a higher id.
 func (p *planned) urgency(other *planned) int {
@@ -25,6 +29,19 @@ func (p *planned) urgency(other *planned) int {
 		return *p.Job
 	}
 	return cmp.Or(cmp.Compare(other.Priority, p.Priority), p.At.Compare(other.At), cmp.Compare(id(p), id(other)))
+}
+
+// over reports whether an entry is expected to be over before a moment. What is held is not.
+func (p *planned) over(from time.Time) bool {
+	switch {
+	case p.Running:
+		return p.EndsAt != nil && p.EndsAt.Before(from)
+	case !p.At.Before(from):
+		return false
+	case p.EndsAt != nil:
+		return !p.EndsAt.After(from)
+	}
+	return p.Lane == "" || p.StartsAt != nil && p.StartsAt.Before(from)
 }
 
 // stretch is a time in which a lane is taken, or, without a length, the start of what takes it for a

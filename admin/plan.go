@@ -91,7 +91,7 @@ func (p *Plan) told(page *printer.Page, noun, done string) {
 		if o.Unknown {
 			count = "?"
 		}
-		t.Add(o.Of, o.Outcome, count, printer.OneLine(o.Detail, 200))
+		t.Add(o.Of, o.Outcome, count, printer.OneLine(o.Detail, 300))
 	}
 	if !t.Empty() {
 		page.Table(t)

@@ -23,7 +23,8 @@ const previewHelp = `The preview counts the channels, tells how many there are b
 usable medium, how many have no address, opted out, are in their quiet hours when it is
 to be sent or over the category's cap now, names the attributes that the words refer to
 without a default and that channels lack, and shows three messages as they would be
-composed. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
+composed. Of a request with its types it says what it is expected to collide with in its
+lane, and when that is free next. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
 over the ids, which it says. It ends after two minutes at most.`
 
 // jobPreview is what would come of content for an audience.
@@ -35,6 +36,9 @@ type jobPreview struct {
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
 	Addressless string `json:"addressless,omitempty"`
+	// Lane is what its jobs are expected to meet in their lane; nil: it is there already, or of no
+	// type yet.
+	Lane *laneOutlook `json:"lane,omitempty"`
 }
 
 func previewOperation() Operation {
@@ -106,6 +110,9 @@ func previewText(p *printer.Page, out *jobPreview) {
 		for _, name := range slices.Sorted(maps.Keys(out.MissingAttributes)) {
 			p.Field("missing", "attributes.%s of %s, and no default in the words", name, printer.Counted(out.MissingAttributes[name], "channel"))
 		}
+	}
+	if out.Lane != nil {
+		p.Field("lane", "%s", cmp.Or(out.Lane.text(p.Times), out.Lane.Lane+": collides with nothing that is known; `belfry timetable --lane "+out.Lane.Lane+"` shows it"))
 	}
 	for _, one := range out.Samples {
 		by := []string{one.Platform}

@@ -18,6 +18,9 @@ const (
 	timetableJobs    = 500
 	timetableFirings = 500
 	firingsEach      = 100
+	// timetableLead is how long before a time that is to come a lane is followed: what is due then may
+	// still run.
+	timetableLead = 24 * time.Hour
 	// timetableSpan is the longest time that a timetable is of, and timetableUsual the usual one.
 	timetableSpan  = 31 * 24 * time.Hour
 	timetableUsual = 24 * time.Hour
@@ -149,6 +152,9 @@ What is expected is no promise: load, audiences and runners decide. A job of a k
 was never finished is counted as taking no time. A schedule with a query says its lane and
 its jobs when it fires. Paused schedules are shown once, when they would fire next.
 
+A time that is to come begins with what is expected to run then still: lanes are followed
+from a day before on, unless that is more than it can show.
+
 It shows up to 500 jobs, 500 firings, and 100 firings of one schedule, and says what it
 has left out. --free finds the next time in which a lane is free for so long, and says what
 makes it uncertain.`,
@@ -168,8 +174,10 @@ type timetableMaker struct {
 
 	env     *Env
 	lane    string
+	begin   time.Time // when lanes are followed from: now, or before From
 	running map[string]*planned
 	entries []*planned // without those that run
+	own     []*planned // what is not there yet
 	paused  map[string]bool
 	cut     map[string]time.Time // from when on not all of a lane is known; everyLane: of any
 
@@ -197,15 +205,25 @@ func newTimetable(env *Env, now time.Time, in timetableInput) *timetableMaker {
 	if at := in.From.at(env.now()); at != nil {
 		from = *at
 	}
-	return &timetableMaker{
-		Timetable: &Timetable{AsOf: now, From: from, Until: from.Add(in.length()), Entries: []TimetableEntry{}, Lanes: []TimetableLane{}, Cuts: []TimetableCut{}},
+	m := &timetableMaker{
+		Timetable: &Timetable{AsOf: now, Entries: []TimetableEntry{}, Lanes: []TimetableLane{}, Cuts: []TimetableCut{}},
 		env:       env, lane: in.Lane, running: make(map[string]*planned), paused: make(map[string]bool), cut: make(map[string]time.Time),
+	}
+	m.between(from, from.Add(in.length()))
+	return m
+}
+
+// between says of what time it is.
+func (m *timetableMaker) between(from, until time.Time) {
+	m.From, m.Until, m.begin = from, until, m.AsOf
+	if from.Sub(m.AsOf) > timetableLead {
+		m.begin = from.Add(-timetableLead)
 	}
 }
 
-// current reports whether now is in the time that is looked at: what runs, and what is due already,
-// belongs to it then.
-func (m *timetableMaker) current() bool { return !m.From.After(m.AsOf) }
+// current reports whether lanes are followed from now on: what runs, and what is due already, belongs
+// to it then.
+func (m *timetableMaker) current() bool { return !m.begin.After(m.AsOf) }
 
 // gather reads jobs, schedules, lanes and how long things take.
 func (m *timetableMaker) gather(ctx context.Context) error {
@@ -232,6 +250,7 @@ func (m *timetableMaker) gather(ctx context.Context) error {
 	if err := m.gatherFirings(ctx); err != nil {
 		return err
 	}
+	m.entries = append(m.entries, m.own...)
 	return m.expect(ctx)
 }
 
@@ -247,9 +266,23 @@ func (m *timetableMaker) gatherRunning(ctx context.Context) error {
 	return err
 }
 
+// gatherJobs reads the jobs of the time that is looked at, and those before it that may still run
+// then, if they are not too many.
 func (m *timetableMaker) gatherJobs(ctx context.Context) error {
 	since := &m.From
-	if m.current() {
+	if m.From.After(m.AsOf) {
+		first := &m.begin
+		if m.current() {
+			first = nil
+		}
+		lead, err := m.env.Jobs.Upcoming(ctx, m.lane, first, m.From, timetableJobs+1)
+		if err != nil {
+			return err
+		}
+		if len(lead) <= timetableJobs {
+			m.addJobs(lead)
+		}
+	} else {
 		since = nil
 	}
 	jobs, err := m.env.Jobs.Upcoming(ctx, m.lane, since, m.Until, timetableJobs+1)
@@ -260,12 +293,16 @@ func (m *timetableMaker) gatherJobs(ctx context.Context) error {
 		m.leaveOut("jobs", everyLane, timetableJobs, jobs[timetableJobs].ScheduleAt)
 		jobs = jobs[:timetableJobs]
 	}
+	m.addJobs(jobs)
+	return nil
+}
+
+func (m *timetableMaker) addJobs(jobs []job.Upcoming) {
 	for _, j := range jobs {
 		m.entries = append(m.entries, &planned{TimetableEntry: &TimetableEntry{
 			At: j.ScheduleAt, Lane: j.Lane, Job: &j.ID, Types: []string{j.Type}, Category: j.Category, Title: j.Title, Priority: j.Priority,
 		}})
 	}
-	return nil
 }
 
 // leaveOut says what is missing from a moment on.
@@ -290,9 +327,14 @@ func (m *timetableMaker) gatherFirings(ctx context.Context) error {
 		if m.lane != "" && lane != "" && lane != m.lane {
 			continue
 		}
-		times, rest := m.firings(s)
+		times, rest := m.firings(s, m.From, m.Until)
 		if rest != nil && s.PausedAt == nil {
 			m.leaveOut("schedule "+s.Name, lane, len(times), *rest)
+		}
+		if m.From.After(m.begin) && s.PausedAt == nil {
+			if before, more := m.firings(s, m.begin, m.From); more == nil {
+				times = append(before, times...)
+			}
 		}
 		for _, at := range times {
 			e := &TimetableEntry{
@@ -323,16 +365,19 @@ func (m *timetableMaker) complete(lane string) (until time.Time, cut bool) {
 	return until, cut
 }
 
-// firings are when a schedule fires in the time that is looked at, and when it does next after those;
-// nil: no more in that time. Of one that is paused it is the next time alone. What cannot be told of
-// a schedule, it says itself: `schedules show` does.
-func (m *timetableMaker) firings(s schedule.Schedule) (times []time.Time, rest *time.Time) {
-	most, after := firingsEach, later(m.From, m.AsOf).Add(-time.Nanosecond)
+// firings are when a schedule fires between two moments, and when it does next after those; nil: no
+// more in that time. What is due already fires now. Of one that is paused it is the next time alone.
+// What cannot be told of a schedule, it says itself: `schedules show` does.
+func (m *timetableMaker) firings(s schedule.Schedule, from, until time.Time) (times []time.Time, rest *time.Time) {
+	most, after := firingsEach, later(from, m.AsOf).Add(-time.Nanosecond)
 	if s.PausedAt != nil {
 		most = 1
 	}
-	if s.NextAt != nil && s.NextAt.Before(m.Until) && (m.current() || s.NextAt.After(after)) {
+	if s.NextAt != nil && s.NextAt.Before(until) && (!from.After(m.AsOf) || s.NextAt.After(after)) {
 		times, after = append(times, *s.NextAt), later(*s.NextAt, after)
+	}
+	if s.NextAt != nil && !s.NextAt.Before(until) { // it was moved
+		return nil, nil
 	}
 	for step := 8; ; step *= 2 {
 		more, err := s.Next(after, step)
@@ -341,7 +386,7 @@ func (m *timetableMaker) firings(s schedule.Schedule) (times []time.Time, rest *
 		}
 		for _, at := range more {
 			switch {
-			case !at.Before(m.Until):
+			case !at.Before(until):
 				return times, nil
 			case len(times) == most:
 				return times, &at
@@ -403,7 +448,7 @@ func (m *timetableMaker) play() {
 	lanes := make(map[string]*laneForecast)
 	in := func(lane string) *laneForecast {
 		if lanes[lane] == nil {
-			lanes[lane] = &laneForecast{now: later(m.From, m.AsOf)}
+			lanes[lane] = &laneForecast{now: m.begin}
 		}
 		return lanes[lane]
 	}
@@ -442,7 +487,9 @@ func (m *timetableMaker) play() {
 		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Lane, b.Lane), strings.Compare(a.Label(), b.Label()))
 	})
 	for _, p := range m.entries {
-		m.Entries = append(m.Entries, *p.TimetableEntry)
+		if !p.over(m.From) {
+			m.Entries = append(m.Entries, *p.TimetableEntry)
+		}
 	}
 	m.forecast = lanes[m.lane]
 }

@@ -45,6 +45,14 @@ func told(t admin.Timetable) string {
 	return b.String()
 }
 
+// busy is how many minutes the first lane is taken.
+func busy(t admin.Timetable) (minutes int64) {
+	for _, h := range t.Lanes[0].Load {
+		minutes += h.BusyMS
+	}
+	return (minutes + 30_000) / 60_000
+}
+
 func TestTimetable_HasEverythingOnOneTimeAxis(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -78,11 +86,7 @@ func TestTimetable_HasEverythingOnOneTimeAxis(t *testing.T) {
 `, told(at))
 	require.Len(t, at.Lanes, 3)
 	require.Equal(t, "default", at.Lanes[0].Lane)
-	var taken int64
-	for _, h := range at.Lanes[0].Load {
-		taken += h.BusyMS
-	}
-	require.EqualValues(t, 90, taken/60_000, "half an hour, and the whole of the last one")
+	require.EqualValues(t, 90, busy(at), "half an hour, and the whole of the last one")
 	require.Contains(t, d.out, "5 jobs and 1 firing until ")
 	require.Contains(t, d.out, "; 2 collide with others")
 	require.Regexp(t, `schedule digest \(push, inbox\): Digest +50m0s +collides with job 4: starts 20[-0-9:+ ]+; ends 20`, d.out)
@@ -103,6 +107,13 @@ func TestTimetable_HasEverythingOnOneTimeAxis(t *testing.T) {
 	later := d.timetable("from", "+30m", "for", "2h")
 	require.NotContains(t, told(later), "job 3 ", "it is due and runs before")
 	require.Contains(t, told(later), "job 4 ")
+	at = d.timetable("from", "+75m", "for", "2h", "lane", "default")
+	require.Equal(t, `1h0m0s default job 4 (push): first 30m0s from 1h0m0s
+1h5m0s default schedule digest (push, inbox): Digest 50m0s from 1h30m0s (job 4)
+1h10m0s default job 5 (inbox): second 20m0s from 2h20m0s (job 4)
+3h0m0s  schedule asked (push): Asked unknown
+`, told(at), "what runs from before is in the way")
+	require.EqualValues(t, 85, busy(at), "from then on")
 
 	d.exec(`SELECT belfry.halt('ann', 'fire')`)
 	require.Contains(t, told(d.timetable()), "job 4 (push): first 30m0s (belfry is halted)\n")

@@ -26,7 +26,8 @@
 //
 // Drawings are SVG of the templates, with geometry in their attributes and all else in the style
 // sheet. Each has a text alternative and a table. The map of a radius (map.go) has its places from
-// package cities.
+// package cities. The timetable (timetable.go) has its times in percent of the width, so that a narrow
+// page shows all of them.
 //
 // # An act
 //

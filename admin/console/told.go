@@ -23,6 +23,7 @@ type block struct {
 	Heading string
 	Fields  []field
 	Table   *table
+	Axis    *axis
 	Lines   []line
 	Note    template.HTML
 }
@@ -191,6 +192,9 @@ func (t *told) Table(headings []string, rows [][]string) {
 			if of.Columns[i].Name == "outcome" {
 				c.Status.Tone = outcomeTone(text)
 			}
+			if t.of.Name == timetableOf && of.Columns[i].Name == "what" {
+				c.Link = t.c.aboutEntry(text)
+			}
 			if c.Link == "" {
 				c.Link = t.c.aboutIn(of.Columns[i].Name, text)
 			}
@@ -348,5 +352,8 @@ func (c *Console) unmarked(text string) string {
 func (v *visit) tell(o admin.Operation, in, out any) *told {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
 	o.Text(&printer.Page{Parts: t}, in, out)
+	if at, is := out.(*admin.Timetable); is {
+		t.draw(at)
+	}
 	return t
 }
