@@ -89,6 +89,15 @@ func TestConsole_ATimetableIsDrawn(t *testing.T) {
 	require.InDelta(t, 5, load, 1, "four hours are of five, or of four")
 	require.GreaterOrEqual(t, len(in(strips[2], "due")), 4)
 
+	noon := 0
+	page{root: p.drawn("times")[0]}.each(func(n *html.Node) {
+		if n.Data == "text" && n.FirstChild.Data == "12:00" {
+			noon++
+			at := time.Now().Add(time.Duration(share(t, n, "x") / 100 * float64(24*time.Hour))).In(time.FixedZone("", 5*3600+45*60))
+			require.WithinDuration(t, time.Date(at.Year(), at.Month(), at.Day(), 12, 0, 0, 0, at.Location()), at, 5*time.Minute, "of the reader's zone")
+		}
+	})
+	require.Equal(t, 1, noon)
 	require.Contains(t, p.text, "collides with job "+printer.Int(first)+": starts ")
 	require.Contains(t, p.text, "; 1 collides with another")
 	require.Contains(t, p.text, "Load per hour")
