@@ -47,6 +47,8 @@ type enqueueInput struct {
 	Preview        bool     `flag:"preview" help:"enqueue nothing, show what would come of it"`
 }
 
+func (in enqueueInput) plans() bool { return in.Preview }
+
 // check checks what can be checked without the database.
 func (in enqueueInput) check(_ Operation, now time.Time) error {
 	if _, _, err := in.audience(); err != nil || in.Preview {
@@ -203,7 +205,7 @@ Messages go by the category's media, or by those of --route. TITLE, TEXT and var
 may refer to the channel, as {{attributes.name | default "friend"}}; a channel gets the
 variant of its locale where there is one.
 
-With --title and --category, --preview shows what would come of it; without, it counts.
+With --category, --preview shows what would come of it; without, it counts.
 ` + previewHelp + `
 
 A job whose walk is about to write more rows than --max-recipients is ABORTED before it
@@ -232,7 +234,7 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 		return enqueued{}, err
 	}
 	switch {
-	case in.Preview && (in.Title == "" || in.Category == ""):
+	case in.Preview && in.Category == "":
 		made.count = &audienceCount{Audience: audience}
 		made.count.Channels, err = env.Channels.Count(ctx, env.DB, audience)
 	case in.Preview:

@@ -77,7 +77,7 @@ func expectable(in any) error {
 	if !is || e.matched() == nil {
 		return nil
 	}
-	if plan, is := in.(interface{ plans() bool }); is && plan.plans() {
+	if Plans(in) {
 		return invalid("if_version", "is for the act and not for its plan; leave one of the two out")
 	}
 	if _, name := e.thing(); name == "" && !isLimits(e) {

@@ -42,6 +42,13 @@ type datedChoice struct {
 
 func (c planChoice) plans() bool { return c.DryRun }
 
+// Plans reports whether an input asks only what an act would do: nothing is changed, and nobody is
+// interested once who asks has gone.
+func Plans(in any) bool {
+	plan, is := in.(interface{ plans() bool })
+	return is && plan.plans()
+}
+
 // looks reports whether a plan has to be made first.
 func (c planChoice) looks() bool { return c.DryRun || c.Expect != nil }
 

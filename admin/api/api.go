@@ -255,7 +255,8 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		h.follow(o, r, w, req, who, in)
 		return
 	}
-	if !o.Changes {
+	looks := !o.Changes || admin.Plans(in) && !keyed
+	if looks {
 		leave, problem := h.turns.soon(req.Context(), who.Key())
 		if problem != nil {
 			problem.write(w)
@@ -267,7 +268,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	ends := http.NewResponseController(w) // one of a test has no deadlines
 	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
 	ctx := req.Context()
-	if o.Changes {
+	if !looks {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -284,7 +285,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	}
 	out, err := o.Run(ctx, &env, in)
 	if err != nil {
-		if req.Context().Err() != nil && !o.Changes {
+		if req.Context().Err() != nil && looks {
 			return // nobody listens any more
 		}
 		p := problemOf(r, err)

@@ -45,7 +45,8 @@
 //
 // What looks has turns (turns.go): so many of one identity at once, fewer than the pool has
 // connections, so that one who asks for much does not keep others waiting. A stream has one while it
-// reads, and none while it is read. What changes something needs none, and neither does a watch.
+// reads, and none while it is read. What changes something needs none, and neither does a watch. The
+// plan of an act changes nothing: it has a turn, and ends when who asks has gone.
 //
 // # Signing in
 //

@@ -81,15 +81,18 @@ func TestTurns_AreRefusedWhereNoneComes(t *testing.T) {
 	b := setup(t, func(o *api.Options) { o.Operations = append(o.Operations, l.operation()) })
 	b.handler.SetTurns(1, 20*time.Millisecond)
 	var asking sync.WaitGroup
-	asking.Go(func() { b.call(t, "viewer", "GET", "/people/count", "") })
+	asking.Go(func() { b.call(t, "operator", "GET", "/people/count", "") })
 	<-l.begun
-	refused := b.call(t, "viewer", "GET", "/lanes", "")
+	plan := `{"everyone": true, "preview": true}`
+	require.Equal(t, http.StatusTooManyRequests, b.call(t, "operator", "POST", "/enqueue", plan).status, "the plan of an act is a look")
+	refused := b.call(t, "operator", "GET", "/lanes", "")
 	require.Equal(t, http.StatusTooManyRequests, refused.status)
 	require.Equal(t, "5", refused.header.Get("Retry-After"))
 	require.Equal(t, "too much is looked up at once; allowed: 1 request of one identity, and others wait for 20ms", refused.problem(t).Detail)
 	l.end <- struct{}{}
 	asking.Wait()
-	require.Equal(t, http.StatusOK, b.call(t, "viewer", "GET", "/lanes", "").status)
+	require.Equal(t, http.StatusOK, b.call(t, "operator", "GET", "/lanes", "").status)
+	require.Equal(t, http.StatusOK, b.call(t, "operator", "POST", "/enqueue", plan).status)
 	require.Zero(t, b.handler.Turns())
 }
 
