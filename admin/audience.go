@@ -18,7 +18,7 @@ type audienceChoice struct {
 	Everyone    bool        `flag:"everyone" help:"every active channel"`
 	Platforms   []string    `flag:"platform" label:"PLATFORMS" values:"platforms" help:"channels on any of these, as ios,android"`
 	Near        *Point      `flag:"near" label:"LAT,LON" help:"channels within --radius of this point, in degrees"`
-	City        *string     `flag:"city" label:"CITY" help:"channels within --radius of this one, as Seoul or Seoul,KR"`
+	City        *string     `flag:"city" label:"CITY" suggests:"cities" help:"channels within --radius of this one, as Seoul or Seoul,KR"`
 	Radius      *Distance   `flag:"radius" label:"DISTANCE" help:"great-circle distance for --near or --city, as 30km, 500m or 20mi"`
 	Segment     *string     `flag:"segment" label:"NAME" values:"channels segment list" help:"members of this segment"`
 	ChannelIDs  []int64     `flag:"channel-id" label:"IDS" help:"channels with these ids" allowed:"whole numbers, separated by commas"`

@@ -128,20 +128,20 @@ type Question struct {
 	Text string `json:"text"` // "Take back all that is queued?"
 	If   string `json:"if"`   // what is agreed to, after "if": "all that is queued is to be taken back"
 	// Count is what a person types instead of yes: to how many something is sent, if they are
-	// many. 0: a yes will do. See typedAbove.
+	// many. 0: a yes will do. See TypedAbove.
 	Count int64 `json:"count,omitempty"`
 	// About is a result that is shown before; nil: nothing is. Who is not shown it as text is
 	// not asked.
 	About any `json:"about,omitempty"`
 }
 
-// typedAbove is to how many something may be sent on a yes. Of more the number is typed, so that
+// TypedAbove is to how many something may be sent on a yes. Of more the number is typed, so that
 // it was read.
-const typedAbove = 1000
+const TypedAbove = 1000
 
 // toMany is the question when so many are sent to.
 func (q Question) toMany(n int64) Question {
-	if n > typedAbove {
+	if n > TypedAbove {
 		q.Count = n
 	}
 	return q

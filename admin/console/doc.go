@@ -37,6 +37,17 @@
 // of the form: sent twice, it is done once. What a person has to agree to first is shown with the
 // number to type, if there is one.
 //
+// # A notification
+//
+// A new notification has a page of its own as well, because it is written there. It groups the
+// parameters of enqueue; one that is new stands among them by itself.
+//
+// A draft has whom it reaches beside it: the preview of enqueue (notice.go). The script asks for that
+// part of the page a while after the last change, one question at a time; the API ends the query with
+// its request. What is sent is reviewed first, and bound to the count that was seen (confirm_count),
+// which above a thousand is typed. A draft that has several audiences typed (draft.go) is enqueued
+// with the one that is chosen, and a test of it is one message to one person (send).
+//
 // # Live
 //
 // /live is one stream of events for a browser. An event has the cells that changed, by name, as texts

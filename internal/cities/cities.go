@@ -136,6 +136,21 @@ func Find(name, country string) (City, error) {
 	return City{}, fmt.Errorf("%w: %s%s%s", errNoCity, strconv.Quote(clip(name)), in, hint)
 }
 
+// Largest returns the names of the n most populous places, each with its country, as Find takes
+// them once they are cut at the comma: "Seoul,KR". It touches no database.
+func Largest(n int) []string {
+	a := world()
+	names, seen := make([]string, 0, n), make(map[string]bool, n)
+	for i := 0; i < len(a.cities) && len(names) < n; i++ {
+		c := a.cities[i]
+		if key := a.folded[i] + "," + c.Country; !seen[key] && !strings.Contains(c.Name, ",") {
+			seen[key] = true
+			names = append(names, c.Name+","+c.Country)
+		}
+	}
+	return names
+}
+
 // near returns the cities whose names begin with the wanted one or differ from
 // it by few letters, nearest and then most populous first.
 func (a *atlas) near(want, country string) []City {

@@ -111,6 +111,22 @@ func TestJitter_StaysOnEarth(t *testing.T) {
 	require.InDelta(t, 5000, math.Hypot(north, east)*math.Pi/180*6371008.8, 5)
 }
 
+// What is suggested is found, and no other place by the same name.
+func TestLargest_AreFoundByTheirNames(t *testing.T) {
+	t.Parallel()
+	names := Largest(500)
+	require.Len(t, names, 500)
+	require.Contains(t, names, "Seoul,KR")
+	before := int64(1 << 40)
+	for _, name := range names {
+		city, country, _ := strings.Cut(name, ",")
+		c, err := Find(city, country)
+		require.NoError(t, err)
+		require.LessOrEqual(t, c.Population, before, name)
+		before = c.Population
+	}
+}
+
 func TestFind(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, country, want, in string }{

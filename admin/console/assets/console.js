@@ -96,6 +96,52 @@
 
   if (address && "EventSource" in window) follow();
 
+  // The count beside a form follows what is chosen: a while after the last change, twice as long as the
+  // count took, one at a time, and none that nobody waits for any more.
+  function counts(form) {
+    const pause = 700, longest = 15000; // milliseconds
+    let waits = 0, asking = null, asked = "", took = 0;
+    const place = () => document.getElementById("reach");
+    const fields = () => {
+      const all = new URLSearchParams(new FormData(form));
+      for (const other of ["_to", "_key", "_test_key"]) all.delete(other);
+      all.set("_reach", "on");
+      return all;
+    };
+    const say = (text) => { form.querySelector("[data-reach]").textContent = text; };
+    async function ask() {
+      const body = fields();
+      if (body.toString() === asked) return;
+      asked = body.toString();
+      if (asking) asking.abort();
+      const own = asking = new AbortController();
+      const begun = performance.now();
+      place().setAttribute("aria-busy", "true");
+      try {
+        const answer = await fetch(form.getAttribute("action"), { method: "POST", body, signal: own.signal });
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("reach");
+        if (own.signal.aborted) return;
+        if (fresh) place().replaceWith(fresh);
+        say(fresh ? fresh.querySelector(".count").textContent : answer.status === 401 ? "not signed in any more" : "not counted");
+      } catch {
+        if (!own.signal.aborted) say("not counted: belfry does not answer");
+      } finally {
+        if (own.signal.aborted) asked = "";
+        if (asking === own) {
+          took = performance.now() - begun;
+          place().removeAttribute("aria-busy");
+        }
+      }
+    }
+    form.addEventListener("input", () => {
+      if (asking) asking.abort();
+      clearTimeout(waits);
+      waits = setTimeout(ask, Math.min(longest, Math.max(pause, 2 * took)));
+    });
+    if (form.querySelector('[name="_who"]:checked')) ask();
+  }
+  for (const form of document.querySelectorAll("form[data-counts]")) counts(form);
+
   // The browser's own zone is offered.
   const zones = document.getElementById("zones");
   if (zones) zones.append(new Option("", Intl.DateTimeFormat().resolvedOptions().timeZone));
