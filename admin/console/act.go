@@ -35,6 +35,7 @@ func (v *visit) form(o admin.Operation) {
 		return
 	}
 	page := v.actPage(o, values)
+	page.Fresh = true
 	status, faults := http.StatusOK, map[string]string{}
 	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
 		status, faults = v.plan(o, &page, values)

@@ -30,6 +30,8 @@ func TestConsole_WithoutASessionShowsTheWayIn(t *testing.T) {
 	p = nobody.post(t, "/abort", url.Values{"id": {printer.Int(id)}})
 	require.Equal(t, http.StatusUnauthorized, p.status)
 	require.Contains(t, p.text, "nothing was done")
+	require.Contains(t, p.source, `href="/sign-in?return_to=%2Fabort"`, "the way in leads back")
+	require.Contains(t, nobody.post(t, "/time-zone", url.Values{}).source, `href="/sign-in?return_to=%2F"`)
 	require.NotContains(t, p.source, "Hello")
 	require.Empty(t, h.acts(t, id, job.EventAborted))
 	p = h.as(t, "no-role-at-all").get(t, "/jobs")

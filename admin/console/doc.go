@@ -37,6 +37,13 @@
 // of the form: sent twice, it is done once. What a person has to agree to first is shown with the
 // number to type, if there is one.
 //
+// # A draft
+//
+// The script keeps what is typed into the form of an act in the tab (sessionStorage), by the form's
+// path, and puts it back into a form that was not sent yet, for who typed it and if the address says
+// nothing else. It never keeps passwords, hidden fields and typed counts, and drops it with the act's
+// result and when somebody signs out.
+//
 // # A notification
 //
 // A new notification has a page of its own as well, because it is written there. It groups the

@@ -29,6 +29,7 @@ type operationPage struct {
 	Tabs         []tab  // what else there is to look at
 	Acts         []tab  // what may be done beside
 	Hidden       []input
+	Fresh        bool // nothing was sent yet: a draft of before is put back
 	Button       string
 	Plans        bool // the act can say beforehand what it would do
 	Agree        *agreement

@@ -72,6 +72,7 @@ type trial struct {
 func (v *visit) noticeForm(o admin.Operation) {
 	d, page, may := v.noticed(o)
 	if may {
+		page.Fresh = true
 		v.showNotice(o, d, page, http.StatusOK)
 	}
 }

@@ -77,6 +77,8 @@ func TestNotice_HasEachParameter(t *testing.T) {
 	author := h.as(t, "author")
 	p := author.get(t, "/enqueue")
 	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.Contains(t, p.source, "data-draft", "a draft of before is put back into a fresh form")
+	require.NotContains(t, author.post(t, "/enqueue", notice("_edit", "on")).source, "data-draft", "and not over what was sent")
 	fields := p.fields()
 	reviewed := author.post(t, "/enqueue", notice()).fields()
 	for _, o := range admin.Operations() {

@@ -65,7 +65,7 @@ func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 			own.zone = zoneOf(req)
 			serve(&visit{&own, w, req, client.Local(c.api, req), *ways.As})
 		case req.Method != http.MethodGet:
-			c.problem(w, req, http.StatusUnauthorized, errors.New("you are not signed in any more; nothing was done; sign in in another tab, come back here, and send it again"))
+			c.signedOut(w, req)
 		case req.URL.Path == "/live":
 			http.Error(w, "not signed in", http.StatusUnauthorized)
 		default:
@@ -160,16 +160,28 @@ func (v *visit) show(status int, page string, f frame) {
 type failed struct {
 	Status int
 	Text   template.HTML
+	Back   string // the way to sign in, and back; "": that is not it
+}
+
+// signedOut answers what was sent without a session: nothing is done, and the way to sign in leads
+// back to the form. The script has kept what was typed, and says so.
+func (c *Console) signedOut(w http.ResponseWriter, req *http.Request) {
+	to := c.link(req.URL.RequestURI())
+	if req.URL.Path == "/time-zone" { // there is no page at it
+		to = c.link("/")
+	}
+	page := failed{Status: http.StatusUnauthorized, Text: "you are not signed in any more; nothing was done", Back: c.link("/sign-in") + "?" + url.Values{"return_to": {to}}.Encode()}
+	c.show(w, req, http.StatusUnauthorized, "problem", frame{Title: http.StatusText(http.StatusUnauthorized), Page: page})
 }
 
 // problem answers with an error where nobody is signed in.
 func (c *Console) problem(w http.ResponseWriter, req *http.Request, status int, err error) {
-	c.show(w, req, status, "problem", frame{Title: http.StatusText(status), Page: failed{status, c.inline(err.Error())}})
+	c.show(w, req, status, "problem", frame{Title: http.StatusText(status), Page: failed{Status: status, Text: c.inline(err.Error())}})
 }
 
 // problem answers who is signed in with an error.
 func (v *visit) problem(status int, err error) {
-	v.show(status, "problem", frame{Title: http.StatusText(status), Page: failed{status, v.inline(err.Error())}})
+	v.show(status, "problem", frame{Title: http.StatusText(status), Page: failed{Status: status, Text: v.inline(err.Error())}})
 }
 
 // lost is a page that there is not.

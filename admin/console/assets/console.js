@@ -140,6 +140,72 @@
     });
     if (form.querySelector('[name="_who"]:checked')) ask();
   }
+  // What is typed into the form of an act stays in its tab until the act is done or somebody signs out,
+  // so that it outlives the session. Passwords do not, and neither does what binds an act to what was seen.
+  const drafts = "belfry draft ";
+  const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
+  const never = ["_count", "_key", "_test_key"];
+  const ticked = (e) => e.type === "checkbox" || e.type === "radio";
+  const typed = (form) => [...form.elements].filter((e) => e.name && !never.includes(e.name) && (ticked(e) || ["text", "textarea", "select-one"].includes(e.type)));
+  const values = (form) => typed(form).map((e) => [e.name, ticked(e) ? (e.checked ? e.value : null) : e.value]);
+  const readDraft = (name) => { try { return JSON.parse(sessionStorage.getItem(drafts + name)); } catch { return null; } };
+  const dropDraft = (name) => sessionStorage.removeItem(drafts + name);
+
+  function putBack(form, draft) {
+    const asked = [...new URLSearchParams(location.search)]; // what the address says is meant
+    if (draft.who !== whoAmI) return false;
+    if (asked.some(([name, text]) => draft.fields.some((f) => f[0] === name) && !draft.fields.some((f) => f[0] === name && f[1] === text))) return false;
+    if (JSON.stringify(values(form)) === JSON.stringify(draft.fields)) return false;
+    const locales = form.querySelectorAll(".locale");
+    const more = draft.fields.filter((f) => f[0] === "_locale").length - locales.length;
+    for (let n = 0; n < more; n++) {
+      const one = locales[locales.length - 1].cloneNode(true);
+      for (const e of one.querySelectorAll("[id], [for]")) {
+        for (const a of ["id", "for"]) if (e.hasAttribute(a)) e.setAttribute(a, e.getAttribute(a).replace(/\d+$/, String(locales.length + n)));
+      }
+      [...form.querySelectorAll(".locale")].pop().after(one);
+    }
+    const seen = {};
+    for (const [name, text] of draft.fields) {
+      const e = typed(form).filter((other) => other.name === name)[seen[name] = (seen[name] ?? -1) + 1];
+      if (!e) continue;
+      if (ticked(e)) e.checked = text === e.value;
+      else e.value = text;
+      if (text && e.closest("details")) e.closest("details").open = true;
+    }
+    return true;
+  }
+
+  for (const form of document.querySelectorAll("form.act")) {
+    const name = form.getAttribute("action");
+    const draft = readDraft(name);
+    if (draft && "draft" in form.dataset && putBack(form, draft)) {
+      const line = document.createElement("p");
+      const anew = document.createElement("a");
+      line.className = "announce";
+      line.setAttribute("role", "status");
+      anew.href = location.href;
+      anew.textContent = "Begin anew";
+      anew.addEventListener("click", () => dropDraft(name));
+      line.append("What you had typed here is put back. ", anew);
+      form.prepend(line);
+    }
+    form.addEventListener("input", () => {
+      if (typed(form).length === 0) return;
+      const at = "draft" in form.dataset ? location.pathname + location.search : readDraft(name)?.at ?? name;
+      try { sessionStorage.setItem(drafts + name, JSON.stringify({ who: whoAmI, at, fields: values(form) })); } catch { /* a full store keeps nothing */ }
+    });
+  }
+  if (document.querySelector("main .result") && !document.querySelector("form.act")) dropDraft(location.pathname);
+  document.querySelector('form[action$="/sign-out"]')?.addEventListener("submit", () => {
+    for (const key of Object.keys(sessionStorage)) if (key.startsWith(drafts)) sessionStorage.removeItem(key);
+  });
+  const back = document.querySelector("[data-back]");
+  if (back && readDraft(location.pathname)) {
+    back.href = back.getAttribute("href").replace(/return_to=.*/, "return_to=" + encodeURIComponent(readDraft(location.pathname).at));
+    document.querySelector("[data-kept]").hidden = false;
+  }
+
   for (const form of document.querySelectorAll("form[data-counts]")) counts(form);
 
   // The browser's own zone is offered.
