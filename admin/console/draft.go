@@ -67,6 +67,7 @@ func (v *visit) drafted(o admin.Operation) (draft, error) {
 	d := draft{typed: typed, faults: make(map[string]string)}
 	d.readLocales(v.req.Form)
 	d.choose(v.req.Form.Get(whoField))
+	d.values.Del("confirm_count") // enqueue sets it once it is agreed to
 	return d, nil
 }
 

@@ -165,6 +165,14 @@ func TestNotice_ToManyTheirNumberIsTyped(t *testing.T) {
 		require.Contains(t, p.text, "Type 1100 to agree", "typed %q", typed)
 		require.Contains(t, h.everything(t), "0 jobs")
 	}
+	_, err := h.db.Pool.Exec(t.Context(), `DELETE FROM belfry.channels WHERE id > (SELECT min(id) + 899 FROM belfry.channels)`)
+	require.NoError(t, err)
+	p = author.post(t, "/enqueue", p.agreed(""))
+	require.Equal(t, []string{"900"}, p.agreed("")["confirm_count"], "the number that is shown, and no other")
+	require.Contains(t, author.post(t, "/enqueue", p.agreed("")).text, "enqueued job")
+	_, err = h.db.Pool.Exec(t.Context(), `INSERT INTO belfry.channels (external_id, platform) SELECT 'more' || n, 'web' FROM generate_series(1, 200) n`)
+	require.NoError(t, err)
+	p = author.post(t, "/enqueue", notice())
 	require.Contains(t, author.post(t, "/enqueue", p.agreed("1,100")).text, "enqueued job")
 }
 
