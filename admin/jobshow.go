@@ -28,6 +28,9 @@ type jobReport struct {
 // State is the job's, for whoever knows of the type only that.
 func (r jobReport) State() JobState { return r.JobState }
 
+// Rows are what has become of the job's rows; nil: none was written.
+func (r jobReport) Rows() *outbox.Counts { return r.Deliveries }
+
 func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) {
 	if r.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
 		return jobReport{}, noSuchJob(err)
@@ -103,6 +106,9 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 	}
 	if r.Deliveries != nil {
 		field("rows", "%s", deliveries(j, *r.Deliveries))
+		if text := mediaText(*r.Deliveries); text != "" {
+			field("by medium", "%s", text)
+		}
 		if n := r.Deliveries.Dead; n > 0 {
 			field("dead letters", "%s; `belfry dead-letters list --job %d` lists them", printer.Grouped(n), j.ID)
 		}
@@ -191,6 +197,28 @@ func deliveries(j job.Job, c outbox.Counts) string {
 		text += fmt.Sprintf(", of the channels up to %d; `belfry jobs audit %d` counts to the end", c.UpTo, j.ID)
 	}
 	return printer.OrNone(text)
+}
+
+// mediaText is where the messages are, or ended, if that is more than one medium.
+func mediaText(c outbox.Counts) string {
+	var parts []string
+	n := 0
+	for i, m := range c.Media {
+		if i == 0 || m.Medium != c.Media[i-1].Medium {
+			n++
+			parts = append(parts, m.Medium+": ")
+		} else {
+			parts[n-1] += ", "
+		}
+		parts[n-1] += printer.Grouped(m.Messages) + " " + string(m.Reason)
+		if m.Why != "" {
+			parts[n-1] += " (" + string(m.Why) + ")"
+		}
+	}
+	if n < 2 {
+		return ""
+	}
+	return strings.Join(parts, "; ")
 }
 
 // whyText is how many messages have which reason, in brackets.

@@ -42,6 +42,10 @@ type Counts struct {
 	// ones included, sending those of Processing whose receipt is awaited. A message that
 	// waits for its first attempt has none.
 	Why Tally `json:"why"`
+	// Media counts all messages by medium, in the order of the job's route; Flow those that
+	// were sent or died, by when. Of notifications there are none.
+	Media []MediumCount `json:"media"`
+	Flow  Flow          `json:"flow"`
 	// Complete tells that all rows were counted. Otherwise the time was over, and the
 	// counts are those of the channels up to UpTo; an audit counts to the end.
 	Complete bool  `json:"complete"`
@@ -65,8 +69,11 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	if err != nil {
 		return c, err
 	}
-	c.Why = make(Tally)
-	step := messageCounts
+	c.Why, c.Media, c.Flow = make(Tally), []MediumCount{}, Flow{Bins: []FlowBin{}}
+	media, flow := make(mediaCounts), newFlow()
+	step := func(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, _ int64) (*int64, error) {
+		return messageCounts(ctx, tx, c, media, flow, args)
+	}
 	high := int64(math.MaxInt64)
 	if j.Type == TypeInbox {
 		step = notificationCounts
@@ -95,6 +102,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 		}
 	}
 	if j.Type != TypeInbox {
+		c.Media, c.Flow = media.list(j.Route), flow.told()
 		if err := pool.QueryRow(ctx, queries.lanePaused, pgx.StrictNamedArgs{"lane": j.Lane}).Scan(&c.LanePaused); err != nil {
 			return c, mapError(err)
 		}
@@ -105,21 +113,28 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 	return c, nil
 }
 
-func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, args pgx.StrictNamedArgs, _ int64) (last *int64, err error) {
+func messageCounts(ctx context.Context, tx pgx.Tx, c *Counts, media mediaCounts, flow *flow, args pgx.StrictNamedArgs) (last *int64, err error) {
+	args["seconds"] = flow.step()
 	rows, err := tx.Query(ctx, queries.deliveryCounts, args)
 	if err != nil {
 		return nil, err
 	}
 	var status, reason string
 	var awaited bool
+	var step int
+	var at *int64
 	var n, high int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &awaited, &n, &high}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &awaited, &step, &at, &n, &high}, func() error {
 		if last == nil || *last < high {
 			last = new(high)
 		}
 		*c.of(Status(status)) += n
 		r, why := reasonOf(Status(status), Reason(reason), awaited, false)
 		c.Why.add(r, why, n)
+		media[mediumKey{step, r, why}] += n
+		if at != nil {
+			flow.add(*at, Status(status), n)
+		}
 		return nil
 	})
 	return last, err

@@ -30,6 +30,12 @@ func tally(lines ...string) outbox.Tally {
 	return t
 }
 
+// rows are counts without where and when.
+func rows(c outbox.Counts) outbox.Counts {
+	c.Media, c.Flow = nil, outbox.Flow{}
+	return c
+}
+
 func TestDeliveries_CountsWhatHasBecomeOfTheRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
@@ -39,14 +45,14 @@ func TestDeliveries_CountsWhatHasBecomeOfTheRows(t *testing.T) {
 	b.states(t, done, states...)
 	got, err := outbox.Deliveries(t.Context(), b.db.Pool, done)
 	require.NoError(t, err)
-	require.Equal(t, want, got)
+	require.Equal(t, want, rows(got))
 
 	aborted := b.rest(t, outbox.TypePush, 60, job.Aborted)
 	b.states(t, aborted, states...)
 	want.Held = 20
 	got, err = outbox.Deliveries(t.Context(), b.db.Pool, aborted)
 	require.NoError(t, err)
-	require.Equal(t, want, got)
+	require.Equal(t, want, rows(got))
 
 	inbox := b.rest(t, outbox.TypeInbox, 30, job.Processed)
 	b.rest(t, outbox.TypeInbox, 50, job.Processed)
@@ -54,11 +60,11 @@ func TestDeliveries_CountsWhatHasBecomeOfTheRows(t *testing.T) {
 	b.exec(t, `UPDATE belfry.notifications SET withdrawn_at = now() WHERE channel_id BETWEEN 10 AND 14`)
 	got, err = outbox.Deliveries(t.Context(), b.db.Pool, inbox)
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Read: 9, Withdrawn: 5, Unread: 16, Complete: true, UpTo: 30, Why: tally()}, got)
+	require.Equal(t, outbox.Counts{Read: 9, Withdrawn: 5, Unread: 16, Complete: true, UpTo: 30, Why: tally()}, rows(got))
 
 	got, err = outbox.Deliveries(t.Context(), b.db.Pool, b.rest(t, outbox.TypeInbox, 0, job.Aborted))
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Complete: true, Why: tally()}, got)
+	require.Equal(t, outbox.Counts{Complete: true, Why: tally()}, rows(got))
 	_, err = outbox.Deliveries(t.Context(), b.db.Pool, 1<<40)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
@@ -108,7 +114,7 @@ func TestDeliveries_EndWithTheirTime(t *testing.T) {
 	id := b.rest(t, outbox.TypePush, 30000, job.Processed)
 	got, err := outbox.DeliveriesUntil(t.Context(), b.db.Pool, id, time.Now())
 	require.NoError(t, err)
-	require.Equal(t, outbox.Counts{Pending: 20000, UpTo: 20000, Why: tally()}, got)
+	require.Equal(t, outbox.Counts{Pending: 20000, UpTo: 20000, Why: tally()}, rows(got))
 }
 
 // dueSQL is what a relay may take: due messages of every job that is not held, by due

@@ -42,7 +42,7 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	var out strings.Builder
 	b.explain(t, &out, "MessageRecall", step(bound))
 	b.explain(t, &out, "NotificationRecall", step(bound))
-	b.explain(t, &out, "DeliveryCounts", step(nil))
+	b.explain(t, &out, "DeliveryCounts", step(pgx.StrictNamedArgs{"seconds": int64(60)}))
 	b.explain(t, &out, "MessageSlice", step(bound))
 	b.explain(t, &out, "NotificationSlice", step(bound))
 	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})

@@ -135,16 +135,16 @@ SELECT (SELECT count(*) FROM looked), (SELECT max(channel_id) FROM looked),
        (SELECT count(*) FROM looked WHERE open) - (SELECT count(*) FROM withdrawn);
 
 -- name: DeliveryCounts :many
--- One step of counting a job's messages by status, reason and whether a receipt is
--- awaited: at most @keys after @after (messages_pkey), the highest of each count beside
--- it. No row: none was left.
-SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, count(*), max(k.channel_id)
-  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt
+-- One step of counting a job's messages by status, reason, whether a receipt is awaited,
+-- place in the route and when they were sent or died, to @seconds: at most @keys after
+-- @after (messages_pkey), the highest of each count beside it. No row: none was left.
+SELECT k.status, coalesce(k.reason, ''), k.receipt IS NOT NULL, k.step::integer, floor(date_part('epoch', k.at) / @seconds::integer)::bigint * @seconds::integer, count(*), max(k.channel_id)
+  FROM (SELECT m.channel_id, m.status, m.reason, m.receipt, m.step, CASE m.status WHEN 'SENT' THEN m.sent_at WHEN 'DEAD' THEN m.next_attempt_at END AS at
           FROM belfry.messages m
          WHERE m.job_id = @job_id AND m.channel_id > @after::bigint
          ORDER BY m.channel_id
          LIMIT @keys) k
- GROUP BY k.status, k.reason, k.receipt IS NOT NULL;
+ GROUP BY 1, 2, 3, 4, 5;
 
 -- name: LanePaused :one
 -- Whether a lane is paused, and its messages held (lanes_pkey).

@@ -1,14 +1,18 @@
 package console
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
@@ -37,7 +41,8 @@ type Console struct {
 type asset struct {
 	kind    string
 	content []byte
-	version string // of its content
+	zipped  func() []byte // the content by gzip, made when it is first asked for
+	version string        // of its content
 }
 
 // New returns the pages of operations that served has, for addresses that begin with a path, which
@@ -113,14 +118,14 @@ func readAssets() map[string]asset {
 	if err != nil {
 		panic(err) // they are in the binary
 	}
-	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
 	for _, e := range entries {
 		content, err := fs.ReadFile(files, path.Join("assets", e.Name()))
 		if err != nil {
 			panic(err)
 		}
 		sum := sha256.Sum256(content)
-		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, hex.EncodeToString(sum[:6])}
+		all[e.Name()] = asset{kinds[path.Ext(e.Name())], content, sync.OnceValue(func() []byte { return zip(content) }), hex.EncodeToString(sum[:6])}
 	}
 	return all
 }
@@ -136,7 +141,24 @@ func (c *Console) asset(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Query().Get("v") == a.version {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	_, _ = w.Write(a.content)
+	w.Header().Set("Vary", "Accept-Encoding")
+	if !strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+		_, _ = w.Write(a.content)
+		return
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	_, _ = w.Write(a.zipped())
+}
+
+// zip is content by gzip.
+func zip(content []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(content)
+	if err := errors.Join(err, z.Close()); err != nil {
+		panic(err) // a buffer takes all
+	}
+	return b.Bytes()
 }
 
 // link is the address of a path, as a browser has it.

@@ -26,7 +26,10 @@
 //
 // Drawings are SVG of the templates, with geometry in their attributes and all else in the style
 // sheet. Each has a text alternative and a table. The map of a radius (map.go) has its places from
-// package cities. The timetable (timetable.go) has its times in percent of the width, so that a narrow
+// package cities; what is drawn of rows and runs (charts.go) is what jobs show and jobs runs tell.
+// Rates are drawn by uPlot (assets/uplot.min.js, MIT) from the events of /live, on the page of a job
+// that is under way alone.
+// The timetable (timetable.go) has its times in percent of the width, so that a narrow
 // page shows all of them.
 //
 // # An act
@@ -75,5 +78,6 @@
 //  2. A GET changes nothing.
 //  3. What others have written is text: it is escaped by html/template, no page has a script or a
 //     style of its own, and the policy (Content-Security-Policy) lets none run.
-//  4. Nothing is loaded from elsewhere: scripts and styles are in the binary.
+//  4. Nothing is loaded from elsewhere: scripts and styles are in the binary. A first look at a page
+//     loads less than 100 kB.
 package console

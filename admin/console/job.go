@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // jobPage is one job.
@@ -19,6 +21,9 @@ type jobPage struct {
 	Walk     progress
 	Delivery *progress
 	Audience area
+	Charts   charts
+	Live     bool // its rates are drawn
+	Offset   int  // of the zone that times are in, in seconds east
 	Told     *told
 	Events   *told
 	Fault    template.HTML
@@ -40,7 +45,10 @@ func (v *visit) job(o admin.Operation) {
 		v.problem(statusFor(err), err)
 		return
 	}
-	report, is := out.(interface{ State() admin.JobState })
+	report, is := out.(interface {
+		State() admin.JobState
+		Rows() *outbox.Counts
+	})
 	if !is {
 		panic("jobs show tells no state")
 	}
@@ -55,7 +63,10 @@ func (v *visit) job(o admin.Operation) {
 	}
 	page.Acts = v.jobActs(s, id)
 	if !s.AtRest() {
-		page.Stop = v.stop(id)
+		page.Stop, page.Live, page.Offset = v.stop(id), true, v.offset(time.Now())
+	}
+	if page.Charts, err = v.chartsOf(id, report.Rows()); err != nil {
+		page.Fault = v.inline(err.Error())
 	}
 	if events, there := v.named("jobs events"); there {
 		in, _ := read(events, url.Values{"id": {id}})
@@ -63,7 +74,7 @@ func (v *visit) job(o admin.Operation) {
 			page.Fault = v.inline(err.Error())
 		}
 	}
-	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, Live: true, Page: page})
+	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, Live: true, Plots: page.Live, Page: page})
 }
 
 // jobActs are what may be done about a job as it stands, the next step first.

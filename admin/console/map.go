@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"strconv"
 	"strings"
@@ -77,7 +76,7 @@ func areaOf(a channels.Audience) area {
 func newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	places := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle, Places: &table{Columns: []column{{"place", false}, {"country", false}, {"inhabitants", true}, {"distance", true}, {"direction", false}, {"in the circle", false}}}}
+	m = &areaMap{Circle: mapCircle, Places: headed([]int{2, 3}, "place", "country", "inhabitants", "distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // to the metre
 	var within []cities.Place
 	var people int64
@@ -165,11 +164,7 @@ func placeRow(p cities.Place, inside bool) row {
 	if p.Metres < 100 {
 		to = "at the centre"
 	}
-	var r row
-	for i, text := range []string{p.Name, p.Country, printer.Grouped(p.Population), distance(p.Metres), to, in} {
-		r.Cells = append(r.Cells, cell{Text: template.HTML(template.HTMLEscapeString(text)), Right: i == 2 || i == 3}) //nolint:gosec // it is escaped
-	}
-	return r
+	return plainRow([]int{2, 3}, escaped(p.Name), escaped(p.Country), escaped(printer.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
 }
 
 // dotSize is by how many people live there: its area grows with them.

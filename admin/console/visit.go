@@ -40,6 +40,7 @@ type frame struct {
 	Nav   []tab
 	More  []tab
 	Live  bool
+	Plots bool // it draws what the stream of events brings
 	Page  any
 	Zone  string // the zone that was chosen; "": none
 	Clock string // in which zone times are, in words

@@ -69,6 +69,16 @@ func (c *Console) clock() string {
 	return c.zone.String()
 }
 
+// offset is that of the zone that times are in at a moment, in seconds east.
+func (c *Console) offset(at time.Time) int {
+	zone := time.Local
+	if c.zone != nil {
+		zone = c.zone
+	}
+	_, seconds := at.In(zone).Zone()
+	return seconds
+}
+
 // inZone is an instant as a text has it, in the zone of whoever asks.
 func (c *Console) inZone(instant string) string {
 	i, err := admin.ParseInstant(instant, time.UTC)

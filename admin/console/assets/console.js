@@ -32,6 +32,7 @@
       if (name.endsWith(".tone")) each("data-cell", name.replace(/tone$/, "status"), (e) => { e.dataset.tone = text; });
     }
     announce(event.jobs || []);
+    document.dispatchEvent(new CustomEvent("belfry:live", { detail: event })); // for what is drawn
   }
 
   // After a while without the stream, what happened meanwhile is read from the pages themselves: this

@@ -1,0 +1,250 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// bars are amounts side by side, each with its words: they need no scale.
+type bars struct {
+	About string // what there is to see, for who does not see it
+	Bars  []outcomeBar
+	Table *table
+	Note  string
+}
+
+// outcomeBar is one amount: Part is its share of the largest, in per cent.
+type outcomeBar struct {
+	Name, Amount string
+	Tone         string
+	Part         string
+}
+
+// columns are amounts over time. One alone is told by its table.
+type columns struct {
+	ID       string // of this chart on its page
+	Title    string
+	About    string
+	Top      string        // what the full height is
+	From, To template.HTML // the ends of the time
+	Columns  []stack
+	Table    *table
+	Note     string
+}
+
+// stack is a column: parts on top of each other. All numbers are in per cent of the chart.
+type stack struct {
+	X, Width string
+	Parts    []part
+}
+
+type part struct{ Y, Height, Class string }
+
+// portion is a part of a whole in per cent, as SVG has it.
+func portion(part, whole float64) string {
+	if whole <= 0 {
+		return "0%"
+	}
+	return strconv.FormatFloat(100*part/whole, 'f', 2, 64) + "%"
+}
+
+// plainRow is a row of texts, some of which are numbers.
+func plainRow(numbers []int, texts ...template.HTML) row {
+	var r row
+	for i, text := range texts {
+		r.Cells = append(r.Cells, cell{Text: text, Right: slices.Contains(numbers, i)})
+	}
+	return r
+}
+
+// escaped is a text as HTML.
+func escaped(text string) template.HTML {
+	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
+}
+
+// headed is a table without rows.
+func headed(numbers []int, names ...string) *table {
+	t := new(table)
+	for i, name := range names {
+		t.Columns = append(t.Columns, column{name, slices.Contains(numbers, i)})
+	}
+	return t
+}
+
+// outcomes draws what has become of a job's rows, by medium and reason. nil: it has none.
+func outcomes(c outbox.Counts) *bars {
+	type amount struct {
+		medium      string
+		reason, why outbox.Reason
+		n           int64
+	}
+	var all []amount
+	for _, m := range c.Media {
+		all = append(all, amount{m.Medium, m.Reason, m.Why, m.Messages})
+	}
+	for _, of := range []struct {
+		reason outbox.Reason
+		n      int64
+	}{{outbox.ReasonUnread, c.Unread}, {outbox.ReasonRead, c.Read}, {outbox.ReasonWithdrawn, c.Withdrawn}} {
+		if of.n > 0 {
+			all = append(all, amount{"inbox", of.reason, "", of.n})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var most, sum int64
+	for _, a := range all {
+		most, sum = max(most, a.n), sum+a.n
+	}
+	numbers := []int{3, 4}
+	b := &bars{Table: headed(numbers, "medium", "outcome", "why", "rows", "share", "meaning")}
+	var words []string
+	for _, a := range all {
+		name := a.medium + " " + string(a.reason)
+		meaning := a.reason.Text()
+		if a.why != "" {
+			name += ", " + strings.ReplaceAll(string(a.why), "_", " ")
+			meaning = outbox.WhyText(a.reason, a.why)
+		}
+		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: printer.Grouped(a.n), Tone: outcomeTone(string(a.reason)), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
+		words = append(words, name+" "+printer.Grouped(a.n))
+		b.Table.Rows = append(b.Table.Rows, plainRow(numbers, escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(printer.Grouped(a.n)),
+			escaped(strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %"), escaped(meaning)))
+	}
+	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
+	if !c.Complete {
+		b.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", c.UpTo)
+	}
+	return b
+}
+
+// deliveryOverTime draws when a job's messages were sent and when they died. nil: none was.
+func (c *Console) deliveryOverTime(counts outbox.Counts) *columns {
+	f := counts.Flow
+	if len(f.Bins) == 0 {
+		return nil
+	}
+	step := time.Duration(f.StepSeconds) * time.Second
+	begin := f.Bins[0].At
+	end := f.Bins[len(f.Bins)-1].At.Add(step)
+	var most float64
+	for _, b := range f.Bins {
+		most = max(most, float64(b.Sent+b.Dead))
+	}
+	numbers := []int{1, 2}
+	chart := &columns{
+		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", printer.Counted(int64(most), "message"), printer.Short(step)),
+		From: c.instant(begin), To: c.instant(end), Table: headed(numbers, "from", "sent", "dead"),
+	}
+	span := end.Sub(begin).Seconds()
+	var sent, dead int64
+	for _, b := range f.Bins {
+		sent, dead = sent+b.Sent, dead+b.Dead
+		one := stack{X: portion(b.At.Sub(begin).Seconds(), span), Width: portion(step.Seconds()*0.92, span)}
+		one.Parts = append(one.Parts, part{portion(most-float64(b.Sent), most), portion(float64(b.Sent), most), "sent"},
+			part{portion(most-float64(b.Sent+b.Dead), most), portion(float64(b.Dead), most), "dead"})
+		chart.Columns = append(chart.Columns, one)
+		chart.Table.Rows = append(chart.Table.Rows, plainRow(numbers, c.instant(b.At), escaped(printer.Grouped(b.Sent)), escaped(printer.Grouped(b.Dead))))
+	}
+	if dead > 0 {
+		chart.Top += " at most; on top of each column what died"
+	}
+	chart.About = fmt.Sprintf("Columns, one for each %s from %s to %s: %s sent and %s dead in all; the highest is %s.",
+		printer.Short(step), c.inZone(printer.LocalClock(begin)), c.inZone(printer.LocalClock(end)), printer.Grouped(sent), printer.Grouped(dead), printer.Counted(int64(most), "message"))
+	if !counts.Complete {
+		chart.Note = fmt.Sprintf("Counted for two seconds: these are the channels up to %d.", counts.UpTo)
+	}
+	return chart
+}
+
+// walkOverTime draws the runs of a job: how fast each wrote, from when to when. nil: it has not run.
+func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
+	if len(runs.Runs) == 0 {
+		return nil
+	}
+	begin, end := runs.Runs[0].BeganAt, runs.Runs[0].BeganAt
+	var most float64
+	until := func(r admin.JobRun) time.Time {
+		if r.EndedAt != nil {
+			return *r.EndedAt
+		}
+		return now
+	}
+	for _, r := range runs.Runs {
+		if until(r).After(end) {
+			end = until(r)
+		}
+		if r.RowsPerSecond != nil {
+			most = max(most, *r.RowsPerSecond)
+		}
+	}
+	numbers := []int{4, 5, 6, 7}
+	chart := &columns{
+		ID: "walk", Title: "The walk, run by run", Top: printer.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
+		Table: headed(numbers, "began", "ended", "how", "by", "rows", "chunks", "rows/s", "ms/chunk"),
+	}
+	span := end.Sub(begin).Seconds()
+	var words []string
+	for _, r := range runs.Runs {
+		rate, ended := 0.0, escaped("-")
+		if r.RowsPerSecond != nil {
+			rate = *r.RowsPerSecond
+		}
+		if r.EndedAt != nil {
+			ended = c.instant(*r.EndedAt)
+		}
+		one := stack{X: portion(r.BeganAt.Sub(begin).Seconds(), span), Width: portion(max(until(r).Sub(r.BeganAt).Seconds(), span/200), span)}
+		one.Parts = append(one.Parts, part{portion(most-rate, most), portion(rate, most), "sent"})
+		chart.Columns = append(chart.Columns, one)
+		chart.Table.Rows = append(chart.Table.Rows, plainRow(numbers, c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
+			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(admin.WholeOr(r.RowsPerSecond)), escaped(admin.WholeOr(r.ChunkMS))))
+		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), admin.WholeOr(r.RowsPerSecond)))
+	}
+	more := ""
+	if n := len(words) - 10; n > 0 {
+		words, more = words[:10], fmt.Sprintf("; and %d more", n)
+	}
+	chart.About = "Blocks, one for each run, as wide as it was long and as high as it was fast: " + strings.Join(words, "; ") + more + "."
+	chart.Note = "Means over each run, pauses included: nothing is kept of single chunks."
+	if !runs.Complete {
+		chart.Note += " The newest runs are left out."
+	}
+	return chart
+}
+
+// instant is a time as HTML, in the zone of whoever asks.
+func (c *Console) instant(t time.Time) template.HTML { return c.inline(printer.LocalClock(t)) }
+
+// charts are what the page of a job draws beside the map.
+type charts struct {
+	Outcomes       *bars
+	Delivery, Walk *columns
+}
+
+// chartsOf draws a job's.
+func (v *visit) chartsOf(id string, counts *outbox.Counts) (drawn charts, err error) {
+	if counts != nil {
+		drawn.Outcomes, drawn.Delivery = outcomes(*counts), v.deliveryOverTime(*counts)
+	}
+	o, there := v.named("jobs runs")
+	if !there {
+		return drawn, nil
+	}
+	in, _ := read(o, url.Values{"id": {id}})
+	out, err := v.ask.Run(v.req.Context(), o, in)
+	if runs, is := out.(admin.JobRuns); is {
+		drawn.Walk = v.walkOverTime(runs, time.Now())
+	}
+	return drawn, err
+}

@@ -1,0 +1,139 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// delivered makes a push job with so many messages of each kind, sent second by second.
+func (h *house) delivered(t *testing.T) string {
+	t.Helper()
+	h.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'kim-' || g, 'ios' FROM generate_series(1, 40) g`)
+	var id int64
+	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `INSERT INTO belfry.jobs (type, category, title, body, route) VALUES ('push', 'operator_notice', 'Hello', 'Dear Kim', '{push,sms}') RETURNING id`).Scan(&id))
+	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = $1`, id)
+	h.exec(t, `UPDATE belfry.jobs SET "cursor" = '40', bound = '40', chunks = 2, channels_read = 40, channels_matched = 40, rows_written = 40 WHERE id = $1`, id)
+	h.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, reason, last_error, sent_at, step)
+		SELECT $1, g, '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4), CASE WHEN g <= 30 THEN 'SENT' ELSE 'DEAD' END, CASE WHEN g > 30 THEN 'permanent' END,
+			CASE WHEN g > 30 THEN 'kim-' || g || ' is unknown' END, CASE WHEN g <= 30 THEN '2026-11-26 03:00Z'::timestamptz + make_interval(secs => g / 4) END, CASE WHEN g > 35 THEN 1 ELSE 0 END
+		FROM generate_series(1, 40) g`, id)
+	return printer.Int(id)
+}
+
+// section is the one of a page under a heading.
+func (p page) section(t *testing.T, heading string) *html.Node {
+	t.Helper()
+	var found *html.Node
+	p.each(func(n *html.Node) {
+		if n.Data == "section" && n.FirstChild != nil && n.FirstChild.Data == "h2" && n.FirstChild.FirstChild.Data == heading {
+			found = n
+		}
+	})
+	require.NotNil(t, found, "%s: %v", heading, p.headings())
+	return found
+}
+
+// within is what a part of a page says, and its elements by name.
+func within(n *html.Node) (text string, elements map[string][]*html.Node) {
+	elements = make(map[string][]*html.Node)
+	var b strings.Builder
+	page{root: n}.each(func(n *html.Node) {
+		if n.Type == html.TextNode {
+			b.WriteString(n.Data + " ")
+		} else if n.Type == html.ElementNode {
+			elements[n.Data] = append(elements[n.Data], n)
+		}
+	})
+	return strings.Join(strings.Fields(b.String()), " "), elements
+}
+
+// What became of a job's messages is drawn by medium and reason, and over time, in the zone that
+// was chosen; each drawing has a text and a table.
+func TestConsole_AJobIsDrawn(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := h.delivered(t)
+	b := h.as(t, "viewer")
+	require.Equal(t, http.StatusSeeOther, b.post(t, "/time-zone", url.Values{"zone": {"Asia/Kathmandu"}}).status)
+	p := b.get(t, "/jobs/"+id)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+
+	text, parts := within(p.section(t, "What became of its rows"))
+	for _, words := range []string{"push sent 30", "push dead, permanent 5", "sms dead, permanent 5", "75.0 %", "the provider refused it permanently"} {
+		require.Contains(t, text, words)
+	}
+	var widths []string
+	for _, n := range parts["rect"] {
+		if attr(n, "class") != "ground" {
+			widths = append(widths, attr(n, "class")+" "+attr(n, "width"))
+		}
+	}
+	require.Equal(t, []string{"done 100.00%", "bad 16.67%", "bad 16.67%"}, widths)
+	require.Len(t, parts["table"], 1)
+	require.Len(t, parts["details"], 1)
+
+	text, parts = within(p.section(t, "Delivery over time"))
+	require.Contains(t, text, "30 sent and 10 dead in all; the highest is 4 messages")
+	require.Contains(t, text, "2026-11-26 08:45:00+05:45", "in the zone of its reader")
+	require.NotContains(t, text, "03:00:0")
+	require.Len(t, parts["rect"], 2*11, "sent and dead of eleven seconds")
+	require.Len(t, parts["tr"], 1+11)
+	require.Equal(t, "img", attr(parts["svg"][0], "role"))
+
+	text, parts = within(p.section(t, "The walk, run by run"))
+	require.Contains(t, text, "goes on")
+	require.Contains(t, text, "nothing is kept of single chunks")
+	require.Empty(t, parts["svg"], "one run is told by its table")
+
+	h.exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
+	h.exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, id)
+	h.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r2', heartbeat_at = now(), fence = 2 WHERE id = $1`, id)
+	text, parts = within(b.get(t, "/jobs/"+id).section(t, "The walk, run by run"))
+	require.Contains(t, text, "aborted")
+	require.Len(t, parts["rect"], 2)
+	require.Len(t, parts["tr"], 1+2)
+
+	for _, n := range append(p.drawn("map"), parts["rect"]...) {
+		require.Empty(t, attr(n, "style"), "which the policy of pages does not let through")
+	}
+}
+
+// What draws is loaded where there is something to draw, and a first look at the page stays small.
+func TestConsole_RatesAreDrawnWhileAJobIsUnderWay(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id := h.delivered(t)
+	b := h.as(t, "viewer")
+	p := b.get(t, "/jobs/"+id)
+	require.Contains(t, p.source, `data-rates="`+id+`"`)
+	require.Contains(t, p.source, `data-offset="`)
+	bytes := len(p.source)
+	scripts := 0
+	for _, to := range p.links() {
+		if !strings.HasPrefix(to, "/assets/") {
+			continue
+		}
+		loaded := b.get(t, to)
+		require.Equal(t, http.StatusOK, loaded.status, to)
+		bytes += len(loaded.source)
+		if strings.Contains(to, ".js") {
+			scripts++
+		}
+	}
+	require.Equal(t, 3, scripts)
+	require.Less(t, bytes, 100_000, "of the first paint")
+	require.Contains(t, b.get(t, "/assets/uplot.LICENSE.txt").source, "Permission is hereby granted")
+	require.Contains(t, p.section(t, "How fast, since this page was opened").Attr, html.Attribute{Key: "hidden"}, "without scripts there is nothing to see")
+
+	h.exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id)
+	for _, at := range []string{"/jobs/" + id, "/", "/jobs"} {
+		require.NotContains(t, b.get(t, at).source, "uplot", at)
+	}
+}
