@@ -15,22 +15,32 @@ import (
 
 // categoryKeys are what may be said of a category.
 type categoryKeys struct {
-	Route Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, as push,sms,alimtalk"`
-	Quiet Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
-	Cap   Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
-	Most  Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
+	Route    Change[[]string]            `change:"route" values:"media" help:"media in the order in which they are tried, as push,sms,alimtalk"`
+	Quiet    Change[channels.QuietHours] `change:"quiet_hours" reset:"none" help:"a time of day in each channel's time zone, as 21:00-08:00, or none: what would be sent then waits until it is over"`
+	Cap      Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
+	Most     Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
+	Approval Change[int]                 `change:"approval_above" min:"0" max:"2000000000" reset:"none" allowed:"0 (each job) to 2000000000, or none" help:"jobs enqueued from now on that may reach more than so many wait for the approval of a second person, or none; needs the role admin"`
 }
 
 func (k categoryKeys) change() channels.CategoryChange {
 	c := channels.CategoryChange{
 		Quiet: k.Quiet.To, ClearQuiet: k.Quiet.Asked && k.Quiet.To == nil,
 		Cap: k.Cap.To, ClearCap: k.Cap.Asked && k.Cap.To == nil,
+		ApprovalAbove: k.Approval.To, ClearApprovalAbove: k.Approval.Asked && k.Approval.To == nil,
 		MaxRecipients: k.Most.To, ClearMaxRecipients: k.Most.Asked && k.Most.To == nil,
 	}
 	if k.Route.To != nil {
 		c.Route = *k.Route.To
 	}
 	return c
+}
+
+// allowed refuses the rule of approval to roles whom it binds.
+func (k categoryKeys) allowed(name string, env *Env) error {
+	if k.Approval.Asked && env.Role < Admin {
+		return &DeniedError{name + " approval_above", env.Role, Admin}
+	}
+	return nil
 }
 
 type categoryChange struct {
@@ -52,8 +62,8 @@ func categoryOperations() []Operation {
 		Define(Operation{
 			Name: "categories list", Offers: "name description", Short: "List categories, and what holds for their messages", Role: Viewer,
 			Long: `List categories: the route by which their messages go, the time of day in which none
-is sent, how many a channel gets at most within a time, and how many rows a job may
-write.
+is sent, how many a channel gets at most within a time, how many rows a job may write, and
+above how many recipients it waits for the approval of a second person.
 
 ` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
 		}, func(ctx context.Context, env *Env, _ None) (List[channels.Category], error) {
@@ -63,7 +73,7 @@ write.
 		Define(Operation{
 			Name: "categories add", Short: "Add a category", Role: Operator, Changes: true, Events: "the category's events",
 			Long: `Add a category: 1 to 63 of a-z, 0-9 and _, starting with a letter. Its messages go by
-push, at any time, without a cap or a ceiling, unless keys say otherwise; they are those of
+push, at any time, without a cap, a ceiling or an approval, unless keys say otherwise; they are those of
 ` + "`belfry categories set`" + `.`,
 			SQL:   `INSERT INTO belfry.categories (name, description) VALUES ('digest', 'the weekly digest');`,
 			Usage: "CATEGORY [KEY=VALUE...]",
@@ -71,10 +81,10 @@ push, at any time, without a cap or a ceiling, unless keys say otherwise; they a
   belfry categories add digest route=email,push quiet_hours=21:00-08:00 cap=1/24h`,
 		}, addCategory, func(p *printer.Page, _ newCategory, c channels.Category) { categoryLine(p, c) }),
 		Define(Operation{
-			Name: "categories set", Short: "Change a category's route, quiet hours, cap or ceiling", Role: Operator, Changes: true, Events: "the category's events",
+			Name: "categories set", Short: "Change a category's route, quiet hours, cap, ceiling or approval", Role: Operator, Changes: true, Events: "the category's events",
 			Long: `Change what holds for the messages of a category. A route counts for jobs and
-activities that are enqueued from now on, and so does max_recipients for jobs; quiet
-hours and the cap count for every message that is not sent yet. Keys:
+activities that are enqueued from now on, and so do max_recipients and approval_above for
+jobs; quiet hours and the cap count for every message that is not sent yet. Keys:
 
 {keys}`,
 			Example: `  belfry categories set operator_notice route=push,sms
@@ -89,22 +99,22 @@ hours and the cap count for every message that is not sent yet. Keys:
 }
 
 func categoriesText(p *printer.Page, _ None, out List[channels.Category]) {
-	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "DESCRIPTION")
+	t := printer.NewTable("CATEGORY", "ROUTE", "QUIET HOURS", "CAP", "MAX RECIPIENTS", "APPROVAL ABOVE", "DESCRIPTION")
 	for _, c := range out.Items {
-		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), mostText(c), printer.OneLine(c.Description, 80))
+		t.Add(c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove), printer.OneLine(c.Description, 80))
 	}
 	p.Table(t)
 }
 
 func categoryLine(p *printer.Page, c channels.Category) {
-	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), mostText(c))
+	p.Printf("category %s: route %s, quiet hours %s, cap %s, max_recipients %s, approval_above %s\n", c.Name, strings.Join(c.Route, ", "), quietText(c), capText(c), numberText(c.MaxRecipients), numberText(c.ApprovalAbove))
 }
 
-func mostText(c channels.Category) string {
-	if c.MaxRecipients == nil {
+func numberText(n *int) string {
+	if n == nil {
 		return "none"
 	}
-	return printer.Grouped(int64(*c.MaxRecipients))
+	return printer.Grouped(int64(*n))
 }
 
 func quietText(c channels.Category) string {
@@ -122,6 +132,9 @@ func capText(c channels.Category) string {
 }
 
 func addCategory(ctx context.Context, env *Env, in newCategory) (channels.Category, error) {
+	if err := in.allowed("categories add", env); err != nil {
+		return channels.Category{}, err
+	}
 	who := in.by(env)
 	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), who.Actor, who.Reason)
 	if errors.Is(err, channels.ErrCategoryExists) {
@@ -131,6 +144,9 @@ func addCategory(ctx context.Context, env *Env, in newCategory) (channels.Catego
 }
 
 func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Category, error) {
+	if err := in.allowed("categories set", env); err != nil {
+		return channels.Category{}, err
+	}
 	who := in.by(env)
 	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), who.Actor, who.Reason)
 	if errors.Is(err, channels.ErrNoCategory) {

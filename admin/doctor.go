@@ -169,6 +169,7 @@ func (d *doctor) examine(ctx context.Context) {
 		d.look(ctx, "privileges", d.checkPrivileges)
 		d.look(ctx, "channels", d.checkChannels)
 		d.look(ctx, "jobs", d.checkJobs)
+		d.look(ctx, "approvals", d.checkApprovals)
 		d.look(ctx, "load", d.checkRunning)
 		d.look(ctx, "names", d.checkNames)
 		d.look(ctx, "lanes", d.checkLanes)

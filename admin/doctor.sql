@@ -68,8 +68,18 @@ SELECT count(*)                                                    AS jobs,
        coalesce(now() - min(schedule_at), '0')                     AS longest,
        coalesce(array_agg(DISTINCT type) FILTER (WHERE type <> ALL (@types::text[])), '{}') AS unknown_types
   FROM belfry.jobs j
- WHERE status = 'PENDING' AND schedule_at <= now()
+ WHERE status = 'PENDING' AND NOT awaits_approval AND schedule_at <= now()
    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL);
+
+-- name: DoctorAwaiting :one
+-- Jobs that wait for the approval of a second person, of the first @most: how many, the one that
+-- waits longest, for how long, and who requested it. Relies on jobs_approval_idx. Always one row.
+SELECT count(*), coalesce((array_agg(a.id ORDER BY a.since, a.id))[1], 0), coalesce(now() - min(a.since), '0'),
+       coalesce((array_agg(a.requested_by ORDER BY a.since, a.id))[1], '')
+  FROM (SELECT j.id, coalesce(j.unapproved_at, j.created_at) AS since, j.requested_by
+          FROM belfry.jobs j
+         WHERE j.awaits_approval
+         ORDER BY j.id LIMIT @most) a;
 
 -- name: DoctorStatistics :one
 -- Whether this role may read the statistics of other users' sessions, which health

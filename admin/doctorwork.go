@@ -82,6 +82,27 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	return nil
 }
 
+// approvalsCounted is how many jobs that wait for approval are counted.
+const approvalsCounted = 1000
+
+// checkApprovals tells of jobs that wait for a second person.
+func (d *doctor) checkApprovals(ctx context.Context, check string) error {
+	var n, first int64
+	var longest time.Duration
+	var by string
+	err := d.DB.QueryRow(ctx, queries.doctorAwaiting, pgx.StrictNamedArgs{"most": approvalsCounted + 1}).Scan(&n, &first, &longest, &by)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		d.ok(check, "no job waits for approval")
+	default:
+		d.warn(check, fmt.Sprintf("`belfry jobs list --awaiting-approval` lists them, `belfry jobs approve %d --dry-run` shows this one", first),
+			"%s to be approved; job %d, which %s requested, waits for %s", printer.CountedTo(n, approvalsCounted, "job"), first, printer.OneLine(by, 60), printer.Short(longest))
+	}
+	return nil
+}
+
 // checkRunning lists the jobs that run and are held back.
 func (d *doctor) checkRunning(ctx context.Context, check string) error {
 	running, err := job.NewStore(d.DB).List(ctx, job.Filter{Statuses: []job.Status{job.Running}, Limit: 1000})

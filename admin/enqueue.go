@@ -41,6 +41,7 @@ type enqueueInput struct {
 	Lane           string   `flag:"lane" label:"LANE" values:"lanes list" help:"jobs in one lane exclude each other (default: default)"`
 	Priority       int      `flag:"priority" label:"N" min:"-1000" max:"1000" help:"-1000 to 1000, higher is more urgent (default 0)"`
 	MaxRecipients  *int     `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"stop before more rows are written, each job by itself (default: the category's ceiling)"`
+	NeedsApproval  bool     `flag:"needs-approval" help:"wait for a second person's approval, also where the category does not demand it"`
 	IdempotencyKey string   `flag:"idempotency-key" label:"KEY" help:"repeating the request with it returns the first job"`
 	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
 	ConfirmCount   *int64   `flag:"confirm-count" label:"N" min:"0" help:"enqueue only if the audience has exactly so many channels now"`
@@ -110,7 +111,7 @@ func (in enqueueInput) spec(env *Env, audience channels.Audience) job.Spec {
 	now := env.now()
 	spec := job.Spec{
 		Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
-		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients,
+		Route: in.Route, Audience: audience, Lane: in.Lane, Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval,
 		ScheduleAt: in.At.at(now), DeliverAt: in.DeliverAt.at(now), ExpiresAt: in.ExpiresAt.at(now),
 		IdempotencyKey: in.IdempotencyKey, RequestedBy: in.RequestedBy,
 	}
@@ -210,6 +211,9 @@ With --category, --preview shows what would come of it; without, it counts.
 
 A job whose walk is about to write more rows than --max-recipients is ABORTED before it
 does, and says how to go on.
+
+A job of a category with approval_above waits for a second person (` + "`belfry jobs approve`" + `)
+unless its --max-recipients is not above that; with --needs-approval any job does.
 
 A time that is over is asked about at a terminal, and elsewhere needs --yes. If it would go
 to more than 1,000 channels, their number is to be typed.
@@ -368,6 +372,9 @@ func (e *enqueuedJobs) text(p *printer.Page, in enqueueInput) {
 			due = p.Clock(j.ScheduleAt) + ", in " + printer.Short(wait)
 		}
 		p.Note("enqueued job %d (%s) in lane %s, due %s", j.ID, j.Type, j.Lane, due)
+		if j.AwaitsApproval() {
+			p.Note("it waits for the approval of a second person: `belfry jobs approve %d --dry-run`", j.ID)
+		}
 	}
 	if e.GroupID != nil {
 		p.Note("group %s", e.GroupID)

@@ -220,6 +220,9 @@ func recipientsOf(j job.Job) (int64, bool) {
 
 // collision says what a job that goes on waits for.
 func (v jobsPlan) collision(j job.Job) string {
+	if edited := v.verb.done == correcting().done; j.NeedsApproval && (j.ApprovedAt == nil || edited) {
+		return "; waits for approval"
+	}
 	i := slices.IndexFunc(v.lanes, func(l job.Lane) bool { return l.Name == j.Lane })
 	switch {
 	case i < 0:

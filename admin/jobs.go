@@ -27,13 +27,14 @@ type jobFilter struct {
 	Category string      `flag:"category" label:"CATEGORY" values:"categories list" help:"only jobs of this category"`
 	Lane     string      `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
 	Group    *groupRef   `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or that of a job of it"`
+	Awaiting bool        `flag:"awaiting-approval" help:"only jobs that wait for the approval of a second person"`
 	Limit    int         `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
 	Before   int64       `flag:"before" label:"ID" help:"only jobs older than this one, for the next page" min:"1"`
 }
 
 // narrows reports whether it may leave jobs out.
 func (f jobFilter) narrows() bool {
-	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Before != 0 || len(f.Status) > 0
+	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
 }
 
 // jobStatus is a status, in any case.
@@ -60,7 +61,8 @@ func jobOperations() []Operation {
 		Define(Operation{
 			Name: "jobs list", Offers: "id status title", Short: "List jobs, newest first", Role: Viewer,
 			Long: `List jobs, newest first. STATUS is what a job is doing: DELIVERING when its walk is
-over and messages are left, which are PROCESSED for --status and --json. WALK is how far
+over and messages are left, which are PROCESSED for --status and --json, and WAITS for
+approval, whatever its status, while a second person has to approve it. WALK is how far
 the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first
 job of the job's group. On a terminal that is too narrow columns are left out: CATEGORY,
 LANE, DUE.`,
@@ -103,7 +105,7 @@ func noSuchJob(err error) error {
 }
 
 func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState], err error) {
-	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, BeforeID: in.Before, Limit: in.Limit + 1}
+	filter := job.Filter{Type: in.Type, Category: in.Category, Lane: in.Lane, Awaiting: in.Awaiting, BeforeID: in.Before, Limit: in.Limit + 1}
 	for _, s := range in.Status {
 		filter.Statuses = append(filter.Statuses, job.Status(s))
 	}
@@ -207,7 +209,7 @@ func jobEventsText(p *printer.Page, _ jobTimeline, out List[job.Event]) {
 			rows = printer.Grouped(*detail.Rows)
 		}
 		reason := e.Reason
-		if e.Kind == job.EventChanged {
+		if e.Kind == job.EventChanged || e.Kind == job.EventApproved {
 			reason = strings.TrimPrefix(reason+"; "+corrections(detail.Before, detail.After), "; ")
 		}
 		t.Add(p.Clock(e.At), e.Kind, e.Actor, rows, detail.Cursor, printer.OneLine(reason, 200))

@@ -85,6 +85,9 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 	if j.IdempotencyKey != nil {
 		field("idempotency key", "%s", *j.IdempotencyKey)
 	}
+	if text := approvalOf(p.Times, j); text != "" {
+		field("approval", "%s", text)
+	}
 	field("due", "%s", p.Clock(j.ScheduleAt))
 	for _, at := range []struct {
 		name string

@@ -62,6 +62,9 @@ func (s JobState) AtRest() bool {
 
 // Shown is the status for people: what the job is doing, and how far it is with that.
 func (s JobState) Shown() string {
+	if s.AwaitsApproval() {
+		return "WAITS for approval"
+	}
 	if s.Delivering() {
 		return "DELIVERING " + Percent(s.Settled(), s.Messages.Messages)
 	}
@@ -139,6 +142,9 @@ func statusLine(j job.Job) string {
 
 // NextStep is what an operator can do about a job that is at rest.
 func NextStep(j job.Job) string {
+	if j.AwaitsApproval() {
+		return fmt.Sprintf("; `belfry jobs approve %d --dry-run` shows what a second person is to approve", j.ID)
+	}
 	switch j.Status {
 	case job.Aborted:
 		if j.WalkedAt != nil {

@@ -119,7 +119,7 @@ func KindOf(err error) Kind {
 	switch {
 	case errors.As(err, new(*InvalidError)), errors.As(err, new(*job.InvalidError)), errors.As(err, new(*outbox.DeadFilterError)):
 		return Invalid
-	case errors.As(err, new(*job.WrongStatusError)), errors.As(err, new(*job.CountError)), errors.As(err, new(*job.YoungerError)), errors.As(err, new(*schedule.SourceError)), errors.As(err, new(*outbox.AuditTypeError)):
+	case errors.As(err, new(*job.WrongStatusError)), errors.As(err, new(*job.NotAwaitingError)), errors.As(err, new(*job.OwnJobError)), errors.As(err, new(*job.CountError)), errors.As(err, new(*job.YoungerError)), errors.As(err, new(*schedule.SourceError)), errors.As(err, new(*outbox.AuditTypeError)):
 		return Conflict
 	case errors.As(err, &network):
 		return Unavailable

@@ -15,7 +15,7 @@ var operations = sync.OnceValue(func() []Operation {
 		auditOperations(),
 		skipOperations(),
 		jobActOperations(),
-		[]Operation{jobSetOperation(), enqueueOperation(), enqueueManyOperation(), sendOperation(), previewOperation(), testSendOperation()},
+		[]Operation{jobSetOperation(), approveOperation(), enqueueOperation(), enqueueManyOperation(), sendOperation(), previewOperation(), testSendOperation()},
 		haltOperations(),
 		eventOperations(),
 		laneOperations(),
@@ -45,7 +45,7 @@ type Noun struct {
 // Nouns are those of the operations' names.
 func Nouns() []Noun {
 	return []Noun{
-		{Name: "jobs", Short: "List jobs, show one, its timeline and whom it skipped, or change it"},
+		{Name: "jobs", Short: "List jobs, show one, its timeline and whom it skipped, change or approve it"},
 		{Name: "lanes", Short: "List lanes, stop one, or open it again"},
 		{Name: "categories", Short: "List and add categories, or change a route, quiet hours or a cap"},
 		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},

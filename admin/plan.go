@@ -15,6 +15,8 @@ type Plan struct {
 	AsOf time.Time `json:"as_of"`
 	// Count is what --expect compares.
 	Count int64 `json:"count"`
+	// Version is that of the one thing that it is about, where the act has to hold to it.
+	Version *int64 `json:"version,omitempty"`
 	// Outcomes are what becomes of what: each with how many, and what to know about it.
 	Outcomes []Outcome `json:"outcomes"`
 }

@@ -150,7 +150,8 @@ to start, and for how long each lane is taken in each hour follow from that.
 
 What is expected is no promise: load, audiences and runners decide. A job of a kind that
 was never finished is counted as taking no time. A schedule with a query says its lane and
-its jobs when it fires. Paused schedules are shown once, when they would fire next.
+its jobs when it fires. Paused schedules are shown once, when they would fire next. Jobs
+that wait for approval are not shown: nobody knows when they will run.
 
 A time that is to come begins with what is expected to run then still: lanes are followed
 from a day before on, unless that is more than it can show.

@@ -61,6 +61,8 @@ func (c Carriers) Standstill(u outbox.Unsent, now time.Time) Standstill {
 	switch {
 	case u.Status == job.Aborted:
 		return Standstill{Why: "held, the job is ABORTED", Remedy: fmt.Sprintf("`belfry resume %d`", u.JobID)}
+	case u.Awaits:
+		return Standstill{Why: "held, the job waits for approval", Remedy: fmt.Sprintf("`belfry jobs approve %d --dry-run` shows what would go out", u.JobID)}
 	case u.Held:
 		return Standstill{Why: "held, lane " + u.Lane + " is paused", Remedy: "`belfry lanes resume " + u.Lane + "`"}
 	case c.Halted:

@@ -18,8 +18,9 @@ type WatchedJob struct {
 	Type           string          `json:"type"`
 	Title          string          `json:"title"`
 	Status         job.Status      `json:"status"`
-	Delivering     bool            `json:"delivering"` // the walk is over, messages are left
-	AtRest         bool            `json:"at_rest"`    // nothing goes on before an operator acts
+	Delivering     bool            `json:"delivering"`            // the walk is over, messages are left
+	AtRest         bool            `json:"at_rest"`               // nothing goes on before an operator acts
+	AwaitsSince    *time.Time      `json:"awaits_approval_since"` // null: it does not wait for approval
 	ScheduleAt     time.Time       `json:"schedule_at"`
 	WalkedAt       *time.Time      `json:"walked_at"`
 	Cursor         string          `json:"cursor"`
@@ -44,7 +45,7 @@ func watchedJob(s JobState, still Standstill, p *paces, now time.Time) WatchedJo
 	p.delivery.Look(now, s.Settled())
 	w := WatchedJob{
 		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
-		ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
+		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
 		RowsWritten: s.RowsWritten, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
 	}
 	if !still.Moving {

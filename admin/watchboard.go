@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -36,7 +37,7 @@ func (w WatchedJob) State() JobState {
 	return JobState{Job: job.Job{
 		ID: w.ID, Type: w.Type, Title: w.Title, Status: w.Status, ScheduleAt: w.ScheduleAt, WalkedAt: w.WalkedAt, Cursor: w.Cursor,
 		ChannelsRead: w.ChannelsRead, ChannelsTotal: w.ChannelsTotal, RowsWritten: w.RowsWritten, Skipped: w.Skipped,
-		Throttle: w.Throttle, ThrottleDetail: w.ThrottleDetail,
+		Throttle: w.Throttle, ThrottleDetail: w.ThrottleDetail, AwaitsApprovalSince: w.AwaitsSince,
 	}, Messages: w.Messages}
 }
 
@@ -69,6 +70,9 @@ func (w WatchedJob) DeliveryText() string {
 func (w WatchedJob) line(times printer.Times) string {
 	s := w.State()
 	text := JobLabel(s.Job) + ": " + string(w.Status) + s.Marks()
+	if w.AwaitsSince != nil {
+		text = JobLabel(s.Job) + ": " + s.Shown() + s.Marks()
+	}
 	switch {
 	case w.Delivering:
 		text = JobLabel(s.Job) + ": DELIVERING" + s.Marks() + " " + w.DeliveryText()
@@ -87,6 +91,9 @@ func (w WatchedJob) line(times printer.Times) string {
 
 // Waits is why messages stay where they are; "" when they do not.
 func (w WatchedJob) Waits() string {
+	if w.AwaitsSince != nil {
+		return strings.TrimPrefix(NextStep(w.State().Job), "; ")
+	}
 	if w.Messages.Waiting == 0 || w.Why == "" || w.SentPerSecond != nil && *w.SentPerSecond >= printer.Moving {
 		return ""
 	}

@@ -25,6 +25,9 @@ type Category struct {
 	// MaxRecipients is the ceiling of jobs that are enqueued without one of their own: the
 	// most rows that each may write; nil: none.
 	MaxRecipients *int `json:"max_recipients"`
+	// ApprovalAbove is how many a job may reach at most without the approval of a second person;
+	// 0: each job needs it, nil: none does.
+	ApprovalAbove *int `json:"approval_above"`
 	// Version is the id of the event of the newest act on it; 0: there was none.
 	Version int64 `json:"version"`
 }
@@ -131,6 +134,9 @@ type CategoryChange struct {
 
 	MaxRecipients      *int
 	ClearMaxRecipients bool // no ceiling; MaxRecipients is not looked at
+
+	ApprovalAbove      *int
+	ClearApprovalAbove bool // no job needs approval; ApprovalAbove is not looked at
 }
 
 // Categories returns every category by name.
@@ -157,9 +163,13 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 		"set_quiet": change.Quiet != nil || change.ClearQuiet, "quiet_start": nil, "quiet_end": nil,
 		"set_cap": change.Cap != nil || change.ClearCap, "cap": nil, "cap_window": nil,
 		"set_most": change.MaxRecipients != nil || change.ClearMaxRecipients, "max_recipients": nil,
+		"set_approval": change.ApprovalAbove != nil || change.ClearApprovalAbove, "approval_above": nil,
 	}
 	if change.MaxRecipients != nil && !change.ClearMaxRecipients {
 		args["max_recipients"] = *change.MaxRecipients
+	}
+	if change.ApprovalAbove != nil && !change.ClearApprovalAbove {
+		args["approval_above"] = *change.ApprovalAbove
 	}
 	if change.Quiet != nil && !change.ClearQuiet {
 		args["quiet_start"], args["quiet_end"] = change.Quiet.Start.Seconds(), change.Quiet.End.Seconds()
@@ -215,7 +225,7 @@ func AddCategory(ctx context.Context, on Beginner, name, description string, cha
 func scanCategory(row pgx.CollectableRow) (c Category, err error) {
 	var start, end, window *int64
 	var most *int
-	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.Version); err != nil {
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.ApprovalAbove, &c.Version); err != nil {
 		return Category{}, err
 	}
 	if start != nil && end != nil {

@@ -515,7 +515,7 @@ FROM belfry.opt_in(@channel_id, @category, @medium) o;
 -- name: CategoryList :many
 -- Every category by name; quiet hours and the cap's window in seconds.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, belfry.version('category', c.name)
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, belfry.version('category', c.name)
 FROM belfry.categories c
 ORDER BY c.name;
 
@@ -530,20 +530,22 @@ SELECT FROM belfry.act(@actor, @reason);
 
 -- name: CategorySet :exec
 -- Changes a category. A NULL @route keeps the route;
--- quiet hours, cap and ceiling are kept unless @set_quiet, @set_cap, @set_most. No row: no such category.
+-- quiet hours, cap, ceiling and approval are kept unless @set_quiet, @set_cap, @set_most,
+-- @set_approval. No row: no such category.
 UPDATE belfry.categories c
 SET route = coalesce(@route::text[], c.route),
     quiet_start = CASE WHEN @set_quiet::boolean THEN time '00:00' + make_interval(secs => @quiet_start::float8) ELSE c.quiet_start END,
     quiet_end = CASE WHEN @set_quiet::boolean THEN time '00:00' + make_interval(secs => @quiet_end::float8) ELSE c.quiet_end END,
     cap = CASE WHEN @set_cap::boolean THEN @cap::integer ELSE c.cap END,
     cap_window = CASE WHEN @set_cap::boolean THEN make_interval(secs => @cap_window::float8) ELSE c.cap_window END,
-    max_recipients = CASE WHEN @set_most::boolean THEN @max_recipients::integer ELSE c.max_recipients END
+    max_recipients = CASE WHEN @set_most::boolean THEN @max_recipients::integer ELSE c.max_recipients END,
+    approval_above = CASE WHEN @set_approval::boolean THEN @approval_above::integer ELSE c.approval_above END
 WHERE c.name = @name;
 
 -- name: CategoryGet :many
 -- One category, as CategoryList. No row: there is none.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, belfry.version('category', c.name)
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, belfry.version('category', c.name)
 FROM belfry.categories c
 WHERE c.name = @name;
 

@@ -46,6 +46,10 @@ var waiting = []situation{
 		`SELECT busy('l9')`,
 		`SELECT many(1, lane => 'z')`,
 	}, 100, true},
+	{"one due behind more urgent ones that wait for approval", []string{
+		`ALTER TABLE belfry.jobs ALTER needs_approval SET DEFAULT true`, `SELECT many(@n, urgency => 9)`,
+		`ALTER TABLE belfry.jobs ALTER needs_approval SET DEFAULT false`, `SELECT many(1)`,
+	}, 10, true},
 }
 
 // manyJobs loads jobs without their triggers, which are not what is looked at, and
@@ -157,7 +161,7 @@ func (s situation) claim(t *testing.T, db *dbtest.DB, known knowledge) plan {
 	expire := explained(t, db, "JobExpire", pgx.StrictNamedArgs{"limit": 1000})
 	require.Zero(t, expire.looked("jobs"), "%s: %s", name, expire)
 	var id int64
-	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT busy(lane) FROM belfry.jobs WHERE status = 'PENDING' ORDER BY id DESC LIMIT 1`).Scan(&id))
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT busy(lane) FROM belfry.jobs WHERE status = 'PENDING' ORDER BY awaits_approval, id DESC LIMIT 1`).Scan(&id))
 	begin := explained(t, db, "RunBegin", pgx.StrictNamedArgs{"application": "a", "timeout_ms": "100", "async_commit": true, "id": id, "types": types})
 	require.LessOrEqual(t, begin.looked("jobs"), s.rows, "%s: %s", name, begin)
 	require.LessOrEqual(t, begin.Hit+begin.Read, 4*s.rows, "%s: %s", name, begin)

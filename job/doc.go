@@ -73,6 +73,14 @@
 // its heartbeat, says why in jobs.throttle, and notices aborts. All of it may be
 // changed while the job runs, in its row or by Reload.
 //
+// # Approval
+//
+// A job that needs the approval of a second person, because it asks for it or its category
+// demands it above so many recipients, waits for it (awaits_approval) in whatever status it is:
+// it is not claimed, and no message of it goes out. The approval binds to what the job says, to
+// whom, when, and to how many: a change voids it, and the walk stops at what was approved. Who
+// wrote any of it cannot approve it. PostgreSQL keeps all of that, whoever writes (jobs_approve).
+//
 // # Failure
 //
 // After any error of a chunk, a COMMIT error above all, the run reads its job's

@@ -31,6 +31,7 @@ type Spec struct {
 	DeliverAt      *time.Time // messages are due then; nil: as soon as they are written
 	ExpiresAt      *time.Time // not started by then, the job is EXPIRED; nil: never
 	MaxRecipients  *int       // the walk stops before it writes more rows; nil: the category's ceiling
+	NeedsApproval  bool       // a second person has to approve it; false: if its category says so
 	IdempotencyKey string     // with the type, makes a repeated enqueue return the first job
 	GroupID        *uuid.UUID
 	RequestedBy    string
@@ -64,7 +65,7 @@ func (s Spec) args() (pgx.StrictNamedArgs, error) {
 		"variants": optional(string(s.Variants)), "route": s.Route,
 		"category": s.Category, "title": s.Title, "body": s.Body, "audience": string(encoded), "data": optional(string(s.Data)),
 		"schedule_at": s.ScheduleAt, "deliver_at": s.DeliverAt, "expires_at": s.ExpiresAt, "lane": optional(s.Lane), "priority": s.Priority,
-		"max_recipients": s.MaxRecipients, "idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
+		"max_recipients": s.MaxRecipients, "needs_approval": s.NeedsApproval, "idempotency_key": optional(s.IdempotencyKey), "requested_by": optional(s.RequestedBy),
 	}, nil
 }
 

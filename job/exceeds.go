@@ -10,17 +10,23 @@ import (
 // A job has a ceiling, max_recipients: the most rows that its walk may write. The statement
 // that moves the cursor refuses the chunk that would pass it, rows and cursor together, so
 // that no committed state has more rows than that. The job is then ABORTED: an operator
-// raises the ceiling and resumes it, or leaves it.
+// raises the ceiling and resumes it, or leaves it. What a job was approved for is a ceiling as well;
+// resumed, a job that was stopped there waits for another approval.
 
 // exceedsError ends a run whose next rows would pass the job's ceiling.
 type exceedsError struct {
 	job           int64
 	written, rows int64
 	most          int
+	approved      bool // that it was approved for
 }
 
 // Error says what was written, what the ceiling is and how the job goes on.
 func (e exceedsError) Error() string {
+	if e.approved {
+		return fmt.Sprintf("it is approved for %d: %d rows are written and the next chunk has %d; `belfry resume %d` has it wait for another approval",
+			e.most, e.written, e.rows, e.job)
+	}
 	return fmt.Sprintf("max_recipients is %d: %d rows are written and the next chunk has %d; `belfry jobs set %d max_recipients=N` raises it, `belfry resume %d` goes on",
 		e.most, e.written, e.rows, e.job, e.job)
 }
@@ -29,7 +35,8 @@ func (e exceedsError) Error() string {
 // ceiling, as this run knows it, or whatever the job's row says.
 func (u *run) refused(rows int64) error {
 	if most := u.job.MaxRecipients; most != nil && u.job.RowsWritten+rows > int64(*most) {
-		return exceedsError{u.id, u.job.RowsWritten, rows, *most}
+		approved := u.job.ApprovedRecipients
+		return exceedsError{u.id, u.job.RowsWritten, rows, *most, approved != nil && *approved == *most}
 	}
 	return errMoved
 }

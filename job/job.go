@@ -30,6 +30,8 @@ type Job struct {
 	IdempotencyKey *string           `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string            `json:"requested_by" db:"requested_by"`
 
+	// NeedsApproval tells that a second person has to approve it; see AwaitsApprovalSince.
+	NeedsApproval bool `json:"needs_approval" db:"needs_approval"`
 	// MaxRecipients is the most rows that the walk may write; nil: no ceiling.
 	MaxRecipients *int `json:"max_recipients" db:"max_recipients"`
 
@@ -76,6 +78,15 @@ type Job struct {
 	WalkedAt *time.Time `json:"walked_at" db:"walked_at"`
 	// Revision counts corrections of the content or the audience since the walk began.
 	Revision int `json:"revision" db:"revision"`
+	// AwaitsApprovalSince is since when it waits for a second person: it is not claimed and no
+	// message of it goes out. nil: it does not.
+	AwaitsApprovalSince *time.Time `json:"awaits_approval_since" db:"awaits_approval_since"`
+	// The approval in force; nil and empty: none. It is for ApprovedCount recipients, and the walk
+	// writes ApprovedRecipients rows at most.
+	ApprovedAt         *time.Time `json:"approved_at" db:"approved_at"`
+	ApprovedBy         string     `json:"approved_by" db:"approved_by"`
+	ApprovedCount      *int       `json:"approved_count" db:"approved_count"`
+	ApprovedRecipients *int       `json:"approved_recipients" db:"approved_recipients"`
 	// Version is that of what people decided about the job: the id of the event of the newest
 	// act on it; 0: there was none.
 	Version int64 `json:"version" db:"version"`
@@ -116,6 +127,7 @@ const (
 	EventFailed      = "failed"      // gave up; the reason is the error
 	EventExpired     = "expired"     // did not start before expires_at
 	EventChanged     = "changed"     // an operator changed what the job asks for or its settings
+	EventApproved    = "approved"    // a second person approved it
 	EventThrottled   = "throttled"   // the walk slowed down or paused; the reason is the rule
 	EventReleased    = "released"    // the walk is at full speed again
 	EventRecalled    = "recalled"    // an operator took rows back

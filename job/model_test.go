@@ -40,6 +40,8 @@ func TestModel_AnyScheduleGivesExactlyTheExpectedRows(t *testing.T) {
 			"abort":          m.abort,
 			"resume":         m.resume,
 			"retry":          m.retry,
+			"approve":        m.approve,
+			"edit":           m.edit,
 			"channels":       m.changeChannels,
 		})
 		m.drain(t)
@@ -60,6 +62,8 @@ type modelJob struct {
 	status   job.Status
 	dead     bool // stale, or its connection is gone: to be taken over at once
 	walked   bool // ABORTED when its walk was complete
+	needs    bool // approval by a second person
+	approved bool
 	fence    int64
 	frozen   bool
 	bound    int64
@@ -88,6 +92,7 @@ type model struct {
 	channels map[int64]modelChannel
 	jobs     []*modelJob
 	runners  int
+	edits    int
 }
 
 func newModel(t *rapid.T, b *bundle) *model {
@@ -108,7 +113,8 @@ func (m *model) enqueue(t *rapid.T) {
 	}).Draw(t, "audience")}
 	j.lane = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "lane")
 	kind := rapid.SampledFrom([]string{outbox.TypeInbox, outbox.TypePush}).Draw(t, "type")
-	j.id = m.b.enqueue(t, job.Spec{Type: kind, Audience: j.audience, Lane: j.lane, Title: "model"})
+	j.needs = rapid.Bool().Draw(t, "needs approval")
+	j.id = m.b.enqueue(t, job.Spec{Type: kind, Audience: j.audience, Lane: j.lane, Title: "model", NeedsApproval: j.needs})
 	m.jobs = append(m.jobs, j)
 }
 
@@ -226,7 +232,9 @@ func (m *model) check(t *rapid.T) {
 		s := m.b.state(t, j.id)
 		require.Equal(t, append([]int64{}, j.rows...), s.Rows, "rows of job %d, cursor %d", j.id, j.cursor)
 		require.EqualValues(t, len(j.rows), s.Written)
+		require.Equal(t, m.waits(j), m.b.awaits(t, j.id), "job %d", j.id)
 		if j.status == job.Running {
+			require.True(t, !j.needs || j.approved, "job %d runs and nobody has approved it", j.id)
 			require.Zero(t, busy[j.lane], "I4: jobs %d and %d both run", busy[j.lane], j.id)
 			busy[j.lane] = j.id
 		}
@@ -257,7 +265,7 @@ func (m *model) runAll(t *rapid.T) {
 	require.NoError(t, m.fold(t.Context()))
 	for i, j := range m.jobs {
 		want := was[i]
-		if !held[j.lane] && !want.Terminal() {
+		if !held[j.lane] && !want.Terminal() && !m.waits(j) {
 			want = job.Processed
 		}
 		require.Equal(t, want, j.status, "job %d", j.id)
@@ -433,6 +441,42 @@ func (m *model) retry(t *rapid.T) {
 	})
 }
 
+// waits reports whether nobody may claim the job before it is approved.
+func (m *model) waits(j *modelJob) bool {
+	return j.needs && !j.approved && j.status != job.Aborted && j.status != job.Expired
+}
+
+// approve is refused unless the job waits for it.
+func (m *model) approve(t *rapid.T) {
+	if len(m.jobs) == 0 {
+		t.Skip("no jobs")
+	}
+	j := rapid.SampledFrom(m.jobs).Draw(t, "job")
+	_, err := m.b.jobs.Approve(t.Context(), j.id, 1000, job.Act{Actor: "second"})
+	if !m.waits(j) {
+		require.ErrorAs(t, err, new(*job.NotAwaitingError))
+		return
+	}
+	require.NoError(t, err)
+	j.approved = true
+}
+
+// edit changes what a job says, which voids its approval.
+func (m *model) edit(t *rapid.T) {
+	if len(m.jobs) == 0 {
+		t.Skip("no jobs")
+	}
+	j := rapid.SampledFrom(m.jobs).Draw(t, "job")
+	m.edits++
+	_, err := m.b.jobs.Set(t.Context(), j.id, job.Changes{"title": fmt.Sprintf("edit %d", m.edits)}, job.Act{Actor: "model"})
+	if j.status == job.Running || j.status == job.Processed {
+		require.ErrorAs(t, err, new(*job.InvalidError))
+		return
+	}
+	require.NoError(t, err)
+	j.approved = false
+}
+
 // act does something to one job, which leads from some statuses to another, and is refused
 // in the others (I7).
 func (m *model) act(t *rapid.T, do func(context.Context, int64, job.Act) (job.Job, error), to func(*modelJob) job.Status) {
@@ -469,6 +513,13 @@ func (m *model) drain(t *rapid.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, m.fold(t.Context()))
+	for _, j := range m.jobs {
+		if m.waits(j) {
+			_, err := m.b.jobs.Approve(t.Context(), j.id, 1000, job.Act{Actor: "second"})
+			require.NoError(t, err)
+			j.approved = true
+		}
+	}
 	m.runAll(t)
 	m.check(t)
 	for _, j := range m.jobs {

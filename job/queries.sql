@@ -11,7 +11,7 @@ SELECT belfry.enqueue(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, group_id => @group_id, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients);
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval);
 
 -- name: JobEnqueueGroup :many
 -- Inserts one job per type under one group id; otherwise as JobEnqueue.
@@ -21,17 +21,19 @@ SELECT id FROM belfry.enqueue_group(
     schedule_at => coalesce(@schedule_at::timestamptz, now()), deliver_at => @deliver_at,
     lane => coalesce(@lane::text, 'default'), priority => @priority::integer,
     idempotency_key => @idempotency_key, requested_by => @requested_by, expires_at => @expires_at,
-    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients);
+    route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval);
 
 -- name: JobGet :one
 -- Reads one job by id (jobs_pkey). No row: there is none.
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
        throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
+       approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE id = @id;
@@ -39,12 +41,14 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
 -- name: JobGetAll :many
 -- Reads the jobs among @ids that there are, by id (jobs_pkey).
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
        throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
+       approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE id = ANY (@ids::bigint[])
@@ -59,12 +63,14 @@ SELECT j.*
   FROM (SELECT DISTINCT unnest(@statuses::text[])) s(status)
  CROSS JOIN LATERAL (
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
        coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
        coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
        declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
        throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
+       approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
   FROM belfry.jobs
  WHERE -id > -@before_id::bigint AND status = s.status
@@ -76,6 +82,28 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  LIMIT @limit
 ) j
  ORDER BY j.id DESC
+ LIMIT @limit;
+
+-- name: JobsAwaiting :many
+-- Lists jobs that wait for approval, newest first, below @before_id (jobs_approval_idx). NULL
+-- filters match everything.
+SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
+       expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
+       health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
+       coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
+       coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
+       declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
+       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
+       CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
+       approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
+       belfry.job_version(id) AS version
+  FROM belfry.jobs
+ WHERE awaits_approval AND id < @before_id AND status = ANY (@statuses::text[])
+   AND (@type::text IS NULL OR type = @type)
+   AND (@category::text IS NULL OR category = @category)
+   AND (@lane::text IS NULL OR lane = @lane)
+   AND (@group_id::uuid IS NULL OR group_id = @group_id)
+ ORDER BY id DESC
  LIMIT @limit;
 
 -- name: JobEvents :many
@@ -125,6 +153,10 @@ SELECT FROM belfry.retry(@id, @actor, @reason);
 -- Without any skipped recipient nothing changes.
 SELECT FROM belfry.retry_skipped(@id, @actor, @reason);
 
+-- name: JobApprove :exec
+-- Approves a job that waits for it, for @count recipients.
+SELECT FROM belfry.approve(@id, @count, @actor, @reason);
+
 -- name: JobSet :exec
 -- Changes settings or content of one job. @changes is an object of columns.
 SELECT FROM belfry.set(@id, @changes, @actor, @reason);
@@ -152,17 +184,17 @@ SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited
 -- Every lane that is paused, running or waiting, by name. Lanes that wait are found one after the
 -- other, and what waits in each is counted up to @most, in jobs_waiting_idx alone.
 WITH RECURSIVE waiting(lane) AS (
-    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane LIMIT 1)
      UNION ALL
-    SELECT (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND j.lane > w.lane ORDER BY j.lane LIMIT 1)
+    SELECT (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane > w.lane ORDER BY j.lane LIMIT 1)
       FROM waiting w
      WHERE w.lane IS NOT NULL
 )
 SELECT l.name, l.paused_at, coalesce(l.paused_by, '') AS paused_by, coalesce(l.pause_reason, '') AS pause_reason, r.id AS running,
        belfry.version('lane', l.name) AS version,
-       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
+       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING' AND NOT j.awaits_approval
                                  AND j.schedule_at <= statement_timestamp() LIMIT @most) d) AS due,
-       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING'
+       (SELECT count(*) FROM (SELECT FROM belfry.jobs j WHERE j.lane = l.name AND j.status = 'PENDING' AND NOT j.awaits_approval
                                  AND j.schedule_at > statement_timestamp() LIMIT @most) d) AS later
   FROM (SELECT name, paused_at, paused_by, pause_reason FROM belfry.lanes
          UNION ALL
@@ -253,40 +285,40 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
  ORDER BY a.id DESC;
 
 -- name: JobsUpcoming :many
--- The PENDING jobs of @lane (NULL: of every one) that are due from @since (NULL: ever) until before
+-- The PENDING jobs of @lane (NULL: of every one) that do not wait for approval and are due from @since (NULL: ever) until before
 -- @until, the soonest first, at most @limit. No index has them in that order over all lanes: of
 -- jobs_waiting_idx the head of each lane, type and priority is read, as JobClaim does, and what
 -- comes after it only of the @limit heads that are due first. Of what waits besides it reads
 -- nothing: lanes and types are compared as the index has them, which no other one does.
 WITH RECURSIVE kinds (lane, type) AS (
     (SELECT j.lane, j.type FROM belfry.jobs j
-      WHERE j.status = 'PENDING' AND j.lane >= coalesce(@lane::text, '')
+      WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane >= coalesce(@lane::text, '')
       ORDER BY j.lane, j.type LIMIT 1)
      UNION ALL
     SELECT n.lane, n.type
       FROM kinds k
      CROSS JOIN LATERAL (SELECT j.lane, j.type FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND (j.lane, j.type) > (k.lane, k.type)
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND (j.lane, j.type) > (k.lane, k.type)
                           ORDER BY j.lane, j.type LIMIT 1) n
      WHERE @lane::text IS NULL OR n.lane = @lane
 ), heads (lane, type, priority) AS (
     SELECT k.lane, k.type, h.priority
       FROM kinds k
      CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = k.lane AND j.type = k.type
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = k.lane AND j.type = k.type
                           ORDER BY j.priority DESC LIMIT 1) h
      WHERE @lane::text IS NULL OR k.lane = @lane
      UNION ALL
     SELECT p.lane, p.type, h.priority
       FROM heads p
      CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
                           ORDER BY j.priority DESC LIMIT 1) h
 ), foremost AS MATERIALIZED (
     SELECT h.lane, h.type, h.priority
       FROM heads h
      CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = h.lane AND j.type = h.type AND j.priority = h.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = h.lane AND j.type = h.type AND j.priority = h.priority
                             AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
                           ORDER BY j.schedule_at, j.id LIMIT 1) n
      ORDER BY n.schedule_at, n.id
@@ -295,7 +327,7 @@ WITH RECURSIVE kinds (lane, type) AS (
     SELECT n.id, n.schedule_at
       FROM foremost f
      CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = f.lane AND j.type = f.type AND j.priority = f.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = f.lane AND j.type = f.type AND j.priority = f.priority
                             AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
                           ORDER BY j.schedule_at, j.id LIMIT @limit) n
      ORDER BY n.schedule_at, n.id
@@ -351,26 +383,26 @@ WITH RECURSIVE running AS MATERIALIZED (
       FROM belfry.jobs j
      WHERE j.status = 'RUNNING' AND ((SELECT @lanes::text[]) IS NULL OR j.lane = ANY ((SELECT @lanes::text[])::text[]))
 ), waiting (lane) AS (
-    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane LIMIT 1)
      UNION ALL
     SELECT n.lane
       FROM waiting w
      CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane > w.lane
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane > w.lane
                           ORDER BY j.lane LIMIT 1) n
 ), heads (lane, type, priority, schedule_at) AS (
     SELECT w.lane, t.type, h.priority, h.schedule_at
       FROM waiting w
      CROSS JOIN unnest((SELECT @types::text[])) AS t (type)
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = w.lane AND j.type = t.type
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = w.lane AND j.type = t.type
                           ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
      WHERE (SELECT @lanes::text[]) IS NULL OR w.lane = ANY ((SELECT @lanes::text[])::text[])
      UNION ALL
     SELECT p.lane, p.type, h.priority, h.schedule_at
       FROM heads p
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
                           ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
 ), soonest AS MATERIALIZED (
     SELECT h.lane, min(h.schedule_at) AS schedule_at FROM heads h GROUP BY h.lane
@@ -415,19 +447,19 @@ SELECT (SELECT bool_and((SELECT k.name FROM belfry.job_types k WHERE k.name = t.
 -- makes a scan of the table; hence >= instead of = for the lane's RUNNING job, and no
 -- second look at the status of the row that is locked already.
 WITH RECURSIVE waiting (lane) AS (
-    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane LIMIT 1)
+    (SELECT j.lane FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane LIMIT 1)
      UNION ALL
     SELECT n.lane
       FROM waiting w
      CROSS JOIN LATERAL (SELECT j.lane FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane > w.lane
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane > w.lane
                           ORDER BY j.lane LIMIT 1) n
 ), heads (lane, type, priority, schedule_at, id) AS (
     SELECT w.lane, t.type, h.priority, h.schedule_at, h.id
       FROM waiting w
      CROSS JOIN unnest((SELECT @types::text[])) AS t (type)
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at, j.id FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = w.lane AND j.type = t.type
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = w.lane AND j.type = t.type
                           ORDER BY j.priority DESC, j.schedule_at, j.id LIMIT 1) h
      WHERE (@lanes::text[] IS NULL OR w.lane = ANY (@lanes))
        AND (SELECT r.lane FROM belfry.jobs r
@@ -438,7 +470,7 @@ WITH RECURSIVE waiting (lane) AS (
     SELECT p.lane, p.type, h.priority, h.schedule_at, h.id
       FROM heads p
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at, j.id FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
                           ORDER BY j.priority DESC, j.schedule_at, j.id LIMIT 1) h
 ), due AS MATERIALIZED (
     SELECT h.lane, h.type, h.priority
@@ -454,7 +486,7 @@ UPDATE belfry.jobs
  WHERE id = (SELECT n.id
                FROM due d
               CROSS JOIN LATERAL (SELECT j.id FROM belfry.jobs j
-                                   WHERE j.status = 'PENDING' AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
+                                   WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
                                      AND j.schedule_at <= statement_timestamp()
                                      AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp() OR j.started_at IS NOT NULL)
                                    ORDER BY j.schedule_at, j.id LIMIT 1
@@ -576,7 +608,7 @@ SELECT id FROM belfry.jobs
 -- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
 -- run is still the job's run, its cursor, the settings that hold from this chunk on,
 -- whether its lane is paused, whether any job is overdue to expire (jobs_expiry_idx),
--- and the more urgent due job of its lane if there is one, found as JobClaim finds it;
+-- the lower of its ceiling and what it is approved for, and the more urgent due job of its lane if there is one, found as JobClaim finds it;
 -- one that is locked cannot be claimed now, and nobody yields to it. No row: the job
 -- was deleted.
 SELECT set_config('application_name', @application, true) IS NOT NULL
@@ -585,7 +617,7 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
    AND set_config('synchronous_commit', CASE WHEN @async_commit::boolean THEN 'off'
            WHEN current_setting('synchronous_commit') = 'off' THEN 'on'
            ELSE current_setting('synchronous_commit') END, true) IS NOT NULL AS set,
-       j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, j.max_recipients, j.max_rows_per_second, j.duty_cycle,
+       j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, least(j.max_recipients, j.approved_recipients) AS max_recipients, j.max_rows_per_second, j.duty_cycle,
        j.chunk_target_ms, j.max_chunk_rows, j.health_checks, j.max_skips,
        EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS lane_paused,
        EXISTS (SELECT FROM belfry.jobs e
@@ -595,13 +627,13 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
             SELECT t.type, h.priority, h.schedule_at
               FROM unnest((SELECT @types::text[])) AS t (type)
              CROSS JOIN LATERAL (SELECT w.priority, w.schedule_at FROM belfry.jobs w
-                                  WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = t.type AND w.priority > j.priority
+                                  WHERE w.status = 'PENDING' AND NOT w.awaits_approval AND w.lane = j.lane AND w.type = t.type AND w.priority > j.priority
                                   ORDER BY w.priority DESC, w.schedule_at LIMIT 1) h
              UNION ALL
             SELECT p.type, h.priority, h.schedule_at
               FROM heads p
              CROSS JOIN LATERAL (SELECT w.priority, w.schedule_at FROM belfry.jobs w
-                                  WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = p.type
+                                  WHERE w.status = 'PENDING' AND NOT w.awaits_approval AND w.lane = j.lane AND w.type = p.type
                                     AND w.priority > j.priority AND w.priority < p.priority
                                   ORDER BY w.priority DESC, w.schedule_at LIMIT 1) h
         ), due AS MATERIALIZED (
@@ -610,7 +642,7 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
         SELECT n.id
           FROM due d
          CROSS JOIN LATERAL (SELECT w.id FROM belfry.jobs w
-                              WHERE w.status = 'PENDING' AND w.lane = j.lane AND w.type = d.type AND w.priority = d.priority
+                              WHERE w.status = 'PENDING' AND NOT w.awaits_approval AND w.lane = j.lane AND w.type = d.type AND w.priority = d.priority
                                 AND w.schedule_at <= statement_timestamp()
                                 AND (w.expires_at IS NULL OR w.expires_at > statement_timestamp() OR w.started_at IS NOT NULL)
                               ORDER BY w.schedule_at, w.id LIMIT 1
@@ -630,7 +662,7 @@ UPDATE belfry.jobs
 -- name: ChunkCommit :exec
 -- Moves the cursor as the last statement of a chunk's transaction, iff the job is
 -- RUNNING under this fence and nobody moved the cursor since (I3, I5, I6: an abort
--- makes it ABORTED), and its rows stay within max_recipients, and records the chunk. Zero
+-- makes it ABORTED), and its rows stay within max_recipients and its approval, and records the chunk. Zero
 -- rows: roll back.
 UPDATE belfry.jobs
    SET "cursor" = @cursor, chunks = chunks + 1, channels_read = channels_read + @read,
@@ -639,7 +671,7 @@ UPDATE belfry.jobs
        heartbeat_at = clock_timestamp(), last_error = NULL, takeovers = 0,
        throttle = nullif(@throttle, ''), throttle_detail = nullif(@detail, ''), throttled_ms = throttled_ms + @throttled_ms
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before
-   AND (max_recipients IS NULL OR rows_written + @rows <= max_recipients);
+   AND (rows_written + @rows > least(max_recipients, approved_recipients)) IS NOT TRUE;
 
 -- name: ProbeConstraints :exec
 -- Has constraints checked now that would be checked at COMMIT, to the end of the
@@ -676,7 +708,7 @@ UPDATE belfry.jobs
        channels_matched = channels_matched + @matched, skipped = skipped + @skipped,
        heartbeat_at = clock_timestamp(), takeovers = 0
  WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND coalesce("cursor", '') = @before
-   AND (max_recipients IS NULL OR rows_written + @rows <= max_recipients);
+   AND (rows_written + @rows > least(max_recipients, approved_recipients)) IS NOT TRUE;
 
 -- name: RunHold :exec
 -- Renews the heartbeat of a run that is held back, and says why. Zero rows: the run
@@ -706,12 +738,13 @@ UPDATE belfry.jobs
 
 -- name: RunExceeds :exec
 -- Makes a job ABORTED whose next @rows rows, after @written, would pass its ceiling @most:
--- what ChunkCommit and RunBook refused. Zero rows: the run is over, or an operator has
+-- what ChunkCommit and RunBook refused. An approval that was for no more is void with that: whoever
+-- resumes it has it wait for another. Zero rows: the run is over, or an operator has
 -- moved the ceiling since.
 UPDATE belfry.jobs
-   SET abort_requested = true, last_error = @error
- WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND max_recipients = @most AND rows_written = @written
-   AND rows_written + @rows > max_recipients;
+   SET abort_requested = true, last_error = @error, approved_count = CASE WHEN approved_recipients > @most THEN approved_count END
+ WHERE id = @id AND fence = @fence AND status = 'RUNNING' AND least(max_recipients, approved_recipients) = @most AND rows_written = @written
+   AND rows_written + @rows > @most;
 
 -- name: RunFinish :exec
 -- PROCESSED: no key is left, and the accounts agree. Zero rows: the run is over, or

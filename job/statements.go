@@ -13,8 +13,8 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobList, jobEvents, jobLock, jobGroupIDs, jobAbort,
-	jobResume, jobRetry, jobRetrySkipped, jobSet, jobResumeEdited, jobsStuck, jobSkips, jobRevisions,
+	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobList, jobsAwaiting, jobEvents, jobLock, jobGroupIDs, jobAbort,
+	jobResume, jobRetry, jobRetrySkipped, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobSkips, jobRevisions,
 	laneList, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,

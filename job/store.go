@@ -89,6 +89,7 @@ type Filter struct {
 	Category string
 	Lane     string
 	GroupID  *uuid.UUID
+	Awaiting bool  // only those that wait for approval
 	BeforeID int64 // only older jobs: for paging; 0: from the newest
 	Limit    int   // at most this many; 0: 100
 }
@@ -113,8 +114,12 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 	if f.Limit > 0 {
 		args["limit"] = f.Limit
 	}
+	statement := queries.jobList
+	if f.Awaiting {
+		statement = queries.jobsAwaiting
+	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobList, args)
+		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)
 		}

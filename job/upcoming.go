@@ -19,7 +19,7 @@ type Upcoming struct {
 	ScheduleAt time.Time `db:"schedule_at"` // UTC
 }
 
-// Upcoming returns the PENDING jobs of a lane ("": of every one) that are due from since (nil: from
+// Upcoming returns the PENDING jobs of a lane ("": of every one) that do not wait for approval and are due from since (nil: from
 // whenever) until before until, the soonest first, at most limit. What it reads grows with limit and
 // with the lanes, types and priorities that wait, and not with the jobs that do.
 func (s *Store) Upcoming(ctx context.Context, lane string, since *time.Time, until time.Time, limit int) (list []Upcoming, err error) {

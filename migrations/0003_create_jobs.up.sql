@@ -59,6 +59,7 @@ CREATE TABLE belfry.jobs (
     expires_at      timestamptz, -- not started by then: EXPIRED
     idempotency_key text,
     requested_by    text        NOT NULL DEFAULT session_user,
+    needs_approval  boolean     NOT NULL DEFAULT false, -- by a second person; jobs_limit says so where the category does
     -- The most rows that the walk may write, decided by jobs_limit when the job is enqueued;
     -- NULL: no ceiling. The statement that moves the cursor refuses more.
     max_recipients  integer,
@@ -107,6 +108,15 @@ CREATE TABLE belfry.jobs (
     walked_at       timestamptz, -- the walk was completed, and no other one was asked for since
     -- How often the content or the audience was corrected after the walk had begun.
     revision        integer     NOT NULL DEFAULT 0,
+    -- The approval in force (belfry.jobs_approve): for so many, of whom the walk writes rows
+    -- for approved_recipients at most. unapproved_at: the one before was voided then.
+    approved_count      integer,
+    approved_recipients integer,
+    approved_at         timestamptz,
+    approved_by         text,
+    unapproved_at       timestamptz,
+    -- It waits for a second person: nobody claims it, and no message of it goes out.
+    awaits_approval     boolean GENERATED ALWAYS AS (needs_approval AND approved_count IS NULL AND status NOT IN ('ABORTED', 'EXPIRED')) STORED,
     -- delivered_at: the job is at rest and no message of it is left to send. Relays look
     -- for work among the others.
     delivered_at    timestamptz,
@@ -137,7 +147,9 @@ CREATE UNIQUE INDEX jobs_one_running_per_lane ON belfry.jobs (lane) WHERE status
 -- Serves the claim and the check for a more urgent job before each chunk: what waits
 -- in a lane, of a type, by urgency. Lanes, types and priorities are few, so each is
 -- found by one probe, however many jobs wait.
-CREATE INDEX jobs_waiting_idx ON belfry.jobs (lane, type, priority DESC, schedule_at, id) WHERE status = 'PENDING';
+-- Those that wait for approval are not among them.
+CREATE INDEX jobs_waiting_idx ON belfry.jobs (lane, type, priority DESC, schedule_at, id) WHERE status = 'PENDING' AND NOT awaits_approval;
+CREATE INDEX jobs_approval_idx ON belfry.jobs (id) WHERE awaits_approval;
 -- Serves the late-start guard: PENDING and never started, which the CHECKs above make
 -- the same as these columns being NULL. Its condition does not name the status, so that
 -- no planner takes jobs_waiting_idx for it.
@@ -169,7 +181,7 @@ CREATE TABLE belfry.job_events (
     detail jsonb       NOT NULL DEFAULT '{}',
     CONSTRAINT job_events_kind_check CHECK (kind IN ('enqueued', 'claimed', 'resumed', 'interrupted', 'preempted', 'lane_paused', 'halted',
         'aborted', 'finished', 'failed', 'expired', 'resume_requested', 'retry_requested', 'retry_skipped_requested',
-        'changed', 'throttled', 'released', 'recalled'))
+        'changed', 'approved', 'throttled', 'released', 'recalled'))
 );
 CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 
@@ -177,7 +189,7 @@ CREATE INDEX job_events_job_idx ON belfry.job_events (job_id, id);
 -- that the job was enqueued.
 CREATE FUNCTION belfry.is_job_act(kind text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN kind IN ('aborted', 'resume_requested', 'retry_requested', 'retry_skipped_requested', 'changed', 'recalled');
+RETURN kind IN ('aborted', 'resume_requested', 'retry_requested', 'retry_skipped_requested', 'changed', 'approved', 'recalled');
 
 CREATE INDEX job_events_acts_idx ON belfry.job_events (job_id, id) WHERE belfry.is_job_act(kind);
 
@@ -251,82 +263,10 @@ SELECT j.id AS job_id, d.messages, d.sent, d.dead, d.cancelled, d.messages - d.s
                             coalesce(sum(r.dead), 0)::bigint AS dead, coalesce(sum(r.cancelled), 0)::bigint AS cancelled
                        FROM belfry.job_deliveries r WHERE r.job_id = j.id) d;
 
--- How far who may only INSERT may go in what a job asks of the database, and how many it may
--- reach, in one row; NULL: as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
-CREATE TABLE belfry.limits (
-    only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
-    priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
-    max_rows_per_second integer               CONSTRAINT limits_max_rows_per_second_check CHECK (max_rows_per_second BETWEEN 1 AND 10000000),
-    duty_cycle          double precision      CONSTRAINT limits_duty_cycle_check CHECK (duty_cycle >= 0.01 AND duty_cycle <= 1),
-    chunk_target_ms     integer DEFAULT 1000  CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
-    max_chunk_rows      integer DEFAULT 50000 CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
-    max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
-    max_recipients      integer               CONSTRAINT limits_max_recipients_check CHECK (max_recipients BETWEEN 1 AND 2000000000),
-    health_checks       boolean NOT NULL DEFAULT true -- they may not be switched off
-);
-
-INSERT INTO belfry.limits DEFAULT VALUES;
-
--- Whoever enqueues is measured by them.
-GRANT SELECT ON belfry.limits TO PUBLIC;
-
-CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
-    FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
-
--- The most recipients of a job of this category that asks for none; NULL: no ceiling. It runs
--- with its owner's rights: whoever may only INSERT cannot read categories.
-CREATE FUNCTION belfry.most_recipients(category text) RETURNS integer
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-RETURN (SELECT c.max_recipients FROM belfry.categories c WHERE c.name = $1);
-
--- Refuses what is beyond a ceiling, or boundless where there is one. It runs with the rights
--- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
--- what that role may UPDATE afterwards is not refused before.
--- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
--- lower is that of a job that asks for none; who may UPDATE the column has the category's.
-CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    asked   constant jsonb := to_jsonb(NEW);
-    usual   constant text := 'null (the runner''s setting), ';
-    col     text;
-    most    integer := belfry.most_recipients(NEW.category);
-    allowed text;
-    ok      boolean;
-BEGIN
-    IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
-        most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
-    END IF;
-    IF NEW.max_recipients IS NULL THEN
-        NEW.max_recipients := most;
-    END IF;
-    IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
-        RETURN NEW; -- as most
-    END IF;
-    FOR col, allowed IN
-        SELECT v.col, v.lowest || (to_jsonb(l) ->> v.col)
-          FROM (SELECT l.priority, l.max_rows_per_second, l.duty_cycle, l.chunk_target_ms, l.max_chunk_rows, l.max_skips, l.health_checks, most AS max_recipients
-                  FROM belfry.limits l) l
-         CROSS JOIN (VALUES ('priority', NULL::jsonb, '-1000 to '), ('max_rows_per_second', '0', usual || '1 to '), ('duty_cycle', NULL, usual || '0.01 to '),
-            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual),
-            ('max_recipients', NULL, 'null (the ceiling), 1 to ')) v (col, boundless, lowest)
-         WHERE to_jsonb(l) -> v.col NOT IN ('null', 'false') AND (asked -> v.col > to_jsonb(l) -> v.col OR asked -> v.col = v.boundless)
-    LOOP
-        ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
-            OR belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', asked ->> col, current_user, allowed),
-                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %1$s=…', col)
-                    || CASE col WHEN 'max_recipients' THEN format(', or belfry categories set %s max_recipients=…', NEW.category) ELSE '' END);
-    END LOOP;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
-    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_limit();
-
 -- The columns that whoever enqueues sets. The others are belfry's.
 CREATE FUNCTION belfry.jobs_asked() RETURNS text[]
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
+RETURN '{type,category,title,body,data,variants,route,audience,lane,priority,schedule_at,deliver_at,expires_at,idempotency_key,requested_by,group_id,needs_approval,max_recipients,max_rows_per_second,duty_cycle,chunk_target_ms,max_chunk_rows,health_checks,max_skips}'::text[];
 
 -- Whether an audience only lost the external id that belfry.forget_listed takes out of lists
 -- in this transaction. That may be done to any job, whatever its status: it selects nobody.
@@ -413,12 +353,16 @@ BEGIN
     ok := 'audience' <> ALL (changed) OR belfry.check_audience('jobs', NEW.audience);
     ok := 'route' <> ALL (changed) OR belfry.check_route('jobs', NEW.route);
     ok := NOT changed && '{title,body,variants,route}' OR belfry.check_deliverable('jobs', NEW.type, NEW.route, NEW.title, NEW.body, NEW.variants);
+    IF TG_OP = 'UPDATE' THEN
+        NEW := belfry.jobs_approve(OLD, NEW);
+    END IF;
     RETURN NEW;
 END $$;
 
 CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
     id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
-    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips
+    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips,
+    needs_approval, approved_count, approved_recipients, approved_at, approved_by, unapproved_at
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_validate();
 
 -- The status machine, for whoever writes. Derived columns follow the status.
@@ -475,6 +419,8 @@ BEGIN
         ok := NEW.status = ANY (string_to_array(allowed, ', '))
             OR belfry.reject('jobs', 'status', format('job %s cannot go from %s to %s; allowed values now: %s', OLD.id, OLD.status, NEW.status, allowed),
                 'Stop a job with abort_requested = true, resume it with belfry.resume(id), retry it with belfry.retry(id).');
+        ok := NEW.status <> 'RUNNING' OR NOT NEW.needs_approval OR NEW.approved_count IS NOT NULL
+            OR belfry.reject('jobs', 'status', format('job %s waits for approval; allowed values now: PENDING, ABORTED', OLD.id), 'belfry.approve(id, count) gives it.');
         IF OLD.status = 'PROCESSED' AND NEW.status = 'PENDING' THEN
             ok := EXISTS (SELECT FROM belfry.job_skips s WHERE s.job_id = OLD.id AND s.retry);
             ok := ok OR belfry.reject('jobs', 'status', format('job %s is PROCESSED and has no skipped recipient to retry; allowed values now: none', OLD.id),
@@ -590,16 +536,20 @@ BEGIN
     was := to_jsonb(OLD);
     is_now := to_jsonb(NEW);
     SELECT jsonb_object_agg(k, was -> k), jsonb_object_agg(k, is_now -> k) INTO was, is_now
-      FROM unnest(belfry.jobs_asked()) k WHERE was -> k <> is_now -> k AND NOT (k = 'audience' AND belfry.jobs_forget(OLD.audience, NEW.audience));
+      FROM unnest(belfry.jobs_asked() || '{approved_count,approved_recipients,approved_by}') k WHERE was -> k <> is_now -> k AND NOT (k = 'audience' AND belfry.jobs_forget(OLD.audience, NEW.audience));
     IF was IS NOT NULL THEN
         INSERT INTO belfry.job_events (job_id, kind, actor, reason, detail)
-        VALUES (NEW.id, 'changed', actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));
+        VALUES (NEW.id, CASE WHEN NEW.approved_count IS NOT NULL AND OLD.approved_count IS NULL THEN 'approved' ELSE 'changed' END,
+            actor, reason, said || jsonb_build_object('before', was, 'after', is_now, 'cursor', NEW."cursor"));
         IF OLD."cursor" IS NOT NULL AND was ?| '{title,body,data,variants,audience}' THEN
             INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, variants, audience, edited_by, reason)
             VALUES (OLD.id, NEW.revision, OLD."cursor", OLD.title, OLD.body, OLD.data, OLD.variants, OLD.audience, actor, reason);
         END IF;
         IF NEW.status = 'PENDING' THEN
             PERFORM belfry.ring('belfry_jobs');
+        END IF;
+        IF OLD.awaits_approval AND NOT NEW.awaits_approval AND NEW.started_at IS NOT NULL THEN
+            PERFORM belfry.ring('belfry_messages');
         END IF;
     END IF;
 
@@ -615,7 +565,7 @@ END $$;
 
 CREATE TRIGGER jobs_record AFTER INSERT OR UPDATE OF status, abort_requested, fence, recalled_at,
     type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at, expires_at, idempotency_key, requested_by, group_id,
-    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips
+    max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, health_checks, max_skips, needs_approval, approved_count
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_record();
 
 -- Records when a run slows down or goes on, by rule: details change without events.

@@ -1,5 +1,179 @@
--- What people and programs do with jobs by SQL: enqueue one or a group, abort, resume,
--- retry and correct them, and ask what a job said to a channel.
+-- What people and programs do with jobs by SQL: how far who enqueues one may go, and what a
+-- second person has to approve; enqueue one or a group, abort, resume, retry, correct and
+-- approve them, and ask what a job said to a channel.
+
+-- How far who may only INSERT may go in what a job asks of the database, and how many it may
+-- reach, in one row; NULL: as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
+CREATE TABLE belfry.limits (
+    only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
+    priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
+    max_rows_per_second integer               CONSTRAINT limits_max_rows_per_second_check CHECK (max_rows_per_second BETWEEN 1 AND 10000000),
+    duty_cycle          double precision      CONSTRAINT limits_duty_cycle_check CHECK (duty_cycle >= 0.01 AND duty_cycle <= 1),
+    chunk_target_ms     integer DEFAULT 1000  CONSTRAINT limits_chunk_target_ms_check CHECK (chunk_target_ms BETWEEN 1 AND 60000),
+    max_chunk_rows      integer DEFAULT 50000 CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
+    max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
+    max_recipients      integer               CONSTRAINT limits_max_recipients_check CHECK (max_recipients BETWEEN 1 AND 2000000000),
+    health_checks       boolean NOT NULL DEFAULT true -- they may not be switched off
+);
+
+INSERT INTO belfry.limits DEFAULT VALUES;
+
+-- Whoever enqueues is measured by them.
+GRANT SELECT ON belfry.limits TO PUBLIC;
+
+CREATE TRIGGER limits_record AFTER UPDATE ON belfry.limits
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('limits');
+
+-- The most recipients of a job of this category that asks for none; NULL: no ceiling. It runs
+-- with its owner's rights: whoever may only INSERT cannot read categories.
+CREATE FUNCTION belfry.most_recipients(category text) RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURN (SELECT c.max_recipients FROM belfry.categories c WHERE c.name = $1);
+
+-- Whether jobs of this category that reach so many at most (NULL: any number) need the approval
+-- of a second person. Nobody is counted for that: a job that says how many it reaches at most
+-- is stopped there. As most_recipients.
+CREATE FUNCTION belfry.approval_needed(category text, max_recipients integer) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT NULL) FROM belfry.categories c WHERE c.name = $1), false);
+
+-- Refuses what is beyond a ceiling, or boundless where there is one. It runs with the rights
+-- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
+-- what that role may UPDATE afterwards is not refused before.
+-- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
+-- lower is that of a job that asks for none; who may UPDATE the column has the category's. With
+-- it a job is measured by its category's rule of approval, whoever inserts it.
+CREATE FUNCTION belfry.jobs_limit() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    asked   constant jsonb := to_jsonb(NEW);
+    usual   constant text := 'null (the runner''s setting), ';
+    col     text;
+    most    integer := belfry.most_recipients(NEW.category);
+    allowed text;
+    ok      boolean;
+BEGIN
+    IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
+        most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
+    END IF;
+    IF NEW.max_recipients IS NULL THEN
+        NEW.max_recipients := most;
+    END IF;
+    NEW.needs_approval := NEW.needs_approval OR belfry.approval_needed(NEW.category, NEW.max_recipients);
+    IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
+        RETURN NEW; -- as most
+    END IF;
+    FOR col, allowed IN
+        SELECT v.col, v.lowest || (to_jsonb(l) ->> v.col)
+          FROM (SELECT l.priority, l.max_rows_per_second, l.duty_cycle, l.chunk_target_ms, l.max_chunk_rows, l.max_skips, l.health_checks, most AS max_recipients
+                  FROM belfry.limits l) l
+         CROSS JOIN (VALUES ('priority', NULL::jsonb, '-1000 to '), ('max_rows_per_second', '0', usual || '1 to '), ('duty_cycle', NULL, usual || '0.01 to '),
+            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual),
+            ('max_recipients', NULL, 'null (the ceiling), 1 to ')) v (col, boundless, lowest)
+         WHERE to_jsonb(l) -> v.col NOT IN ('null', 'false') AND (asked -> v.col > to_jsonb(l) -> v.col OR asked -> v.col = v.boundless)
+    LOOP
+        ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
+            OR belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', asked ->> col, current_user, allowed),
+                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %1$s=…', col)
+                    || CASE col WHEN 'max_recipients' THEN format(', or belfry categories set %s max_recipients=…', NEW.category) ELSE '' END);
+    END LOOP;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER jobs_limit BEFORE INSERT ON belfry.jobs
+    FOR EACH ROW EXECUTE FUNCTION belfry.jobs_limit();
+
+-- What an approval binds to, beside the count: a change of it voids the approval.
+CREATE FUNCTION belfry.approval_binds() RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN '{type,category,title,body,data,variants,route,audience,schedule_at,deliver_at,requested_by}'::text[];
+
+-- Who had a hand in what a job says, by the names under which they acted and those that were
+-- logged in: who enqueued it, who changed what an approval binds to, and of a schedule's job who
+-- wrote the schedule. None of them approves it.
+CREATE FUNCTION belfry.job_hands(id bigint) RETURNS SETOF text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH hands(name) AS (
+        SELECT j.requested_by FROM belfry.jobs j WHERE j.id = $1
+         UNION
+        SELECT n.name
+          FROM belfry.job_events e
+         CROSS JOIN LATERAL (VALUES (e.actor), (e.detail ->> 'session_user')) n(name)
+         WHERE e.job_id = $1 AND (e.kind = 'enqueued' OR e.kind = 'changed' AND e.detail -> 'after' ?| belfry.approval_binds())
+    )
+    SELECT h.name FROM hands h WHERE h.name IS NOT NULL
+     UNION
+    SELECT v.actor
+      FROM hands h
+      JOIN belfry.events v ON v.subject = 'schedule' AND v.name = substr(h.name, 10) AND belfry.is_act(v.kind, v.detail) AND v.kind IN ('created', 'changed')
+     WHERE h.name LIKE 'schedule %'
+$$;
+
+REVOKE EXECUTE ON FUNCTION belfry.job_hands(bigint) FROM PUBLIC;
+
+-- Approval by a second person, for whoever writes: what jobs_validate does about it. Setting
+-- approved_count IS the approval, by belfry.actor(), of what the job says at that moment, for so
+-- many recipients: the walk writes 5 % more rows at most, beside those that are written, as an
+-- audience lives on between the look and the walk. NULL takes it back, and so does every change
+-- of what it binds to. A job that has none waits (awaits_approval) unless it is ABORTED or
+-- EXPIRED: it is not claimed, no message of it goes out, and it may be aborted and expires as
+-- any other. A RUNNING job does not come to need one: aborted, corrected and resumed it waits.
+-- What needs approval keeps needing it, whatever its category says later; what may reach more
+-- now, or is of another category, is measured again.
+CREATE FUNCTION belfry.jobs_approve(was belfry.jobs, is_now belfry.jobs) RETURNS belfry.jobs
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    approver constant text := belfry.actor();
+    changed  text[] := '{}';
+    ok       boolean;
+BEGIN
+    ok := (is_now.approved_recipients, is_now.approved_at, is_now.approved_by, is_now.unapproved_at) IS NOT DISTINCT FROM (was.approved_recipients, was.approved_at, was.approved_by, was.unapproved_at)
+        OR belfry.reject('jobs', 'approved_count', format('decides about the approval of job %s alone; allowed changes of approved_recipients, approved_at, approved_by and unapproved_at: none', was.id));
+    ok := is_now.needs_approval OR NOT was.needs_approval
+        OR belfry.reject('jobs', 'needs_approval', format('job %s needs approval; allowed values: true', was.id), 'belfry.approve(id, count) gives it.');
+    is_now.needs_approval := is_now.needs_approval
+        OR (is_now.category, is_now.max_recipients) IS DISTINCT FROM (was.category, was.max_recipients) AND belfry.approval_needed(is_now.category, is_now.max_recipients);
+    IF num_nonnulls(was.approved_count, is_now.approved_count) > 0 THEN
+        changed := ARRAY(SELECT k FROM unnest(belfry.approval_binds()) k, to_jsonb(was) o, to_jsonb(is_now) n
+            WHERE n -> k <> o -> k AND NOT (k = 'schedule_at' AND was.started_at IS NOT NULL)
+              AND NOT (k = 'audience' AND belfry.jobs_forget(was.audience, is_now.audience)));
+    END IF;
+
+    IF is_now.approved_count IS NOT NULL AND was.approved_count IS NULL THEN
+        ok := was.awaits_approval
+            OR belfry.reject('jobs', 'approved_count', CASE WHEN was.needs_approval THEN format('job %s is %s and waits for no approval', was.id, was.status)
+                    ELSE format('job %s needs no approval', was.id) END || '; allowed values now: null',
+                CASE WHEN was.needs_approval THEN 'Resume or retry it first: it waits for approval then.' END);
+        ok := cardinality(changed) = 0 AND is_now.status = was.status AND is_now.abort_requested = was.abort_requested
+            OR belfry.reject('jobs', 'approved_count', format('job %s would be changed and approved at once; allowed values now: null', was.id), 'Change it first; then somebody else approves it.');
+        ok := is_now.approved_count BETWEEN 1 AND 2000000000
+            OR belfry.reject('jobs', 'approved_count', is_now.approved_count || ' is not allowed; allowed values: 1 to 2000000000, how many the job is to reach');
+        ok := NOT EXISTS (SELECT FROM belfry.job_hands(was.id) h WHERE lower(h) = lower(approver));
+        ok := ok OR belfry.reject('jobs', 'approved_by', format('%L enqueued or changed job %s; allowed values: who did neither', left(approver, 110), was.id), 'A second person approves it.');
+        is_now.approved_at := clock_timestamp();
+        is_now.approved_by := approver;
+        is_now.approved_recipients := least(2000000000, is_now.rows_written + ceil(is_now.approved_count * 1.05));
+    ELSIF is_now.approved_count <> was.approved_count THEN
+        ok := belfry.reject('jobs', 'approved_count', format('job %s is approved for %s; allowed values now: null', was.id, was.approved_count));
+    ELSIF cardinality(changed) > 0 THEN
+        is_now.approved_count := NULL;
+    END IF;
+    IF is_now.approved_count IS NULL AND was.approved_count IS NOT NULL THEN
+        is_now.approved_recipients := NULL;
+        is_now.approved_at := NULL;
+        is_now.approved_by := NULL;
+        is_now.unapproved_at := clock_timestamp();
+    END IF;
+    ok := is_now.status <> 'RUNNING' OR is_now.abort_requested OR NOT is_now.needs_approval OR is_now.approved_count IS NOT NULL
+        OR belfry.reject('jobs', CASE WHEN was.status <> 'RUNNING' THEN 'status' WHEN cardinality(changed) > 0 THEN changed[1]
+                WHEN was.approved_count IS NOT NULL THEN 'approved_count' WHEN is_now.max_recipients IS DISTINCT FROM was.max_recipients THEN 'max_recipients' ELSE 'needs_approval' END,
+            CASE WHEN was.status <> 'RUNNING' THEN format('job %s waits for approval; allowed values now: %s, ABORTED', was.id, was.status)
+                ELSE format('job %s is RUNNING and would need approval; allowed changes: none', was.id) END,
+            CASE WHEN was.status = 'RUNNING' THEN 'Abort it, correct it, resume it: it waits for approval then.' END);
+    RETURN is_now;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.jobs_approve(belfry.jobs, belfry.jobs) FROM PUBLIC;
 
 -- Whether the job that was enqueued under a key says this, for whoever repeats the key and
 -- may not read what jobs say: it runs with its owner's rights, and answers yes or no.
@@ -33,7 +207,7 @@ CREATE FUNCTION belfry.enqueue(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, group_id uuid DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -42,10 +216,10 @@ DECLARE
     listed record;
 BEGIN
     INSERT INTO belfry.jobs (type, category, title, body, audience, data, schedule_at, deliver_at, lane, priority,
-                             idempotency_key, group_id, requested_by, expires_at, route, variants, max_recipients)
+                             idempotency_key, group_id, requested_by, expires_at, route, variants, max_recipients, needs_approval)
     VALUES (enqueue.type, enqueue.category, enqueue.title, enqueue.body, enqueue.audience, enqueue.data, enqueue.schedule_at,
             enqueue.deliver_at, enqueue.lane, enqueue.priority, enqueue.idempotency_key, enqueue.group_id,
-            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants, enqueue.max_recipients)
+            coalesce(enqueue.requested_by, session_user), enqueue.expires_at, enqueue.route, enqueue.variants, enqueue.max_recipients, enqueue.needs_approval)
     ON CONFLICT ON CONSTRAINT jobs_idempotency_key DO NOTHING
     RETURNING id INTO job_id;
     IF job_id IS NULL THEN
@@ -82,7 +256,7 @@ CREATE FUNCTION belfry.enqueue_group(
     schedule_at timestamptz DEFAULT now(), deliver_at timestamptz DEFAULT NULL,
     lane text DEFAULT 'default', priority integer DEFAULT 0,
     idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL,
-    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL
+    expires_at timestamptz DEFAULT NULL, route text[] DEFAULT NULL, variants jsonb DEFAULT '{}', max_recipients integer DEFAULT NULL, needs_approval boolean DEFAULT false
 ) RETURNS TABLE (id bigint, type text, group_id uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -98,7 +272,7 @@ BEGIN
     FOR t IN SELECT u FROM unnest(types) u ORDER BY u COLLATE "C" LOOP
         ids := ids || belfry.enqueue(t, enqueue_group.category, enqueue_group.title, enqueue_group.body, enqueue_group.audience,
             enqueue_group.data, enqueue_group.schedule_at, enqueue_group.deliver_at, enqueue_group.lane, enqueue_group.priority,
-            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants, enqueue_group.max_recipients);
+            enqueue_group.idempotency_key, one, enqueue_group.requested_by, enqueue_group.expires_at, enqueue_group.route, enqueue_group.variants, enqueue_group.max_recipients, enqueue_group.needs_approval);
     END LOOP;
     RETURN QUERY SELECT j.id, j.type, j.group_id FROM unnest(types) WITH ORDINALITY u(type, o)
         JOIN belfry.jobs j ON j.id = ANY (ids) AND j.type = u.type ORDER BY u.o;
@@ -258,3 +432,24 @@ LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('resume_edited', ARRAY[$1], $3, $
 -- makes the job PENDING. A job without any stays as it is.
 CREATE FUNCTION belfry.retry_skipped(id bigint, actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.job_act
 LANGUAGE sql AS $$ SELECT * FROM belfry.act_on('retry_skipped', ARRAY[$1], $2, $3) $$;
+
+-- Approves a job that waits for it (jobs_approve), for so many recipients as whoever approves
+-- has counted. version, unless it is NULL, is what they have seen (belfry.lock_version). No row
+-- means there is no such job; one that is approved for so many stays so.
+CREATE FUNCTION belfry.approve(id bigint, count integer, actor text DEFAULT NULL, reason text DEFAULT NULL, version bigint DEFAULT NULL) RETURNS SETOF belfry.job_act
+LANGUAGE plpgsql AS $$
+DECLARE
+    is_now constant bigint := belfry.lock_version('job', $1::text);
+    ok     boolean := count IS NOT NULL
+        OR belfry.reject('jobs', 'approved_count', 'is required; allowed values: 1 to 2000000000, how many the job is to reach');
+    before timestamptz := (SELECT j.approved_at FROM belfry.jobs j WHERE j.id = $1);
+BEGIN
+    ok := is_now = version OR num_nulls(is_now, version) > 0
+        OR belfry.reject('jobs', 'version', format('job %s has version %s and was changed since %s; allowed values: that of what was looked at', id, is_now, version), 'Look at it again.');
+    PERFORM belfry.act(actor, reason);
+    UPDATE belfry.jobs j SET approved_count = $2 WHERE j.id = $1;
+    PERFORM belfry.act(NULL, NULL);
+    RETURN QUERY SELECT j.id, j.type, j.status, j.status, CASE WHEN before IS NOT NULL THEN 'it is approved already, by ' || j.approved_by
+            ELSE format('approved for %s; no more than %s rows are written', j.approved_count, j.approved_recipients) END
+      FROM belfry.jobs j WHERE j.id = $1;
+END $$;

@@ -249,7 +249,7 @@ CREATE TABLE belfry.installation (
 );
 
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, belfry is
--- not halted, and its job is neither ABORTED (I6) nor of a paused lane. What a relay claims, and looks at
+-- not halted, and its job is neither ABORTED (I6) nor of a paused lane, nor waits for approval. What a relay claims, and looks at
 -- again right before it calls a provider, is of these (MessageClaim and MessageLook in
 -- outbox/ledger.sql repeat the rule; a test compares). Locking its rows locks messages only.
 CREATE VIEW belfry.sendable_messages AS
@@ -257,14 +257,14 @@ SELECT m.job_id, m.channel_id, m.status, m.next_attempt_at, m.attempts, m.step, 
   FROM belfry.messages m
  WHERE m.status IN ('PENDING', 'QUEUED', 'PROCESSING') AND m.recalled_at IS NULL AND m.receipt IS NULL
    AND (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL
-   AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+   AND (m.job_id < 0 OR coalesce((SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
                                       FROM belfry.jobs j WHERE j.id = m.job_id), false));
 
--- The jobs that may have messages to send, most urgent first: not those of a paused lane.
+-- The jobs that may have messages to send, most urgent first: not those of a paused lane, nor those that wait for approval.
 CREATE VIEW belfry.sendable_jobs AS
 SELECT j.id AS job_id, j.lane, j.priority
   FROM belfry.jobs j
- WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED'
+ WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status <> 'ABORTED' AND NOT j.awaits_approval
    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
  ORDER BY j.priority DESC, j.id;
 
@@ -272,7 +272,7 @@ SELECT j.id AS job_id, j.lane, j.priority
 --
 --   medium   the last one that was tried or bypassed
 --   dead_at  since when: a message that dies is due no more, so its due time says it
---   held     its job is ABORTED: redriven, it waits until the job is resumed
+--   held     its job is ABORTED, or waits for approval: redriven, it waits with the job
 --   kept     NULL, or why a redrive leaves it: 'recalled', its job was recalled after it
 --            died; 'retention', its job is ABORTED for so long that it cannot be resumed, or
 --            is deleted, and then a discard leaves it as well
@@ -280,7 +280,7 @@ CREATE VIEW belfry.dead_letters AS
 SELECT m.job_id, m.channel_id, coalesce(j.category, t.category) AS category, m.step,
        (coalesce(j.route, t.route))[least(m.step + 1, cardinality(coalesce(j.route, t.route)))] AS medium,
        m.reason, m.attempts, m.crashes, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at,
-       coalesce(j.status = 'ABORTED', false) AS held,
+       coalesce(j.status = 'ABORTED' OR j.awaits_approval, false) AS held,
        CASE WHEN j.status = 'ABORTED' AND j.retention_at >= j.finished_at OR j.id IS NULL AND t.id IS NULL THEN 'retention'
             WHEN m.recalled_at IS NOT NULL OR j.recalled_at >= m.next_attempt_at THEN 'recalled' END AS kept
   FROM belfry.messages m

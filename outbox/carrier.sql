@@ -41,7 +41,7 @@ WITH due AS MATERIALIZED (
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
-       AND (SELECT j.status <> 'ABORTED' AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
+       AND (SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
               FROM belfry.jobs j WHERE j.id = @job_id)
      ORDER BY m.next_attempt_at, m.channel_id
      LIMIT @keys
@@ -108,7 +108,7 @@ SELECT m.job_id, m.channel_id, coalesce((SELECT j.lane FROM belfry.jobs j WHERE 
 -- database.
 --   claimed     in flight at @relay under the lease @lease of @seconds: it was QUEUED, or
 --               PENDING and due
---   held        its job is ABORTED, of a paused lane or gone. A QUEUED one is PENDING now: it
+--   held        its job is ABORTED, of a paused lane, waits for approval or is gone. A QUEUED one is PENDING now: it
 --               is pushed again when it is held no more
 --   later       due in so many seconds, or locked by somebody at the moment
 --   not queued  a later push than the copy's has queued it, or there is no such message
@@ -122,7 +122,7 @@ WITH k AS MATERIALIZED (
 ), sendable AS MATERIALIZED (
     SELECT j.id, j.lane
       FROM belfry.jobs j
-     WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
+     WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED' AND NOT j.awaits_approval
        AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
 ), waiting AS MATERIALIZED (
     SELECT k.n, k.job_id, k.channel_id, m.tid, m.status, m.next_attempt_at,

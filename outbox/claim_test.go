@@ -231,6 +231,8 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 	l := b.ledger("r1")
 	fine := b.rest(t, outbox.TypePush, 60, job.Processed)
 	held := b.rest(t, outbox.TypePush, 60, job.Aborted)
+	waits := b.rest(t, outbox.TypePush, 60, job.Processed)
+	b.exec(t, `UPDATE belfry.jobs SET needs_approval = true WHERE id = $1`, waits)
 	gone := int64(1000000)
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
 	activity := b.activitiesFor(t, 1)[0]
@@ -242,7 +244,7 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 	leases["deleted"] = 77
 	var ask []outbox.Claimed
 	var want []outbox.Verdict
-	for _, id := range []int64{fine, held, gone, activity} {
+	for _, id := range []int64{fine, held, waits, gone, activity} {
 		channel := int64(0)
 		for _, status := range []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"} {
 			for _, lease := range []string{"live", "expired", "deleted"} {
@@ -261,7 +263,7 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 						switch {
 						case mark == "recalled":
 							verdict = outbox.VerdictRecalled
-						case id == held || id == gone:
+						case id == held || id == waits || id == gone:
 							verdict = outbox.VerdictHeld
 						}
 						require.Equal(t, verdict == outbox.VerdictSend,

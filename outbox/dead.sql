@@ -128,7 +128,7 @@ SELECT m.job_id, m.channel_id, m.status, m.step, coalesce(j.route, t.route, '{}'
        coalesce(j.category, t.category, '') AS category, coalesce(j.title, t.title, '') AS title,
        m.attempts, m.crashes, coalesce(m.reason, '') AS reason, coalesce(m.last_error, '') AS error, coalesce(m.receipt, '') AS receipt,
        m.next_attempt_at, m.sent_at, m.recalled_at, d.dead_at,
-       coalesce(j.status = 'ABORTED', false) AND m.status IN ('PENDING', 'QUEUED', 'DEAD') AS held, coalesce(d.kept, '') AS kept
+       coalesce(j.status = 'ABORTED' OR j.awaits_approval, false) AND m.status IN ('PENDING', 'QUEUED', 'DEAD') AS held, coalesce(d.kept, '') AS kept
   FROM belfry.messages m
   LEFT JOIN belfry.jobs j ON j.id = m.job_id
   LEFT JOIN belfry.activities t ON t.id = m.job_id

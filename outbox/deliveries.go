@@ -107,7 +107,7 @@ func deliveries(ctx context.Context, pool *pgxpool.Pool, jobID int64, until time
 			return c, mapError(err)
 		}
 	}
-	if j.Status == job.Aborted || c.LanePaused {
+	if j.Status == job.Aborted || j.AwaitsApproval() || c.LanePaused {
 		c.Held = c.Pending + c.Queued
 	}
 	return c, nil

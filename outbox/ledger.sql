@@ -27,7 +27,7 @@ SELECT s.job_id, s.lane, s.priority FROM belfry.sendable_jobs s;
 -- messages_due_idx after (@after_at, @after_channel), under the new lease @lease of
 -- @seconds: those that are at a step by one of @media, NULL: any, and that were tried before
 -- or not, as @retries says, NULL: either. Locked ones are skipped. No row: nothing is due
--- there, or the job is ABORTED, of a paused lane, gone, or by other media, or nothing may
+-- there, or the job is ABORTED, of a paused lane, waits for approval, is gone, or by other media, or nothing may
 -- leave the database (belfry.delivers).
 -- The lease may name more keys than were taken: they count for nothing.
 -- What due has found is locked and goes by ctid: the UPDATE needs no other guard, and
@@ -40,7 +40,7 @@ WITH due AS MATERIALIZED (
        AND (m.next_attempt_at, m.channel_id) > (@after_at::timestamptz, @after_channel::bigint)
        AND m.next_attempt_at <= statement_timestamp()
        AND (@retries::boolean IS NULL OR (m.step + m.attempts + m.crashes > 0) = @retries)
-       AND (SELECT j.status <> 'ABORTED' AND coalesce(j.route && @media::text[], true)
+       AND (SELECT j.status <> 'ABORTED' AND NOT j.awaits_approval AND coalesce(j.route && @media::text[], true)
                    AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)
               FROM belfry.jobs j WHERE j.id = @job_id)
        AND m.step <> ALL (ARRAY(SELECT r.step - 1 FROM belfry.jobs j CROSS JOIN unnest(j.route) WITH ORDINALITY r(medium, step)
@@ -132,7 +132,7 @@ SELECT array_agg(v.verdict ORDER BY v.n)
                     WHEN coalesce(m.recalled_at, o.recalled_at) IS NOT NULL THEN 'recalled'
                     WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL THEN 'held'
                     WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
-                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED'
+                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED' AND NOT j.awaits_approval
                                AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL))) THEN 'held'
                     WHEN k.job_id > 0 AND k.revision <> (SELECT j.revision FROM belfry.jobs j WHERE j.id = k.job_id) THEN 'edited'
                     ELSE 'send' END AS verdict

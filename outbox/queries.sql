@@ -214,7 +214,7 @@ SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], 
 -- for reason: NULL when none is PENDING. held tells that belfry.sendable_jobs has not the
 -- job. Relies on jobs_undelivered_idx, job_deliveries_pkey and messages_due_idx. No row:
 -- nothing is left to send.
-SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
+SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.sendable_jobs s WHERE s.job_id = j.id) AS held, j.awaits_approval AS awaits, j.route, p.waiting, m.next_attempt_at - now() AS due_in, coalesce(m.reason, '') AS reason
   FROM belfry.jobs j
   JOIN belfry.job_progress p ON p.job_id = j.id
   LEFT JOIN LATERAL (SELECT next_attempt_at, reason FROM belfry.messages

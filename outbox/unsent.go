@@ -17,7 +17,8 @@ type Unsent struct {
 	Type    string
 	Status  job.Status
 	Lane    string
-	Held    bool // no relay may take them: the job is ABORTED, or its lane paused
+	Held    bool // no relay may take them: the job is ABORTED or waits for approval, or its lane is paused
+	Awaits  bool // the job waits for approval
 	Route   []string
 	Waiting int64
 	DueIn   *time.Duration // of the one due first; nil: all are in flight

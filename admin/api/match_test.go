@@ -44,6 +44,7 @@ func (b *bundle) events(t *testing.T) int {
 func acts(jobID string) map[string][3]string {
 	return map[string][3]string{
 		"jobs set":           {"PATCH", "/jobs/" + jobID, `"priority": 7`},
+		"jobs approve":       {"POST", "/jobs/" + jobID + "/approve", `"expect": 1`},
 		"jobs retry-skipped": {"POST", "/jobs/" + jobID + "/retry-skipped", ``},
 		"abort":              {"POST", "/abort", `"id": [` + jobID + `]`},
 		"resume":             {"POST", "/resume", `"id": [` + jobID + `]`},

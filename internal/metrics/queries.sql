@@ -9,24 +9,24 @@
 -- priority, as JobsLook does, and what is due behind it; all of jobs_one_running_per_lane; and
 -- the end of jobs_unpruned_idx.
 WITH RECURSIVE kinds (lane, type) AS (
-    (SELECT j.lane, j.type FROM belfry.jobs j WHERE j.status = 'PENDING' ORDER BY j.lane, j.type LIMIT 1)
+    (SELECT j.lane, j.type FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane, j.type LIMIT 1)
      UNION ALL
     SELECT n.lane, n.type
       FROM kinds k
      CROSS JOIN LATERAL (SELECT j.lane, j.type FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND (j.lane, j.type) > (k.lane, k.type)
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND (j.lane, j.type) > (k.lane, k.type)
                           ORDER BY j.lane, j.type LIMIT 1) n
 ), heads (lane, type, priority, schedule_at) AS (
     SELECT k.lane, k.type, h.priority, h.schedule_at
       FROM kinds k
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = k.lane AND j.type = k.type
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = k.lane AND j.type = k.type
                           ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
      UNION ALL
     SELECT p.lane, p.type, h.priority, h.schedule_at
       FROM heads p
      CROSS JOIN LATERAL (SELECT j.priority, j.schedule_at FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
                           ORDER BY j.priority DESC, j.schedule_at LIMIT 1) h
 ), due AS MATERIALIZED (
     SELECT h.lane, h.type, h.priority, h.schedule_at
@@ -37,7 +37,7 @@ WITH RECURSIVE kinds (lane, type) AS (
     SELECT 1
       FROM due d
      CROSS JOIN LATERAL (SELECT 1 FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = d.lane AND j.type = d.type AND j.priority = d.priority
                             AND j.schedule_at <= statement_timestamp()
                           ORDER BY j.schedule_at LIMIT @most) j
      LIMIT @most
@@ -51,7 +51,7 @@ WITH RECURSIVE kinds (lane, type) AS (
      LIMIT @most
 )
 SELECT 'belfry_jobs' AS metric, '{PENDING}'::text[] AS labels,
-       (SELECT count(*) FROM (SELECT 1 FROM belfry.jobs j WHERE j.status = 'PENDING'
+       (SELECT count(*) FROM (SELECT 1 FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval
                                ORDER BY j.lane, j.type, j.priority DESC, j.schedule_at, j.id LIMIT @most) p)::double precision AS value
  UNION ALL
 SELECT 'belfry_jobs', '{RUNNING}', (SELECT count(*) FROM running)
@@ -73,7 +73,7 @@ SELECT 'belfry_oldest_heartbeat_age_seconds', '{}', greatest(coalesce((SELECT ex
 -- messages_activity_idx. No message is counted.
 WITH undelivered AS MATERIALIZED (
     SELECT j.id, coalesce(j.route[1], '') AS medium,
-           CASE WHEN j.status = 'ABORTED' OR (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = j.lane) IS NOT NULL THEN 'held'
+           CASE WHEN j.status = 'ABORTED' OR j.awaits_approval OR (SELECT l.paused_at FROM belfry.lanes l WHERE l.name = j.lane) IS NOT NULL THEN 'held'
                 WHEN j.deliver_at > statement_timestamp() THEN 'later'
                 ELSE 'open' END AS state
       FROM belfry.jobs j

@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+const approved = "approved"
+
+// approveInput is the input of `jobs approve`.
+type approveInput struct {
+	jobRef
+	planChoice
+	expects
+	Act
+}
+
+// check wants an approval to be of what was looked at.
+func (in approveInput) check(o Operation, _ time.Time) error {
+	if !in.DryRun && (in.Expect == nil || in.matched() == nil) {
+		return invalid("", "%s takes --expect N and --if-version N, as --dry-run says them: what was looked at is approved, and nothing else", o.Name)
+	}
+	return nil
+}
+
+// approval is a job that was approved, or would be.
+type approval struct {
+	Plan *Plan `json:"plan,omitempty"` // then nothing was done
+	job.Job
+}
+
+func (a approval) account() account {
+	return account{n: 1, since: a.ApprovedAt, none: a.Plan != nil}
+}
+
+func approveOperation() Operation {
+	return Define(Operation{
+		Name: "jobs approve", Short: "Approve a job that waits for a second person", Role: Operator, Changes: true, Events: "the job's events", Deadline: previewDeadline,
+		Long: `Approve a job that waits for a second person: its category demands that, or whoever
+enqueued it. Until then it is not claimed, and no message of it goes out.
+
+--dry-run shows what the job says, to whom and when, and counts its audience. The approval
+is of that: of the version that was shown (--if-version), and for so many (--expect). An
+audience that is another by more than 5 % when the approval is given is refused. The walk
+writes 5 % more rows than were approved at the most; a job whose audience has grown beyond
+that stops there, and waits for another approval when it is resumed.
+
+Whoever enqueued the job, or changed what it says, does not approve it; of a schedule's job
+that is who wrote the schedule. A change of what it says, to whom, or when voids the
+approval, also of what is still to be sent of a job that has run: aborted, corrected and
+resumed, it waits again.`,
+		SQL: "SELECT * FROM belfry.approve(17, 12000, 'kim', 'read it');",
+		Example: `  belfry jobs approve 17 --dry-run
+  belfry jobs approve 17 --expect 12000 --if-version 423 --reason "read it"`,
+	}, approveJob, approvalText)
+}
+
+func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error) {
+	j, err := env.Jobs.Get(ctx, in.ID)
+	if err != nil {
+		return approval{}, noSuchJob(err)
+	}
+	if m := in.matched(); m != nil && !m.Exists && !slices.Contains(m.Versions, j.Version) { // no need to count
+		return approval{}, &db.StaleError{Subject: subjectJob, Name: printer.Int(j.ID), Version: j.Version}
+	}
+	asOf, err := env.Jobs.Now(ctx)
+	if err != nil {
+		return approval{}, err
+	}
+	n, err := env.Channels.Count(ctx, env.DB, j.Audience)
+	if err != nil {
+		return approval{}, err
+	}
+	who := in.by(env)
+	p := planApproval(j, n, asOf, who)
+	if in.Expect != nil && (n > job.MostApproved(*in.Expect) || *in.Expect > job.MostApproved(n)) {
+		return approval{}, unexpected(n, *in.Expect, "recipient", approved, asOf)
+	}
+	if in.DryRun {
+		return approval{Plan: p, Job: j}, nil
+	}
+	if *in.Expect < 1 || *in.Expect > job.MostRecipients {
+		return approval{}, invalid("expect", "%s cannot be approved; allowed values: 1 to %s", printer.Counted(*in.Expect, "recipient"), printer.Grouped(job.MostRecipients))
+	}
+	brief, cancel := context.WithTimeout(ctx, DefaultDeadline)
+	defer cancel()
+	j, err = env.Jobs.Approve(brief, in.ID, int(*in.Expect), who)
+	if errors.As(err, new(*job.NotAwaitingError)) {
+		err = advise(err, fmt.Sprintf("`belfry jobs show %d` shows it", in.ID))
+	}
+	if err != nil {
+		return approval{}, noSuchJob(err)
+	}
+	return approval{Job: j}, nil
+}
+
+// planApproval says what an approval would do.
+func planApproval(j job.Job, n int64, asOf time.Time, who job.Act) *Plan {
+	o := Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + printer.Grouped(job.MostApproved(n)) + " at most"}
+	if written := j.RowsWritten; written > 0 {
+		o.Detail += ", beside " + printer.Grouped(written) + " that are written"
+	}
+	switch not := (&job.NotAwaitingError{Job: j}); {
+	case !j.AwaitsApproval():
+		o.Outcome, o.Count, o.Detail = "left", 0, not.Error()
+	case j.RequestedBy == who.Actor:
+		o.Outcome, o.Count, o.Detail = "left", 0, (&job.OwnJobError{JobID: j.ID, Actor: who.Actor}).Error()
+	case n == 0:
+		o.Outcome, o.Detail = "left", "nobody is in its audience now"
+	}
+	return &Plan{Selection: "job " + printer.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []Outcome{o}}
+}
+
+func approvalText(p *printer.Page, _ approveInput, a approval) {
+	if a.Plan == nil {
+		p.Printf("%s: approved %s\n", JobLabel(a.Job), approvalOf(p.Times, a.Job))
+		return
+	}
+	showContent(a.Job, p.Field)
+	p.Field("due", "%s", p.Clock(a.ScheduleAt))
+	if a.DeliverAt != nil {
+		p.Field("deliver", "%s", p.Clock(*a.DeliverAt))
+	}
+	p.Field("requested", "%s by %s", p.Clock(a.CreatedAt), a.RequestedBy)
+	a.Plan.told(p, "recipient", approved)
+	if a.Plan.Count > 0 {
+		p.Note("as of %s; --expect %d --if-version %d approves this and refuses what was changed since", p.Clock(a.Plan.AsOf), a.Plan.Count, a.Version)
+	}
+}
+
+// approvalOf is what there is to say of a job's approval; "": it needs none.
+func approvalOf(times printer.Times, j job.Job) string {
+	switch {
+	case j.AwaitsApproval():
+		return fmt.Sprintf("awaited since %s, by an operator who did not write it (%s did)", times.Clock(*j.AwaitsApprovalSince), j.RequestedBy)
+	case j.ApprovedAt != nil && j.ApprovedCount != nil && j.ApprovedRecipients != nil:
+		return fmt.Sprintf("by %s at %s, for %s; no more than %s rows are written", j.ApprovedBy, times.Clock(*j.ApprovedAt),
+			printer.Counted(int64(*j.ApprovedCount), "recipient"), printer.Grouped(int64(*j.ApprovedRecipients)))
+	case j.NeedsApproval:
+		return "none; resumed or retried, it waits for one"
+	}
+	return ""
+}
