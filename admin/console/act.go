@@ -134,39 +134,47 @@ func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) 
 		return statusFor(err), faults
 	}
 	page.Told = v.tell(o, in, out)
-	if count, asOf, is := planIn(out); is {
+	if plan := planIn(out); plan != nil {
 		page.Told.Blocks = slices.DeleteFunc(page.Told.Blocks, func(b block) bool { return b.Note != "" }) // flags of the command line
-		page.Told.Note("counted as of " + printer.LocalClock(asOf) + "; if it is another number when it is done, nothing is done")
-		page.Hidden = append(page.Hidden, v.bound(o, count, asOf)...)
-		page.Idle = count == 0
+		what := "another number"
+		if plan.Version != nil {
+			what = "changed, or another number by more than 5 %,"
+		}
+		page.Told.Note("counted as of " + printer.LocalClock(plan.AsOf) + "; if it is " + what + " when it is done, nothing is done")
+		page.Hidden = append(slices.DeleteFunc(page.Hidden, func(i input) bool { return plan.Version != nil && i.Name == "if_version" }), v.bound(o, plan)...)
+		page.Idle = plan.Count == 0
 	}
 	return http.StatusOK, nil
 }
 
 // bound are the fields that bind an act to a plan.
-func (v *visit) bound(o admin.Operation, count int64, asOf time.Time) []input {
+func (v *visit) bound(o admin.Operation, plan *admin.Plan) []input {
 	var fields []input
 	for _, p := range o.Params() {
 		switch p.Name {
 		case "expect":
-			fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(count, 10)})
+			fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(plan.Count, 10)})
 		case "as_of":
-			fields = append(fields, input{Name: p.Name, Value: asOf.Format(time.RFC3339Nano)})
+			fields = append(fields, input{Name: p.Name, Value: plan.AsOf.Format(time.RFC3339Nano)})
+		case "if_version":
+			if plan.Version != nil {
+				fields = append(fields, input{Name: p.Name, Value: strconv.FormatInt(*plan.Version, 10)})
+			}
 		}
 	}
 	return fields
 }
 
-// planIn is the plan that a result has.
-func planIn(out any) (count int64, asOf time.Time, is bool) {
+// planIn is the plan that a result has; nil: it has none.
+func planIn(out any) *admin.Plan {
 	text, err := json.Marshal(out)
 	var result struct {
 		Plan *admin.Plan `json:"plan"`
 	}
-	if err != nil || json.Unmarshal(text, &result) != nil || result.Plan == nil {
-		return 0, asOf, false
+	if err != nil || json.Unmarshal(text, &result) != nil {
+		return nil
 	}
-	return result.Plan.Count, result.Plan.AsOf, true
+	return result.Plan
 }
 
 // act does what a form asks for.

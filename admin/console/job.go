@@ -92,7 +92,10 @@ func (v *visit) jobActs(s admin.JobState, id string) []tab {
 			names = append([]string{"jobs retry-skipped"}, names...)
 		}
 	}
-	words := map[string]string{"jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Take back", "resume": "Resume", "retry": "Retry"}
+	if s.AwaitsApproval() {
+		names = append([]string{"jobs approve"}, names...)
+	}
+	words := map[string]string{"jobs approve": "Approve job " + id, "jobs set": "Correct", "jobs test-send": "Send a test", "jobs retry-skipped": "Retry the skipped", "recall": "Take back", "resume": "Resume", "retry": "Retry"}
 	var acts []tab
 	for _, name := range names {
 		o, there := v.named(name)

@@ -11,9 +11,10 @@ import (
 
 // nowPage is what is under way, and what comes next.
 type nowPage struct {
-	Jobs  []running
-	Next  *told
-	Fault template.HTML
+	Jobs     []running
+	Awaiting *told // jobs that wait for a second person; nil: none does
+	Next     *told
+	Fault    template.HTML
 }
 
 // running is one job with its progress.
@@ -77,7 +78,27 @@ func (v *visit) now() {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
 		}
 	}
+	if status == 200 {
+		page.Awaiting, err = v.awaiting()
+		if err != nil {
+			page.Fault, status = v.inline(err.Error()), statusFor(err)
+		}
+	}
 	v.show(status, "now", frame{Title: "Now", Live: true, Page: page})
+}
+
+// awaiting are the newest jobs that wait for approval; nil: none does.
+func (v *visit) awaiting() (*told, error) {
+	list, there := v.named("jobs list")
+	if !there {
+		return nil, nil
+	}
+	in, _ := read(list, map[string][]string{"awaiting_approval": {"on"}, "limit": {"20"}})
+	out, err := v.ask.Run(v.req.Context(), list, in)
+	if jobs, is := out.(admin.List[admin.JobState]); err != nil || !is || len(jobs.Items) == 0 {
+		return nil, err
+	}
+	return v.tell(list, in, out), nil
 }
 
 // running is a job of a look.

@@ -83,7 +83,7 @@ func tones() map[string]string {
 	return map[string]string{
 		"RUNNING": "go", "DELIVERING": "go", "PROCESSING": "go", "live": "go",
 		"PROCESSED": "done", "SENT": "done", "ok": "done",
-		"ABORTED": "wait", "CANCELLED": "wait", "paused": "wait", "warning": "wait",
+		"ABORTED": "wait", "WAITS": "wait", "CANCELLED": "wait", "paused": "wait", "warning": "wait",
 		"FAILED": "bad", "EXPIRED": "bad", "DEAD": "bad", "failed": "bad", "dead": "bad", "silent": "bad",
 	}
 }

@@ -1,0 +1,62 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
+)
+
+// What waits for a second person says so where it stands, and is approved as it was shown, by
+// somebody else, once.
+func TestConsole_ApprovesWhatWasShown(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 30) n`)
+	boss := h.as(t, "operator")
+	require.NotContains(t, boss.get(t, "/").text, "Waits for approval")
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Maintenance", NeedsApproval: true, RequestedBy: "kim"})
+	require.NoError(t, err)
+	at := "/jobs/" + printer.Int(id)
+	now := boss.get(t, "/")
+	require.Contains(t, now.text, "Waits for approval")
+	require.Contains(t, now.links(), at)
+	approve := ""
+	for _, to := range boss.get(t, at).links() {
+		if strings.HasPrefix(to, at+"/approve?") {
+			approve = to
+		}
+	}
+	require.NotEmpty(t, approve)
+	require.Contains(t, boss.get(t, at).text, "WAITS for approval")
+	require.NotContains(t, h.as(t, "author").get(t, at).text, "Approve job", "who may not is shown no act")
+
+	form := boss.get(t, approve).hidden()
+	require.Equal(t, []string{"30", "0"}, []string{form.Get("expect"), form.Get("if_version")}, "it is bound to its plan")
+	_, err = h.jobs.Set(t.Context(), id, job.Changes{"title": "Other"}, job.Act{Actor: "kim"})
+	require.NoError(t, err)
+	p := boss.post(t, at+"/approve", form)
+	require.Equal(t, http.StatusPreconditionFailed, p.status)
+	require.Contains(t, p.text, "was changed since: changed title by kim")
+
+	p = boss.get(t, approve) // its address has the version that was changed; what it shows counts
+	require.Contains(t, p.text, "Other")
+	require.Contains(t, p.text, "would be approved: 30 recipients")
+	require.Contains(t, p.text, "if it is changed, or another number by more than 5 %, when it is done, nothing is done")
+	form = p.hidden()
+	require.Len(t, form["if_version"], 1)
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'more' || n, 'ios' FROM generate_series(1, 3) n`)
+	require.Contains(t, boss.post(t, at+"/approve", form).text, "33 recipients would be approved")
+	form = boss.get(t, approve).hidden()
+	for range 2 { // a second click
+		p = boss.post(t, at+"/approve", form)
+		require.Equal(t, http.StatusOK, p.status, p.text)
+	}
+	require.Equal(t, []string{"the-operator"}, h.acts(t, id, job.EventApproved))
+	require.NotContains(t, boss.get(t, "/").text, "Waits for approval")
+	require.NotContains(t, boss.get(t, at).text, "Approve job")
+}
