@@ -144,8 +144,15 @@ demo: build postgres ## watch a job run, crash, resume, stop and be delivered on
 	bin/belfry demo --channels $(N) $(if $(JSON),--json) $(if $(TRANSPORT),--transport $(TRANSPORT)) \
 		$(if $(filter jetstream,$(TRANSPORT)),--carrier-server "$$($(GO) tool -modfile=tools/go.mod -n nats-server)")
 
-run: build postgres ## run the daemon until interrupted
-	@bin/belfry daemon
+# Its console is for make-run, who has no password that anybody knows: the link is good once, for
+# ten minutes. make run LISTEN=127.0.0.1:9000: elsewhere.
+LISTEN ?= 127.0.0.1:8470
+run: build postgres ## run the daemon and its console until interrupted (LISTEN=)
+	@bin/belfry migrate up >/dev/null
+	@said=$$({ bin/belfry users list --json | grep -q '"make-run"' || head -c 33 /dev/urandom | base64 | \
+		bin/belfry users add make-run --role admin --password-file -; } 2>&1) || { echo "$$said" >&2; exit 1; }
+	@link=$$(bin/belfry users link make-run) && echo "console: http://$(LISTEN)/sign-in#link=$$link"
+	@bin/belfry daemon --listen $(LISTEN)
 
 clean: ## remove what the other targets built
 	rm -rf bin man coverage.out coverage.html

@@ -213,6 +213,15 @@
   const zones = document.getElementById("zones");
   if (zones) zones.append(new Option("", Intl.DateTimeFormat().resolvedOptions().timeZone));
 
+  // A link that signs in once comes behind a #, which no server and no log sees; it takes a press.
+  const once = document.getElementById("link");
+  if (once && location.hash.startsWith("#link=")) {
+    once.value = decodeURIComponent(location.hash.slice("#link=".length));
+    once.closest("details").open = true;
+    once.form.querySelector("button").focus();
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+
   // "/" leads to the box that jumps, from anywhere but another box.
   document.addEventListener("keydown", (event) => {
     const box = document.getElementById("jump");
