@@ -17,8 +17,6 @@ func usualPlaces() []string {
 		"/opt/homebrew/bin",
 		"/home/linuxbrew/.linuxbrew/bin",
 		"/opt/local/bin",
-		"/Applications/Chromium.app/Contents/MacOS",
-		"/Applications/Google Chrome.app/Contents/MacOS",
 	}
 }
 
@@ -36,7 +34,12 @@ func findService(t testing.TB, service string, programs ...string) string {
 // ChromiumProgram is the path of a browser for a test, which is skipped if none is installed.
 func ChromiumProgram(t testing.TB) string {
 	t.Helper()
-	return findService(t, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "Google Chrome", "Chromium")
+	for _, name := range []string{"Chromium", "Google Chrome"} { // of macOS, which .ci/install-services has as well
+		if path, ok := lookup([]string{"/Applications/" + name + ".app/Contents/MacOS"}, []string{name}); ok {
+			return path
+		}
+	}
+	return findService(t, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 }
 
 func lookup(dirs, programs []string) (path string, ok bool) {
