@@ -41,7 +41,7 @@ func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	t.Parallel()
 	const people = 300_000
 	h := live(t, options{channels: people, config: map[string]any{"runner": map[string]any{
-		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 40_000}, "chunk": map[string]any{"initial_rows": 1_000, "max_rows": 4_000},
+		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 4_000}, "chunk": map[string]any{"initial_rows": 1_000, "max_rows": 1_000},
 	}}})
 	b := startBrowser(t)
 	now := b.person(t, h.url)
@@ -81,6 +81,8 @@ func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	page.shows(printer.Grouped(written) + " rows")
 	require.Equal(t, written, h.number("SELECT count(*) FROM belfry.notifications WHERE job_id = $1", id), "it has stopped")
 
+	h.run("jobs", "set", name, "max_rows_per_second=0", "max_chunk_rows=20000")
+	page.goTo("/jobs/" + name)
 	page.follow("Resume…")
 	page.follow("Resume job " + name)
 	page.goTo("/jobs/" + name)
