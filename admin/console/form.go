@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -34,6 +35,14 @@ func aside(p admin.Param) bool {
 	return slices.Contains([]string{"dry_run", "preview", "expect", "as_of", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
 }
 
+// flags are how help calls other parameters on the command line.
+var flags = regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`)
+
+// fieldsFor is a help that calls other parameters as a form does: not --external-id but external id.
+func fieldsFor(help string) string {
+	return flags.ReplaceAllStringFunc(help, func(flag string) string { return strings.ReplaceAll(flag[len("--"):], "-", " ") })
+}
+
 // inputs are the parameters of an operation in a form: those that matter first, and the others.
 func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]string) (first, more []input) {
 	in := o.NewInput()
@@ -43,7 +52,7 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 		}
 		one := input{
 			Name: p.Name, Label: strings.ReplaceAll(p.Name, "_", " "), Value: strings.Join(given[p.Name], "\n"), Kind: "text",
-			Help: c.inline(p.Help), Required: p.Required, Placeholder: p.Default,
+			Help: c.inline(fieldsFor(p.Help)), Required: p.Required, Placeholder: p.Default,
 		}
 		if fault := faults[p.Name]; fault != "" {
 			one.Fault = c.inline(fault)
@@ -63,7 +72,7 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 			}
 		}
 		if p.Help == "" && p.Is != "" {
-			one.Help = c.inline(p.Is)
+			one.Help = c.inline(fieldsFor(p.Is))
 		}
 		if p.Required || one.Value != "" || one.Fault != "" || p.Place == admin.Argument || p.Name == "reason" {
 			first = append(first, one)

@@ -185,6 +185,13 @@ func (h *house) number(sql string, args ...any) (n int64) {
 	return n
 }
 
+// text asks the database for one.
+func (h *house) text(sql string, args ...any) (text string) {
+	h.Helper()
+	require.NoError(h, h.db.Pool.QueryRow(h.Context(), sql, args...).Scan(&text))
+	return text
+}
+
 // becomes waits until the database says yes.
 func (h *house) becomes(sql string, args ...any) {
 	h.Helper()
