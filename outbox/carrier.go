@@ -220,7 +220,43 @@ func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, erro
 	if err := l.atOnce(ctx, false, &b); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	l.makeSure(ctx, answers)
 	return answers, nil
+}
+
+// makeSure makes durable what drops copies of messages that are not finished, which is a claim
+// of this relay or another's: a crash of the server that forgot it would leave them QUEUED
+// without a copy. What cannot be made durable now is asked for again.
+func (l *Ledger) makeSure(ctx context.Context, answers []Answer) {
+	var unsure []int
+	for i := range answers {
+		if v := answers[i].Verdict; v == CopyHeld || v == CopyAnother {
+			unsure = append(unsure, i)
+		}
+	}
+	if len(unsure) == 0 {
+		return
+	}
+	k := newKeys(len(unsure))
+	for n, i := range unsure {
+		k.jobs[n], k.channels[n] = answers[i].Claimed.JobID, answers[i].Claimed.ChannelID
+	}
+	sure := make(map[int]bool, len(unsure))
+	var b pgx.Batch
+	b.Queue(queries.copiesSure, pgx.StrictNamedArgs{"job_ids": k.jobs, "channel_ids": k.channels}).Query(func(rows pgx.Rows) error {
+		var n int // from 1
+		_, err := pgx.ForEachRow(rows, []any{&n}, func() error {
+			sure[unsure[n-1]] = true
+			return nil
+		})
+		return err
+	})
+	err := l.atOnce(ctx, true, &b)
+	for _, i := range unsure {
+		if err != nil || !sure[i] {
+			answers[i].Verdict, answers[i].Wait = CopyLater, lockedFor
+		}
+	}
 }
 
 func letOr(tag pgconn.CommandTag, err error) error {

@@ -166,6 +166,16 @@ SELECT coalesce(w.verdict, CASE WHEN o.status IS NULL THEN 'not queued' WHEN o.s
                       WHERE w.n IS NULL AND o.job_id = k.job_id AND o.channel_id = k.channel_id LIMIT 1) o ON true
  ORDER BY k.n;
 
+-- name: CopiesSure :many
+-- Locks messages, as nobody but a deletion waits for, and returns which, numbered from 1
+-- (messages_pkey): the COMMIT writes something then, and so flushes all that was committed
+-- before it. Locked ones are skipped.
+SELECT k.n
+  FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) WITH ORDINALITY k(job_id, channel_id, n)
+ CROSS JOIN LATERAL (SELECT FROM belfry.messages m
+                      WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id
+                        FOR KEY SHARE SKIP LOCKED) m;
+
 -- name: MessagesUnqueue :many
 -- Takes back up to @keys messages of a queue whose push is earlier than @oldest, which the
 -- carrier has no copy of, and was made more than @seconds ago: QUEUED → PENDING

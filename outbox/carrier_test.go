@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -137,6 +139,77 @@ func TestClaimCopies_GivesBackWhatIsHeld(t *testing.T) {
 			require.Equal(t, outbox.CopyNotQueued, verdicts(t, l, copies[:1])[0], "its copy was dropped; one that comes up nevertheless is not the latest")
 		})
 	}
+}
+
+// I8: a verdict that drops a copy outlives a crash of the server, though claims do not: else the
+// message would be QUEUED, and no copy of it anywhere.
+func TestFault_DroppedCopiesAreNotForgottenByACrash(t *testing.T) {
+	t.Parallel()
+	for name, what := range map[string]struct {
+		hold    bool
+		verdict outbox.CopyVerdict
+		status  string
+	}{
+		"held":           {true, outbox.CopyHeld, "PENDING"},
+		"another has it": {false, outbox.CopyAnother, "PROCESSING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := dbtest.NewServer(t, true)
+			b := setupOn(t, dbtest.NewOn(t, server), 0)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			b.exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
+			b.exec(t, `SELECT pg_reload_conf()`)
+			l := b.ledger("r1")
+			_, bulk := lead(t, l)
+			id := b.rest(t, outbox.TypePush, 5, job.Processed)
+			keys, push := queued(t, l, bulk, id, 5)
+			copies := make([]outbox.Copy, 0, 5)
+			for _, k := range keys {
+				copies = append(copies, outbox.Copy{Key: k, Push: push})
+			}
+			if what.hold {
+				b.exec(t, `SELECT belfry.abort($1)`, id)
+			}
+			b.exec(t, `CHECKPOINT`)
+			if !what.hold {
+				require.Equal(t, slices.Repeat([]outbox.CopyVerdict{outbox.CopyClaimed}, 5), verdicts(t, b.ledger("r2"), copies))
+			}
+			require.Equal(t, slices.Repeat([]outbox.CopyVerdict{what.verdict}, 5), verdicts(t, l, copies))
+			require.NoError(t, server.Stop(ctx, pgserver.Immediate))
+			require.NoError(t, server.Start(ctx))
+			b.db.Pool.Reset()
+			require.Equal(t, map[string]int{what.status: 5}, b.statuses(t, id))
+		})
+	}
+}
+
+// What cannot be made durable at the moment keeps its copies.
+func TestClaimCopies_KeepsTheCopiesOfWhatIsNotSure(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	_, bulk := lead(t, l)
+	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	keys, push := queued(t, l, bulk, id, 3)
+	copies := make([]outbox.Copy, 0, 3)
+	for _, k := range keys {
+		copies = append(copies, outbox.Copy{Key: k, Push: push})
+	}
+	require.Equal(t, outbox.CopyClaimed, verdicts(t, b.ledger("r2"), copies[:1])[0])
+	b.exec(t, `SELECT belfry.abort($1)`, id)
+	tx, err := b.db.Pool.Begin(bg)
+	require.NoError(t, err)
+	_, err = tx.Exec(bg, `SELECT FROM belfry.messages WHERE channel_id = 1 FOR UPDATE`)
+	require.NoError(t, err)
+	answers, err := l.ClaimCopies(bg, copies[:2])
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(bg))
+	require.Equal(t, outbox.CopyLater, answers[0].Verdict)
+	require.Positive(t, answers[0].Wait)
+	require.Equal(t, outbox.CopyHeld, answers[1].Verdict)
+	require.Equal(t, []outbox.CopyVerdict{outbox.CopyAnother, outbox.CopyHeld, outbox.CopyHeld}, verdicts(t, l, copies))
 }
 
 // Two copies of a message never are two owners, in one claim or in two at the same time.
@@ -397,6 +470,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 	explainGeneric(t, tx, &out, explain, "CopiesClaim", pgx.StrictNamedArgs{
 		"job_ids": jobs, "channel_ids": channels, "pushes": pushes, "jobs": []int64{id}, "lease": int64(1) << 60, "relay": "r1", "seconds": 30.0,
 	})
+	explainGeneric(t, tx, &out, explain, "CopiesSure", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels})
 	explainGeneric(t, tx, &out, explain, "MessagesUnqueue", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "oldest": int64(3), "seconds": 600.0, "keys": 1000})
 	explainGeneric(t, tx, &out, explain, "MessagesUnserved", pgx.StrictNamedArgs{"keys": 1000})
 	explainGeneric(t, tx, &out, explain, "PushesForget", pgx.StrictNamedArgs{"activities": false, "name": "bulk", "seconds": 600.0})

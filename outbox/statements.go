@@ -14,7 +14,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	// carrier.sql
-	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim,
+	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
 	messagesUnqueue, messagesUnserved, pushesForget string
 
 	// carrieract.sql

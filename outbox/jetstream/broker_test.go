@@ -305,12 +305,12 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 		{Key: got[0].Key, Status: outbox.Pending, Wait: time.Minute}, // stays, and waits
 		{Key: got[1].Key, Status: outbox.Pending, Wait: time.Hour},   // is pushed again then
 		{Key: got[2].Key, Status: outbox.Dead},
-		{Key: got[3].Key}, // another's
+		{Key: got[3].Key}, // nothing was recorded: comes again
 	}))
 	b.until(t, "the outcomes are heard", func(ctx context.Context) bool {
 		list, err := b.Queues(ctx)
 		require.NoError(t, err)
-		return list[1].Taken == 0 && list[1].Later == 1 && list[1].Ready == 6
+		return list[1].Taken == 0 && list[1].Later == 2 && list[1].Ready == 6
 	})
 	require.NoError(t, b.Empty(t.Context()))
 	require.Equal(t, relay.Inside{Oldest: 1}, inside(t, c))

@@ -83,7 +83,7 @@ func (c *carrier) Settled(_ context.Context, outcomes []relay.Settled) error {
 		delete(list, s.Key)
 		var err error
 		switch line := c.b.lines[h.queue]; {
-		case s.Status == outbox.Pending && s.Wait <= keptFor:
+		case s.Status == "", s.Status == outbox.Pending && s.Wait <= keptFor:
 			err = h.message.NakWithDelay(max(s.Wait, time.Millisecond))
 		case s.Status == outbox.Dead: // PostgreSQL has the dead letter
 			err = line.drop(h.message, h.message.Term)

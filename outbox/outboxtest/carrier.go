@@ -22,6 +22,7 @@ func carrierChecks() []Check {
 		{"InsideTellsTheOldest", carried(insideTellsTheOldest)},
 		{"LatestPushClaims", carried(latestPushClaims)},
 		{"HeldLeavesTheCarrier", carried(heldLeavesTheCarrier)},
+		{"ForgottenClaimComesAgain", carried(forgottenClaimComesAgain)},
 		{"RecalledWhileQueued", carried(recalledWhileQueued)},
 		{"QueuedAndNeverPushed", carried(queuedAndNeverPushed)},
 		{"PushWithoutAnAnswer", carried(pushWithoutAnAnswer)},
@@ -163,6 +164,20 @@ func heldLeavesTheCarrier(t testing.TB, s *Subject, c relay.Carrier) {
 	release()
 	defer s.dispatch(t)()
 	require.Len(t, s.receive(t, s.Transport, plenty(), 5), 5)
+}
+
+// A crash of the server forgets claims that were not durable yet. What the relay then cannot
+// record is QUEUED, and the relay has the only copy.
+func forgottenClaimComesAgain(t testing.TB, s *Subject, c relay.Carrier) {
+	t.Helper()
+	p := s.Carrier.Queued(t, 5)
+	push(t, c, p)
+	got := s.receive(t, s.Transport, plenty(), 5)
+	s.Carrier.Unclaim(t, p.Keys)
+	s.settle(t, got, sent)
+	s.settle(t, s.receive(t, s.Transport, plenty(), 5), sent)
+	s.nothing(t, plenty())
+	require.Zero(t, s.Carrier.Copies(t))
 }
 
 func recalledWhileQueued(t testing.TB, s *Subject, c relay.Carrier) {

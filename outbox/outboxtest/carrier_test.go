@@ -20,7 +20,7 @@ var faults = []fault{
 	"does not wake", "takes what is due later", "forgets what is settled", "takes what is final", "never sweeps",
 	"pushes twice", "tells no gap", "is never full", "has no lanes", "claims what is held", "claims by an old push", "keeps what is held",
 	"knows any epoch", "counts what is full", "knows no oldest push", "never pushes again", "forgets and does not say so", "queues in one queue",
-	"knows only the pushes of its own",
+	"knows only the pushes of its own", "drops what was not recorded",
 }
 
 // row is a message in memory.
@@ -102,7 +102,8 @@ func carry(f fault) *outboxtest.Subject {
 			defer w.mu.Unlock()
 			return w.queue(relay.Bulk, p.Keys)
 		},
-		Copies: func(testing.TB) int { return w.memory.Copies() }, Capacity: capacity,
+		Unclaim: func(_ testing.TB, keys []outbox.Key) { w.set(keys, outbox.Queued) },
+		Copies:  func(testing.TB) int { return w.memory.Copies() }, Capacity: capacity,
 		Forget: func(testing.TB) { w.memory.Forget() },
 		Lose:   func(_ testing.TB, keys []outbox.Key) { w.memory.Lose(keys) },
 	}
@@ -144,6 +145,10 @@ func (w *truth) settle(list []outbox.Settlement) (outcomes []relay.Settled) {
 	defer w.mu.Unlock()
 	for _, s := range list {
 		r := w.rows[s.Key]
+		if r.status == outbox.Queued { // the claim was forgotten
+			outcomes = append(outcomes, relay.Settled{Key: s.Key})
+			continue
+		}
 		r.status, r.tries, r.due = s.To, s.NextAttempts, time.Now().Add(s.Wait)
 		outcomes = append(outcomes, relay.Settled{Key: s.Key, Status: s.To, Reason: s.Reason, Wait: s.Wait})
 	}
@@ -357,6 +362,9 @@ func (c *wrong) Settled(ctx context.Context, outcomes []relay.Settled) error {
 	for i := range outcomes {
 		if c.fault == "takes what is final" {
 			outcomes[i].Status = outbox.Pending
+		}
+		if c.fault == "drops what was not recorded" && outcomes[i].Status == "" {
+			outcomes[i].Status = outbox.Queued
 		}
 		if c.fault == "takes what is due later" {
 			outcomes[i].Wait = 0

@@ -171,6 +171,14 @@ func (d *Database) Carried(t testing.TB, b relay.Broker, own CarrierSubject) *Su
 		d.Exec(t, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1`, p.Keys[0].JobID)
 		return d.queued(t, p.Keys[0].JobID)
 	}
+	own.Unclaim = func(t testing.TB, keys []outbox.Key) {
+		t.Helper()
+		for _, k := range keys {
+			d.Exec(t, `WITH claimed AS (SELECT job_id, channel_id, lease_id FROM belfry.messages WHERE job_id = $1 AND channel_id = $2), ended AS (
+				DELETE FROM belfry.leases WHERE id IN (SELECT lease_id FROM claimed))
+				UPDATE belfry.messages m SET status = 'QUEUED', lease_id = NULL FROM claimed c WHERE m.job_id = c.job_id AND m.channel_id = c.channel_id`, k.JobID, k.ChannelID)
+		}
+	}
 	s.Carrier = &own
 	return s
 }

@@ -197,7 +197,7 @@ func (m *memoryCarrier) Settled(_ context.Context, outcomes []relay.Settled) err
 	defer m.mu.Unlock()
 	for _, s := range outcomes {
 		q := m.queues[queueOf(s.Key)]
-		if w, claimed := q.claimed[s.Key]; claimed && s.Status == outbox.Pending {
+		if w, claimed := q.claimed[s.Key]; claimed && (s.Status == "" || s.Status == outbox.Pending) {
 			w.due = time.Now().Add(s.Wait)
 			q.waiting = append(q.waiting, w)
 		}

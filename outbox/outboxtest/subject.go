@@ -51,6 +51,8 @@ type CarrierSubject struct {
 	// anew, by the next one.
 	Queued   func(t testing.TB, n int) relay.Push
 	Requeued func(t testing.TB, p relay.Push) relay.Push
+	// Unclaim has the server forget that messages are claimed: they are QUEUED as they were.
+	Unclaim func(t testing.TB, keys []outbox.Key)
 	// Copies is how many copies wait in the carrier, Capacity how many a queue of it holds.
 	Copies   func(t testing.TB) int
 	Capacity int

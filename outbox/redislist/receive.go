@@ -341,11 +341,15 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 				continue
 			}
 			done = append(done, o.Key)
-			what := any("drop") // final, or another's
-			if o.Status == outbox.Pending {
+			what := any("drop")
+			switch o.Status {
+			case "":
+				what = "tail"
+			case outbox.Pending:
 				what = max(0, o.Wait).Milliseconds()
-			} else if o.Status == outbox.Dead {
+			case outbox.Dead:
 				what = "dead"
+			case outbox.Sent, outbox.Cancelled, outbox.Queued, outbox.Processing:
 			}
 			changes = append(changes, change{item, what})
 		}

@@ -110,11 +110,11 @@ func (c *carrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
 		delete(c.flying, o.Key)
 		s := &steps[queueOf(o.Key)]
 		switch o.Status {
-		case outbox.Pending:
+		case "", outbox.Pending:
 			s.wait(e, o.Wait)
 		case outbox.Dead:
 			s.bury(e)
-		case outbox.Sent, outbox.Cancelled, outbox.Queued, outbox.Processing, "": // it is another's
+		case outbox.Sent, outbox.Cancelled, outbox.Queued, outbox.Processing:
 			s.drop(e)
 		}
 	}

@@ -95,6 +95,22 @@ func TestCarrier_DispatcherDiesBeforeItHandsOver(t *testing.T) {
 	require.Len(t, s.all(), 100)
 }
 
+// I10: what a crash of the server has made QUEUED again while a relay had it in flight is found by
+// the copy that the relay has, and does not wait for the sweep.
+func TestCarrier_PutsBackWhatIsNotItsRelaysAnyMore(t *testing.T) {
+	t.Parallel()
+	b, memory := setup(t, 20), outboxtest.NewMemory(capacity)
+	id := b.job(t, "default", 1, 20)
+	g, s := newGate(t, relay.PointHandOver), &script{}
+	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithFailpoint(g.stop))
+	g.await(t)
+	b.exec(t, `WITH ended AS (DELETE FROM belfry.leases) UPDATE belfry.messages SET status = 'QUEUED', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING'`, id)
+	g.open()
+	b.Delivered(t)
+	require.Len(t, s.all(), 20)
+	require.Zero(t, memory.Copies())
+}
+
 // A relay on a carrier rests while nothing comes out of it, and works when something does.
 func TestCarrier_RelayRestsOnOne(t *testing.T) {
 	t.Parallel()

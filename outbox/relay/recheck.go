@@ -57,15 +57,15 @@ func (r *Relay) rechecked(hard context.Context, items []item, verdicts []outbox.
 	return send
 }
 
-// lose forgets messages that are not this relay's any more, and has the transport forget them: a
-// carrier would keep their copies as a live worker's.
+// lose forgets messages that are not this relay's any more, and has the transport put their
+// copies back: a carrier would keep them as a live worker's.
 func (r *Relay) lose(hard context.Context, lost []outbox.Settlement) {
 	if len(lost) == 0 {
 		return
 	}
 	r.tally.lost.Add(int64(len(lost)))
 	for i := range lost {
-		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("another relay has the message")
+		r.log.Debug().Int64("job_id", lost[i].JobID).Int64("channel_id", lost[i].ChannelID).Msg("the message is not this relay's any more")
 	}
 	r.inform(hard, lost, make([]outbox.Status, len(lost)))
 	r.outcomes.over(r.inflight.drop(claimedOf(lost)))

@@ -379,7 +379,7 @@ func (c carried) Settled(ctx context.Context, outcomes []Settled) error {
 		outcomes = slices.Clone(outcomes)
 		for i := range outcomes {
 			if outcomes[i].Status == outbox.Pending {
-				outcomes[i].Status = ""
+				outcomes[i].Status = outbox.Queued
 			}
 		}
 	}

@@ -27,8 +27,11 @@ type Transport interface {
 	// something fails it returns beside the error. errors.Is(err, ErrNothingDue) ends a drain.
 	Receive(ctx context.Context, credits Credits) ([]outbox.Claimed, error)
 	// Settled says what was recorded about messages, of this transport or another's, after
-	// the COMMIT: a carrier drops its copies, or keeps those that are due again. It may be
-	// called twice, and is not called by a relay that dies. An error is logged.
+	// the COMMIT: a carrier drops its copies, or keeps those that are due again. Of what was
+	// not recorded, because the message is not this relay's, it puts the copy back: the
+	// message may be another's, but it may as well be QUEUED, when a crash of the server has
+	// forgotten the claim, and this copy all that there is of it. It may be called twice, and
+	// is not called by a relay that dies. An error is logged.
 	Settled(ctx context.Context, outcomes []Settled) error
 	// String names the transport in the log.
 	String() string
@@ -114,7 +117,7 @@ type Credits interface {
 // Settled is what was recorded about a message.
 type Settled struct {
 	outbox.Key
-	Status outbox.Status // that it has now; "": it had another owner, or its copy is to go
+	Status outbox.Status // that it has now, or QUEUED: by another copy, soon; "": nothing was recorded
 	Reason outbox.Reason // why
 	Wait   time.Duration // with PENDING: until it is due, from the database's now
 }
