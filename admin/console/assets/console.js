@@ -1,7 +1,10 @@
-// Brings the cells of a page up to date. One tab of a browser, whichever holds the lock, has the
-// stream of events; it passes each on to the others, which go on should it close.
+// What pages do beside being pages, in this order: cells come up to date, a form counts whom it
+// reaches, what was typed outlives a session, and a few keys and menus. Without it every page works.
 (() => {
   "use strict";
+
+  // One tab of a browser, whichever holds the lock, has the stream of events; it passes each on to the
+  // others, which go on should it close.
   const address = document.body.dataset.live;
   const quietFor = 5000; // until a page says that it is not live
   const known = new Set([...document.querySelectorAll("[data-job]")].map((e) => Number(e.dataset.job)));
@@ -148,7 +151,9 @@
   const never = ["_count", "_key", "_test_key"];
   const ticked = (e) => e.type === "checkbox" || e.type === "radio";
   const typed = (form) => [...form.elements].filter((e) => e.name && !never.includes(e.name) && (ticked(e) || ["text", "textarea", "select-one"].includes(e.type)));
-  const values = (form) => typed(form).map((e) => [e.name, ticked(e) ? (e.checked ? e.value : null) : e.value]);
+  // What a correction leaves as it was is nothing that was typed: null, and whatever is there stays there.
+  const same = (e) => e.form.elements.namedItem("_was_" + e.name)?.value === e.value;
+  const values = (form) => typed(form).map((e) => [e.name, ticked(e) ? (e.checked ? e.value : null) : same(e) ? null : e.value]);
   const readDraft = (name) => { try { return JSON.parse(sessionStorage.getItem(drafts + name)); } catch { return null; } };
   const dropDraft = (name) => sessionStorage.removeItem(drafts + name);
 
@@ -171,7 +176,7 @@
       const e = typed(form).filter((other) => other.name === name)[seen[name] = (seen[name] ?? -1) + 1];
       if (!e) continue;
       if (ticked(e)) e.checked = text === e.value;
-      else e.value = text;
+      else if (text !== null) e.value = text;
       if (text && e.closest("details")) e.closest("details").open = true;
     }
     return true;

@@ -192,9 +192,6 @@ func (p *tab) fill(name, text string) {
 	p.do(chromedp.SetValue(fmt.Sprintf(`//main//*[@name=%q]`, name), text))
 }
 
-// click presses what a selector of CSS finds, which leads nowhere.
-func click(selector string) chromedp.Action[chromedp.Void] { return chromedp.Click(selector) }
-
 // text is what a person reads on the page.
 func (p *tab) text() string {
 	p.Helper()

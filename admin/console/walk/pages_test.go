@@ -17,14 +17,14 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// addressOf is the path of an operation's page, about this job and person.
+// addressOf is the path of an operation's page, about this job.
 func addressOf(o admin.Operation, id int64) string {
 	path, query := api.PathOf(o), make(url.Values)
 	if o.Changes && o.Verb() == "set" {
 		path += "/set"
 	}
 	for _, p := range o.Params() {
-		value := map[string]string{"id": strconv.FormatInt(id, 10), "job": strconv.FormatInt(id, 10), "lane": "default", "category": "operator_notice", "person": "u1"}[p.Name]
+		value := map[string]string{"id": strconv.FormatInt(id, 10), "job": strconv.FormatInt(id, 10), "lane": "default", "category": "operator_notice"}[p.Name]
 		if value == "" {
 			value = "something"
 		}
