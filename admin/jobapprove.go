@@ -79,12 +79,12 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 		return approval{}, err
 	}
 	who := in.by(env)
-	p := planApproval(j, n, asOf, who)
 	if in.Expect != nil && (n > job.MostApproved(*in.Expect) || *in.Expect > job.MostApproved(n)) {
 		return approval{}, unexpected(n, *in.Expect, "recipient", approved, asOf)
 	}
 	if in.DryRun {
-		return approval{Plan: p, Job: j}, nil
+		p, err := planApproval(j, n, asOf, env.Jobs.MayApprove(ctx, in.ID, who))
+		return approval{Plan: p, Job: j}, err
 	}
 	if *in.Expect < 1 || *in.Expect > job.MostRecipients {
 		return approval{}, invalid("expect", "%s cannot be approved; allowed values: 1 to %s", printer.Counted(*in.Expect, "recipient"), printer.Grouped(job.MostRecipients))
@@ -101,21 +101,21 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 	return approval{Job: j}, nil
 }
 
-// planApproval says what an approval would do.
-func planApproval(j job.Job, n int64, asOf time.Time, who job.Act) *Plan {
+// planApproval says what an approval would do, of which refusal is why it may not be.
+func planApproval(j job.Job, n int64, asOf time.Time, refusal error) (*Plan, error) {
 	o := Outcome{Of: JobLabel(j), Outcome: approved, Count: n, Detail: "goes out to " + printer.Grouped(job.MostApproved(n)) + " at most"}
 	if written := j.RowsWritten; written > 0 {
 		o.Detail += ", beside " + printer.Grouped(written) + " that are written"
 	}
-	switch not := (&job.NotAwaitingError{Job: j}); {
-	case !j.AwaitsApproval():
-		o.Outcome, o.Count, o.Detail = "left", 0, not.Error()
-	case j.RequestedBy == who.Actor:
-		o.Outcome, o.Count, o.Detail = "left", 0, (&job.OwnJobError{JobID: j.ID, Actor: who.Actor}).Error()
+	switch {
+	case errors.As(refusal, new(*job.NotAwaitingError)), errors.As(refusal, new(*job.OwnJobError)):
+		o.Outcome, o.Count, o.Detail = "left", 0, refusal.Error()
+	case refusal != nil:
+		return nil, noSuchJob(refusal)
 	case n == 0:
 		o.Outcome, o.Detail = "left", "nobody is in its audience now"
 	}
-	return &Plan{Selection: "job " + printer.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []Outcome{o}}
+	return &Plan{Selection: "job " + printer.Int(j.ID), AsOf: asOf, Count: o.Count, Version: &j.Version, Outcomes: []Outcome{o}}, nil
 }
 
 func approvalText(p *printer.Page, _ approveInput, a approval) {

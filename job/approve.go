@@ -57,6 +57,23 @@ func MostApproved(count int64) int64 { return count + (count+19)/20 }
 // in ctx, to the version that was seen. A job that waits for none is a *NotAwaitingError, and an
 // actor who had a hand in it an *OwnJobError.
 func (s *Store) Approve(ctx context.Context, id int64, count int, act Act) (j Job, err error) {
+	return s.approve(ctx, id, count, act, nil)
+}
+
+// errLooked undoes an approval that was made to see whether it can be.
+var errLooked = errors.New("looked")
+
+// MayApprove reports why the actor may not approve the job now, as Approve does; nil: they may.
+// Nothing stays changed.
+func (s *Store) MayApprove(ctx context.Context, id int64, act Act) error {
+	if _, err := s.approve(ctx, id, 1, act, errLooked); !errors.Is(err, errLooked) {
+		return err
+	}
+	return nil
+}
+
+// approve approves, unless it ends with an error.
+func (s *Store) approve(ctx context.Context, id int64, count int, act Act, end error) (j Job, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}); err != nil {
 			return fmt.Errorf("approve job %d: %w", id, err)
@@ -71,8 +88,10 @@ func (s *Store) Approve(ctx context.Context, id int64, count int, act Act) (j Jo
 		if _, err := tx.Exec(ctx, queries.jobApprove, args); err != nil {
 			return fmt.Errorf("approve job %d: %w", id, err)
 		}
-		j, err = get(ctx, tx, id)
-		return err
+		if j, err = get(ctx, tx, id); err != nil {
+			return err
+		}
+		return end
 	})
 	if bad := new(InvalidError); errors.As(err, &bad) && bad.Column == "approved_by" {
 		err = &OwnJobError{id, act.Actor}

@@ -54,6 +54,9 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		args := pgx.StrictNamedArgs{"before_id": int64(1 << 40), "statuses": []string{"FAILED", "ABORTED"}, "type": nil, "category": nil, "lane": nil, "group_id": nil, "limit": 50}
 		maps.Copy(args, filter)
 		explain(t, db, &out, "JobList", args)
+		if len(filter) == 0 { // few jobs wait, whatever they are filtered by
+			explain(t, db, &out, "JobsAwaiting", args)
+		}
 	}
 	explain(t, db, &out, "LaneList", pgx.StrictNamedArgs{"most": job.LaneCounts + 1})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})

@@ -232,7 +232,7 @@ func (v *visit) agreed(o admin.Operation, page *operationPage, in any) (asks boo
 	if err != nil || question.Text == "" {
 		return false, err
 	}
-	typed := strings.NewReplacer(",", "", " ", "", "_", "").Replace(v.req.PostForm.Get("_count"))
+	typed := typedCount(v.req.PostForm.Get("_count"))
 	if v.req.PostForm.Get("_agreed") != "" && (question.Count == 0 || typed == strconv.FormatInt(question.Count, 10)) {
 		return false, nil
 	}

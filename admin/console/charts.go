@@ -50,12 +50,12 @@ type stack struct {
 
 type part struct{ Y, Height, Class string }
 
-// portion is a part of a whole in per cent, as SVG has it.
+// portion is the share of a part in a whole.
 func portion(part, whole float64) string {
 	if whole <= 0 {
 		return "0%"
 	}
-	return strconv.FormatFloat(100*part/whole, 'f', 2, 64) + "%"
+	return share(100 * part / whole)
 }
 
 // plainRow is a row of texts, some of which are numbers.

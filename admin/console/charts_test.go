@@ -76,7 +76,7 @@ func TestConsole_AJobIsDrawn(t *testing.T) {
 			widths = append(widths, attr(n, "class")+" "+attr(n, "width"))
 		}
 	}
-	require.Equal(t, []string{"done 100.00%", "bad 16.67%", "bad 16.67%"}, widths)
+	require.Equal(t, []string{"done 100%", "bad 16.667%", "bad 16.667%"}, widths)
 	require.Len(t, parts["table"], 1)
 	require.Len(t, parts["details"], 1)
 

@@ -83,7 +83,7 @@ func (d *draft) readLocales(form url.Values) {
 		if i >= len(form[name]) {
 			return ""
 		}
-		return strings.TrimSpace(strings.ReplaceAll(form[name][i], "\r\n", "\n"))
+		return asTyped(form[name][i])
 	}
 	for i := range form[localeField] {
 		w := wording{N: len(d.locales), Locale: at(localeField, i), Title: at(titlesField, i), Body: at(bodiesField, i)}
@@ -233,7 +233,7 @@ func agreedCount(form url.Values) (n int64, agreed bool) {
 		return 0, false
 	}
 	number := func(name string) (int64, error) {
-		return strconv.ParseInt(strings.NewReplacer(",", "", " ", "", "_", "").Replace(form.Get(name)), 10, 64)
+		return strconv.ParseInt(typedCount(form.Get(name)), 10, 64)
 	}
 	if n, err := number("_count"); err == nil && n >= 0 {
 		return n, true

@@ -130,6 +130,11 @@ func asTyped(text string) string {
 	return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
+// typedCount is the text of a count without what groups its digits.
+func typedCount(text string) string {
+	return strings.NewReplacer(",", "", " ", "", "_", "").Replace(text)
+}
+
 // read makes an input of texts; faults are what is wrong, by parameter.
 func read(o admin.Operation, values url.Values) (in any, faults map[string]string) {
 	in, faults = o.NewInput(), make(map[string]string)
