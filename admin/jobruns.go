@@ -10,7 +10,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// runEvents is how many events of a job its runs are read from, in pages of eventsRead.
+// runEvents is how many events of a job are read for its runs or its incident, in pages of
+// eventsRead.
 const (
 	runEvents  = 10_000
 	eventsRead = 1000
@@ -62,26 +63,40 @@ func jobRuns(ctx context.Context, env *Env, in jobRef) (JobRuns, error) {
 	if err != nil {
 		return JobRuns{}, err
 	}
-	var t runTeller
+	events, complete, err := timelineOf(ctx, env, in.ID)
+	return runsOf(j, events, complete, now), err
+}
+
+// timelineOf reads the events of a job, oldest first, and whether they are all.
+func timelineOf(ctx context.Context, env *Env, id int64) (all []job.Event, complete bool, err error) {
 	var after int64
 	for range runEvents / eventsRead {
-		events, err := env.Jobs.Events(ctx, in.ID, after, eventsRead)
+		events, err := env.Jobs.Events(ctx, id, after, eventsRead)
 		if err != nil {
-			return JobRuns{}, noSuchJob(err)
+			return nil, false, noSuchJob(err)
 		}
-		for _, e := range events {
-			t.tell(e)
-			after = e.ID
-		}
+		all = append(all, events...)
 		if len(events) < eventsRead {
-			t.goesOn(j, now)
-			return JobRuns{orEmpty(t.runs), true}, nil
+			return all, true, nil
 		}
+		after = events[len(events)-1].ID
 	}
-	if t.open { // how it ended was not read
+	return all, false, nil
+}
+
+// runsOf are the runs that a job's events tell of.
+func runsOf(j job.Job, events []job.Event, complete bool, now time.Time) JobRuns {
+	var t runTeller
+	for _, e := range events {
+		t.tell(e)
+	}
+	switch {
+	case complete:
+		t.goesOn(j, now)
+	case t.open: // how it ended was not read
 		t.runs = t.runs[:len(t.runs)-1]
 	}
-	return JobRuns{orEmpty(t.runs), false}, nil
+	return JobRuns{orEmpty(t.runs), complete}
 }
 
 // runTeller makes runs of a job's events.

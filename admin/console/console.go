@@ -187,5 +187,6 @@ func (c *Console) parse() map[string]*template.Template {
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
 		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/timetable.html", "pages/"+name+".html"))
 	}
+	pages["incident"] = template.Must(template.New("incident.html").ParseFS(files, "pages/incident.html", "pages/parts.html", "pages/timetable.html"))
 	return pages
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/sheet"
 )
 
-// formOf is the parameter by which a page is asked for as CSV, and no operation's.
+// formOf is the parameter by which a page is asked for as CSV or as one file, and no operation's.
 const formOf = "_form"
 
 // sheetLink is the address of what a page shows, as CSV; "": it shows no list.
@@ -20,8 +20,13 @@ func (v *visit) sheetLink(o admin.Operation) string {
 	if o.Records() == nil || o.Changes {
 		return ""
 	}
+	return v.asLink("csv")
+}
+
+// asLink is the address of what a page shows, in another form.
+func (v *visit) asLink(form string) string {
 	query := v.req.URL.Query()
-	query.Set(formOf, "csv")
+	query.Set(formOf, form)
 	return v.link(v.req.URL.Path) + "?" + query.Encode()
 }
 
