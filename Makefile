@@ -139,9 +139,9 @@ bench-carriers: postgres servers-for-tests ## measure the transports of messages
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...
 
-demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1 TRANSPORT=)
+demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1 TRANSPORT= SERVE=1)
 	@$(if $(filter redis%,$(TRANSPORT)),.ci/install-services >&2;) \
-	bin/belfry demo --channels $(N) $(if $(JSON),--json) $(if $(TRANSPORT),--transport $(TRANSPORT)) \
+	bin/belfry demo --channels $(N) $(if $(JSON),--json) $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(SERVE),--serve) \
 		$(if $(filter jetstream,$(TRANSPORT)),--carrier-server "$$($(GO) tool -modfile=tools/go.mod -n nats-server)")
 
 # Its console is for make-run, who has no password that anybody knows: the link is good once, for

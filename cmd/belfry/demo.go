@@ -33,12 +33,17 @@ no demo made, or that holds anybody else's jobs, is not touched. Without
 database.url the server is belfry's private PostgreSQL. Settings of runners and
 channels do not apply.
 
+With --serve a daemon and its console stay on that database when all is proved: a notice
+begins every quarter of a minute, some are stopped in mid-walk and corrected, providers
+go on failing, and a link signs in.
+
 Exit codes: 0 if the job was PROCESSED, nothing is missing or there twice, the
 kill and the abort both hit it in its middle, nothing came after the abort, and
 every message was sent or is a dead letter, with no more duplicates than unknown
 outcomes; otherwise 1.`, demo.DefaultDatabase),
 		Example: `  belfry demo
   belfry demo --channels 1000000
+  belfry demo --serve
   belfry demo --json | jq '.jobs[] | {id, status, missing, duplicates}'`,
 		Args: noArgs,
 	}
@@ -54,10 +59,13 @@ outcomes; otherwise 1.`, demo.DefaultDatabase),
 			return text, nil
 		})
 	server := cmd.Flags().String("carrier-server", "", "`PROGRAM` that is the carrier's server (default: redis-server, valkey-server or nats-server on PATH)")
+	serves := flagOf(cmd.Flags(), "serve", "HOST:PORT", "leave the console open afterwards, on a database in which something happens, until Ctrl-C; alone: at "+demo.DefaultListen,
+		func(text string) (string, error) { return text, demo.CheckListen(text) })
+	cmd.Flags().Lookup("serve").NoOptDefVal = demo.DefaultListen
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withDatabase(cmd, schemaAny, 0, func(ctx context.Context, _ settings.Settings, db *database) error {
-			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server}, out.json())
+			return a.demo(ctx, db, demo.Config{Channels: n.or(demo.DefaultChannels), Database: name.or(demo.DefaultDatabase), Transport: transport.or(outbox.NoCarrier), CarrierServer: *server, Listen: serves.or("")}, out.json())
 		})
 	}
 	return cmd
@@ -85,7 +93,7 @@ func (a *app) demo(ctx context.Context, db *database, c demo.Config, asJSON bool
 		return fmt.Errorf("demo: %w", err)
 	case !report.OK:
 		return &exitError{codeFailure, errors.New("demo: a promise was broken")}
-	case !asJSON:
+	case !asJSON && c.Listen == "":
 		a.printf("%s", whatNext(db, c.Database))
 	}
 	return nil

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -80,10 +84,36 @@ const (
 		WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'belfry%')`
 )
 
-func TestDemoProcess_ProvesAndReportsJSON(t *testing.T) {
+// freeAddress is one of this machine that nobody listens at, below the ports that outgoing
+// connections are given.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
+			require.NoError(t, l.Close())
+			return address
+		}
+	}
+}
+
+// With --serve the console stays open on a database in which something happens, until Ctrl-C.
+func TestDemoProcess_ProvesReportsJSONAndServes(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)
-	p := startDemo(t, db)
+	address := freeAddress(t)
+	p := startDemo(t, db, "--serve="+address)
+	p.until(t, db, `SELECT count(*) > 1 AND bool_or(id > 1 AND status = 'RUNNING') FROM belfry.jobs`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/sign-in", nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	r := command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "demo", "--serve="+address)
+	require.Equal(t, codeUnavailable, r.code)
+	require.Contains(t, r.stderr, "choose another address with --serve=HOST:PORT")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	require.Equal(t, codeDone, p.end(t), p.stderr.String())
 	report := p.report(t)
 	require.True(t, report.OK)
@@ -91,6 +121,7 @@ func TestDemoProcess_ProvesAndReportsJSON(t *testing.T) {
 	require.Zero(t, report.Jobs[0].Missing)
 	require.Zero(t, report.Jobs[0].Duplicates)
 	require.Contains(t, p.stderr.String(), "kill -9", "the narration goes to standard error")
+	require.Contains(t, p.stderr.String(), "http://"+address+"/sign-in#link=")
 	p.until(t, db, noDemoSession)
 }
 
@@ -155,9 +186,10 @@ func TestDemo_BadFlags(t *testing.T) {
 		{"--channels", "9999", "whole numbers from 10000 to 10000000"},
 		{"--channels", "many", "whole numbers from 10000 to 10000000"},
 		{"--database", "Belfry", "up to 63 of a-z, 0-9 and _"},
+		{"--serve", "somewhere", "allowed values: HOST:PORT of this machine, as 127.0.0.1:8470"},
 		{"--transport", "kafka", "allowed values: postgres, redislist, redisstream, jetstream"},
 	} {
-		r := command(t, nil, "demo", c.flag, c.value)
+		r := command(t, nil, "demo", c.flag+"="+c.value)
 		require.Equal(t, codeUsage, r.code)
 		require.Contains(t, r.stderr, c.flag)
 		require.Contains(t, r.stderr, c.want)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ const (
 	LeastChannels   = 10_000
 	MostChannels    = 10_000_000
 	DefaultDatabase = "belfry_demo"
+	DefaultListen   = "127.0.0.1:8470"
 )
 
 // Config says on what and with what a demonstration runs.
@@ -43,6 +45,9 @@ type Config struct {
 	// CarrierServer is the program that is started for it; empty: the one on PATH.
 	Transport     string
 	CarrierServer string
+	// Listen is the address, host:port, of a console that is open on the database after a good
+	// demonstration until Run is cancelled; empty: none is.
+	Listen string
 	// Screen is what the audience sees, 80 columns wide.
 	Screen io.Writer
 	// Color has headings and SQL stand out by escape sequences.
@@ -63,6 +68,11 @@ func (c Config) Validate() error {
 	if c.Transport != "" && !slices.Contains(Transports(), c.Transport) {
 		problems = append(problems, fmt.Errorf("transport: %q is not allowed; allowed values: %s", c.Transport, strings.Join(Transports(), ", ")))
 	}
+	if c.Listen != "" {
+		if err := CheckListen(c.Listen); err != nil {
+			problems = append(problems, fmt.Errorf("listen: %w", err))
+		}
+	}
 	if c.Server == nil || c.DSN == "" || c.Executable == "" || c.Screen == nil {
 		problems = append(problems, errors.New("server, dsn, executable and screen are required"))
 	}
@@ -73,6 +83,15 @@ func (c Config) Validate() error {
 func CheckDatabase(name string) error {
 	if !databaseName().MatchString(name) {
 		return fmt.Errorf("%q is not allowed; allowed values: up to 63 of a-z, 0-9 and _, not beginning with a digit", name)
+	}
+	return nil
+}
+
+// CheckListen refuses what is no address of a console.
+func CheckListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q is not allowed; allowed values: HOST:PORT of this machine, as %s", address, DefaultListen)
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 // Run demonstrates, and returns when its runners are gone. The report says what was
 // seen, also beside an error; an error and a report that is not OK are two different
 // things: the demonstration could not go on, or it went on and a promise was broken.
-// Cancelling ctx kills the runners and ends the demonstration.
+// Cancelling ctx kills the runners and ends the demonstration, which is no error where its console
+// is open.
 func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err := config.Validate(); err != nil {
 		return report, fmt.Errorf("demo: %w", err)
@@ -22,7 +23,9 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 	if err == nil {
 		err = s.perform(ctx)
 	}
-	if ctx.Err() != nil {
+	if err == nil && report.OK && config.Listen != "" {
+		err = report.blame(s.serve(ctx))
+	} else if ctx.Err() != nil {
 		err = context.Cause(ctx) // what failed in its wake says nothing more
 	}
 	err = errors.Join(err, report.blame(s.close(ctx)))

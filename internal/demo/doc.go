@@ -10,7 +10,9 @@
 //	delivery   two relays send its messages through fake providers that fail a tenth of
 //	           the calls; one relay is killed with SIGKILL
 //
-// and ends with a Report: what matched, what is there, what is missing and what is there
+// and, if it is asked for, a fifth without an end: a daemon with its console on that database, in
+// which notices begin, are stopped and corrected, until somebody has seen enough. A
+// demonstration ends with a Report: what matched, what is there, what is missing and what is there
 // twice.
 //
 // # What is promised
@@ -26,7 +28,8 @@
 //   - D2: matched, missing and duplicates come from queries.sql alone: a full join of
 //     the channels and the rows.
 //   - D3: no data of the user is touched. The schema is dropped only if it bears the
-//     demo's mark and holds no job that somebody else requested.
+//     demo's mark and holds no job that somebody else requested than the demo, its schedules
+//     and whoever has signed in to its console.
 //   - D4: when Run returns, however it ends, its runners are gone. They also go with a
 //     demo that is killed itself: on Linux at once, elsewhere when they next log.
 //

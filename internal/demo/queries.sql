@@ -25,9 +25,10 @@ SELECT to_regnamespace('belfry') IS NOT NULL                       AS schema,
        to_regclass('belfry.jobs') IS NOT NULL                      AS jobs;
 
 -- name: StageForeignJobs :one
--- Names jobs that were not requested by the demo, three at most; NULL: there is none.
+-- Names jobs that were not requested by the demo or in its console, three at most; NULL: there is
+-- none.
 SELECT string_agg(format('job %s, requested by %s', id, requested_by), '; ' ORDER BY id)
-  FROM (SELECT id, requested_by FROM belfry.jobs WHERE requested_by <> @me ORDER BY id LIMIT 3) AS foreign_jobs;
+  FROM (SELECT id, requested_by FROM belfry.jobs WHERE requested_by <> ALL (@ours::text[]) ORDER BY id LIMIT 3) AS foreign_jobs;
 
 -- name: StageClear :script
 -- Removes what the last demo left and marks the schema as the demo's, in one
@@ -131,3 +132,36 @@ WITH job AS MATERIALIZED (
 )
 SELECT job.id, type, category, title, status, "cursor", chunks, matched, rows, missing, unexpected, duplicates
   FROM job CROSS JOIN compared;
+
+-- name: ServeSchedules :script
+-- What is on the timetable of a demo whose console is open.
+INSERT INTO belfry.schedules (name, cron, time_zone, template) VALUES
+    ('demo-news', '0 8 * * *', 'Asia/Seoul', '{"types": ["inbox", "push"], "category": "popular_content", "title": "Most read this morning"}'),
+    ('demo-evening', '0 18 * * MON-FRI', 'Asia/Seoul', '{"type": "push", "category": "popular_content", "title": "Most read today"}'),
+    ('demo-hourly', '0 * * * *', 'Asia/Seoul', '{"type": "inbox", "category": "popular_content", "title": "New this hour"}');
+
+-- name: ServeEnqueue :one
+-- Enqueues the @n-th notice of a demo whose console is open, of @channels channels, and returns
+-- its id and whether its text is wrong. Every twentieth goes to everybody, and takes 40 seconds.
+WITH notice AS (
+    SELECT * FROM (VALUES
+        (0, 'push', 'question_content', 'Was the bridge open this morning?', 'Tell those who are on their way.', 'questions', belfry.audience_radius(35.1796, 129.0756, 20000), 15),
+        (1, 'inbox', 'operator_notice', 'The app is faster now', 'Version 4.2 is in the stores.', 'default', belfry.audience_platforms('ios'), 10),
+        (2, 'push', 'operator_notice', 'Closed on Monady', 'All day.', 'default', belfry.audience_platforms('android'), 40),
+        (3, 'push', 'question_content', 'Which market is the best?', 'Near Daegu.', 'questions', belfry.audience_radius(35.8714, 128.6014, 30000), 15),
+        (4, 'push', 'popular_content', 'Most read today', 'Three articles.', 'default', belfry.audience_everyone(), 40)
+    ) v(k, type, category, title, body, lane, audience, seconds)
+     WHERE k = CASE WHEN @n::integer % 20 = 0 THEN 4 ELSE @n::integer % 4 END
+)
+INSERT INTO belfry.jobs (type, category, title, body, lane, audience, max_rows_per_second, requested_by)
+SELECT n.type, n.category, n.title, n.body, n.lane, n.audience, greatest(@channels::bigint / n.seconds, 100), 'belfry demo' FROM notice n
+RETURNING id, title LIKE '%Monady%';
+
+-- name: ServeAbort :exec
+-- Somebody sees that a text is wrong.
+SELECT FROM belfry.abort(@id, 'kim', 'the day is misspelt');
+
+-- name: ServeCorrect :exec
+-- And corrects it, if it was stopped in time.
+SELECT r.* FROM belfry.jobs j, belfry.resume_edited(j.id, '{"title": "Closed on Monday"}', 'kim', 'spelt right') r
+ WHERE j.id = @id AND j.status = 'ABORTED';

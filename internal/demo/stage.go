@@ -57,6 +57,9 @@ type stage struct {
 func (s *stage) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
+	if err := s.free(ctx); err != nil {
+		return err
+	}
 	if err := s.createDatabase(ctx); err != nil {
 		return err
 	}
@@ -131,7 +134,7 @@ func (s *stage) clear(ctx context.Context) error {
 	}
 	var foreign *string
 	if jobs {
-		if err := scan(ctx, s.pool, queries.stageForeignJobs, pgx.StrictNamedArgs{"me": requester}, &foreign); err != nil {
+		if err := scan(ctx, s.pool, queries.stageForeignJobs, pgx.StrictNamedArgs{"ours": []string{requester, visitor, "schedule demo-news", "schedule demo-evening", "schedule demo-hourly"}}, &foreign); err != nil {
 			return err
 		}
 	}

@@ -50,6 +50,8 @@ func TestStage_ClearsWhatADemoLeft(t *testing.T) {
 	s := newStage(b.config, new(Report))
 	require.NoError(t, s.open(t.Context()))
 	require.NoError(t, s.enqueue(t.Context(), "NULL"))
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, requested_by) VALUES ('inbox', 'operator_notice', 'by its console', 'visitor'), ('inbox', 'operator_notice', 'by its timetable', 'schedule demo-hourly')`)
+	require.NoError(t, err)
 	require.NoError(t, s.close(t.Context()))
 
 	s = b.stage(t)

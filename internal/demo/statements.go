@@ -15,5 +15,6 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	databaseExists, databaseCreate, stageLock, stageLook, stageForeignJobs, stageClear,
 	serverVersion, enqueue, unlimit, abort, resume, jobLook,
-	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify string
+	runSessions, routes, messagesCount, allDelivered, deliveryAccount, verify,
+	serveSchedules, serveEnqueue, serveAbort, serveCorrect string
 }
