@@ -51,16 +51,16 @@ func (s *stage) serve(ctx context.Context) error {
 		return err == nil, ctx.Err()
 	})
 	if err != nil {
-		return s.unlessOver(ctx, err)
+		return unlessOver(ctx, err)
 	}
 	link, err := s.run(ctx, "", "users", "link", visitor)
 	if err != nil {
-		return s.unlessOver(ctx, err)
+		return unlessOver(ctx, err)
 	}
 	s.screen.say("http://%s/sign-in#link=%s", s.Listen, link)
 	s.screen.say("signs in once, within ten minutes; later: %s, password %s", visitor, password)
 	s.screen.say("it is open until Ctrl-C; a notice begins every %s, some are stopped and corrected", happensEvery)
-	return s.unlessOver(ctx, s.happen(ctx, daemon))
+	return unlessOver(ctx, s.happen(ctx, daemon))
 }
 
 // free reports whether there is room for the console, while nothing has been done yet.
@@ -76,11 +76,11 @@ func (s *stage) free(ctx context.Context) error {
 }
 
 // unlessOver is err, unless the console was open until somebody had seen enough.
-func (s *stage) unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // happen has something happen until ctx ends, or the daemon does.
