@@ -18,7 +18,7 @@ import (
 // Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
 // shared (admin.Watches).
 const (
-	maxStreams    = 64               // of the process
+	maxStreams    = 256              // of the process: two hundred browsers with a page that is live, and programs
 	maxOwnStreams = 16               // of who asks
 	beatEvery     = 15 * time.Second // a comment, and a look whether who asks still may
 	eventTime     = 10 * time.Second // a reader has for each write
