@@ -164,6 +164,7 @@ that was no plain success, and each medium that was bypassed.`,
 			Example: `  belfry dead-letters show --job 17 --channel 4711
   belfry dead-letters show --job -12 --external-id user-4711 --json`,
 		}, showMessage, messageText),
+		deadErrorsOperation(),
 		timeline{
 			noun: "dead-letters", subject: outbox.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
 			example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -24,3 +25,12 @@ func DiscardIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOpti
 	err := a.run(ctx)
 	return a.done, err
 }
+
+// DeadErrorsIn is DeadErrors in steps of the test's size, to the test's bounds.
+func DeadErrorsIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, keys, kinds int, until time.Time) (DeadErrorList, error) {
+	w := deadErrorWalk{pool: pool, filter: f, keys: keys, kinds: kinds, until: until}
+	return w.run(ctx, limit)
+}
+
+// ErrorKind is errorKind.
+func ErrorKind(text string) string { return errorKind(text) }

@@ -21,7 +21,7 @@ type querySet struct {
 	queueStates, queuesRebuild, transportRecord, transportRecordMore string
 
 	// dead.sql
-	deadList, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
+	deadList, deadErrors, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
 	messageShow, attemptList, deadSubjectExists string
 
 	// forget.sql

@@ -105,6 +105,20 @@ func TestMask_WhoLooksReadsNoContents(t *testing.T) {
 	require.Contains(t, b.call(t, "operator", "GET", "/channels/opt-outs?channel=1", "").text, "Xl5eXl5e")
 }
 
+// The errors of dead letters are without addresses for everybody, and for operators alone all the
+// same: what is left of a text may have a name.
+func TestMask_ErrorsOfDeadLettersAreForOperators(t *testing.T) {
+	t.Parallel()
+	b := secrets(t)
+	for role, said := range map[string]string{"viewer": admin.Masked, "author": admin.Masked, "operator": "no such user: #", "admin": "no such user: #"} {
+		a := b.call(t, role, "GET", "/dead-letters/errors", "")
+		require.Equal(t, http.StatusOK, a.status, a.text)
+		require.Contains(t, a.text, `"error":"`+said+`"`, role)
+		require.Contains(t, a.text, `"letters":1`, role)
+		require.NotContains(t, a.text, "s3cret", role)
+	}
+}
+
 // An author asks in every way in which an answer could have what the author may not read.
 func TestMask_AuthorsFindNoWayAround(t *testing.T) {
 	t.Parallel()

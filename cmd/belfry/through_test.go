@@ -122,7 +122,7 @@ var scenes = []string{
 	`send --external-id u1 --title Hi`, `send 99 --title Hi`, `send`, `jobs test-send 2 --to u1`,
 	`channels count --everyone`, `channels count`, `channels opt-out 1 --medium push`, `channels opt-outs 1`, `channels opt-in 1 --medium push`, `channels segment list`,
 	`senders list`, `senders pause fcm --reason down`, `senders set fcm rate_per_second=5`, `senders resume fcm`, `senders events`,
-	`dead-letters list`, `dead-letters redrive --all --yes`, `dead-letters show --job 1 --channel 1`, `transport status`, `transport drain`, `prune --dry-run`, `prune --older-than 90d`,
+	`dead-letters list`, `dead-letters errors`, `dead-letters redrive --all --yes`, `dead-letters show --job 1 --channel 1`, `transport status`, `transport drain`, `prune --dry-run`, `prune --older-than 90d`,
 	`tokens list`, `tokens revoke nobody`,
 }
 
