@@ -22,6 +22,9 @@ type jobVerb struct {
 
 const aborted, recalled = "aborted", "recalled"
 
+// namedJobs is how many jobs a plan names one by one.
+const namedJobs = 20
+
 func aborting() jobVerb { // others as well, with messages that are left
 	return jobVerb{aborted, []job.Status{job.Pending, job.Running}, false}
 }
@@ -84,6 +87,8 @@ func planJobs(ctx context.Context, env *Env, verb jobVerb, recall bool, c datedC
 		p.Selection = "group " + group.String()
 	case len(names) == 1:
 		p.Selection = "job " + names[0]
+	case len(names) > namedJobs:
+		p.Selection = printer.Counted(int64(len(names)), "job") + " from " + names[0] + " to " + names[len(names)-1]
 	}
 	return actedJobs{Plan: p, Jobs: []actedJob{}}, c.agrees(p, "job", verb.done)
 }

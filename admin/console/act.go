@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -34,11 +35,23 @@ func (v *visit) form(o admin.Operation) {
 		v.problem(http.StatusForbidden, err)
 		return
 	}
+	more, err := v.match(o, values)
+	switch {
+	case errors.As(err, new(unmatchedError)):
+		v.problem(http.StatusUnprocessableEntity, err)
+		return
+	case err != nil:
+		v.problem(statusFor(err), err)
+		return
+	}
 	page := v.actPage(o, values)
 	page.Fresh = true
 	status, faults := http.StatusOK, map[string]string{}
 	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
 		status, faults = v.plan(o, &page, values)
+	}
+	if more && page.Told != nil {
+		page.Told.Note("These are the newest " + printer.Grouped(mostMatching) + " that pass the filter: do the same again for the others.")
 	}
 	shown, hidden := v.present(o, values)
 	page.Hidden = append(page.Hidden, hidden...)

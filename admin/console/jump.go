@@ -32,10 +32,10 @@ func (v *visit) meant(q string) string {
 		return v.to("jobs show", "id", number[1])
 	}
 	if _, err := uuid.Parse(q); err == nil {
-		return v.to("jobs list", "group", q)
+		return v.to(jobsList, "group", q)
 	}
 	for _, place := range []struct{ list, page, by string }{
-		{"schedules list", "schedules show", "name"}, {"lanes list", "jobs list", "lane"}, {"categories list", "jobs list", "category"}, {"senders list", "senders events", "sender"},
+		{"schedules list", "schedules show", "name"}, {"lanes list", jobsList, "lane"}, {"categories list", jobsList, "category"}, {"senders list", "senders events", "sender"},
 	} {
 		if v.listed(place.list, q) {
 			return v.to(place.page, place.by, q)

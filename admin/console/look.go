@@ -78,13 +78,16 @@ func (v *visit) look(o admin.Operation) {
 			page.Fault = v.inline(rest)
 		}
 	}
+	if o.Name == jobsList && page.Told != nil && len(faults) == 0 {
+		page.Acts = append(page.Acts, v.actsOnMatching(values)...)
+	}
 	if o.Name == personOf && page.Told != nil {
 		page.Acts = v.actsOnPerson(values)
 	}
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(&page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
-	v.show(status, "operation", frame{Title: page.Title, Live: o.Name == "jobs list", Page: page})
+	v.show(status, "operation", frame{Title: page.Title, Live: o.Name == jobsList, Page: page})
 }
 
 // run runs an operation that changes nothing, and has it told.
@@ -271,6 +274,9 @@ func titleOf(o admin.Operation, values url.Values) string {
 		noun = singular(noun)
 	}
 	title := strings.Join(about, ", ")
+	if len(about) > mostNamed {
+		title, noun = "", printer.Grouped(int64(len(about)))+" "+noun
+	}
 	if o.Changes || verb != "show" {
 		return sentence(strings.TrimSpace(strings.Join(strings.Fields(verb+" "+noun+" "+title), " ")))
 	}

@@ -72,7 +72,7 @@ func (v *visit) now() {
 	if err != nil && !errors.Is(err, errEnough) {
 		page.Fault, status = v.inline(err.Error()), statusFor(err)
 	}
-	if list, there := v.named("jobs list"); there && status == 200 {
+	if list, there := v.named(jobsList); there && status == 200 {
 		in, _ := read(list, map[string][]string{"status": {string(job.Pending)}, "limit": {"20"}})
 		if page.Next, _, err = v.run(list, in, nil); err != nil {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
@@ -89,7 +89,7 @@ func (v *visit) now() {
 
 // awaiting are the newest jobs that wait for approval; nil: none does.
 func (v *visit) awaiting() (*told, error) {
-	list, there := v.named("jobs list")
+	list, there := v.named(jobsList)
 	if !there {
 		return nil, nil
 	}

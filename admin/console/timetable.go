@@ -190,7 +190,7 @@ func (d drawing) ticks() []tick {
 // lane is a row with its load.
 func (d drawing) lane(l admin.TimetableLane) axisLane {
 	one := axisLane{Name: l.Lane, Ticks: d.ticks()}
-	if jobs, there := d.named("jobs list"); there {
+	if jobs, there := d.named(jobsList); there {
 		one.Link = d.linkWith(jobs, map[string][]string{"lane": {l.Lane}})
 	}
 	if l.Paused {

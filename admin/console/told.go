@@ -178,7 +178,7 @@ func (t *told) Table(headings []string, rows [][]string) {
 			if lists && i == 0 {
 				c.Link = t.c.opens(t.of, key)
 			}
-			if t.of.Name == "jobs list" {
+			if t.of.Name == jobsList {
 				if live := liveColumns()[strings.ToUpper(of.Columns[i].Name)]; live != "" {
 					c.Live = key + "." + live
 				}
@@ -200,7 +200,7 @@ func (t *told) Table(headings []string, rows [][]string) {
 			}
 			r.Cells = append(r.Cells, c)
 		}
-		if lists && t.of.Name != "jobs list" {
+		if lists && t.of.Name != jobsList {
 			r.Acts = t.c.actsOn(t.of, key, t.role)
 			of.Acts = of.Acts || len(r.Acts) > 0
 		}
