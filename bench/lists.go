@@ -59,7 +59,7 @@ func lists(ctx context.Context, e *env, r *result) {
 		r.Table.Rows = append(r.Table.Rows, []any{look, percentile(took, 50), percentile(took, 95), percentile(took, 100)})
 		slowest = max(slowest, percentile(took, 95))
 	}
-	r.figure("slowest_p95", "the slowest look, p95", slowest, unitMS, atMost(50))
+	r.figure("slowest_p95", "the slowest look, p95", slowest, unitMS, atMost(200))
 	r.figure("looks", "kinds of looks", float64(len(looks)), unitCount)
 	r.note("%s jobs, %s messages", grouped(e.jobs), grouped(e.history))
 }
