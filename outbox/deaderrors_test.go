@@ -100,6 +100,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 	for i, n := range []int{7, 1, 12} {
 		id := b.letters(t, n, job.Processed)
 		b.died(t, id, "channel_id % 3 = 0", "user % is unknown", "post", "410")
+		b.exec(t, `UPDATE belfry.messages SET reason = 'permanent' WHERE job_id = $1 AND channel_id = 4`, id) // a reason at two media
 		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - make_interval(hours => channel_id::int % 4 + $2) WHERE job_id = $1`, id, i)
 	}
 	b.activity(t, 3)
