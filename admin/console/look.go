@@ -257,6 +257,8 @@ func titleOf(o admin.Operation, values url.Values) string {
 		verb = "correct"
 	}
 	switch {
+	case o.Name == deadErrorsOf:
+		return "Errors of dead letters"
 	case verb == "list":
 		return sentence(noun)
 	case verb == "halt":

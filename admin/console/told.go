@@ -206,6 +206,9 @@ func (t *told) Table(headings []string, rows [][]string) {
 		}
 		of.Rows = append(of.Rows, r)
 	}
+	if t.of.Name == deadErrorsOf {
+		t.leadOn(of, rows)
+	}
 	t.Blocks = append(t.Blocks, block{Table: of})
 }
 
