@@ -88,10 +88,21 @@ func (c *relayChaos) until(n int64) {
 		if have > most {
 			most, since = have, time.Now()
 		}
-		require.Less(c, time.Since(since), 2*patience, "%d of %d messages are finished; %v; %v", have, n, c.statuses(), c.done)
+		if time.Since(since) > 2*patience {
+			require.FailNow(c, "no progress", "%d of %d messages are finished; %v; %v\n%s", have, n, c.statuses(), c.done, c.unfinished())
+		}
 		<-look.C
 		c.revive()
 	}
+}
+
+// unfinished tells some of the messages that are, with what is known of them.
+func (c *relayChaos) unfinished() (text string) {
+	c.Helper()
+	require.NoError(c, c.db.Pool.QueryRow(c.Context(), `SELECT coalesce(string_agg(t, E'\n'), '')
+		FROM (SELECT m::text || ' of ' || j.status || ', now ' || now() AS t FROM belfry.messages m JOIN belfry.jobs j ON j.id = m.job_id
+		       WHERE m.status NOT IN ('SENT', 'DEAD') LIMIT 10) s`).Scan(&text))
+	return text
 }
 
 // deck is what is done: each once before anything is done again, so that a short run has
