@@ -73,8 +73,8 @@ func escaped(text string) template.HTML {
 }
 
 // headed is a table without rows.
-func headed(numbers []int, names ...string) *table {
-	t := new(table)
+func headed(label string, numbers []int, names ...string) *table {
+	t := &table{Label: label}
 	for i, name := range names {
 		t.Columns = append(t.Columns, column{name, slices.Contains(numbers, i)})
 	}
@@ -108,7 +108,7 @@ func outcomes(c outbox.Counts) *bars {
 		most, sum = max(most, a.n), sum+a.n
 	}
 	numbers := []int{3, 4}
-	b := &bars{Table: headed(numbers, "medium", "outcome", "why", "rows", "share", "meaning")}
+	b := &bars{Table: headed("what became of its rows", numbers, "medium", "outcome", "why", "rows", "share", "meaning")}
 	var words []string
 	for _, a := range all {
 		name := a.medium + " " + string(a.reason)
@@ -145,7 +145,7 @@ func (c *Console) deliveryOverTime(counts outbox.Counts) *columns {
 	numbers := []int{1, 2}
 	chart := &columns{
 		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", printer.Counted(int64(most), "message"), printer.Short(step)),
-		From: c.instant(begin), To: c.instant(end), Table: headed(numbers, "from", "sent", "dead"),
+		From: c.instant(begin), To: c.instant(end), Table: headed("delivery over time", numbers, "from", "sent", "dead"),
 	}
 	span := end.Sub(begin).Seconds()
 	var sent, dead int64
@@ -192,7 +192,7 @@ func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
 	numbers := []int{4, 5, 6, 7}
 	chart := &columns{
 		ID: "walk", Title: "The walk, run by run", Top: printer.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
-		Table: headed(numbers, "began", "ended", "how", "by", "rows", "chunks", "rows/s", "ms/chunk"),
+		Table: headed("the walk, run by run", numbers, "began", "ended", "how", "by", "rows", "chunks", "rows/s", "ms/chunk"),
 	}
 	span := end.Sub(begin).Seconds()
 	var words []string

@@ -76,7 +76,7 @@ func areaOf(a channels.Audience) area {
 func newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	places := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle, Places: headed([]int{2, 3}, "place", "country", "inhabitants", "distance", "direction", "in the circle")}
+	m = &areaMap{Circle: mapCircle, Places: headed("the largest places on the map", []int{2, 3}, "place", "country", "inhabitants", "distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // to the metre
 	var within []cities.Place
 	var people int64
