@@ -119,7 +119,10 @@ func newNATS(t testing.TB, program string, dirs []string, settings ...string) []
 		addr, name := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+i)), fmt.Sprintf("n%d_%d_%x", i+1, first, rand.Uint32())
 		config := fmt.Sprintf("server_name: %q\nlisten: %q\njetstream { store_dir: %q }\n", name, addr, filepath.Join(dir, "store"))
 		if len(dirs) > 1 {
-			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, routes: [%s] }\n", first, route(i), strings.Join(routes, ", "))
+			// One connection from server to server: with a pool of them, servers that start at the
+			// same time on a busy machine may close as duplicates what the others keep, and a
+			// server hears no leader for a minute and more.
+			config += fmt.Sprintf("cluster { name: belfry_%d, listen: %q, pool_size: -1, routes: [%s] }\n", first, route(i), strings.Join(routes, ", "))
 		}
 		config += strings.Join(settings, "\n")
 		file := filepath.Join(dir, "server.conf")
