@@ -76,8 +76,8 @@ func (s *stage) environment(name string) []string {
 		"BELFRY_RUNNER_NAME="+name, "BELFRY_RUNNER_POLL_INTERVAL="+pollInterval.String(), "BELFRY_RUNNER_STALE_AFTER="+staleAfter.String(),
 		"BELFRY_RUNNER_STATEMENT_TIMEOUT="+statementTimeout.String(), "BELFRY_RUNNER_RETRY_MAX="+retryMax.String(),
 		"BELFRY_RUNNER_LOAD_HEALTH_ENABLED=false") // the demo's own looks would be somebody to give way to
-	env = append(env, s.extra...)
-	return append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=info", "BELFRY_LOG_FORMAT=json")
+	env = append(env, "BELFRY_DATABASE_URL="+s.dsn, "BELFRY_LOG_LEVEL=info", "BELFRY_LOG_FORMAT=json")
+	return append(env, s.extra...) // of two the last counts
 }
 
 // gone reports whether the process has ended.

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,15 @@ func TestStage_TouchesNothingItDidNotMake(t *testing.T) {
 			b.exec(t, `SELECT FROM belfry.precious`)
 		})
 	}
+}
+
+// What an act adds for the processes that it starts counts more than what all have.
+func TestStage_WhatAnActAddsCounts(t *testing.T) {
+	t.Parallel()
+	s := &stage{extra: []string{"BELFRY_LOG_LEVEL=error"}, Config: Config{Environ: []string{"BELFRY_LOG_LEVEL=debug"}}}
+	env := (&exec.Cmd{Env: s.environment("demo")}).Environ()
+	require.Contains(t, env, "BELFRY_LOG_LEVEL=error")
+	require.NotContains(t, env, "BELFRY_LOG_LEVEL=info")
 }
 
 // A demo after a demo, finished or not, begins anew.
