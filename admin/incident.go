@@ -34,6 +34,9 @@ type Incident struct {
 	// Complete tells that the timeline is. Otherwise the job has more events than are read, and the
 	// newest are left out.
 	Complete bool `json:"complete"`
+	// AroundComplete tells that Around is. Otherwise so much was done to one of these since that
+	// the search did not reach back to the job's beginning, and the oldest are left out.
+	AroundComplete bool `json:"around_complete"`
 }
 
 // IncidentActor is one who had to do with a job: a person, a program or a runner.
@@ -70,7 +73,7 @@ func jobIncident(ctx context.Context, env *Env, in jobRef) (r Incident, err erro
 	}
 	r.Timeline = orEmpty(r.Timeline)
 	r.Runs = runsOf(r.Job.Job, r.Timeline, r.Complete, r.AsOf)
-	if r.Around, err = around(ctx, env, r); err != nil {
+	if r.Around, r.AroundComplete, err = around(ctx, env, r); err != nil {
 		return Incident{}, err
 	}
 	r.Actors = actorsOf(r.Timeline, r.Around)
@@ -81,19 +84,22 @@ func jobIncident(ctx context.Context, env *Env, in jobRef) (r Incident, err erro
 	return shown, nil
 }
 
-// around reads what was done meanwhile to what a job has to do with.
-func around(ctx context.Context, env *Env, r Incident) ([]job.ControlEvent, error) {
+// around reads what was done meanwhile to what a job has to do with, and whether that is all.
+func around(ctx context.Context, env *Env, r Incident) (list []job.ControlEvent, complete bool, err error) {
 	end := r.AsOf
 	if n := len(r.Timeline); n > 0 && r.Complete && r.Job.AtRest() {
 		end = r.Timeline[n-1].At
 	}
-	list := []job.ControlEvent{}
+	list, complete = []job.ControlEvent{}, true
 	for _, of := range []struct{ subject, name string }{
 		{job.SubjectLane, r.Job.Lane}, {subjectCategory, r.Job.Category}, {outbox.SubjectSender, ""}, {subjectInstallation, ""},
 	} {
 		events, err := env.Jobs.ControlEvents(ctx, of.subject, of.name, 0, aroundEvents)
 		if err != nil {
-			return nil, err
+			return nil, false, err
+		}
+		if n := len(events); n == aroundEvents && !events[n-1].At.Before(r.Job.CreatedAt) {
+			complete = false
 		}
 		for _, e := range events {
 			if !e.At.Before(r.Job.CreatedAt) && !e.At.After(end) {
@@ -102,7 +108,7 @@ func around(ctx context.Context, env *Env, r Incident) ([]job.ControlEvent, erro
 		}
 	}
 	slices.SortFunc(list, func(a, b job.ControlEvent) int { return cmp.Compare(a.ID, b.ID) })
-	return list, nil
+	return list, complete, nil
 }
 
 // actorsOf are who did what is told, in the order in which they came first.
@@ -116,7 +122,7 @@ func actorsOf(timeline []job.Event, around []job.ControlEvent) []IncidentActor {
 		}
 		a := &actors[i]
 		a.Acts++
-		a.First, a.Last = earliest(a.First, when), latest(a.Last, when)
+		a.First, a.Last = earlier(a.First, when), later(a.Last, when)
 		if !slices.Contains(a.Kinds, kind) {
 			a.Kinds = append(a.Kinds, kind)
 		}
@@ -129,20 +135,6 @@ func actorsOf(timeline []job.Event, around []job.ControlEvent) []IncidentActor {
 	}
 	slices.SortStableFunc(actors, func(a, b IncidentActor) int { return a.First.Compare(b.First) })
 	return actors
-}
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 func incidentText(p *printer.Page, in jobRef, r Incident) {
@@ -174,6 +166,9 @@ func incidentText(p *printer.Page, in jobRef, r Incident) {
 		p.Printf("nothing was done to its lane, its category, senders or everything meanwhile\n")
 	} else {
 		eventsText(p, eventFilter{}, List[job.ControlEvent]{Items: r.Around})
+	}
+	if !r.AroundComplete {
+		p.Note("more was done around it: the newest %s events of each were looked at, which do not reach back to its beginning", printer.Grouped(aroundEvents))
 	}
 	p.Note("texts of people are masked here, whoever asks")
 }

@@ -74,6 +74,13 @@ func TestIncident_TellsAllWithoutTextsOfPeople(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(d.json), &told))
 	require.Len(t, told.Around, 4)
 
+	require.True(t, told.AroundComplete)
+	d.exec(`INSERT INTO belfry.events (subject, name, kind, actor) SELECT 'lane', 'default', 'paused', 'ann' FROM generate_series(1, 1000)`)
+	require.NoError(t, d.run("jobs incident", "id", "1"))
+	require.Contains(t, d.notes, "the newest 1,000 events of each were looked at, which do not reach back to its beginning")
+	require.NoError(t, json.Unmarshal([]byte(d.json), &told))
+	require.False(t, told.AroundComplete)
+
 	require.ErrorContains(t, d.run("jobs incident", "id", "7"), "no such job")
 	d.exec(`INSERT INTO belfry.job_events (job_id, kind, actor) SELECT 1, 'throttled', 'c' FROM generate_series(1, 10000)`)
 	require.NoError(t, d.run("jobs incident", "id", "1"))

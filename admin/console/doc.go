@@ -9,7 +9,8 @@
 // is new has its page as soon as it stands in the list. Two pages have a form of their own because
 // they are looked at the most: what is under way, at /, and one job.
 //
-// A list is CSV as well, by the same operation (csv.go), and /jump leads to what a person names.
+// A list is CSV as well, by the same operation (csv.go), an incident is one file that needs nothing
+// else (incident.go), and /jump leads to what a person names.
 //
 // What the text says to do next, `belfry lanes resume default`, is a link to the page of that
 // operation with those parameters.
@@ -38,7 +39,8 @@
 // (dry_run), that plan in numbers. A POST does it; what it does is bound to what was shown, by the
 // plan's count and moment (expect, as_of) and by the version of the thing (if_version), and to a key
 // of the form: sent twice, it is done once. What a person has to agree to first is shown with the
-// number to type, if there is one.
+// number to type, if there is one. An act on all jobs that pass a filter is on those that passed it
+// when its form was shown (matching.go): the form has their ids.
 //
 // # A draft
 //

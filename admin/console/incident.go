@@ -28,10 +28,13 @@ type incidentPage struct {
 // incidentFile answers with the incident of a job as one file.
 func (v *visit) incidentFile(o admin.Operation, in any, values url.Values) {
 	out, err := v.ask.Run(v.req.Context(), o, in)
-	r, is := out.(admin.Incident)
-	if err != nil || !is {
+	if err != nil {
 		v.problem(statusFor(err), err)
 		return
+	}
+	r, is := out.(admin.Incident)
+	if !is {
+		panic("jobs incident tells no incident")
 	}
 	away := *v.Console
 	away.operations = nil

@@ -83,7 +83,10 @@ func (v *visit) match(o admin.Operation, values url.Values) (more bool, err erro
 		return false, err
 	}
 	page, is := out.(admin.List[admin.JobState])
-	if !is || len(page.Items) == 0 {
+	if !is {
+		panic("jobs list tells no jobs")
+	}
+	if len(page.Items) == 0 {
 		return false, unmatchedError("no job passes the filter any more")
 	}
 	for _, j := range page.Items {
