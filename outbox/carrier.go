@@ -183,8 +183,9 @@ const lockedFor = 100 * time.Millisecond
 // ClaimCopies claims by key: up to MaxBatch copies in one statement, one answer each, in their
 // order. A message is claimed if it is QUEUED, or PENDING and due, and may be sent, whichever
 // copy comes first; but while a later push than a copy's has queued it, that one's copy is the
-// one. What is claimed is under one new lease, of whatever jobs. In a database that
-// nothing may leave (Installation.Err) it returns an error.
+// one. What is claimed is under one new lease, of whatever jobs, and may be forgotten by a crash of
+// the server; what CopyHeld and CopyAnother say may not. In a database that nothing may leave
+// (Installation.Err) it returns an error.
 func (l *Ledger) ClaimCopies(ctx context.Context, copies []Copy) ([]Answer, error) {
 	what := fmt.Sprintf("claim %d messages by key", len(copies))
 	if err := checkBatch(len(copies)); err != nil || len(copies) == 0 {

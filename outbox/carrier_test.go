@@ -34,6 +34,15 @@ func queued(t require.TestingT, l *outbox.Ledger, q outbox.PushQueue, id int64, 
 	return keys, push
 }
 
+// copiesOf are copies of messages by one push.
+func copiesOf(push int64, keys ...outbox.Key) []outbox.Copy {
+	copies := make([]outbox.Copy, len(keys))
+	for i, k := range keys {
+		copies[i] = outbox.Copy{Key: k, Push: push}
+	}
+	return copies
+}
+
 // verdicts claims by key and returns what is said, in order.
 func verdicts(t require.TestingT, l *outbox.Ledger, copies []outbox.Copy) (said []outbox.CopyVerdict) {
 	answers, err := l.ClaimCopies(bg, copies)
@@ -122,10 +131,7 @@ func TestClaimCopies_GivesBackWhatIsHeld(t *testing.T) {
 			_, bulk := lead(t, l)
 			id := b.rest(t, outbox.TypePush, 6, job.Processed)
 			keys, push := queued(t, l, bulk, id, 5)
-			copies := make([]outbox.Copy, 0, 6)
-			for _, k := range append(keys, outbox.Key{JobID: id, ChannelID: 6}) {
-				copies = append(copies, outbox.Copy{Key: k, Push: push})
-			}
+			copies := copiesOf(push, append(keys, outbox.Key{JobID: id, ChannelID: 6})...)
 			b.exec(t, what.hold, id)
 			require.Equal(t, slices.Repeat([]outbox.CopyVerdict{outbox.CopyHeld}, 6), verdicts(t, l, copies))
 			require.Equal(t, map[string]int{"PENDING": 6}, b.statuses(t, id))
@@ -165,10 +171,7 @@ func TestFault_DroppedCopiesAreNotForgottenByACrash(t *testing.T) {
 			_, bulk := lead(t, l)
 			id := b.rest(t, outbox.TypePush, 5, job.Processed)
 			keys, push := queued(t, l, bulk, id, 5)
-			copies := make([]outbox.Copy, 0, 5)
-			for _, k := range keys {
-				copies = append(copies, outbox.Copy{Key: k, Push: push})
-			}
+			copies := copiesOf(push, keys...)
 			if what.hold {
 				b.exec(t, `SELECT belfry.abort($1)`, id)
 			}
@@ -193,10 +196,7 @@ func TestClaimCopies_KeepsTheCopiesOfWhatIsNotSure(t *testing.T) {
 	_, bulk := lead(t, l)
 	id := b.rest(t, outbox.TypePush, 3, job.Processed)
 	keys, push := queued(t, l, bulk, id, 3)
-	copies := make([]outbox.Copy, 0, 3)
-	for _, k := range keys {
-		copies = append(copies, outbox.Copy{Key: k, Push: push})
-	}
+	copies := copiesOf(push, keys...)
 	require.Equal(t, outbox.CopyClaimed, verdicts(t, b.ledger("r2"), copies[:1])[0])
 	b.exec(t, `SELECT belfry.abort($1)`, id)
 	tx, err := b.db.Pool.Begin(bg)
