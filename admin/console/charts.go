@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"math"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,27 +57,28 @@ func portion(part, whole float64) string {
 	return share(100 * part / whole)
 }
 
-// plainRow is a row of texts, some of which are numbers.
-func plainRow(numbers []int, texts ...template.HTML) row {
-	var r row
-	for i, text := range texts {
-		r.Cells = append(r.Cells, cell{Text: text, Right: slices.Contains(numbers, i)})
-	}
-	return r
-}
-
 // escaped is a text as HTML.
 func escaped(text string) template.HTML {
 	return template.HTML(template.HTMLEscapeString(text)) //nolint:gosec // it is escaped
 }
 
-// headed is a table without rows.
-func headed(label string, numbers []int, names ...string) *table {
+// headed is a table without rows. A column whose name begins with > has numbers.
+func headed(label string, names ...string) *table {
 	t := &table{Label: label}
-	for i, name := range names {
-		t.Columns = append(t.Columns, column{name, slices.Contains(numbers, i)})
+	for _, name := range names {
+		name, right := strings.CutPrefix(name, ">")
+		t.Columns = append(t.Columns, column{name, right})
 	}
 	return t
+}
+
+// add appends a row of texts, one for each column.
+func (t *table) add(texts ...template.HTML) {
+	var r row
+	for i, text := range texts {
+		r.Cells = append(r.Cells, cell{Name: t.Columns[i].Name, Text: text, Right: t.Columns[i].Right})
+	}
+	t.Rows = append(t.Rows, r)
 }
 
 // outcomes draws what has become of a job's rows, by medium and reason. nil: it has none.
@@ -107,8 +107,7 @@ func outcomes(c outbox.Counts) *bars {
 	for _, a := range all {
 		most, sum = max(most, a.n), sum+a.n
 	}
-	numbers := []int{3, 4}
-	b := &bars{Table: headed("what became of its rows", numbers, "medium", "outcome", "why", "rows", "share", "meaning")}
+	b := &bars{Table: headed("what became of its rows", "medium", "outcome", "why", ">rows", ">share", "meaning")}
 	var words []string
 	for _, a := range all {
 		name := a.medium + " " + string(a.reason)
@@ -119,8 +118,8 @@ func outcomes(c outbox.Counts) *bars {
 		}
 		b.Bars = append(b.Bars, outcomeBar{Name: name, Amount: printer.Grouped(a.n), Tone: outcomeTone(string(a.reason)), Part: portion(max(float64(a.n), float64(most)/200), float64(most))})
 		words = append(words, name+" "+printer.Grouped(a.n))
-		b.Table.Rows = append(b.Table.Rows, plainRow(numbers, escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(printer.Grouped(a.n)),
-			escaped(strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %"), escaped(meaning)))
+		b.Table.add(escaped(a.medium), escaped(string(a.reason)), escaped(string(a.why)), escaped(printer.Grouped(a.n)),
+			escaped(strconv.FormatFloat(100*float64(a.n)/float64(sum), 'f', 1, 64)+" %"), escaped(meaning))
 	}
 	b.About = "Bars, one for each outcome: " + strings.Join(words, "; ") + "."
 	if !c.Complete {
@@ -142,10 +141,9 @@ func (c *Console) deliveryOverTime(counts outbox.Counts) *columns {
 	for _, b := range f.Bins {
 		most = max(most, float64(b.Sent+b.Dead))
 	}
-	numbers := []int{1, 2}
 	chart := &columns{
 		ID: "delivery", Title: "Delivery over time", Top: fmt.Sprintf("%s in %s", printer.Counted(int64(most), "message"), printer.Short(step)),
-		From: c.instant(begin), To: c.instant(end), Table: headed("delivery over time", numbers, "from", "sent", "dead"),
+		From: c.instant(begin), To: c.instant(end), Table: headed("delivery over time", "from", ">sent", ">dead"),
 	}
 	span := end.Sub(begin).Seconds()
 	var sent, dead int64
@@ -155,7 +153,7 @@ func (c *Console) deliveryOverTime(counts outbox.Counts) *columns {
 		one.Parts = append(one.Parts, part{portion(most-float64(b.Sent), most), portion(float64(b.Sent), most), "sent"},
 			part{portion(most-float64(b.Sent+b.Dead), most), portion(float64(b.Dead), most), "dead"})
 		chart.Columns = append(chart.Columns, one)
-		chart.Table.Rows = append(chart.Table.Rows, plainRow(numbers, c.instant(b.At), escaped(printer.Grouped(b.Sent)), escaped(printer.Grouped(b.Dead))))
+		chart.Table.add(c.instant(b.At), escaped(printer.Grouped(b.Sent)), escaped(printer.Grouped(b.Dead)))
 	}
 	if dead > 0 {
 		chart.Top += " at most; on top of each column what died"
@@ -189,10 +187,9 @@ func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
 			most = max(most, *r.RowsPerSecond)
 		}
 	}
-	numbers := []int{4, 5, 6, 7}
 	chart := &columns{
 		ID: "walk", Title: "The walk, run by run", Top: printer.Grouped(int64(math.Round(most))) + " rows/s", From: c.instant(begin), To: c.instant(end),
-		Table: headed("the walk, run by run", numbers, "began", "ended", "how", "by", "rows", "chunks", "rows/s", "ms/chunk"),
+		Table: headed("the walk, run by run", "began", "ended", "how", "by", ">rows", ">chunks", ">rows/s", ">ms/chunk"),
 	}
 	span := end.Sub(begin).Seconds()
 	var words []string
@@ -207,8 +204,8 @@ func (c *Console) walkOverTime(runs admin.JobRuns, now time.Time) *columns {
 		one := stack{X: portion(r.BeganAt.Sub(begin).Seconds(), span), Width: portion(max(until(r).Sub(r.BeganAt).Seconds(), span/200), span)}
 		one.Parts = append(one.Parts, part{portion(most-rate, most), portion(rate, most), "sent"})
 		chart.Columns = append(chart.Columns, one)
-		chart.Table.Rows = append(chart.Table.Rows, plainRow(numbers, c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
-			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(admin.WholeOr(r.RowsPerSecond)), escaped(admin.WholeOr(r.ChunkMS))))
+		chart.Table.add(c.instant(r.BeganAt), ended, escaped(r.How()), escaped(r.Runner),
+			escaped(printer.Grouped(r.Rows)), escaped(printer.Grouped(r.Chunks)), escaped(admin.WholeOr(r.RowsPerSecond)), escaped(admin.WholeOr(r.ChunkMS)))
 		words = append(words, fmt.Sprintf("%s, %s rows/s", r.How(), admin.WholeOr(r.RowsPerSecond)))
 	}
 	more := ""

@@ -76,7 +76,7 @@ func areaOf(a channels.Audience) area {
 func newMap(a channels.Audience) (m *areaMap, words string) {
 	seen := a.RadiusM * mapEdge / mapCircle // from the centre to the edge of the map
 	places := cities.Around(a.Latitude, a.Longitude, min(seen*math.Sqrt2, math.Pi*6371008.8))
-	m = &areaMap{Circle: mapCircle, Places: headed("the largest places on the map", []int{2, 3}, "place", "country", "inhabitants", "distance", "direction", "in the circle")}
+	m = &areaMap{Circle: mapCircle, Places: headed("the largest places on the map", "place", "country", ">inhabitants", ">distance", "direction", "in the circle")}
 	unit := mapCircle / a.RadiusM // to the metre
 	var within []cities.Place
 	var people int64
@@ -96,7 +96,7 @@ func newMap(a channels.Audience) (m *areaMap, words string) {
 			m.name(p.Name, d)
 		}
 		if len(m.Places.Rows) < 3*mapNames {
-			m.Places.Rows = append(m.Places.Rows, placeRow(p, inside))
+			m.list(p, inside)
 		}
 	}
 	length, scale := scaleBar(mapBar / unit)
@@ -155,8 +155,8 @@ func (m *areaMap) name(text string, at dot) {
 	m.Names = append(m.Names, l)
 }
 
-// placeRow is a place in the table of a map.
-func placeRow(p cities.Place, inside bool) row {
+// list has a place in the table of the map.
+func (m *areaMap) list(p cities.Place, inside bool) {
 	in, to := "no", direction(p.East, p.North)
 	if inside {
 		in = "yes"
@@ -164,7 +164,7 @@ func placeRow(p cities.Place, inside bool) row {
 	if p.Metres < 100 {
 		to = "at the centre"
 	}
-	return plainRow([]int{2, 3}, escaped(p.Name), escaped(p.Country), escaped(printer.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
+	m.Places.add(escaped(p.Name), escaped(p.Country), escaped(printer.Grouped(p.Population)), escaped(distance(p.Metres)), escaped(to), escaped(in))
 }
 
 // dotSize is by how many people live there: its area grows with them.
