@@ -67,11 +67,14 @@ func collected() []definition {
 	byQueue := []string{"queue"}
 	return []definition{
 		{"belfry_collection_timestamp_seconds", "gauge", "When this part of what is collected was asked for last with success, in Unix time.", []string{"part"}},
-		{"belfry_jobs", "gauge", "Jobs that wait (PENDING) and run; counted up to 10,000.", []string{"status"}},
+		{"belfry_jobs", "gauge", "Jobs that wait (PENDING), without those that wait for approval, and that run; counted up to 10,000.", []string{"status"}},
 		{"belfry_jobs_ended", "gauge", "Jobs that ended within the last hour, by status; of the last 10,000.", []string{"status"}},
 		{"belfry_jobs_due", "gauge", "Jobs that are due in open lanes and wait; counted up to 10,000.", nil},
 		{"belfry_oldest_due_job_age_seconds", "gauge", "For how long the oldest of these is due; 0: none is.", nil},
 		{"belfry_oldest_heartbeat_age_seconds", "gauge", "Age of the oldest heartbeat of a RUNNING job; 0: none runs.", nil},
+		{"belfry_jobs_awaiting_approval", "gauge", "Jobs that wait for the approval of a second person; counted up to 10,000.", nil},
+		{"belfry_oldest_awaiting_approval_age_seconds", "gauge", "For how long the oldest of these waits; 0: none does.", nil},
+		{"belfry_oldest_due_awaiting_approval_age_seconds", "gauge", "For how long one of these is due and waits, the longest; 0: none is due.", nil},
 		{"belfry_messages_waiting", "gauge", "Messages of jobs that are not final, by the jobs' own progress and the first medium of their routes; of the newest 10,000 jobs.", []string{"state", "medium"}},
 		{"belfry_oldest_due_message_age_seconds", "gauge", "For how long the oldest message is due that is PENDING and not held; 0: none is.", byQueue},
 		{"belfry_queued_messages", "gauge", "Messages that are QUEUED in a carrier; counted up to 10,000.", byQueue},

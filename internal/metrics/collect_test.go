@@ -66,6 +66,9 @@ func seed(t *testing.T, on *dbtest.DB) {
 		               ('pigeons', '{pigeon}', 'PROCESSED', '1 day', NULL, 'default', NULL), ('doves', '{dove}', 'PROCESSED', '1 day', NULL, 'default', NULL),
 		               ('held', '{sms}', 'ABORTED', '1 minute', NULL, 'default', NULL), ('held by its lane', '{sms}', 'PROCESSED', '1 day', NULL, 'shut', NULL),
 		               ('at night', '{email}', 'PROCESSED', '1 day', NULL, 'default', now() + interval '5 hours')) v (title, route, status, ago, delivered, lane, deliver_at)`)
+	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, needs_approval, created_at, schedule_at)
+		SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'operator_notice', title, '{}', true, now() - ago, now() - due
+		  FROM (VALUES ('due, to be approved', '7 hours'::interval, '3 hours'::interval), ('due before, to be approved', '2 hours', '5 hours'), ('tomorrow, to be approved', '30 hours', '-1 day')) v (title, ago, due)`)
 	for title, n := range map[string]int{"open": 30, "open too": 4, "pigeons": 5, "doves": 6, "held": 7, "held by its lane": 8, "at night": 9} {
 		dbtest.Past(t, on.Pool, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent, dead, cancelled) SELECT id, 'r1', $2::int + 6, 1, 2, 3 FROM belfry.jobs WHERE title = $1`, title, n)
 	}
@@ -84,7 +87,7 @@ func TestCollector_ShowsWhatTheDatabaseHas(t *testing.T) {
 	m.shows(t, map[string]float64{
 		`belfry_jobs{status="PENDING"}`: 7, `belfry_jobs{status="RUNNING"}`: 1,
 		`belfry_jobs_ended{status="PROCESSED"}`: 3, `belfry_jobs_ended{status="ABORTED"}`: 1, `belfry_jobs_ended{status="FAILED"}`: 0, `belfry_jobs_ended{status="EXPIRED"}`: 0,
-		`belfry_jobs_due`: 5,
+		`belfry_jobs_due`: 5, `belfry_jobs_awaiting_approval`: 3,
 		`belfry_messages_waiting{medium="push",state="open"}`: 34, `belfry_messages_waiting{medium="other",state="open"}`: 11,
 		`belfry_messages_waiting{medium="sms",state="held"}`: 15, `belfry_messages_waiting{medium="email",state="later"}`: 9,
 		`belfry_queued_messages{queue="bulk"}`: 2, `belfry_queued_messages{queue="activities"}`: 0, `belfry_oldest_queued_age_seconds{queue="activities"}`: 0,
@@ -96,6 +99,7 @@ func TestCollector_ShowsWhatTheDatabaseHas(t *testing.T) {
 	})
 	for series, least := range map[string]time.Duration{ // however long ago it was seeded
 		`belfry_oldest_due_job_age_seconds`: 5 * time.Minute, `belfry_oldest_heartbeat_age_seconds`: 3 * time.Minute,
+		`belfry_oldest_awaiting_approval_age_seconds`: 30 * time.Hour, `belfry_oldest_due_awaiting_approval_age_seconds`: 3 * time.Hour,
 		`belfry_oldest_due_message_age_seconds{queue="bulk"}`: 5 * time.Minute, `belfry_oldest_due_message_age_seconds{queue="activities"}`: 9 * time.Minute,
 		`belfry_oldest_queued_age_seconds{queue="bulk"}`: 4 * time.Minute, `belfry_oldest_expired_lease_age_seconds`: 2 * time.Minute,
 	} {
@@ -129,8 +133,32 @@ func TestCollector_ShowsThatThereIsNothing(t *testing.T) {
 	m.shows(t, map[string]float64{
 		`belfry_jobs{status="PENDING"}`: 0, `belfry_jobs_due`: 0, `belfry_oldest_due_job_age_seconds`: 0, `belfry_oldest_heartbeat_age_seconds`: 0,
 		`belfry_oldest_due_message_age_seconds{queue="bulk"}`: 0, `belfry_oldest_due_message_age_seconds{queue="activities"}`: 0,
+		`belfry_jobs_awaiting_approval`: 0, `belfry_oldest_awaiting_approval_age_seconds`: 0, `belfry_oldest_due_awaiting_approval_age_seconds`: 0,
 		`belfry_lanes_paused`: 0, `belfry_relays_alive`: 0, `belfry_oldest_expired_lease_age_seconds`: 0,
 	})
+}
+
+// A job that waits for approval and is due later is not late, nor is an approved one, or one that was
+// aborted.
+func TestCollector_ShowsNoLateApprovalBeforeAJobIsDue(t *testing.T) {
+	t.Parallel()
+	on := dbtest.Reused(t, 2)
+	for _, sql := range []string{
+		`INSERT INTO belfry.jobs (type, category, title, needs_approval, requested_by, schedule_at)
+			SELECT 'inbox', 'operator_notice', v.title, true, 'ann', v.at
+			  FROM (VALUES ('tomorrow', now() + interval '1 day'), ('aborted', now() - interval '1 hour'), ('approved', now() - interval '1 hour')) v (title, at)`,
+		`UPDATE belfry.jobs SET abort_requested = true WHERE title = 'aborted'`,
+		`SELECT belfry.approve(id, 10, 'kim', '') FROM belfry.jobs WHERE title = 'approved'`,
+	} {
+		_, err := on.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	dbtest.Past(t, on.Pool, `UPDATE belfry.jobs SET created_at = now() - interval '1 day'`)
+	m, _ := collectOn(t, on, zerolog.Nop())
+	m.shows(t, map[string]float64{`belfry_jobs_awaiting_approval`: 1, `belfry_oldest_due_awaiting_approval_age_seconds`: 0})
+	age, ok := m.value(t, `belfry_oldest_awaiting_approval_age_seconds`)
+	require.True(t, ok)
+	require.GreaterOrEqual(t, age, (24 * time.Hour).Seconds())
 }
 
 // A halt is shown.
@@ -220,6 +248,7 @@ func TestQueries_CollectByIndexes(t *testing.T) {
 		SELECT nextval('belfry.jobs_id_seq'), 'push', 'popular_content', 'old', '{push}', 'PROCESSED', false, now() - make_interval(mins => g), now(), CASE WHEN g % 100 > 0 THEN now() END FROM generate_series(1, 20000) g`)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.job_deliveries (job_id, relay, written, sent) SELECT id, 'r', 10, 9 FROM belfry.jobs`)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, priority, lane) SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'popular_content', 'new', '{}', g % 3, 'lane' || g % 5 FROM generate_series(1, 5000) g`)
+	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, needs_approval) SELECT nextval('belfry.jobs_id_seq'), 'inbox', 'popular_content', 'asked', '{}', true FROM generate_series(1, 2000) g`)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, sent_at)
 		SELECT j.id, g, now(), CASE WHEN g = 10 AND j.delivered_at IS NULL THEN 'PENDING' ELSE 'SENT' END, CASE WHEN g < 10 OR j.delivered_at IS NOT NULL THEN now() END
 		  FROM belfry.jobs j, generate_series(1, 10) g WHERE j.status = 'PROCESSED' AND j.id <= 5000`)

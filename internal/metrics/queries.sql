@@ -5,9 +5,10 @@
 
 -- name: CollectJobs :many
 -- Jobs by status, those that ended within an hour, what is due in open lanes and since when,
--- and the oldest heartbeat of a run. Reads of jobs_waiting_idx the head of each lane, type and
--- priority, as JobsLook does, and what is due behind it; all of jobs_one_running_per_lane; and
--- the end of jobs_unpruned_idx.
+-- the oldest heartbeat of a run, and of the first @most jobs that wait for approval since when
+-- they do, and since when a due one does. Reads of jobs_waiting_idx the head of each lane, type
+-- and priority, as JobsLook does, and what is due behind it; all of jobs_one_running_per_lane;
+-- the end of jobs_unpruned_idx; and jobs_approval_idx.
 WITH RECURSIVE kinds (lane, type) AS (
     (SELECT j.lane, j.type FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval ORDER BY j.lane, j.type LIMIT 1)
      UNION ALL
@@ -49,6 +50,12 @@ WITH RECURSIVE kinds (lane, type) AS (
      WHERE j.finished_at IS NOT NULL AND j.pruned_at IS NULL AND j.finished_at > statement_timestamp() - interval '1 hour'
      ORDER BY j.finished_at DESC, j.id DESC
      LIMIT @most
+), awaiting AS MATERIALIZED (
+    SELECT coalesce(j.unapproved_at, j.created_at) AS since, j.schedule_at
+      FROM belfry.jobs j
+     WHERE j.awaits_approval
+     ORDER BY j.id
+     LIMIT @most
 )
 SELECT 'belfry_jobs' AS metric, '{PENDING}'::text[] AS labels,
        (SELECT count(*) FROM (SELECT 1 FROM belfry.jobs j WHERE j.status = 'PENDING' AND NOT j.awaits_approval
@@ -63,7 +70,14 @@ SELECT 'belfry_jobs_due', '{}', (SELECT count(*) FROM behind)
  UNION ALL
 SELECT 'belfry_oldest_due_job_age_seconds', '{}', coalesce((SELECT extract(epoch FROM statement_timestamp() - min(d.schedule_at)) FROM due d), 0)
  UNION ALL
-SELECT 'belfry_oldest_heartbeat_age_seconds', '{}', greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(r.heartbeat_at)) FROM running r), 0), 0);
+SELECT 'belfry_oldest_heartbeat_age_seconds', '{}', greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(r.heartbeat_at)) FROM running r), 0), 0)
+ UNION ALL
+SELECT 'belfry_jobs_awaiting_approval', '{}', (SELECT count(*) FROM awaiting)
+ UNION ALL
+SELECT 'belfry_oldest_awaiting_approval_age_seconds', '{}', greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(a.since)) FROM awaiting a), 0), 0)
+ UNION ALL
+SELECT 'belfry_oldest_due_awaiting_approval_age_seconds', '{}',
+       greatest(coalesce((SELECT extract(epoch FROM clock_timestamp() - min(greatest(a.since, a.schedule_at))) FROM awaiting a), 0), 0);
 
 -- name: CollectMessages :many
 -- Messages of jobs that are not final, from the jobs' own progress, by what they wait for and
