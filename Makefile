@@ -36,7 +36,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run screenshots clean postgres servers-for-tests browser
+.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run screenshots clean postgres servers-for-tests browser promtool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,7 +74,7 @@ WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race='$(R
 # each other as there are processors.
 PARALLEL ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
-test: servers-for-tests ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
+test: servers-for-tests promtool ## run the suite but its fault tests and benchmarks, under the race detector where it can be built (PKG= RUN=)
 	@$(WITH_RACE); $(GO_TEST) $$race -parallel $(PARALLEL) $(if $(RUN),,-skip '$(FAULT_TESTS)') $(PKG)
 
 # So often is each property of a model tried; make test has ten tries for each.
@@ -93,12 +93,12 @@ screenshots: servers-for-tests browser ## make docs/screenshots anew
 	@BELFRY_TEST_SCREENSHOTS=$(TOP)/docs/screenshots $(GO) test -count 1 -run '^TestBrowser_EveryPage' ./admin/console/walk
 	@du -sk docs/screenshots | awk '$$1 > 2048 { print "docs/screenshots has " $$1 " KiB; 2048 are allowed"; exit 1 }'
 
-test-race: servers-for-tests browser ## run both under the race detector (PKG= RUN=)
+test-race: servers-for-tests browser promtool ## run both under the race detector (PKG= RUN=)
 	@$(GO_TEST) $(RACE) $(PKG)
 
 # A version that the system does not have comes as a package, into a cache directory.
 test-postgres: ## run what speaks SQL on each supported PostgreSQL (POSTGRES='15 18' RUN=)
-	@.ci/install-services >&2
+	@.ci/install-services promtool >&2
 	@GO='$(GO)' RUN='$(RUN)' .ci/test-postgres $(POSTGRES)
 
 # Half an hour or more. Each schedule's seed is printed; BELFRY_TEST_SEED=… make chaos
@@ -112,7 +112,7 @@ chaos: servers-for-tests ## break running jobs at random, many times, and measur
 test-relay-chaos: servers-for-tests ## kill relays at random while they deliver, PostgreSQL too (MESSAGES=)
 	@BELFRY_TEST_MESSAGES=$(MESSAGES) $(GO) test -v -count 1 -timeout 1h -run '^TestProcess_KilledRelays' ./cmd/belfry
 
-cover: servers-for-tests browser ## run the suite for coverage.out and coverage.html (PKG= RUN=)
+cover: servers-for-tests browser promtool ## run the suite for coverage.out and coverage.html (PKG= RUN=)
 	@$(GO_TEST) -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	@$(GO) tool cover -html=coverage.out -o coverage.html
 	@$(GO) tool cover -func=coverage.out | tail -n 1
@@ -163,9 +163,13 @@ postgres:
 	@[ -n "$$BELFRY_DATABASE_URL" ] || .ci/install-postgres >&2
 
 # Some tests run Redis, PgBouncer and NATS as well; without them they are skipped. NATS is built
-# once, into the go command's cache.
+# once, into the go command's cache. The console is tested in a browser, and the alert rules by
+# promtool.
 browser:
 	@.ci/install-services chromium >&2
+
+promtool:
+	@.ci/install-services promtool >&2
 
 servers-for-tests:
 	@[ -n "$$BELFRY_TEST_DATABASE_URL" ] || .ci/install-postgres >&2

@@ -1,8 +1,10 @@
 package metrics
 
 import (
+	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 const monitoring = "../../docs/monitoring/"
@@ -143,6 +147,19 @@ func TestMonitoring_AlertsAreOfMetricsAndLeadToRunbooks(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(seen), 20)
+}
+
+// Prometheus itself reads the rules, and what testdata/alerts.yaml says of them comes true.
+func TestMonitoring_PromtoolAgreesWithTheAlerts(t *testing.T) {
+	t.Parallel()
+	program := dbtest.PromtoolProgram(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, args := range [][]string{{"check", "rules", monitoring + "alerts.yaml"}, {"test", "rules", "testdata/alerts.yaml"}} {
+		said, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		require.Contains(t, string(said), "SUCCESS")
+	}
 }
 
 // panel is one of a dashboard.

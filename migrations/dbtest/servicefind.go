@@ -42,6 +42,13 @@ func ChromiumProgram(t testing.TB) string {
 	return findService(t, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 }
 
+// PromtoolProgram is the path of what checks alert rules for Prometheus, for a test, which is
+// skipped if it is not installed.
+func PromtoolProgram(t testing.TB) string {
+	t.Helper()
+	return findService(t, "promtool", "promtool")
+}
+
 func lookup(dirs, programs []string) (path string, ok bool) {
 	for _, program := range programs {
 		for _, dir := range dirs {
