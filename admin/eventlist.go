@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -72,6 +73,68 @@ A page looks at the last few thousand entries, so that a filter that few pass sh
 than it may; the next page goes on.`,
 			Example: "  belfry events list\n  belfry events list --of installation\n  belfry events list --by ann --since 2h --json",
 		}, listEvents, eventsText),
+		DefineStream(Operation{
+			Name: "events watch", Short: "Follow what is done, by whom, as it is done", Role: Viewer, Shared: true,
+			Long: `Follow the acts that ` + "`belfry events list`" + ` shows, from now on, each once and the oldest first.
+With --all also what runs and schedules do by themselves: a job is claimed, throttled,
+finished, a schedule fires. It is for looking on: of thousands in a second some are left
+out, and what is committed long after others were; the lists have everything. A signal
+ends it, with exit code 0.`,
+			Example: "  belfry events watch\n  belfry events watch --of job --all\n  belfry events watch --by ann --json | jq .kind",
+		}, watchEvents, func(eventWatch) func(*printer.Page, []job.ControlEvent) { return tellEvents },
+			func(*printer.Page, eventWatch, None) {}),
+	}
+}
+
+// eventWatch is the input of `events watch`.
+type eventWatch struct {
+	Of       subject       `flag:"of" label:"WHAT" help:"only what concerns jobs, lanes, …, as events list has it"`
+	Actor    string        `flag:"by" label:"NAME" help:"only what this actor does"`
+	All      bool          `flag:"all" help:"also what runs and schedules do by themselves"`
+	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
+}
+
+// passes reports whether an event is asked for.
+func (in eventWatch) passes(e job.NewEvent) bool {
+	return (e.Act || in.All) && (in.Of == "" || string(in.Of) == e.Subject) && (in.Actor == "" || in.Actor == e.Actor)
+}
+
+// watchEvents tells of what is new until whoever watches leaves. Each look is told of, though
+// there is nothing new: whoever is told knows that the watch lives.
+func watchEvents(ctx context.Context, env *Env, in eventWatch, each func([]job.ControlEvent) error) (None, error) {
+	shared, what, last := sharedBy(env), wanted{news: true}, int64(0)
+	shared.watch(what, 1)
+	defer shared.watch(what, -1)
+	return None{}, lookOften(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
+		found, err := shared.look(ctx, env, last, what)
+		if err != nil {
+			return false, err
+		}
+		told := []job.ControlEvent{}
+		for _, e := range found.since(last) {
+			if last > 0 && in.passes(e) {
+				told = append(told, e.ControlEvent)
+			}
+		}
+		last = found.number
+		if err := each(told); err != nil {
+			return false, &endedError{err}
+		}
+		return false, nil
+	})
+}
+
+// tellEvents writes a line for each.
+func tellEvents(p *printer.Page, events []job.ControlEvent) {
+	for _, e := range events {
+		line := p.Clock(e.At) + " " + EventText(e)
+		if change := printer.OneLine(changed(e), 200); change != "" {
+			line += "; " + change
+		}
+		if reason := printer.OneLine(e.Reason, 200); reason != "" {
+			line += " (" + reason + ")"
+		}
+		p.Printf("%s\n", line)
 	}
 }
 
@@ -123,4 +186,13 @@ func changed(e job.ControlEvent) string {
 		return ""
 	}
 	return corrections(detail.Before, detail.After)
+}
+
+// EventText is an event in a few words, as "ann: lane news paused".
+func EventText(e job.ControlEvent) string {
+	what := strings.ReplaceAll(e.Subject, "_", " ")
+	if e.Name != "" {
+		what += " " + e.Name
+	}
+	return e.Actor + ": " + what + " " + strings.ReplaceAll(e.Kind, "_", " ")
 }

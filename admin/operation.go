@@ -304,6 +304,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	asked := env.now()
 	out, err := o.run(holding(ctx, in), env, in)
 	if o.Changes {
+		env.Watches.Acted()
 		err = outcome(stale(ctx, env, in, err))
 	}
 	if err = env.told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {

@@ -65,6 +65,15 @@ UPDATE belfry.requests SET status = @status, answer = @answer WHERE who = @who A
 -- Forgets a request that did nothing: its key is free.
 DELETE FROM belfry.requests WHERE who = @who AND key = @key AND status IS NULL;
 
+-- name: StatusRead :one
+-- Whether belfry is halted, how many jobs run (jobs_one_running_per_lane), and which lanes and
+-- senders are paused, the first @limit of each. Always one row.
+SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason,
+       (SELECT count(*) FROM belfry.jobs j WHERE j.status = 'RUNNING') AS running,
+       ARRAY(SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL ORDER BY l.name LIMIT @limit) AS paused_lanes,
+       ARRAY(SELECT s.name FROM belfry.senders s WHERE s.paused_at IS NOT NULL ORDER BY s.name LIMIT @limit) AS paused_senders
+  FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
+
 -- name: JobsUnderWay :many
 -- The jobs that run or are being delivered, oldest first, @limit at most. Relies on
 -- jobs_one_running_per_lane, jobs_undelivered_idx and job_deliveries_pkey. No row: none.

@@ -39,13 +39,14 @@ type Sessions struct {
 	lifetime, idle time.Duration
 	slots          chan struct{}
 	nobody         passwordHash // at today's cost, of whom no password is
+	looks          sessionLooks
 }
 
 // NewSessions returns Sessions of which each ends after lifetime, and when it was not used for
 // so long as idle.
 func NewSessions(pool *pgxpool.Pool, lifetime, idle time.Duration) (*Sessions, error) {
 	nobody, err := nobodysHash()
-	return &Sessions{pool, lifetime, idle, make(chan struct{}, checking), nobody}, err
+	return &Sessions{db: pool, lifetime: lifetime, idle: idle, slots: make(chan struct{}, checking), nobody: nobody}, err
 }
 
 // Opened is a session that was opened, with the secret of its cookie.
@@ -162,13 +163,6 @@ func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
 			return Identity{}, fmt.Errorf("mark a session as used: %w", err)
 		}
 	}
-	return who, err
-}
-
-// Look is Find for what goes on without its user, such as a stream that was begun before: it does
-// not keep the session from ending unused.
-func (s *Sessions) Look(ctx context.Context, secret string) (Identity, error) {
-	who, _, _, err := s.look(ctx, secret)
 	return who, err
 }
 

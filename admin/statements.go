@@ -15,12 +15,12 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                  string
 	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                  string
-	jobsUnderWay, schemaExists, schemaVersion                                                 string
+	statusRead, jobsUnderWay, schemaExists, schemaVersion                                     string
 	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale              string
 	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases string
 	doctorDead, doctorNames                                                                   string
 
-	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut             string
-	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionUse, sessionClose, sessionList, sessionRevoke string
-	signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity, sessionDismiss                                  string
+	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut                           string
+	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList, sessionRevoke string
+	signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity, sessionDismiss                                                string
 }

@@ -143,6 +143,11 @@ SELECT id, name, role, used_at < now() - interval '1 minute' AS unmarked
   FROM belfry.sessions
  WHERE kind = 'session' AND sha256 = @sha256 AND expires_at > now() AND used_at > now() - @idle::interval;
 
+-- name: SessionsLook :many
+-- Those of the sessions of many cookies that are good now, as SessionFind.
+SELECT sha256, name, role FROM belfry.sessions
+ WHERE kind = 'session' AND sha256 = ANY (@sha256::bytea[]) AND expires_at > now() AND used_at > now() - @idle::interval;
+
 -- name: SessionUse :exec
 -- Marks that a session is used. Zero rows: another request does so.
 UPDATE belfry.sessions SET used_at = now()

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -105,6 +106,7 @@ func (i watchInterval) MarshalText() ([]byte, error) { return []byte(time.Durati
 
 type watchInput struct {
 	IDs      []int64       `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
+	Follow   bool          `flag:"follow" help:"go on when all are at rest: without ids also those that are enqueued, begin, or are acted on meanwhile"`
 	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 
@@ -122,55 +124,92 @@ func watchOperation() Operation {
 and why nothing goes on where nothing does. Without ids every job that runs or is being
 delivered, also those that begin meanwhile. The command ends with exit code 0 when the
 jobs are at rest: aborted, failed or expired, or PROCESSED with every message sent, dead
-or cancelled. A signal ends it before, with exit code 0 too; the jobs go on.
+or cancelled; with --follow it goes on. A signal ends it, with exit code 0 too; the jobs
+go on.
 
 On a terminal the screen is redrawn every --interval, one second by default; elsewhere a
 line for each job that changed is printed, every five seconds. With --json each look
 prints a JSON document a line for each job.`,
 		Example: `  belfry jobs watch
+  belfry jobs watch --follow
   belfry jobs watch 17 18 --interval 10s
   belfry jobs watch 17 --json | jq .messages.sent`,
-	}, watchJobs, func(watchInput) func(*printer.Page, []WatchedJob) { return (&board{said: make(map[int64]string)}).tell },
+	}, watchJobs, func(in watchInput) func(*printer.Page, []WatchedJob) {
+		return newBoard(in.Follow && len(in.IDs) == 0).tell
+	},
 		func(*printer.Page, watchInput, None) {})
 }
 
-// watchJobs looks until the jobs are at rest. It outlives a database that is away for a while,
-// once it has answered.
+// watchJobs looks until the jobs are at rest, if it does not follow.
 func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]WatchedJob) error) (None, error) {
-	w := watcher{shared: env.Watches, named: in.IDs}
-	if w.shared == nil {
-		w.shared = NewWatches(0)
+	w := watcher{shared: sharedBy(env), named: in.IDs, follows: in.Follow}
+	w.shared.watch(w.wanted(), 1)
+	defer func() { w.shared.watch(w.wanted(), -1) }()
+	return None{}, lookOften(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
+		jobs, err := w.look(ctx, env)
+		if err != nil {
+			return false, noSuchJob(err)
+		}
+		if err := each(jobs); err != nil {
+			return false, &endedError{err}
+		}
+		return !in.Follow && !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return !j.AtRest }), nil
+	})
+}
+
+// sharedBy are the looks that env shares, or its own.
+func sharedBy(env *Env) *Watches {
+	if env.Watches == nil {
+		return NewWatches(0)
 	}
-	w.shared.watch(w.named, 1)
-	defer w.leave()
-	every := time.Duration(in.Interval)
-	if every == 0 {
+	return env.Watches
+}
+
+// endedError is that of whoever is told.
+type endedError struct{ error }
+
+// lookOften looks until it is over, or ctx ends. It outlives a database that is away for a while,
+// once it has answered. every is between looks; 0: the pace of those that env shares, or its own.
+func lookOften(ctx context.Context, env *Env, every time.Duration, look func() (over bool, err error)) error {
+	if every == 0 && env.Watches == nil {
 		every = max(env.Interval, time.Second)
 	}
-	again := time.NewTicker(every)
-	defer again.Stop()
+	wait := pause(every)
 	var answered time.Time // zero: not yet
 	for {
-		jobs, err := w.look(ctx, env)
+		over, err := look()
+		ended, is := errors.AsType[*endedError](err)
 		switch {
-		case ctx.Err() != nil:
-			return None{}, nil // who watched has left
+		case is:
+			return ended.error
+		case err == nil && over:
+			return nil
 		case err == nil:
 			answered = env.now()
-			if err := each(jobs); err != nil {
-				return None{}, err
-			}
-			if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return !j.AtRest }) {
-				return None{}, nil
-			}
-		case answered.IsZero() || !away(err) || env.now().Sub(answered) > watchDeadline:
-			return None{}, noSuchJob(err)
+		case ctx.Err() == nil && (answered.IsZero() || !away(err) || env.now().Sub(answered) > watchDeadline):
+			return err
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return None{}, nil
+		if !wait(ctx) { // who watched has left
+			return nil
 		}
+	}
+}
+
+// pause returns what waits until a span after it returned last, and reports whether ctx goes on;
+// without a span it does not wait: the looks that are shared have their pace.
+func pause(every time.Duration) func(ctx context.Context) bool {
+	next := time.Now().Add(every)
+	return func(ctx context.Context) bool {
+		if every > 0 {
+			timer := time.NewTimer(time.Until(next))
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			next = time.Now().Add(every)
+		}
+		return ctx.Err() == nil
 	}
 }
 
@@ -182,35 +221,36 @@ func away(err error) bool {
 
 // watcher is one watch.
 type watcher struct {
-	shared *Watches
-	named  []int64 // empty: whatever is under way
-	shown  []int64 // what was under way at a look before
-	told   int64   // the last look
+	shared  *Watches
+	named   []int64 // empty: whatever is under way
+	follows bool    // of no named ones: whatever happens to any, too
+	shown   []int64 // what was under way at a look before, or was missed
+	told    int64   // the last look
 }
 
-func (w *watcher) leave() {
-	w.shared.watch(w.named, -1)
-	if len(w.shown) > 0 {
-		w.shared.watch(w.shown, -1)
-	}
+func (w *watcher) wanted() wanted {
+	return wanted{slices.Concat(w.named, w.shown), len(w.named) == 0, w.follows && len(w.named) == 0}
 }
 
 // look returns the jobs, by id.
 func (w *watcher) look(ctx context.Context, env *Env) ([]WatchedJob, error) {
-	ids := slices.Concat(w.named, w.shown)
-	found, err := w.shared.look(ctx, env, w.told, ids, len(w.named) == 0)
+	before := w.wanted()
+	found, err := w.shared.look(ctx, env, w.told, before)
 	if err != nil {
 		return nil, err
 	}
-	w.told = found.number
 	for _, id := range w.named {
 		if _, there := found.jobs[id]; !there {
 			return nil, fmt.Errorf("job %d: %w", id, job.ErrNotFound)
 		}
 	}
+	ids := slices.Clone(w.named)
 	if len(w.named) == 0 {
 		ids = w.show(found)
+		w.shared.watch(w.wanted(), 1)
+		w.shared.watch(before, -1)
 	}
+	w.told = found.number
 	slices.Sort(ids)
 	jobs := make([]WatchedJob, 0, len(ids))
 	for _, id := range slices.Compact(ids) {
@@ -221,22 +261,29 @@ func (w *watcher) look(ctx context.Context, env *Env) ([]WatchedJob, error) {
 	return jobs, nil
 }
 
-// show notes what is under way, so that its end is shown as well. Where there is no room for
-// all, what is at rest goes first.
-func (w *watcher) show(found *looked) []int64 {
+// show returns what is to be shown, and notes what is to be looked for at the next look: what is
+// under way, so that its end is shown as well. What follows shows an end once; otherwise what was
+// shown stays, and where there is no room for all, what is at rest goes first.
+func (w *watcher) show(found *looked) (ids []int64) {
 	before := w.shown
 	w.shown = slices.Clone(found.underWay)
+	if w.follows {
+		ids = slices.Concat(found.underWay, before)
+		if w.told > 0 {
+			for _, id := range concerned(wanted{underWay: true}, found.since(w.told)) {
+				if _, there := found.jobs[id]; !there { // the look that found it was another's
+					w.shown = append(w.shown, id)
+				}
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
 	for _, id := range slices.Backward(before) {
 		if _, there := found.jobs[id]; there && len(w.shown) < watchMost && !slices.Contains(w.shown, id) {
 			w.shown = append(w.shown, id)
 		}
 	}
 	slices.Sort(w.shown)
-	if len(w.shown) > 0 {
-		w.shared.watch(w.shown, 1)
-	}
-	if len(before) > 0 {
-		w.shared.watch(before, -1)
-	}
 	return slices.Clone(w.shown)
 }

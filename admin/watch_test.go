@@ -84,7 +84,7 @@ func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
 	now := due.Add(-3 * time.Minute)
 	var out strings.Builder
 	page := &printer.Page{Output: &out, Times: printer.Times{Relative: true, Now: func() time.Time { return now }}}
-	b := board{said: make(map[int64]string)}
+	b := newBoard(false)
 	jobs := lookedAt(make(map[int64]*paces), now, Standstill{}, JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Pending, ScheduleAt: due}})
 	b.tell(page, jobs)
 	now = due.Add(-time.Minute)
@@ -246,5 +246,120 @@ func TestWatch_ShowsTheEndOfWhatWasUnderWay(t *testing.T) {
 		require.Equal(t, job.Processed, looks[3][0].Status)
 		require.Len(t, looks[299], watchMost)
 		require.EqualValues(t, 300, looks[299][watchMost-1].ID)
+	})
+}
+
+// followed are the looks of a watch that follows, until enough were told.
+func followed(t *testing.T, shared *Watches, most int, each func(look int, jobs []WatchedJob)) {
+	t.Helper()
+	enough, look := errors.New("enough"), 0
+	_, err := watchJobs(t.Context(), &Env{Watches: shared}, watchInput{Follow: true}, func(jobs []WatchedJob) error {
+		each(look, jobs)
+		if look++; look == most {
+			return enough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, enough)
+}
+
+// Whoever follows is told of every job that something happens to, though it never was under way at a
+// look; and of what is at rest no more.
+func TestWatch_FollowsWhatIsActedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		n := 0
+		shared.news = func(context.Context, *Env) ([]job.NewEvent, error) {
+			if n++; n == 3 {
+				return []job.NewEvent{
+					{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17", Kind: job.EventAborted}, Act: true},
+					{ControlEvent: job.ControlEvent{ID: 3, Subject: "lane", Name: "19", Kind: "paused"}, Act: true},
+				}, nil
+			}
+			return nil, nil
+		}
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (r watchReading, err error) {
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
+			}
+			return r, nil
+		}
+		var told []int64
+		followed(t, shared, 5, func(look int, jobs []WatchedJob) {
+			for _, one := range jobs {
+				told = append(told, int64(look), one.ID)
+			}
+		})
+		require.Equal(t, []int64{2, 17}, told)
+		require.Empty(t, shared.ids, "who leaves asks for nothing any more")
+		require.Zero(t, shared.follow)
+	})
+}
+
+// A look that was another's is not lost to whoever was slow to be told.
+func TestWatch_FollowsWhatAnothersLookFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		var n atomic.Int64
+		shared.news = func(context.Context, *Env) ([]job.NewEvent, error) {
+			id := n.Add(1)
+			return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: id, Subject: job.SubjectJob, Name: printer.Int(id)}}}, nil
+		}
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (r watchReading, err error) {
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Processed}})
+			}
+			return r, nil
+		}
+		go func() {
+			_, _ = watchJobs(t.Context(), &Env{Watches: shared}, watchInput{Follow: true}, func([]WatchedJob) error { return nil })
+		}()
+		told, first := make(map[int64]bool), int64(0)
+		followed(t, shared, 6, func(look int, jobs []WatchedJob) {
+			if look == 0 {
+				first = n.Load()
+			}
+			for _, one := range jobs {
+				told[one.ID] = true
+			}
+			<-time.After(4 * time.Second)
+		})
+		for id := first + 1; id <= first+16; id++ {
+			require.Contains(t, told, id, "since %d", first)
+		}
+	})
+}
+
+// An act is seen at once, by whoever watches; many acts are not as many looks.
+func TestWatches_AnActIsLookedAtAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		shared := NewWatches(time.Minute)
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (watchReading, error) {
+			looks.Add(1)
+			return running(ids...), nil
+		}
+		env := &Env{Watches: shared}
+		for range 3 {
+			go func() {
+				_, _ = watchJobs(t.Context(), env, watchInput{IDs: []int64{1}}, func([]WatchedJob) error { return nil })
+			}()
+		}
+		<-time.After(time.Second)
+		require.EqualValues(t, 1, looks.Load())
+		env.Watches.Acted()
+		synctest.Wait()
+		require.EqualValues(t, 2, looks.Load(), "at once")
+		for range 1_000 {
+			<-time.After(time.Millisecond)
+			env.Watches.Acted()
+		}
+		<-time.After(time.Second)
+		require.LessOrEqual(t, looks.Load(), int64(2+11))
+		require.Greater(t, looks.Load(), int64(2+8))
+		(*Watches)(nil).Acted()
 	})
 }

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -10,14 +12,45 @@ import (
 
 // board is what a person sees of a watch.
 type board struct {
-	said map[int64]string // the last line about each job in local time, where there is no terminal
+	said    map[int64]string // the last line about each job in local time, where there is no terminal
+	follows bool             // what is not told of any more stays on the screen
+	kept    []WatchedJob     // that are on the screen, if so
+	idle    bool             // it was said last that nothing is under way
+}
+
+func newBoard(follows bool) *board {
+	return &board{said: make(map[int64]string), follows: follows}
+}
+
+// keep adds what was shown before. Of more than one screen has, what is at rest goes first, the
+// oldest before others.
+func (b *board) keep(jobs []WatchedJob) []WatchedJob {
+	if !b.follows {
+		return jobs
+	}
+	for _, old := range b.kept {
+		if !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return j.ID == old.ID }) {
+			jobs = append(jobs, old)
+		}
+	}
+	slices.SortFunc(jobs, func(x, y WatchedJob) int { return cmp.Compare(x.ID, y.ID) })
+	for len(jobs) > watchMost {
+		oldest := max(0, slices.IndexFunc(jobs, func(j WatchedJob) bool { return j.AtRest }))
+		jobs = slices.Delete(jobs, oldest, oldest+1)
+	}
+	b.kept = slices.Clone(jobs)
+	return jobs
 }
 
 // tell shows a look: in place of the one before on a terminal, elsewhere a line for each job
 // that changed.
 func (b *board) tell(p *printer.Page, jobs []WatchedJob) {
+	jobs = b.keep(jobs)
+	was := b.idle
+	b.idle = len(jobs) == 0
 	switch {
-	case len(jobs) == 0:
+	case b.idle && was:
+	case b.idle:
 		p.Note("no job runs or is being delivered; `belfry jobs list` shows all")
 	case p.Columns > 0:
 		p.Redraw(boardLines(p.Times, jobs, max(p.Columns-1, 20), max(p.Rows-1, 4)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -11,21 +12,29 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // watchMost is how many jobs one watch shows.
 const watchMost = 100
 
+// newsKept is how many events are kept for those that did not see the look that found them.
+const newsKept = 1_000
+
 // watchDeadline bounds one look, and how long the database may not answer.
 const watchDeadline = 30 * time.Second
 
+// soonest is between looks while acts follow each other.
+const soonest = 100 * time.Millisecond
+
 // Watches is what every watch of a process shares: one looks for all of them, no sooner than a
-// span after the look before, so that many cost the database no more than one. It is safe for
-// concurrent use, and starts nothing: who wants to know looks.
+// span after the look before, so that many cost the database no more than one; after an act at
+// once (Acted). It is safe for concurrent use, and starts nothing: who wants to know looks.
 type Watches struct {
 	every time.Duration
 	read  func(ctx context.Context, env *Env, ids []int64, underWay bool) (watchReading, error)
+	news  func(ctx context.Context, env *Env) ([]job.NewEvent, error)
 
 	turn  chan struct{} // whose it is looks, and has what follows
 	begun time.Time     // the last look
@@ -35,6 +44,9 @@ type Watches struct {
 	mu     sync.Mutex
 	ids    map[int64]int // that are watched, and by how many
 	others int           // how many watch whatever is under way
+	follow int           // how many are told of what is new
+	actAt  time.Time     // the last act
+	acted  chan struct{} // is closed by the next act
 }
 
 // watchReading is what a look reads.
@@ -49,8 +61,24 @@ type looked struct {
 	number   int64
 	ids      map[int64]bool // that were looked for
 	others   bool           // what is under way was looked for
+	follows  bool           // what is new was looked for
 	underWay []int64
 	jobs     map[int64]WatchedJob
+	news     []numbered // of this look and of those before, as far as they are kept
+}
+
+// numbered is an event, and the look that found it.
+type numbered struct {
+	job.NewEvent
+
+	number int64
+}
+
+// wanted is what a look is to be of.
+type wanted struct {
+	ids      []int64
+	underWay bool // whatever is under way
+	news     bool // whatever is new
 }
 
 // paces are those of one job.
@@ -58,20 +86,56 @@ type paces struct{ walk, delivery printer.Pace }
 
 // NewWatches returns Watches whose looks are so long apart, at least.
 func NewWatches(every time.Duration) *Watches {
+	var news job.NewEvents
 	return &Watches{
 		every: every, read: readWatched, turn: make(chan struct{}, 1),
-		ids: make(map[int64]int), paces: make(map[int64]*paces),
+		ids: make(map[int64]int), paces: make(map[int64]*paces), acted: make(chan struct{}),
+		news: func(ctx context.Context, env *Env) ([]job.NewEvent, error) { return news.Look(ctx, env.Jobs) },
 	}
 }
 
-// watch counts a watch of ids in, or out; of no ids: of whatever is under way.
-func (w *Watches) watch(ids []int64, by int) {
+// Acted tells that something was changed: whoever watches is to see it at once. On nil it does
+// nothing.
+func (w *Watches) Acted() {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(ids) == 0 {
+	w.actAt = time.Now()
+	close(w.acted)
+	w.acted = make(chan struct{})
+}
+
+// NextAct is closed when the next act is done.
+func (w *Watches) NextAct() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acted
+}
+
+// due is in how long the next look may be. It is the caller's turn.
+func (w *Watches) due() (wait time.Duration, act <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	every := w.every
+	if w.actAt.After(w.begun) {
+		every = min(every, soonest)
+	}
+	return every - time.Since(w.begun), w.acted
+}
+
+// watch counts a watch in, or out.
+func (w *Watches) watch(what wanted, by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if what.underWay {
 		w.others += by
 	}
-	for _, id := range ids {
+	if what.news {
+		w.follow += by
+	}
+	for _, id := range what.ids {
 		if w.ids[id] += by; w.ids[id] == 0 {
 			delete(w.ids, id)
 		}
@@ -79,27 +143,26 @@ func (w *Watches) watch(ids []int64, by int) {
 }
 
 // watched is what is watched by anybody.
-func (w *Watches) watched() (ids []int64, others bool) {
+func (w *Watches) watched() wanted {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.ids)), w.others > 0
+	return wanted{slices.Sorted(maps.Keys(w.ids)), w.others > 0, w.follow > 0}
 }
 
-// look returns a look after the one of a number, which knows these ids, and what is under way
-// if that is asked for.
-func (w *Watches) look(ctx context.Context, env *Env, told int64, ids []int64, others bool) (*looked, error) {
+// look returns a look after the one of a number, which is of what is wanted.
+func (w *Watches) look(ctx context.Context, env *Env, told int64, what wanted) (*looked, error) {
 	for {
 		select {
 		case w.turn <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		wait := w.every - time.Since(w.begun)
+		wait, act := w.due()
 		var err error
 		switch {
 		case w.last == nil || wait <= 0:
 			err, wait = w.lookAgain(ctx, env), 0
-		case w.last.number > told && w.last.covers(ids, others):
+		case w.last.number > told && w.last.covers(what):
 			wait = 0
 		}
 		found := w.last
@@ -113,26 +176,41 @@ func (w *Watches) look(ctx context.Context, env *Env, told int64, ids []int64, o
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
+		case <-act:
 		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
 		}
+		timer.Stop()
 	}
 }
 
 // lookAgain looks. It is the caller's turn.
 func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 	w.begun = time.Now()
-	ids, others := w.watched()
-	read, err := w.read(ctx, env, ids, others)
+	what := w.watched()
+	var news []job.NewEvent
+	if what.news {
+		var err error
+		if news, err = w.news(ctx, env); err != nil {
+			return err
+		}
+	}
+	read, err := w.read(ctx, env, slices.Concat(what.ids, concerned(what, news)), what.underWay)
 	if err != nil {
 		return err
 	}
-	next := &looked{number: 1, ids: make(map[int64]bool), others: others, underWay: read.underWay, jobs: make(map[int64]WatchedJob)}
+	next := &looked{
+		number: 1, ids: make(map[int64]bool), others: what.underWay, follows: what.news,
+		underWay: read.underWay, jobs: make(map[int64]WatchedJob),
+	}
 	if w.last != nil {
 		next.number = w.last.number + 1
+		next.news = w.last.news
 	}
-	for _, id := range ids {
+	next.news = slices.Clip(next.news[max(0, len(next.news)+len(news)-newsKept):])
+	for _, e := range news {
+		next.news = append(next.news, numbered{e, next.number})
+	}
+	for _, id := range what.ids {
 		next.ids[id] = true
 	}
 	before, now := w.paces, env.now()
@@ -149,14 +227,41 @@ func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// covers reports whether it tells of ids, and of what is under way if that is asked for.
-func (l *looked) covers(ids []int64, others bool) bool {
-	for _, id := range ids {
+// concerned are the jobs that events tell of, no more than one watch shows: the last ones.
+func concerned(what wanted, news []job.NewEvent) (ids []int64) {
+	if !what.underWay {
+		return nil
+	}
+	for _, e := range slices.Backward(news) {
+		id, err := strconv.ParseInt(e.Name, 10, 64)
+		if e.Subject != job.SubjectJob || err != nil || slices.Contains(ids, id) {
+			continue
+		}
+		if ids = append(ids, id); len(ids) == watchMost {
+			break
+		}
+	}
+	return ids
+}
+
+// covers reports whether it is of what is wanted.
+func (l *looked) covers(what wanted) bool {
+	for _, id := range what.ids {
 		if _, found := l.jobs[id]; !found && !l.ids[id] {
 			return false
 		}
 	}
-	return l.others || !others
+	return (l.others || !what.underWay) && (l.follows || !what.news)
+}
+
+// since are the events of the looks after the one of a number.
+func (l *looked) since(told int64) (news []job.NewEvent) {
+	for _, e := range l.news {
+		if e.number > told {
+			news = append(news, e.NewEvent)
+		}
+	}
+	return news
 }
 
 // readWatched reads jobs and what keeps their messages, and which are under way. What a job
@@ -177,9 +282,9 @@ func readWatched(ctx context.Context, env *Env, ids []int64, underWay bool) (r w
 			return r, err
 		}
 		ids = append(ids, r.underWay...)
-		slices.Sort(ids)
-		ids = slices.Compact(ids)
 	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	jobs, err := env.Jobs.GetAll(ctx, ids)
 	if err != nil {
 		return r, err

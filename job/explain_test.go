@@ -26,6 +26,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	dbtest.Past(t, db.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor, detail) SELECT id, kind, 'ann', '{"before": {"status": "PENDING"}, "after": {"status": "ABORTED"}}'
 		  FROM belfry.jobs, unnest('{enqueued,aborted}'::text[]) kind ORDER BY kind DESC, id`)
 	for _, sql := range []string{
+		`INSERT INTO belfry.events (subject, name, kind, actor) SELECT 'lane', 'news', 'paused', 'ann' FROM generate_series(1, 5000)`,
 		`INSERT INTO belfry.jobs (type, category, title, priority) SELECT 'inbox', 'popular_content', 'new', g % 7 FROM generate_series(1, 200) g`,
 		`INSERT INTO belfry.jobs (type, category, title, lane) VALUES ('inbox', 'popular_content', 'now', 'other')`,
 		`UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now() WHERE lane = 'other'`,
@@ -33,7 +34,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 		_, err := db.Pool.Exec(ctx, sql)
 		require.NoError(t, err)
 	}
-	dbtest.Vacuum(t, db.Pool, "belfry.jobs", "belfry.job_events")
+	dbtest.Vacuum(t, db.Pool, "belfry.jobs", "belfry.job_events", "belfry.events")
 	var out strings.Builder
 	explain(t, db, &out, "JobsLook", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "stale_after": "30s"})
 	explain(t, db, &out, "JobClaim", pgx.StrictNamedArgs{"runner": "r2", "types": []string{"inbox"}, "lanes": nil, "pid": 1})
@@ -61,6 +62,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	explain(t, db, &out, "LaneList", pgx.StrictNamedArgs{"most": job.LaneCounts + 1})
 	explain(t, db, &out, "JobEvents", pgx.StrictNamedArgs{"job_id": int64(5), "after_id": int64(0), "limit": 50})
 	explain(t, db, &out, "JobActs", pgx.StrictNamedArgs{"before": int64(1 << 40), "looks": 2000, "actor": "ann", "since": nil, "limit": 101})
+	explain(t, db, &out, "NewestEvents", pgx.StrictNamedArgs{"job": int64(5), "other": int64(5), "limit": 1000})
 	explain(t, db, &out, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "since": nil, "until": "2030-01-01", "limit": 501})
 	explain(t, db, &out, "JobDurations", pgx.StrictNamedArgs{"types": []string{"inbox"}, "categories": []string{"popular_content"}, "lanes": []string{"default"}, "looks": 200})
 	explain(t, db, &out, "JobsHeld", pgx.StrictNamedArgs{"lanes": nil})

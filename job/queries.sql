@@ -284,6 +284,21 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
                       LIMIT @limit) a ON true
  ORDER BY a.id DESC;
 
+-- name: NewestEvents :many
+-- What jobs' events tell above the event @job, and belfry.events above @other: the newest @limit of
+-- each (job_events_pkey, events_pkey). act: somebody did it, as JobActs and OtherActs have it.
+(SELECT 'job' AS subject, e.job_id::text AS name, e.id, e.at, e.kind, e.actor, e.reason, e.detail, belfry.is_job_act(e.kind) OR e.kind = 'enqueued' AS act
+   FROM belfry.job_events e
+  WHERE e.id > @job
+  ORDER BY e.id DESC
+  LIMIT @limit)
+ UNION ALL
+(SELECT e.subject, e.name, e.id, e.at, e.kind, e.actor, e.reason, e.detail, e.subject <> 'schedule' OR belfry.is_act(e.kind, e.detail)
+   FROM belfry.events e
+  WHERE e.id > @other
+  ORDER BY e.id DESC
+  LIMIT @limit);
+
 -- name: JobsUpcoming :many
 -- The PENDING jobs of @lane (NULL: of every one) that do not wait for approval and are due from @since (NULL: ever) until before
 -- @until, the soonest first, at most @limit. No index has them in that order over all lanes: of

@@ -49,8 +49,9 @@ type Options struct {
 const (
 	// writeSlack is how much longer than its operation an answer may take to be written.
 	writeSlack = 15 * time.Second
-	// looksEvery is between the looks that all streams share.
-	looksEvery = time.Second
+	// looksEvery is between the looks that all streams share. With the look itself it is less than
+	// the second within which a page has what others did; what is done here is seen at once.
+	looksEvery = 750 * time.Millisecond
 )
 
 // Handler is the API.

@@ -56,7 +56,7 @@ func asks(t *testing.T) map[string]string {
 	t.Helper()
 	list := make(map[string]string)
 	for id, o := range read(t) {
-		if o.method != http.MethodGet || id == "jobs-watch" || strings.HasPrefix(id, "login-oidc") { // has no end here; has no operation
+		if o.method != http.MethodGet || strings.HasSuffix(id, "-watch") || strings.HasPrefix(id, "login-oidc") { // has no end here; has no operation
 			continue
 		}
 		path, query := strings.TrimPrefix(o.path, api.Prefix), url.Values{}

@@ -18,8 +18,8 @@ import (
 // Limits of streams. Each takes a goroutine or two and the memory of an item; the looks are
 // shared (admin.Watches).
 const (
-	maxStreams    = 256              // of the process: two hundred browsers with a page that is live, and programs
-	maxOwnStreams = 16               // of who asks
+	maxStreams    = 512              // of the process: a browser with pages that are live has two
+	maxOwnStreams = 32               // of who asks
 	beatEvery     = 15 * time.Second // a comment, and a look whether who asks still may
 	eventTime     = 10 * time.Second // a reader has for each write
 	reconnectTime = 5 * time.Second  // a client waits before it comes back
@@ -69,6 +69,13 @@ func (s *streams) leave(name string) {
 	if s.by[name]--; s.by[name] == 0 {
 		delete(s.by, name)
 	}
+}
+
+// nextBeat is in how long all streams beat: at one moment, so that who they are for is looked up
+// for all of them together.
+func (s *streams) nextBeat() time.Duration {
+	now := time.Now()
+	return now.Truncate(s.beat).Add(s.beat).Sub(now)
 }
 
 // Streams is how many are open.
@@ -126,7 +133,7 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { h.run(ctx, o, in, who, own, pieces) })
-	beats := time.NewTicker(h.streams.beat)
+	beats := time.NewTimer(h.streams.nextBeat())
 	defer beats.Stop()
 	for {
 		var err error
@@ -147,6 +154,7 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 				s.cut(problemf(http.StatusUnauthorized, admin.ErrToken.Error()))
 				return
 			}
+			beats.Reset(h.streams.nextBeat())
 			err = s.beat()
 		}
 		if err != nil {

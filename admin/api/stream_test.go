@@ -333,7 +333,7 @@ func TestStream_AreNotMoreThanSoMany(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "who leaves makes room")
 }
 
-// As the documents have it: 16 of one identity, and 256 in all.
+// As the documents have it: 32 of one identity, and 512 in all.
 func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	watch := talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
@@ -348,14 +348,14 @@ func TestStream_LimitsAreThoseOfTheDocuments(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	as := func(n int) string { return "Bearer viewer-" + strconv.Itoa(n) }
-	for open := range 256 {
-		require.Equal(t, http.StatusOK, s.get(t, ctx, "", "Authorization", as(open/16)).status, open)
-		if open == 15 {
-			require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(0)).status, "the 17th of one identity")
+	for open := range 512 {
+		require.Equal(t, http.StatusOK, s.get(t, ctx, "", "Authorization", as(open/32)).status, open)
+		if open == 31 {
+			require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(0)).status, "the 33rd of one identity")
 		}
 	}
-	require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(16)).status, "the 257th in all")
-	require.Equal(t, 256, s.handler.Streams())
+	require.Equal(t, http.StatusServiceUnavailable, s.get(t, ctx, "", "Authorization", as(16)).status, "the 513th in all")
+	require.Equal(t, 512, s.handler.Streams())
 }
 
 // Jobs are watched until all is at rest, each look an event.

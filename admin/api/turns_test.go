@@ -151,7 +151,7 @@ func TestTurns_OfAStreamThatIsNotReadAreOthers(t *testing.T) {
 func TestTurns_AreNotAWatchs(t *testing.T) {
 	t.Parallel()
 	for _, o := range admin.Operations() {
-		require.Equal(t, o.Name == "jobs watch", o.Shared, o.Name)
+		require.Equal(t, o.Verb() == "watch", o.Shared, o.Name)
 	}
 	ended := make(chan struct{}, 2)
 	watch := talking(func(ctx context.Context, _ *admin.Env, _ talk, each func([]string) error) (sum, error) {
