@@ -57,7 +57,7 @@ func (v *visit) form(o admin.Operation) {
 	page.Hidden = append(page.Hidden, hidden...)
 	page.Inputs, page.More = v.inputs(o, shown, faults)
 	v.settle(&page)
-	v.show(status, "operation", frame{Title: page.Title, Page: page})
+	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
 // settle leaves out of a form what its address says.
@@ -203,7 +203,7 @@ func (v *visit) act(o admin.Operation) {
 	status, faults := v.do(o, &page, v.corrections(o, values))
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(&page)
-	v.show(status, "operation", frame{Title: page.Title, Page: page})
+	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
 // do does it, or says what stands in the way.

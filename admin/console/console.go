@@ -60,7 +60,7 @@ func New(served http.Handler, at string, operations []admin.Operation, called ap
 	c.routes.HandleFunc("GET /jump", c.signedIn((*visit).jump))
 	for _, o := range operations {
 		switch {
-		case o.Name == "jobs watch": // what / and /live show
+		case o.Shared: // what /live tells
 		case o.Name == enqueueOf:
 			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.noticeForm(o) }))
 			c.routes.HandleFunc("POST "+pathOf(o), c.signedIn(func(v *visit) { v.noticeSent(o) }))

@@ -62,9 +62,11 @@
 //
 // # Live
 //
-// /live is one stream of events for a browser. An event has the cells that changed, by name, as texts
-// that are ready to be shown; the page puts them where they belong, and nothing else moves. All tabs
-// of a browser share one stream, and all streams of the process share the looks of jobs watch.
+// /live is one stream of events for a browser, of two operations: jobs watch and events watch. An
+// event has the cells that changed, by name, as texts that are ready to be shown; the page puts them
+// where they belong, and nothing else moves. Or it has acts: a page says in its frame of what there is
+// news on it (about), and announces what concerns it over itself. After a break pages are read again.
+// All tabs of a browser share one stream, and all streams of the process share their looks.
 // A page that has heard nothing for five seconds says since when. A page that is left open is no use
 // of its session, which ends as it would without.
 //

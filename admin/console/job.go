@@ -74,7 +74,7 @@ func (v *visit) job(o admin.Operation) {
 			page.Fault = v.inline(err.Error())
 		}
 	}
-	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, Live: true, Plots: page.Live, Page: page})
+	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Plots: page.Live, Page: page})
 }
 
 // jobActs are what may be done about a job as it stands, the next step first.

@@ -3,22 +3,21 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 )
 
 const (
-	// againAfter is between two watches: one ends when nothing is under way.
+	// againAfter is between two watches: one ends when the database is away.
 	againAfter = 2 * time.Second
 	// beatAfter is how long a stream says nothing at most.
 	beatAfter = 2 * time.Second
@@ -52,35 +51,53 @@ func percent(part float64) string { return strconv.FormatFloat(part, 'f', 1, 64)
 
 // feed is one open stream.
 type feed struct {
-	c    *Console
-	w    http.ResponseWriter
-	ctl  *http.ResponseController
-	sent map[string]string  // by cell, what the page has
-	open map[int64]struct{} // the jobs that were not at rest
-	last time.Time
+	c   *Console
+	w   http.ResponseWriter
+	ctl *http.ResponseController
+
+	mu    sync.Mutex
+	sent  map[int64]map[string]string // by job that is under way and cell, what the page has
+	again bool                        // something may have been missed
+	last  time.Time
+}
+
+// happened is what pages say of an event.
+type happened struct {
+	Of   string `json:"of"`   // its subject
+	Name string `json:"name"` // of what it is about
+	Kind string `json:"kind"`
+	By   string `json:"by"`
+	Text string `json:"text"`
+}
+
+// liveEvent is an event of the stream. One without anything says only that it lives.
+type liveEvent struct {
+	At    time.Time         `json:"at"`
+	Again bool              `json:"again,omitempty"` // something may have been missed: pages are to be read again
+	Jobs  []int64           `json:"jobs,omitempty"`  // that are under way
+	Cells map[string]string `json:"cells,omitempty"`
+	Acts  []happened        `json:"acts,omitempty"`
 }
 
 // live streams what changes, until the browser leaves.
 func (v *visit) live() {
-	watch, there := v.named("jobs watch")
-	if !there {
+	jobs, there := v.named("jobs watch")
+	events, too := v.named("events watch")
+	if !there || !too {
 		v.lost()
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no")
-	f := &feed{c: v.Console, w: v.w, ctl: http.NewResponseController(v.w), sent: make(map[string]string), open: make(map[int64]struct{})}
-	if f.send(nil, nil) != nil {
+	f := &feed{c: v.Console, w: v.w, ctl: http.NewResponseController(v.w), sent: make(map[int64]map[string]string)}
+	if f.send(liveEvent{}) != nil {
 		return
 	}
 	api.Stays(v.req)
 	ctx := api.Unattended(v.req.Context())
 	for ctx.Err() == nil {
-		err := v.follow(ctx, watch, f)
+		err := v.follow(ctx, jobs, events, f)
 		if err != nil && admin.KindOf(err) != admin.Unavailable { // who asks may not any more, or is gone
-			return
-		}
-		if f.beat() != nil {
 			return
 		}
 		timer := time.NewTimer(againAfter)
@@ -89,73 +106,95 @@ func (v *visit) live() {
 		case <-timer.C:
 		}
 		timer.Stop()
+		f.broken()
 	}
 }
 
-// follow sends what changes until nothing is under way, or the watch ends otherwise. What was under
-// way when the watch before ended, and is not any more, is looked at once.
-func (v *visit) follow(ctx context.Context, watch admin.Operation, f *feed) error {
-	if open := slices.Collect(maps.Keys(f.open)); len(open) > 0 {
-		values := make(url.Values)
-		for _, id := range open {
-			values.Add("id", printer.Int(id))
-		}
-		in, _ := read(watch, values)
-		_, err := v.ask.Stream(ctx, watch, in, func(item any) error {
-			jobs, _ := item.([]admin.WatchedJob)
-			return errors.Join(f.look(jobs), errEnough)
+// follow sends what changes and what is done until a watch ends.
+func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *feed) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 2)
+	running.Go(func() {
+		in, _ := read(jobs, url.Values{"follow": {"on"}})
+		_, err := v.ask.Stream(ctx, jobs, in, func(item any) error {
+			watched, _ := item.([]admin.WatchedJob)
+			return f.look(watched)
 		})
-		if admin.KindOf(err) == admin.NotFound { // one was pruned meanwhile
-			clear(f.open)
-		} else if !errors.Is(err, errEnough) {
-			return err
-		}
-	}
-	_, err := v.ask.Stream(ctx, watch, watch.NewInput(), func(item any) error {
-		jobs, _ := item.([]admin.WatchedJob)
-		return f.look(jobs)
+		ended <- err
 	})
-	return err
+	running.Go(func() {
+		_, err := v.ask.Stream(ctx, events, events.NewInput(), func(item any) error {
+			acts, _ := item.([]job.ControlEvent)
+			return f.tell(acts)
+		})
+		ended <- err
+	})
+	return <-ended
+}
+
+// broken notes that a watch has ended, so that the next event has pages read again.
+func (f *feed) broken() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.sent)
+	f.again = true
 }
 
 // look sends what differs from what the page has.
 func (f *feed) look(jobs []admin.WatchedJob) error {
-	changed := make(map[string]string)
-	ids := make([]int64, 0, len(jobs))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := liveEvent{Cells: make(map[string]string)}
 	for _, one := range jobs {
-		ids = append(ids, one.ID)
-		if f.open[one.ID] = struct{}{}; one.AtRest {
-			delete(f.open, one.ID)
-		}
-		for name, text := range f.c.cellsOf(one) {
-			if before, has := f.sent[name]; !has || before != text {
-				changed[name] = text
+		before, cells := f.sent[one.ID], f.c.cellsOf(one)
+		for name, text := range cells {
+			if was, has := before[name]; !has || was != text {
+				t.Cells[name] = text
 			}
 		}
+		if one.Status == job.Running || one.Delivering {
+			t.Jobs = append(t.Jobs, one.ID)
+			f.sent[one.ID] = cells
+		} else {
+			delete(f.sent, one.ID)
+		}
 	}
-	maps.Copy(f.sent, changed)
-	if len(changed) == 0 {
+	if len(t.Cells) == 0 && !f.again {
 		return f.beat()
 	}
-	return f.send(ids, changed)
+	t.Again, f.again = f.again, false
+	return f.send(t)
 }
 
-// beat says that the stream lives, where nothing was said for a while.
+// tell sends what was done.
+func (f *feed) tell(acts []job.ControlEvent) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(acts) == 0 {
+		return nil
+	}
+	var t liveEvent
+	for _, e := range acts {
+		t.Acts = append(t.Acts, happened{e.Subject, e.Name, e.Kind, e.Actor, admin.EventText(e)})
+	}
+	return f.send(t)
+}
+
+// beat says that the stream lives, where nothing was said for a while. It is the caller's turn.
 func (f *feed) beat() error {
 	if time.Since(f.last) < beatAfter {
 		return nil
 	}
-	return f.send(nil, nil)
+	return f.send(liveEvent{})
 }
 
-// send writes an event; without cells it says only that the stream lives.
-func (f *feed) send(ids []int64, cells map[string]string) error {
-	event := struct {
-		At    time.Time         `json:"at"`
-		Jobs  []int64           `json:"jobs,omitempty"`
-		Cells map[string]string `json:"cells,omitempty"`
-	}{time.Now().UTC(), ids, cells}
-	text, err := json.Marshal(event)
+// send writes an event. It is the caller's turn.
+func (f *feed) send(t liveEvent) error {
+	t.At = time.Now().UTC()
+	text, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
@@ -168,4 +207,37 @@ func (f *feed) send(ids []int64, cells map[string]string) error {
 		return err
 	}
 	return f.ctl.SetWriteDeadline(time.Time{})
+}
+
+// subjects are what the nouns of operations are called in the events.
+var subjects = map[string]string{
+	"": job.SubjectJob, "jobs": job.SubjectJob, "groups": job.SubjectJob, "lanes": "lane", "schedules": "schedule", "senders": "sender", "categories": "category",
+	"dead-letters": "dead_letter", "channels": "channel", "limits": "limits", "transport": "transport", "tokens": "token", "users": "user", "sessions": "user",
+}
+
+// about is what a page of an operation shows, for the events that are news on it: a subject, one of
+// a kind, one of a name; "*" is everything.
+func about(o admin.Operation, values url.Values) []string {
+	subject := subjects[o.Noun()]
+	switch o.Name {
+	case jobsList: // the cells of those that are listed come up to date by themselves
+		return []string{job.SubjectJob + ".enqueued"}
+	case "timetable":
+		return []string{job.SubjectJob, "schedule", "lane", "installation"}
+	case "events list":
+		return []string{"*"}
+	}
+	var names []string
+	for _, p := range arguments(o) {
+		for _, name := range values[p.Name] {
+			names = append(names, subject+":"+name)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return names
+	case o.Noun() == "" || o.Changes:
+		return nil
+	}
+	return []string{subject}
 }

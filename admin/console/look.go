@@ -87,7 +87,7 @@ func (v *visit) look(o admin.Operation) {
 	page.Inputs, page.More = v.inputs(o, values, faults)
 	v.settle(&page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
-	v.show(status, "operation", frame{Title: page.Title, Live: o.Name == jobsList, Page: page})
+	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
 // run runs an operation that changes nothing, and has it told.
@@ -167,7 +167,7 @@ func (v *visit) tabs(o admin.Operation) []tab {
 		}
 	}
 	for _, other := range v.operations {
-		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(v.who.Role) != nil || other.Name == "jobs watch" || aboutOne(other) != aboutOne(o) {
+		if other.Noun() != o.Noun() || other.Noun() == "" || other.Changes || other.Allowed(v.who.Role) != nil || other.Shared || aboutOne(other) != aboutOne(o) {
 			continue
 		}
 		tabs = append(tabs, tab{sentence(strings.ReplaceAll(other.Verb(), "-", " ")), v.linkWith(other, same), other.Name == o.Name})

@@ -84,7 +84,7 @@ func (v *visit) now() {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
 		}
 	}
-	v.show(status, "now", frame{Title: "Now", Live: true, Page: page})
+	v.show(status, "now", frame{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
 }
 
 // awaiting are the newest jobs that wait for approval; nil: none does.

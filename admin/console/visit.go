@@ -39,13 +39,21 @@ type frame struct {
 	Who   *api.SignedInAs // nil: nobody is signed in
 	Nav   []tab
 	More  []tab
-	Live  bool
-	Plots bool // it draws what the stream of events brings
+	About []string // of which events there is news on the page (see about)
+	Live  bool     // a stream of events says what changes
+	Plots bool     // it draws what the stream brings
 	Page  any
 	Zone  string // the zone that was chosen; "": none
 	Clock string // in which zone times are, in words
 	Here  string // the address of the page
 	Halt  string // the way to halt everything; "": who asks may not
+	Halts halted
+}
+
+// halted says that everything is halted.
+type halted struct {
+	Text string // "": it is not
+	Lift tab    // its Link is "": who asks may not
 }
 
 // tab is a place to go to.
@@ -151,10 +159,32 @@ func (v *visit) show(status int, page string, f frame) {
 	if v.zone != nil {
 		f.Zone = v.zone.String()
 	}
+	f.Live = true
 	if halt, there := v.named("halt"); there && halt.Allowed(v.who.Role) == nil {
 		f.Halt = v.linkWith(halt, nil)
 	}
+	if status < http.StatusInternalServerError { // otherwise a database that is away is waited for twice
+		f.Halts = v.halted()
+	}
 	v.Console.show(v.w, v.req, status, page, f)
+}
+
+// halted is whether everything is. If that cannot be told, the page is shown without.
+func (v *visit) halted() (h halted) {
+	o, there := v.named("status")
+	if !there {
+		return h
+	}
+	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
+	s, is := out.(admin.Status)
+	if err != nil || !is || !s.Halted() {
+		return h
+	}
+	h.Text = v.unmarked(s.HaltText())
+	if lift, there := v.named("go"); there && lift.Allowed(v.who.Role) == nil {
+		h.Lift = tab{Name: "Let everything go on…", Link: v.linkWith(lift, nil)}
+	}
+	return h
 }
 
 // failed is a page that tells an error.

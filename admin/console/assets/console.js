@@ -1,4 +1,4 @@
-// What pages do beside being pages, in this order: cells come up to date, a form counts whom it
+// What pages do beside being pages, in this order: cells come up to date, what is new is announced, a form counts whom it
 // reaches, what was typed outlives a session, and a few keys and menus. Without it every page works.
 (() => {
   "use strict";
@@ -15,13 +15,59 @@
     for (const e of document.querySelectorAll(`[${attribute}="${CSS.escape(name)}"]`)) change(e);
   };
 
-  function announce(jobs) {
+  // What the page does not show yet is said over it, with the way to see it; it moves nothing.
+  const about = new Set((document.body.dataset.about || "").split(" ").filter(Boolean));
+  const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
+  let news = [], missed = false;
+  const concerns = (act) => ["*", act.of, act.of + ":" + act.name, act.of + "." + act.kind].some((one) => about.has(one));
+
+  function announce() {
     const place = document.getElementById("announce");
-    if (!place) return;
-    for (const id of jobs) if (!known.has(id)) begun.add(id);
-    if (begun.size === 0) return;
+    const said = [];
+    if (begun.size > 0) said.push(begun.size === 1 ? "1 job has begun" : `${begun.size} jobs have begun`);
+    if (news.length > 0) said.push((news.length === 1 ? "" : `${news.length} changes, the last: `) + news[news.length - 1].text);
+    if (missed) said.push("something may have changed meanwhile");
+    if (!place || said.length === 0) return;
+    place.firstElementChild.textContent = said.join("; ") + (begun.size === 1 && said.length === 1 ? ": show it" : ": show the page as it is now");
     place.hidden = false;
-    place.firstElementChild.textContent = begun.size === 1 ? "1 job has begun: show it" : `${begun.size} jobs have begun: show them`;
+  }
+
+  function begins(jobs) {
+    if (!document.querySelector("[data-begins]")) return;
+    for (const id of jobs) if (!known.has(id)) begun.add(id);
+    news = news.filter((act) => act.of !== "job" || !begun.has(Number(act.name))); // that they were enqueued is news no more
+  }
+
+  // An act of one's own of the last moment has led to this page. Whether everything is halted is in
+  // its frame.
+  function happens(acts) {
+    for (const act of acts) {
+      if (act.of === "installation") reframe();
+      if (!concerns(act) || (act.by === whoAmI && performance.now() < 2000)) continue;
+      if (act.of === "job" && begun.has(Number(act.name))) continue;
+      news.push(act);
+    }
+  }
+
+  async function reframe() {
+    const answer = await fetch(document.querySelector(".brand").href, { headers: { Accept: "text/html" } });
+    if (!answer.ok || answer.redirected) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.getElementById("halted"), place = document.getElementById("halted"), over = document.querySelector(".over");
+    if (fresh && !fresh.hidden) {
+      place.replaceChildren(...fresh.childNodes);
+      if (place.hidden) over.prepend(place);
+      place.hidden = false;
+      place.classList.remove("gone");
+    } else if (place.parentElement === over) {
+      place.hidden = true;
+    } else {
+      place.classList.add("gone"); // its room stays
+    }
+    const here = document.querySelector("a.halt"), there = page.querySelector("a.halt");
+    if (here && !there) here.hidden = true;
+    else if (here) here.hidden = false;
+    else if (there) document.querySelector(".who").prepend(document.adoptNode(there));
   }
 
   function take(event) {
@@ -34,7 +80,10 @@
       each("data-bar", name, (e) => { e.value = Number(text); });
       if (name.endsWith(".tone")) each("data-cell", name.replace(/tone$/, "status"), (e) => { e.dataset.tone = text; });
     }
-    announce(event.jobs || []);
+    begins(event.jobs || []);
+    happens(event.acts || []);
+    if (event.again) catchUp();
+    announce();
     document.dispatchEvent(new CustomEvent("belfry:live", { detail: event })); // for what is drawn
   }
 
@@ -54,6 +103,8 @@
       for (const e of page.querySelectorAll("[data-bar]")) each("data-bar", e.dataset.bar, (here) => { here.value = e.value; });
       return [...page.querySelectorAll("[data-job]")].map((e) => e.dataset.job);
     };
+    if (about.size > 0) missed = true;
+    announce();
     const there = await read(location.href);
     for (const e of document.querySelectorAll("[data-job] h2 a")) {
       if (!there.includes(e.closest("[data-job]").dataset.job)) await read(e.href);
@@ -147,7 +198,6 @@
   // What is typed into the form of an act stays in its tab until the act is done or somebody signs out,
   // so that it outlives the session. Passwords do not, and neither does what binds an act to what was seen.
   const drafts = "belfry draft ";
-  const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
   const never = ["_count", "_key", "_test_key"];
   const ticked = (e) => e.type === "checkbox" || e.type === "radio";
   const typed = (form) => [...form.elements].filter((e) => e.name && !never.includes(e.name) && (ticked(e) || ["text", "textarea", "select-one"].includes(e.type)));

@@ -180,7 +180,7 @@ func (p *tab) follow(name string) int64 {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	at := fmt.Sprintf(`//*[self::a or self::button][not(@aria-hidden)][normalize-space()=%q]`, name)
-	at = "(//main" + at + " | //header[not(//main" + at + ")]" + at + ")[1]" // what the page is about goes first
+	at = "(//main" + at + " | //*[@role='status']" + at + " | //header[not(//main" + at + ")]" + at + ")[1]" // what the page is about goes first
 	answer, err := chromedp.RunResponse(ctx, chromedp.Click(at))
 	require.NoError(p, err, "%q on the page:\n%s", name, p.textIfAny())
 	return answer.Status

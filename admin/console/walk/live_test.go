@@ -3,6 +3,7 @@ package walk_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/heapprofiler"
@@ -120,4 +121,60 @@ func TestBrowser_APageStaysSmall(t *testing.T) {
 	t.Logf("%.0f kB after an hour, %.0f kB after nine", before/1000, after/1000)
 	require.Less(t, after, before+300_000, "bytes of the heap")
 	p.sound()
+}
+
+// What others do is seen on the pages that show it, by whatever way it was done; it moves nothing.
+func TestBrowser_WhatOthersDoIsSeen(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 10})
+	h.exec("INSERT INTO belfry.lanes (name, paused_at, paused_by) VALUES ('default', now(), 'ann') ON CONFLICT (name) DO UPDATE SET paused_at = now(), paused_by = 'ann'")
+	stopped, finished := h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Stopped"}), h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Finished"})
+	jobs := startBrowser(t).person(t, h.url)
+	jobs.signIn("the-operator", password)
+	lanes, senders, one := jobs.another(), jobs.another(), jobs.another()
+	lanes.goTo("/lanes")
+	senders.goTo("/senders")
+	one.goTo("/jobs/" + printer.Int(stopped))
+	jobs.goTo("/jobs")
+	all := []*tab{jobs, lanes, senders, one}
+	for _, p := range all {
+		evaluate[bool](p, `(() => {
+			window.place = document.querySelector("main h1").getBoundingClientRect().top;
+			const here = document.getElementById("announce");
+			window.announced = 0;
+			new MutationObserver(() => { if (!here.hidden && !announced) announced = Date.now(); }).observe(here, { attributes: true });
+			return true;
+		})()`)
+	}
+
+	// A job that never was under way at a look, and a way that no process of the API sees.
+	began := time.Now()
+	h.exec("SELECT belfry.abort($1, 'ann', 'wrong text')", stopped)
+	h.becomes("SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1", stopped)
+	until(t, func() bool { return jobs.cell(printer.Int(stopped)+".status") == "ABORTED" }, func() string { return "the list does not show that the job was stopped" })
+	one.shows("ann: job " + printer.Int(stopped) + " aborted: show the page as it is now")
+	t.Logf("seen by a page %d ms after the act was sent", evaluate[int64](one, "announced")-began.UnixMilli())
+
+	h.run("lanes", "resume", "default", "--reason", "it is moved")
+	lanes.shows("lane default resumed")
+	until(t, func() bool { return jobs.cell(printer.Int(finished)+".status") == "PROCESSED" }, func() string { return "the list does not show that the job was done" })
+	require.True(t, evaluate[bool](senders, `document.getElementById("announce").hidden`), "a lane is no sender")
+
+	// Everything is halted, on every page at once, and goes on.
+	h.run("halt", "--reason", "wrong link")
+	for _, p := range all {
+		p.shows("everything is halted since")
+		require.True(t, evaluate[bool](p, `document.querySelector("a.halt").hidden`))
+		require.True(t, evaluate[bool](p, `place === document.querySelector("main h1").getBoundingClientRect().top`), "the page has moved")
+	}
+	h.run("go")
+	for _, p := range all {
+		until(t, func() bool {
+			return evaluate[bool](p, `document.getElementById("halted").hidden && !document.querySelector("a.halt").hidden`)
+		}, func() string { return "a page still says that everything is halted" })
+	}
+	for _, p := range all {
+		require.True(t, evaluate[bool](p, `place === document.querySelector("main h1").getBoundingClientRect().top`), "the page has moved")
+		p.sound()
+	}
 }
