@@ -25,6 +25,7 @@ type scheduleInput struct {
 	Lane          string `flag:"lane" label:"LANE" values:"lanes list" help:"of the jobs (default: default)"`
 	Priority      int    `flag:"priority" label:"N" help:"-1000 to 1000, higher is more urgent (default 0)" min:"-1000" max:"1000"`
 	MaxRecipients *int   `flag:"max-recipients" label:"N" min:"1" max:"2000000000" help:"a job stops before it writes more rows (default: the category's ceiling)"`
+	NeedsApproval bool   `flag:"needs-approval" help:"each job waits for a second person's approval, also where the category does not demand it"`
 	DeliverAfter  string `flag:"deliver-after" label:"DURATION" help:"deliver messages so long after the occurrence (default: at once)"`
 	ExpiresAfter  string `flag:"expires-after" label:"DURATION" help:"EXPIRED if a job did not start so long after the occurrence (default: never)"`
 	// A query runs with the rights of the daemon, which no token gives.
@@ -52,7 +53,7 @@ func (in scheduleInput) definition() (d schedule.Definition, err error) {
 		QueryRole: in.QueryRole, Missed: schedule.Policy(in.Missed), After: in.MissedAfter,
 		Template: schedule.Template{
 			Types: in.Types, Category: in.Category, Title: in.Title, Body: in.Body, Route: in.Route, Lane: in.Lane,
-			Priority: in.Priority, MaxRecipients: in.MaxRecipients, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
+			Priority: in.Priority, MaxRecipients: in.MaxRecipients, NeedsApproval: in.NeedsApproval, DeliverAfter: in.DeliverAfter, ExpiresAfter: in.ExpiresAfter,
 		},
 	}
 	var audience json.RawMessage
@@ -109,10 +110,10 @@ func scheduleAddOperation() Operation {
 		Long: `Define a schedule in the database, or change the one of that name. Each occurrence
 enqueues one job, or with several types a group. With --query each row of the query
 enqueues one: its columns, named as the flags are in the configuration (title, body,
-data, variants, route, audience, category, lane, priority, max_recipients, deliver_after, expires_after),
-replace what the flags say, and no audience has to be given. A query runs read only, for
---query-timeout at the most, and as --query-role if one is named: it cannot leave that
-role, and sees what that may see.
+data, variants, route, audience, category, lane, priority, max_recipients, needs_approval,
+deliver_after, expires_after), replace what the flags say, and no audience has to be
+given. A query runs read only, for --query-timeout at the most, and as --query-role if
+one is named: it cannot leave that role, and sees what that may see.
 
 ` + audienceHelp + `
 

@@ -92,7 +92,8 @@ type TimetableEntry struct {
 	// urgent and has it go on later.
 	WaitsFor      string `json:"waits_for"`
 	HandedBackFor string `json:"handed_back_for"`
-	// Held says why it does not start: its schedule or its lane is paused, or belfry is halted.
+	// Held says why it does not start: its schedule or its lane is paused, what its schedule fires
+	// waits for approval, or belfry is halted.
 	Held string `json:"held"`
 }
 
@@ -341,8 +342,11 @@ func (m *timetableMaker) gatherFirings(ctx context.Context) error {
 			e := &TimetableEntry{
 				At: at, Lane: lane, Schedule: s.Name, Types: orEmpty(s.Template.Types), Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority,
 			}
-			if s.PausedAt != nil {
+			switch {
+			case s.PausedAt != nil:
 				e.Held = "the schedule is paused"
+			case s.Template.NeedsApproval && s.Query == "":
+				e.Held = "what it fires waits for approval"
 			}
 			firings = append(firings, &planned{TimetableEntry: e})
 		}

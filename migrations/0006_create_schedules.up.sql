@@ -72,7 +72,7 @@ CREATE FUNCTION belfry.check_schedule_template(t jsonb, has_query boolean, OUT o
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     tab     constant text := 'schedules.template';
-    allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after,max_recipients}';
+    allowed constant text[] := '{type,types,category,title,body,data,variants,route,audience,lane,priority,deliver_after,expires_after,max_recipients,needs_approval}';
     types   constant jsonb := CASE WHEN t ? 'types' THEN t -> 'types' ELSE jsonb_build_array(t -> 'type') END;
     route   text[];
     col     text;
@@ -100,6 +100,8 @@ BEGIN
         OR belfry.reject(tab, 'priority', format('%s is not allowed; allowed values: whole numbers from -1000 to 1000, higher is more urgent', left((t -> 'priority')::text, 40)));
     ok := NOT t ? 'max_recipients' OR t -> 'max_recipients' BETWEEN '1' AND '2000000000' AND t ->> 'max_recipients' ~ '^[0-9]+$'
         OR belfry.reject(tab, 'max_recipients', format('%s is not allowed; allowed values: whole numbers from 1 to 2000000000', left((t -> 'max_recipients')::text, 40)));
+    ok := NOT t ? 'needs_approval' OR jsonb_typeof(t -> 'needs_approval') = 'boolean'
+        OR belfry.reject(tab, 'needs_approval', format('%s is not allowed; allowed values: true, false', left((t -> 'needs_approval')::text, 40)));
     col := (SELECT min(k) FROM unnest('{deliver_after,expires_after}'::text[]) k
              WHERE jsonb_typeof(t -> k) <> 'string' OR t ->> k !~ '^(?=.)([0-9]{1,4}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$');
     ok := col IS NULL OR belfry.reject(tab, col, format('%s is not a duration; allowed values: texts such as 45s, 15m, 1h30m', left((t -> col)::text, 40)));

@@ -25,7 +25,7 @@ const (
 )
 
 // columns are those a query may have.
-const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, max_recipients"
+const columns = "category, title, body, data, variants, route, audience, lane, priority, deliver_after, expires_after, max_recipients, needs_approval"
 
 // enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
 // key is the idempotency key; with a query each row's has its number after it. What is
@@ -76,7 +76,10 @@ func (s Schedule) enqueueOne(ctx context.Context, tx pgx.Tx, t Template, o time.
 
 // spec is the job of an occurrence, but for its type and who asks.
 func (t Template) spec(o time.Time) (job.Spec, error) {
-	spec := job.Spec{Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route, MaxRecipients: t.MaxRecipients, ScheduleAt: &o}
+	spec := job.Spec{
+		Category: t.Category, Title: t.Title, Body: t.Body, Lane: t.Lane, Priority: t.Priority, Route: t.Route,
+		MaxRecipients: t.MaxRecipients, NeedsApproval: t.NeedsApproval, ScheduleAt: &o,
+	}
 	for _, content := range []struct {
 		key  string
 		from map[string]any
@@ -155,6 +158,10 @@ func (t Template) with(row map[string]json.RawMessage) (Template, error) {
 				if json.Unmarshal(value, t.MaxRecipients) != nil {
 					err = fmt.Errorf("%.40s is not a whole number; allowed values: 1 to %d", value, job.MostRecipients)
 				}
+			}
+		case "needs_approval":
+			if !isNull && json.Unmarshal(value, &t.NeedsApproval) != nil {
+				err = fmt.Errorf("%.40s is not allowed; allowed values: true, false", value)
 			}
 		default:
 			return t, faultf("column %q is not known; allowed columns: %s", key, columns)

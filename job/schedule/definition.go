@@ -62,6 +62,7 @@ type Template struct {
 	Lane          string         `json:"lane,omitempty" mapstructure:"lane"`
 	Priority      int            `json:"priority,omitempty" mapstructure:"priority"`
 	MaxRecipients *int           `json:"max_recipients,omitempty" mapstructure:"max_recipients"` // ceiling of each job; none: the category's
+	NeedsApproval bool           `json:"needs_approval,omitempty" mapstructure:"needs_approval"` // of each job, by a second person; false: if its category says so
 	DeliverAfter  string         `json:"deliver_after,omitempty" mapstructure:"deliver_after"`   // deliver_at, from the occurrence on
 	ExpiresAfter  string         `json:"expires_after,omitempty" mapstructure:"expires_after"`   // expires_at, from the occurrence on
 }

@@ -157,6 +157,8 @@ var badQueries = []struct{ name, query string }{
 	{"audience of unknown kind", `SELECT '{"kind": "all"}'::jsonb AS audience`},
 	{"data is a number", `SELECT 5 AS data`},
 	{"priority is text", `SELECT 'high' AS priority`},
+	{"needs_approval is text", `SELECT 'maybe' AS needs_approval`},
+	{"needs_approval is a number", `SELECT 1 AS needs_approval`},
 	{"priority too high", `SELECT 1001 AS priority`},
 	{"priority beyond integers", `SELECT 99999999999 AS priority`},
 	{"title that is no template", `SELECT 'Hello {{name}}' AS title`},
