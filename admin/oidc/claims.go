@@ -13,7 +13,7 @@ import (
 // called is what somebody may be called here: ASCII, so that no two names look alike.
 var called = regexp.MustCompile(`^[!-~](?:[ -~]{0,98}[!-~])?$`)
 
-// claims are those of an ID token.
+// claims are those of an ID token, or of the userinfo endpoint.
 type claims map[string]any
 
 // at finds a claim by its name, or by a path of names. A name may have dots itself, as those that
@@ -38,21 +38,21 @@ func (c claims) at(path string) (any, bool) {
 }
 
 // person makes somebody of the claims, or says which claim and setting do not let it.
-func (p *Provider) person(all claims, identity string) (Person, *RefusedError) {
+func (p *Provider) person(all sources, identity string) (Person, *RefusedError) {
 	c := p.config
 	v, has := all.at(c.NameClaim)
 	name, is := v.(string)
 	switch {
 	case !has:
-		return Person{}, nobody(identity, "", "the ID token has no claim %q to call you by (api.oidc.name_claim); it may take another scope (api.oidc.scopes)", c.NameClaim)
+		return Person{}, nobody(identity, "", "%s %q to call you by (api.oidc.name_claim); it may take another scope (api.oidc.scopes)%s", all.lack(), c.NameClaim, all.elsewhere())
 	case !is || !called.MatchString(name):
 		return Person{}, nobody(identity, "", "the claim %q is no name; allowed are 1 to 100 visible ASCII characters, or another claim (api.oidc.name_claim)", c.NameClaim)
-	case c.NameClaim == "email" && fmt.Sprint(all["email_verified"]) == "false":
+	case c.NameClaim == "email" && all.deny("email_verified"):
 		return Person{}, nobody(identity, "", "the provider has not verified your address, and the claim \"email\" would be your name here (api.oidc.name_claim)")
 	}
 	v, has = all.at(c.GroupsClaim)
 	if !has {
-		return Person{}, nobody(identity, name, "the ID token has no claim %q to give you a role by (api.oidc.groups_claim); it may take another scope (api.oidc.scopes), or a setting of the provider", c.GroupsClaim)
+		return Person{}, nobody(identity, name, "%s %q to give you a role by (api.oidc.groups_claim); it may take another scope (api.oidc.scopes), or a setting of the provider%s", all.lack(), c.GroupsClaim, all.elsewhere())
 	}
 	var groups []string
 	switch v := v.(type) {

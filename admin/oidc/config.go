@@ -31,6 +31,9 @@ type Config struct {
 	NameClaim string `mapstructure:"name_claim"`
 	// GroupsClaim is the claim, a text or a list of them, that gives people a role.
 	GroupsClaim string `mapstructure:"groups_claim"`
+	// Userinfo has the provider's userinfo endpoint asked for these two claims where the ID token
+	// lacks one of them.
+	Userinfo bool `mapstructure:"userinfo"`
 	// Roles are GROUP=ROLE. The highest counts; who has none may not sign in.
 	Roles []string `mapstructure:"roles"`
 	// Label is what the provider is called where people choose: "Sign in with LABEL".

@@ -11,6 +11,7 @@
 //	   │ GET …/callback      │                                 │
 //	   ├────────────────────►│ Finish: code and verifier ─────►│
 //	   │                     │◄────────────────────── ID token ┤
+//	   │                     │ userinfo, if it lacks a claim ─►│
 //	   │◄── session, 303 ────┤ Person                          │
 //
 // # What a sign-in is known by
@@ -25,7 +26,9 @@
 //
 //  1. A Person was named by an ID token that the issuer signed, with a key and an algorithm that it
 //     has published, for this client alone, not expired, for the nonce of this browser's sign-in.
-//     An unsigned token, or one signed with the client's own secret, is never taken.
+//     An unsigned token, or one signed with the client's own secret, is never taken. What it does
+//     not say, and nothing else, is taken from the userinfo endpoint where that is asked for, and
+//     only of the same subject.
 //  2. A code is handed over only for a request that has the state of its own browser's cookie, and
 //     only if it names no other issuer (RFC 9207).
 //  3. What is sent to the provider goes to where the issuer's own document says, by TLS, and is

@@ -136,11 +136,15 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 	if at.namesIssuer && !query.Has("iss") {
 		return Person{}, stray("the provider's answer does not say whose it is; begin again")
 	}
-	raw, refused := p.exchange(ctx, at, one, code)
+	raw, access, refused := p.exchange(ctx, at, one, code)
 	if refused != nil {
 		return Person{}, refused
 	}
-	token, all, refused := p.verified(ctx, at, one, raw)
+	token, own, refused := p.verified(ctx, at, one, raw)
+	if refused != nil {
+		return Person{}, refused
+	}
+	all, refused := p.userinfo(ctx, at, token, access, own)
 	if refused != nil {
 		return Person{}, refused
 	}
@@ -192,11 +196,11 @@ func (p *Provider) oauth(at *published, secret string) oauth2.Config {
 	}
 }
 
-// exchange hands the code over for an ID token.
-func (p *Provider) exchange(ctx context.Context, at *published, one pending, code string) (string, *RefusedError) {
+// exchange hands the code over for an ID token, and an access token.
+func (p *Provider) exchange(ctx context.Context, at *published, one pending, code string) (string, *oauth2.Token, *RefusedError) {
 	secret, err := p.config.secret()
 	if err != nil {
-		return "", &RefusedError{Why: Unset, Text: "belfry cannot read its secret for the provider", Err: err}
+		return "", nil, &RefusedError{Why: Unset, Text: "belfry cannot read its secret for the provider", Err: err}
 	}
 	c := p.oauth(at, secret)
 	if secret == "" {
@@ -207,17 +211,17 @@ func (p *Provider) exchange(ctx context.Context, at *published, one pending, cod
 	switch {
 	case err == nil:
 	case errors.As(err, &said) && said.ErrorCode == "invalid_grant":
-		return "", stray("the provider does not take the code: it was used, has expired, or is another browser's; begin again")
+		return "", nil, stray("the provider does not take the code: it was used, has expired, or is another browser's; begin again")
 	case errors.As(err, &said) && said.ErrorCode != "":
-		return "", &RefusedError{Why: Unset, Text: "the provider refuses belfry itself: " + printer.OneLine(said.ErrorCode, 60) + " (api.oidc.client_id, client_secret)", Err: errors.New(printer.OneLine(said.ErrorDescription, 200))}
+		return "", nil, &RefusedError{Why: Unset, Text: "the provider refuses belfry itself: " + printer.OneLine(said.ErrorCode, 60) + " (api.oidc.client_id, client_secret)", Err: errors.New(printer.OneLine(said.ErrorDescription, 200))}
 	default:
-		return "", away(err)
+		return "", nil, away(err)
 	}
 	raw, is := token.Extra("id_token").(string)
 	if !is || raw == "" {
-		return "", &RefusedError{Why: Untrusted, Text: "the provider's answer has no ID token"}
+		return "", nil, &RefusedError{Why: Untrusted, Text: "the provider's answer has no ID token"}
 	}
-	return raw, nil
+	return raw, token, nil
 }
 
 // verified makes sure that an ID token is the issuer's, for this client and for this sign-in.

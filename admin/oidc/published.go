@@ -27,6 +27,7 @@ var signatures = []string{
 
 // published is what the provider says of itself.
 type published struct {
+	provider    *goidc.Provider
 	endpoint    oauth2.Endpoint
 	keys        *goidc.RemoteKeySet // which keeps them
 	algorithms  []string
@@ -98,8 +99,14 @@ func (p *Provider) discover(ctx context.Context) (*published, error) {
 		return nil, err
 	}
 	at := found.Endpoint()
-	for _, one := range []struct{ name, url string }{{"authorization_endpoint", at.AuthURL}, {"token_endpoint", at.TokenURL}, {"jwks_uri", more.Keys}} {
-		if !private(one.url) {
+	info := found.UserInfoEndpoint() // "": there is none
+	for _, one := range []struct {
+		name, url string
+		asked     bool
+	}{
+		{"authorization_endpoint", at.AuthURL, true}, {"token_endpoint", at.TokenURL, true}, {"jwks_uri", more.Keys, true}, {"userinfo_endpoint", info, p.config.Userinfo && info != ""},
+	} {
+		if one.asked && !private(one.url) {
 			return nil, fmt.Errorf("the provider's %s is %q; allowed values: https://…, or http:// on this machine", one.name, printer.OneLine(one.url, 100))
 		}
 	}
@@ -111,7 +118,7 @@ func (p *Provider) discover(ctx context.Context) (*published, error) {
 	if len(algorithms) == 0 {
 		algorithms = []string{goidc.RS256} // which every provider has
 	}
-	return &published{at, goidc.NewRemoteKeySet(ctx, more.Keys), algorithms, more.Names, p.now()}, nil
+	return &published{found, at, goidc.NewRemoteKeySet(ctx, more.Keys), algorithms, more.Names, p.now()}, nil
 }
 
 // watched keeps apart keys that could not be had and a signature that is not good.

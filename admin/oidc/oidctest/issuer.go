@@ -28,6 +28,9 @@ const (
 	ClientSecret = "the-client's-secret,100%+of=it" //nolint:gosec // a test's
 )
 
+// accessToken is what the userinfo endpoint is asked with.
+const accessToken = "an-access-token"
+
 // Issuer is a provider. Its fields may be set before it is asked.
 type Issuer struct {
 	*httptest.Server
@@ -38,6 +41,8 @@ type Issuer struct {
 	Lax bool
 	// Claims changes what the next tokens say.
 	Claims func(claims map[string]any)
+	// Userinfo is what the userinfo endpoint says; nil: there is none.
+	Userinfo func() map[string]any
 	// Sign makes a token otherwise than by Signed; nil: by Signed.
 	Sign func(claims map[string]any) string
 	// Published changes the discovery document.
@@ -101,13 +106,17 @@ func (i *Issuer) serve(w http.ResponseWriter, req *http.Request) {
 	if i.Answer != nil && i.Answer(w, req) {
 		return
 	}
-	if req.URL.Path == "/token" {
+	switch {
+	case req.URL.Path == "/token":
 		i.token(w, req)
+		return
+	case req.URL.Path == "/userinfo" && i.Userinfo != nil:
+		i.userinfo(w, req)
 		return
 	}
 	s := &lib.Server{PublicKeys: []lib.PublicKey{{PublicKey: i.key.Public(), KeyID: "k", Algorithm: goidc.ES256}}, Algorithms: []string{goidc.ES256, "HS256", "none"}}
 	s.SetIssuer(i.URL)
-	if i.Published == nil || req.URL.Path != "/.well-known/openid-configuration" {
+	if i.Published == nil && i.Userinfo == nil || req.URL.Path != "/.well-known/openid-configuration" {
 		s.ServeHTTP(w, req)
 		return
 	}
@@ -117,7 +126,12 @@ func (i *Issuer) serve(w http.ResponseWriter, req *http.Request) {
 	if err := json.Unmarshal(own.Body.Bytes(), &document); err != nil {
 		panic(err)
 	}
-	i.Published(document)
+	if i.Userinfo != nil {
+		document["userinfo_endpoint"] = i.URL + "/userinfo"
+	}
+	if i.Published != nil {
+		i.Published(document)
+	}
 	answer(w, http.StatusOK, document)
 }
 
@@ -156,7 +170,16 @@ func (i *Issuer) token(w http.ResponseWriter, req *http.Request) {
 	if i.Sign != nil {
 		sign = i.Sign
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": "x", "token_type": "Bearer", "id_token": sign(claims)})
+	answer(w, http.StatusOK, map[string]any{"access_token": accessToken, "token_type": "Bearer", "id_token": sign(claims)})
+}
+
+// userinfo says more of who has signed in, to whoever has the access token.
+func (i *Issuer) userinfo(w http.ResponseWriter, req *http.Request) {
+	if req.Header.Get("Authorization") != "Bearer "+accessToken {
+		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_token"})
+		return
+	}
+	answer(w, http.StatusOK, i.Userinfo())
 }
 
 func answer(w http.ResponseWriter, status int, document any) {
