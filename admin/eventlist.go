@@ -91,6 +91,7 @@ type eventWatch struct {
 	Of       subject       `flag:"of" label:"WHAT" help:"only what concerns jobs, lanes, …, as events list has it"`
 	Actor    string        `flag:"by" label:"NAME" help:"only what this actor does"`
 	All      bool          `flag:"all" help:"also what runs and schedules do by themselves"`
+	After    *actPosition  `flag:"after" label:"PLACE" help:"also what was done after this place, as status has it, if it is not long ago"`
 	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 
@@ -111,8 +112,8 @@ func watchEvents(ctx context.Context, env *Env, in eventWatch, each func([]job.C
 			return false, err
 		}
 		told := []job.ControlEvent{}
-		for _, e := range found.since(last) {
-			if last > 0 && in.passes(e) {
+		for _, e := range found.since(last, in.After) {
+			if in.passes(e) {
 				told = append(told, e.ControlEvent)
 			}
 		}

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -50,6 +51,34 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 	require.Contains(t, d.watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
 	require.Empty(t, d.watch([]func(){acts[2]}, "of", "lane", "all", "on"))
 	require.Empty(t, d.watch([]func(){acts[2]}, "by", "ann@host", "all", "on"))
+}
+
+// Who knows a place is told of what was done since, whoever else watches.
+func TestEventsWatch_GoesOnFromAPlace(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	require.NoError(t, d.run("lanes pause", "lane", "before"))
+	require.NoError(t, d.run("status"))
+	var s admin.Status
+	require.NoError(t, json.Unmarshal([]byte(d.json), &s))
+	require.NoError(t, d.run("lanes pause", "lane", "after"))
+	d.enqueue("inbox")
+	told := d.watch(nil, "after", s.Place)
+	require.NotContains(t, told, "lane before")
+	require.Contains(t, told, "lane after paused")
+	require.Contains(t, told, "job 1 enqueued")
+
+	o, in := d.input("jobs watch", "follow", "on", "after", s.Place)
+	looks, jobs := 0, 0
+	_, err := o.Stream(t.Context(), d.env, in, func(item any) error {
+		jobs += len(item.([]admin.WatchedJob))
+		if looks++; looks == 3 {
+			return errEnough
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, errEnough)
+	require.Equal(t, 1, jobs, "the job that was enqueued since, once")
 }
 
 // Who may not read what jobs say is not told so as it is changed either.

@@ -67,9 +67,11 @@ DELETE FROM belfry.requests WHERE who = @who AND key = @key AND status IS NULL;
 
 -- name: StatusRead :one
 -- Whether belfry is halted, how many jobs run (jobs_one_running_per_lane), and which lanes and
--- senders are paused, the first @limit of each. Always one row.
+-- senders are paused, the first @limit of each; and where the events end (job_events_pkey,
+-- events_pkey). Always one row.
 SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason,
        (SELECT count(*) FROM belfry.jobs j WHERE j.status = 'RUNNING') AS running,
+       coalesce((SELECT max(e.id) FROM belfry.job_events e), 0)::text || '.' || coalesce((SELECT max(e.id) FROM belfry.events e), 0) AS place,
        ARRAY(SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL ORDER BY l.name LIMIT @limit) AS paused_lanes,
        ARRAY(SELECT s.name FROM belfry.senders s WHERE s.paused_at IS NOT NULL ORDER BY s.name LIMIT @limit) AS paused_senders
   FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;

@@ -21,6 +21,8 @@ type Status struct {
 	Running       int64    `json:"running" db:"running"`               // jobs
 	PausedLanes   []string `json:"paused_lanes" db:"paused_lanes"`     // the first hundred, by name
 	PausedSenders []string `json:"paused_senders" db:"paused_senders"` // as well
+	// Place is where the events end, for watches that are to follow from there.
+	Place string `json:"place" db:"place"`
 }
 
 // Halted reports whether everything is.

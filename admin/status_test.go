@@ -33,6 +33,7 @@ func TestStatus_TellsWhatWasStopped(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(d.json), &told))
 	require.Equal(t, "wrong\nlink", told.Reason)
 	require.Equal(t, []string{"news"}, told.PausedLanes)
+	require.Regexp(t, `^\d+\.\d+$`, told.Place)
 	require.Regexp(t, `^everything is halted since `, told.HaltText())
 	require.Empty(t, admin.Status{}.HaltText())
 }

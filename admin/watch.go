@@ -107,6 +107,7 @@ func (i watchInterval) MarshalText() ([]byte, error) { return []byte(time.Durati
 type watchInput struct {
 	IDs      []int64       `arg:"[ID]..." values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 	Follow   bool          `flag:"follow" help:"go on when all are at rest: without ids also those that are enqueued, begin, or are acted on meanwhile"`
+	After    *actPosition  `flag:"after" label:"PLACE" help:"with --follow: also what happened after this place, as status has it"`
 	Interval watchInterval `flag:"interval" label:"DURATION" help:"between looks, 100ms to 1h (default 1s on a terminal, 5s elsewhere)"`
 }
 
@@ -142,7 +143,7 @@ prints a JSON document a line for each job.`,
 
 // watchJobs looks until the jobs are at rest, if it does not follow.
 func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]WatchedJob) error) (None, error) {
-	w := watcher{shared: sharedBy(env), named: in.IDs, follows: in.Follow}
+	w := watcher{shared: sharedBy(env), named: in.IDs, follows: in.Follow, after: in.After}
 	w.shared.watch(w.wanted(), 1)
 	defer func() { w.shared.watch(w.wanted(), -1) }()
 	return None{}, lookOften(ctx, env, time.Duration(in.Interval), func() (over bool, err error) {
@@ -226,6 +227,7 @@ type watcher struct {
 	follows bool    // of no named ones: whatever happens to any, too
 	shown   []int64 // what was under way at a look before, or was missed
 	told    int64   // the last look
+	after   *actPosition
 }
 
 func (w *watcher) wanted() wanted {
@@ -269,13 +271,11 @@ func (w *watcher) show(found *looked) (ids []int64) {
 	w.shown = slices.Clone(found.underWay)
 	if w.follows {
 		ids = slices.Concat(found.underWay, before)
-		if w.told > 0 {
-			for _, id := range concerned(wanted{underWay: true}, found.since(w.told)) {
-				if _, there := found.jobs[id]; !there { // the look that found it was another's
-					w.shown = append(w.shown, id)
-				}
-				ids = append(ids, id)
+		for _, id := range concerned(wanted{underWay: true}, found.since(w.told, w.after)) {
+			if _, there := found.jobs[id]; !there { // the look that found it was another's
+				w.shown = append(w.shown, id)
 			}
+			ids = append(ids, id)
 		}
 		return ids
 	}

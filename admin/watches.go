@@ -254,10 +254,11 @@ func (l *looked) covers(what wanted) bool {
 	return (l.others || !what.underWay) && (l.follows || !what.news)
 }
 
-// since are the events of the looks after the one of a number.
-func (l *looked) since(told int64) (news []job.NewEvent) {
+// since are the events of the looks after the one of a number; of none, those after a place, and
+// without one none.
+func (l *looked) since(told int64, place *actPosition) (news []job.NewEvent) {
 	for _, e := range l.news {
-		if e.number > told {
+		if told > 0 && e.number > told || told == 0 && place != nil && e.After(place.ActPosition) {
 			news = append(news, e.NewEvent)
 		}
 	}

@@ -24,6 +24,14 @@ type NewEvent struct {
 	Act bool `db:"act"` // somebody did it; otherwise it is what a run or a schedule does by itself
 }
 
+// After reports whether the event is later than a place, by its id.
+func (e NewEvent) After(place ActPosition) bool {
+	if e.Subject == SubjectJob {
+		return e.ID > place.Job
+	}
+	return e.ID > place.Event
+}
+
 // NewEvents finds what was written into the two timelines since it looked last. Ids are given out
 // before their transactions commit, in another order, so it remembers what it has seen of the last
 // few hundred. What commits later than that, or as one of very many between two looks, it does not
@@ -40,8 +48,8 @@ type newEventKey struct {
 
 func (e NewEvent) key() newEventKey { return newEventKey{e.Subject == SubjectJob, e.ID} }
 
-// Look returns what is new, the oldest first as far as the order is known. The first look finds
-// nothing: it learns what was there before.
+// Look returns what is new, the oldest first as far as the order is known. The first look returns
+// the last few hundred.
 func (n *NewEvents) Look(ctx context.Context, s *Store) (list []NewEvent, err error) {
 	limit := newEventsMost
 	if n.seen == nil {
@@ -63,7 +71,7 @@ func (n *NewEvents) Look(ctx context.Context, s *Store) (list []NewEvent, err er
 
 // unseen leaves out what was seen before, and remembers the rest.
 func (n *NewEvents) unseen(list []NewEvent) []NewEvent {
-	first, before := n.seen == nil, n.seen
+	before := n.seen
 	for _, e := range list {
 		if e.Subject == SubjectJob {
 			n.after.Job = max(n.after.Job, e.ID-newEventsLate)
@@ -81,7 +89,7 @@ func (n *NewEvents) unseen(list []NewEvent) []NewEvent {
 			n.seen[e.key()] = struct{}{}
 		}
 		_, old := before[e.key()]
-		return old || first
+		return old
 	})
 	slices.SortStableFunc(fresh, func(a, b NewEvent) int { return a.At.Compare(b.At) })
 	return fresh

@@ -63,6 +63,7 @@ type feed struct {
 
 // happened is what pages say of an event.
 type happened struct {
+	ID   int64  `json:"id"`
 	Of   string `json:"of"`   // its subject
 	Name string `json:"name"` // of what it is about
 	Kind string `json:"kind"`
@@ -116,9 +117,10 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	after := v.req.URL.Query()["after"] // where the events ended when the page was made
 	ended := make(chan error, 2)
 	running.Go(func() {
-		in, _ := read(jobs, url.Values{"follow": {"on"}})
+		in, _ := read(jobs, url.Values{"follow": {"on"}, "after": after})
 		_, err := v.ask.Stream(ctx, jobs, in, func(item any) error {
 			watched, _ := item.([]admin.WatchedJob)
 			return f.look(watched)
@@ -126,7 +128,8 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 		ended <- err
 	})
 	running.Go(func() {
-		_, err := v.ask.Stream(ctx, events, events.NewInput(), func(item any) error {
+		in, _ := read(events, url.Values{"after": after})
+		_, err := v.ask.Stream(ctx, events, in, func(item any) error {
 			acts, _ := item.([]job.ControlEvent)
 			return f.tell(acts)
 		})
@@ -178,7 +181,7 @@ func (f *feed) tell(acts []job.ControlEvent) error {
 	}
 	var t liveEvent
 	for _, e := range acts {
-		t.Acts = append(t.Acts, happened{e.Subject, e.Name, e.Kind, e.Actor, admin.EventText(e)})
+		t.Acts = append(t.Acts, happened{e.ID, e.Subject, e.Name, e.Kind, e.Actor, admin.EventText(e)})
 	}
 	return f.send(t)
 }

@@ -19,10 +19,11 @@ import (
 type visit struct {
 	*Console
 
-	w   http.ResponseWriter
-	req *http.Request
-	ask *client.Client // as who asks
-	who api.SignedInAs
+	w     http.ResponseWriter
+	req   *http.Request
+	ask   *client.Client // as who asks
+	who   api.SignedInAs
+	state admin.Status // when the page was begun; the zero value: it could not be told
 }
 
 // slack is what a page may take beside its operation.
@@ -41,6 +42,7 @@ type frame struct {
 	More  []tab
 	About []string // of which events there is news on the page (see about)
 	Live  bool     // a stream of events says what changes
+	Place string   // where the events ended when the page was begun
 	Plots bool     // it draws what the stream brings
 	Page  any
 	Zone  string // the zone that was chosen; "": none
@@ -72,7 +74,9 @@ func (c *Console) signedIn(serve func(*visit)) http.HandlerFunc {
 		case ways.As != nil:
 			own := *c
 			own.zone = zoneOf(req)
-			serve(&visit{&own, w, req, client.Local(c.api, req), *ways.As})
+			v := &visit{&own, w, req, client.Local(c.api, req), *ways.As, admin.Status{}}
+			v.state = v.status()
+			serve(v)
 		case req.Method != http.MethodGet:
 			c.signedOut(w, req)
 		case req.URL.Path == "/live":
@@ -163,24 +167,22 @@ func (v *visit) show(status int, page string, f frame) {
 	if halt, there := v.named("halt"); there && halt.Allowed(v.who.Role) == nil {
 		f.Halt = v.linkWith(halt, nil)
 	}
-	if status < http.StatusInternalServerError { // otherwise a database that is away is waited for twice
-		f.Halts = v.halted()
-	}
+	f.Halts, f.Place = v.halted(), v.state.Place
 	v.Console.show(v.w, v.req, status, page, f)
 }
 
-// halted is whether everything is. If that cannot be told, the page is shown without.
-func (v *visit) halted() (h halted) {
-	o, there := v.named("status")
-	if !there {
-		return h
+// status is whether belfry goes on. If that cannot be told, the page is shown without.
+func (v *visit) status() (s admin.Status) {
+	if o, there := v.named("status"); there && v.req.URL.Path != "/live" {
+		out, _ := v.ask.Run(v.req.Context(), o, o.NewInput())
+		s, _ = out.(admin.Status)
 	}
-	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
-	s, is := out.(admin.Status)
-	if err != nil || !is || !s.Halted() {
-		return h
-	}
-	h.Text = v.unmarked(s.HaltText())
+	return s
+}
+
+// halted is whether everything is.
+func (v *visit) halted() halted {
+	h := halted{Text: v.unmarked(v.state.HaltText())}
 	if lift, there := v.named("go"); there && lift.Allowed(v.who.Role) == nil {
 		h.Lift = tab{Name: "Let everything go on…", Link: v.linkWith(lift, nil)}
 	}

@@ -18,6 +18,7 @@
   // What the page does not show yet is said over it, with the way to see it; it moves nothing.
   const about = new Set((document.body.dataset.about || "").split(" ").filter(Boolean));
   const whoAmI = document.querySelector(".who .more summary")?.textContent ?? "";
+  const heardOf = new Set(); // what was said of; a stream that another tab begins says some of it again
   let news = [], missed = false;
   const concerns = (act) => ["*", act.of, act.of + ":" + act.name, act.of + "." + act.kind].some((one) => about.has(one));
 
@@ -42,6 +43,10 @@
   // its frame.
   function happens(acts) {
     for (const act of acts) {
+      const id = (act.of === "job" ? "job/" : "other/") + act.id;
+      if (heardOf.has(id)) continue;
+      heardOf.add(id);
+      if (heardOf.size > 5000) heardOf.delete(heardOf.values().next().value);
       if (act.of === "installation") reframe();
       if (!concerns(act) || (act.by === whoAmI && performance.now() < 2000)) continue;
       if (act.of === "job" && begun.has(Number(act.name))) continue;
@@ -113,7 +118,8 @@
 
   function listen(pass) {
     return new Promise(() => { // for as long as the tab is there
-      const stream = new EventSource(address);
+      const place = document.body.dataset.place; // what happened since the page was begun is told as well
+      const stream = new EventSource(place ? address + "?after=" + encodeURIComponent(place) : address);
       let opened = false;
       stream.onopen = () => {
         if (opened) {
