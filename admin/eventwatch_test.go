@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -51,6 +52,26 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 	require.Contains(t, d.watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
 	require.Empty(t, d.watch([]func(){acts[2]}, "of", "lane", "all", "on"))
 	require.Empty(t, d.watch([]func(){acts[2]}, "by", "ann@host", "all", "on"))
+}
+
+// Whoever watches sees at once what is done through the same process.
+func TestWatch_SeesAnActAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Watches = admin.NewWatches(time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o, in := d.input("events watch")
+	looks := 0
+	_, err := o.Stream(ctx, d.env, in, func(item any) error {
+		if looks++; looks == 1 {
+			require.NoError(t, d.run("lanes pause", "lane", "news"))
+			return nil
+		}
+		require.Len(t, item, 1)
+		return errEnough
+	})
+	require.ErrorIs(t, err, errEnough, "it was looked at")
 }
 
 // Who knows a place is told of what was done since, whoever else watches.

@@ -19,3 +19,6 @@ func (h *Handler) Turns() int {
 
 // OwnTurns is how many looks of one identity go on at once.
 func (h *Handler) OwnTurns() int { return h.turns.own }
+
+// NextBeat is in how long all streams beat.
+func NextBeat() time.Duration { return newStreams().nextBeat() }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -331,6 +332,18 @@ func TestStream_AreNotMoreThanSoMany(t *testing.T) {
 		}
 		return res.status == http.StatusOK
 	}, time.Minute, 10*time.Millisecond, "who leaves makes room")
+}
+
+// Whenever they were opened, all streams look at one moment whether those that they are for still may.
+func TestStream_AllBeatAtOneMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // whose clock begins at midnight
+		require.Equal(t, 15*time.Second, api.NextBeat())
+		<-time.After(4 * time.Second)
+		require.Equal(t, 11*time.Second, api.NextBeat())
+		<-time.After(11 * time.Second)
+		require.Equal(t, 15*time.Second, api.NextBeat())
+	})
 }
 
 // As the documents have it: 32 of one identity, and 512 in all.

@@ -2,6 +2,7 @@ package walk_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,10 +177,13 @@ func TestBrowser_HaltStopsDeliveryAndWalks(t *testing.T) {
 	p.follow("Halt everything")
 	asked := time.Now()
 	p.follow("Halt everything")
+	answered := time.Now()
 	h.becomes("SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PROCESSING', 'QUEUED'))")
-	calls := len(h.fakes.Calls(fake.FCM))
-	t.Logf("halted after %v", time.Since(asked).Round(time.Millisecond))
-	require.Never(t, func() bool { return len(h.fakes.Calls(fake.FCM)) > calls }, time.Second, 50*time.Millisecond, "something was sent after it was halted")
+	calls := h.fakes.Calls(fake.FCM)
+	last := slices.MaxFunc(calls, func(a, b fake.Call) int { return a.At.Compare(b.At) }).At
+	t.Logf("the last call came %v after the press, the answer after %v", last.Sub(asked).Round(time.Millisecond), answered.Sub(asked).Round(time.Millisecond))
+	require.False(t, last.After(answered), "something was sent after the page had said that it is halted")
+	require.Never(t, func() bool { return len(h.fakes.Calls(fake.FCM)) > len(calls) }, time.Second, 50*time.Millisecond, "something was sent after it was halted")
 	require.Positive(t, h.number("SELECT count(*) FROM belfry.messages WHERE status = 'PENDING'"))
 	p.sound()
 }
