@@ -285,7 +285,9 @@ func readWatched(ctx context.Context, env *Env, ids []int64, underWay bool) (r w
 		ids = append(ids, r.underWay...)
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	if ids = slices.Compact(ids); len(ids) == 0 {
+		return r, nil
+	}
 	jobs, err := env.Jobs.GetAll(ctx, ids)
 	if err != nil {
 		return r, err
