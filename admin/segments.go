@@ -26,7 +26,8 @@ type SegmentNamed struct {
 
 func segmentOperations() []Operation {
 	return []Operation{
-		Define(Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: Viewer},
+		Define(Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: Viewer,
+			Long: "List segments by name. Members are counted to 10,000; `belfry channels count --segment NAME`\ncounts those that are active."},
 			func(ctx context.Context, env *Env, _ None) (List[channels.Segment], error) {
 				list, err := env.Channels.ListSegments(ctx, env.DB)
 				return List[channels.Segment]{Items: list}, err
@@ -57,7 +58,7 @@ func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
 	}
 	t := printer.NewTable("NAME", ">MEMBERS", "CREATED", "DESCRIPTION")
 	for _, s := range out.Items {
-		t.Add(s.Name, printer.Grouped(s.Members), p.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
+		t.Add(s.Name, printer.Bounded(s.Members, channels.SegmentCounts), p.Clock(s.CreatedAt), printer.OneLine(s.Description, 80))
 	}
 	p.Table(t)
 }

@@ -25,7 +25,7 @@ var looks = []string{
 	"lanes list", "lanes events", "lanes events lane=n500", "categories list", "categories events", "senders list", "senders events", "schedules list", "schedules events",
 	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent",
 	"dead-letters show job={job} channel=3", "dead-letters events", "transport status", "transport events",
-	"timetable", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
+	"status", "timetable", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
 }
 
 // looksEach is how often each is looked at, after a first time.

@@ -374,8 +374,9 @@ INSERT INTO belfry.segments (name, description) VALUES (@segment, @description) 
 DELETE FROM belfry.segments WHERE name = @segment RETURNING name;
 
 -- name: SegmentList :many
--- Every segment with the number of its members, counted from the index.
-SELECT g.name, g.description, g.created_at, (SELECT count(*) FROM belfry.segment_members s WHERE s.segment = g.name)
+-- Every segment with the number of its members, counted from the index and no further than @most.
+SELECT g.name, g.description, g.created_at,
+       (SELECT count(*) FROM (SELECT FROM belfry.segment_members s WHERE s.segment = g.name LIMIT @most) t)
 FROM belfry.segments g
 ORDER BY g.name;
 

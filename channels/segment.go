@@ -18,9 +18,12 @@ import (
 type Segment struct {
 	Name        string    `json:"name"`
 	Description string    `json:"description"`
-	Members     int64     `json:"members"`
+	Members     int64     `json:"members"`    // SegmentCounts+1 are more than SegmentCounts: further nobody counts
 	CreatedAt   time.Time `json:"created_at"` // the database's clock
 }
+
+// SegmentCounts is how far ListSegments counts the members of a segment; Count counts all.
+const SegmentCounts = 10_000
 
 // MemberKey says what the members of a segment are named by.
 type MemberKey string
@@ -63,7 +66,7 @@ func (s *Store) DropSegment(ctx context.Context, q Querier, name string) error {
 
 // ListSegments returns every segment by name.
 func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) {
-	rows, err := q.Query(ctx, queries.segmentList)
+	rows, err := q.Query(ctx, queries.segmentList, pgx.StrictNamedArgs{"most": SegmentCounts + 1})
 	if err != nil {
 		return nil, fmt.Errorf("channels: list segments: %w", mapError(err))
 	}

@@ -51,6 +51,21 @@ func TestSegment_LifeOfOne(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoSegment)
 }
 
+func TestSegments_AreCountedToTenThousand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, name := range []string{"few", "many"} {
+		require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, name, ""))
+	}
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || g, 'ios' FROM generate_series(1, 10300) g`)
+	b.exec(t, `INSERT INTO belfry.segment_members (segment, channel_id) SELECT 'many', id FROM belfry.channels`)
+	b.exec(t, `INSERT INTO belfry.segment_members (segment, channel_id) SELECT 'few', id FROM belfry.channels ORDER BY id LIMIT 10000`)
+	list, err := b.store.ListSegments(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.EqualValues(t, SegmentCounts, list[0].Members)
+	require.EqualValues(t, SegmentCounts+1, list[1].Members)
+}
+
 func TestSegment_BadInputChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
