@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -329,6 +330,33 @@ func TestWatch_FollowsWhatAnothersLookFound(t *testing.T) {
 		for id := first + 1; id <= first+16; id++ {
 			require.Contains(t, told, id, "since %d", first)
 		}
+	})
+}
+
+// What was found by a look that failed then is told by the next.
+func TestWatch_LosesNothingToALookThatFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewWatches(time.Second)
+		looks := 0
+		shared.news = func(context.Context, *Env) ([]job.NewEvent, error) {
+			if looks++; looks == 3 {
+				return []job.NewEvent{{ControlEvent: job.ControlEvent{ID: 7, Subject: job.SubjectJob, Name: "17"}}}, nil
+			}
+			return nil, nil
+		}
+		shared.read = func(_ context.Context, _ *Env, ids []int64, _ bool) (r watchReading, err error) {
+			if looks == 3 {
+				return r, &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"}
+			}
+			for _, id := range ids {
+				r.states = append(r.states, JobState{Job: job.Job{ID: id, Status: job.Aborted}})
+			}
+			return r, nil
+		}
+		told := 0
+		followed(t, shared, 5, func(_ int, jobs []WatchedJob) { told += len(jobs) })
+		require.Equal(t, 1, told)
 	})
 }
 

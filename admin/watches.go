@@ -36,9 +36,10 @@ type Watches struct {
 	read  func(ctx context.Context, env *Env, ids []int64, underWay bool) (watchReading, error)
 	news  func(ctx context.Context, env *Env) ([]job.NewEvent, error)
 
-	turn  chan struct{} // whose it is looks, and has what follows
-	begun time.Time     // the last look
-	last  *looked       // nil: none yet
+	turn  chan struct{}  // whose it is looks, and has what follows
+	begun time.Time      // the last look
+	last  *looked        // nil: none yet
+	fresh []job.NewEvent // that no look has told of yet
 	paces map[int64]*paces
 
 	mu     sync.Mutex
@@ -105,13 +106,6 @@ func (w *Watches) Acted() {
 	w.actAt = time.Now()
 	close(w.acted)
 	w.acted = make(chan struct{})
-}
-
-// NextAct is closed when the next act is done.
-func (w *Watches) NextAct() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.acted
 }
 
 // due is in how long the next look may be. It is the caller's turn.
@@ -187,17 +181,20 @@ func (w *Watches) look(ctx context.Context, env *Env, told int64, what wanted) (
 func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 	w.begun = time.Now()
 	what := w.watched()
-	var news []job.NewEvent
 	if what.news {
-		var err error
-		if news, err = w.news(ctx, env); err != nil {
+		news, err := w.news(ctx, env)
+		if err != nil {
 			return err
 		}
+		w.fresh = append(w.fresh, news...) // a look that fails now leaves them to the next
+		w.fresh = w.fresh[max(0, len(w.fresh)-newsKept):]
 	}
+	news := w.fresh
 	read, err := w.read(ctx, env, slices.Concat(what.ids, concerned(what, news)), what.underWay)
 	if err != nil {
 		return err
 	}
+	w.fresh = nil
 	next := &looked{
 		number: 1, ids: make(map[int64]bool), others: what.underWay, follows: what.news,
 		underWay: read.underWay, jobs: make(map[int64]WatchedJob),
