@@ -41,7 +41,7 @@ func (a *actPosition) UnmarshalText(text []byte) error {
 	ofJobs, err1 := strconv.ParseInt(first, 10, 64)
 	other, err2 := strconv.ParseInt(second, 10, 64)
 	if !both || err1 != nil || err2 != nil || min(ofJobs, other) < -1 {
-		return &notAllowedError{"what the page before says, as 1700.42"}
+		return &notAllowedError{"a place, as the page before or status has it: 1700.42"}
 	}
 	a.ActPosition = job.ActPosition{Job: ofJobs, Event: other}
 	return nil
@@ -129,7 +129,7 @@ func watchEvents(ctx context.Context, env *Env, in eventWatch, each func([]job.C
 func tellEvents(p *printer.Page, events []job.ControlEvent) {
 	for _, e := range events {
 		line := p.Clock(e.At) + " " + EventText(e)
-		if change := printer.OneLine(changed(e), 200); change != "" {
+		if change := printer.OneLine(changed(e), 200); change != "" && !ofHalt(e) {
 			line += "; " + change
 		}
 		if reason := printer.OneLine(e.Reason, 200); reason != "" {
@@ -189,8 +189,16 @@ func changed(e job.ControlEvent) string {
 	return corrections(detail.Before, detail.After)
 }
 
+// ofHalt reports whether everything was halted, or goes on.
+func ofHalt(e job.ControlEvent) bool {
+	return e.Subject == "installation" && (e.Kind == "halted" || e.Kind == "lifted")
+}
+
 // EventText is an event in a few words, as "ann: lane news paused".
 func EventText(e job.ControlEvent) string {
+	if ofHalt(e) {
+		return e.Actor + ": everything " + map[string]string{"halted": "is halted", "lifted": "goes on"}[e.Kind]
+	}
 	what := strings.ReplaceAll(e.Subject, "_", " ")
 	if e.Name != "" {
 		what += " " + e.Name

@@ -50,6 +50,10 @@ func TestEventsWatch_TellsWhatIsDone(t *testing.T) {
 	told := d.watch(acts)
 	require.Regexp(t, `^\S+ \S+ ann@host: lane news paused \(database move\)\n\S+ \S+ ann@host: job 1 aborted\n$`, told)
 	require.Contains(t, d.watch([]func(){acts[2]}, "all", "on"), "r: job 1 throttled")
+	require.Regexp(t, `^\S+ \S+ ann@host: everything is halted \(wrong link\)\n\S+ \S+ ann@host: everything goes on\n$`, d.watch([]func(){
+		func() { require.NoError(t, d.run("halt", "reason", "wrong link")) },
+		func() { require.NoError(t, d.run("go")) },
+	}))
 	require.Empty(t, d.watch([]func(){acts[2]}, "of", "lane", "all", "on"))
 	require.Empty(t, d.watch([]func(){acts[2]}, "by", "ann@host", "all", "on"))
 }
