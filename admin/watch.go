@@ -28,11 +28,13 @@ type WatchedJob struct {
 	ChannelsRead   int64           `json:"channels_read"`
 	ChannelsTotal  *int64          `json:"channels_total"`
 	RowsWritten    int64           `json:"rows_written"`
+	Chunks         int64           `json:"chunks"` // committed
 	Skipped        int64           `json:"skipped"`
 	Throttle       string          `json:"throttle"`
 	ThrottleDetail string          `json:"throttle_detail"`
 	Messages       outbox.Progress `json:"messages"`
 	KeysPerSecond  *float64        `json:"keys_per_second"` // of the walk; null: not known yet
+	ChunkMS        *float64        `json:"chunk_ms"`        // from a chunk to the next, lately, pauses included
 	SentPerSecond  *float64        `json:"sent_per_second"` // messages that became final
 	SecondsLeft    *float64        `json:"seconds_left"`    // of the walk while it goes on, then of the delivery; null: cannot be told
 	DeliveryLeft   *float64        `json:"delivery_seconds_left"`
@@ -44,15 +46,19 @@ type WatchedJob struct {
 func watchedJob(s JobState, still Standstill, p *paces, now time.Time) WatchedJob {
 	p.walk.Look(now, s.ChannelsRead)
 	p.delivery.Look(now, s.Settled())
+	p.chunks.Look(now, s.Chunks)
 	w := WatchedJob{
 		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
 		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
-		RowsWritten: s.RowsWritten, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
+		RowsWritten: s.RowsWritten, Chunks: s.Chunks, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
 	}
 	if !still.Moving {
 		w.Why, w.Remedy = still.Why, still.Remedy
 	}
 	w.KeysPerSecond, w.SentPerSecond = known(p.walk.Rate()), known(p.delivery.Rate())
+	if rate, is := p.chunks.Rate(); is && rate > 0 && s.Status == job.Running {
+		w.ChunkMS = new(1000 / rate)
+	}
 	w.DeliveryLeft = seconds(p.delivery.Left(s.Messages.Waiting))
 	total, walkable := s.Total()
 	switch {

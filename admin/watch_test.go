@@ -77,6 +77,24 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 	require.Equal(t, string(want), got, "refresh it with -rewrite")
 }
 
+// A chunk takes as long as it is from one to the next, while the walk goes on.
+func TestWatch_TellsHowLongAChunkTakes(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	p := make(map[int64]*paces)
+	s := JobState{Job: job.Job{ID: 1, Type: "inbox", Title: "x", Status: job.Running}}
+	var last WatchedJob
+	for second := range 10 {
+		s.Chunks = int64(5 * second)
+		last = lookedAt(p, noon.Add(time.Duration(second)*time.Second), Standstill{}, s)[0]
+		require.Equal(t, s.Chunks, last.Chunks)
+	}
+	require.NotNil(t, last.ChunkMS)
+	require.InDelta(t, 200, *last.ChunkMS, 1)
+	s.Status = job.Processed
+	require.Nil(t, lookedAt(p, noon.Add(11*time.Second), Standstill{}, s)[0].ChunkMS)
+}
+
 // Elsewhere than on a terminal a job has a line when there is news of it, and that time goes by is
 // none.
 func TestBoard_TellsRelativeTimesOnce(t *testing.T) {

@@ -83,7 +83,7 @@ type wanted struct {
 }
 
 // paces are those of one job.
-type paces struct{ walk, delivery printer.Pace }
+type paces struct{ walk, delivery, chunks printer.Pace }
 
 // NewWatches returns Watches whose looks are so long apart, at least.
 func NewWatches(every time.Duration) *Watches {

@@ -33,7 +33,7 @@ func (c *Console) cellsOf(w admin.WatchedJob) map[string]string {
 		id + "status": s.Shown() + s.Marks(), id + "tone": toneOf(s.Shown()), id + "walked": admin.WalkDone(s.Job), id + "walk": c.unmarked(w.WalkText(printer.Times{})),
 		id + "walk-bar": percent(walked(s)), id + "rows": printer.Grouped(w.RowsWritten), id + "waits": c.unmarked(w.Waits()), id + "slowed": "",
 	}
-	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "delivery-rate": w.SentPerSecond} {
+	for name, rate := range map[string]*float64{"walk-rate": w.KeysPerSecond, "chunk-ms": w.ChunkMS, "delivery-rate": w.SentPerSecond} {
 		if cells[id+name] = ""; rate != nil {
 			cells[id+name] = strconv.FormatFloat(*rate, 'f', 1, 64)
 		}

@@ -1,5 +1,5 @@
-// Draws how fast a job's walk and delivery are, from the events that bring the page up to date, since
-// the page was opened. The table below has the same numbers, one row for every ten seconds.
+// Draws how fast a job's walk and delivery are and how long its chunks take, from the events that bring
+// the page up to date, since the page was opened. The table below has the same numbers, one row for every ten seconds.
 (() => {
   "use strict";
   const place = document.querySelector("[data-rates]");
@@ -8,8 +8,8 @@
   const zone = document.body.dataset.zone;
   const offset = Number(place.dataset.offset); // of the server's zone, in seconds east
   const keep = 3600, rowEvery = 10, mostRows = 360;
-  const at = [], walk = [], delivery = [];
-  const now = { walk: null, delivery: null };
+  const at = [], walk = [], chunk = [], delivery = [];
+  const now = { walk: null, chunk: null, delivery: null };
   let plot = null, lastRow = 0;
 
   // A moment as the page tells times: a Date whose local fields are those of the zone.
@@ -31,13 +31,16 @@
   function draw() {
     if (plot) plot.destroy();
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
-    const series = (label, name, dash) => ({ label, dash, stroke: colour(name), width: 2, points: { show: false }, value: (_, value) => number(value), spanGaps: false });
+    const series = (label, name, dash, scale = "y") => ({ label, dash, scale, stroke: colour(name), width: 2, points: { show: false }, value: (_, value) => number(value), spanGaps: false });
     plot = new uPlot({
       width: place.clientWidth, height: 200, tzDate: inZone, cursor: { drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [{ ...axis, values: (_, splits) => splits.map(clock), space: 80 }, { ...axis, size: 64, values: (_, splits) => splits.map(number) }],
-      series: [{ label: "at", value: (_, seconds) => (seconds === null ? "-" : clock(seconds)) }, series("channels/s of the walk", "--accent"), series("messages/s delivered", "--go", [6, 3])],
-    }, [at, walk, delivery], place);
+      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] }, ms: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      axes: [
+        { ...axis, values: (_, splits) => splits.map(clock), space: 80 }, { ...axis, size: 64, values: (_, splits) => splits.map(number) },
+        { ...axis, scale: "ms", side: 1, show: place.clientWidth > 560, grid: { show: false }, size: 64, values: (_, splits) => splits.map((value) => number(value) + " ms") },
+      ],
+      series: [{ label: "at", value: (_, seconds) => (seconds === null ? "-" : clock(seconds)) }, series("channels/s of the walk", "--accent"), series("ms a chunk", "--wait", [2, 4], "ms"), series("messages/s delivered", "--go", [6, 3])],
+    }, [at, walk, chunk, delivery], place);
   }
 
   function row(seconds) {
@@ -45,7 +48,7 @@
     if (!body || seconds - lastRow < rowEvery) return;
     lastRow = seconds;
     const line = document.createElement("tr");
-    for (const [i, text] of [clock(seconds), number(now.walk), number(now.delivery)].entries()) {
+    for (const [i, text] of [clock(seconds), number(now.walk), number(now.chunk), number(now.delivery)].entries()) {
       const cell = document.createElement("td");
       cell.textContent = text;
       if (i > 0) cell.className = "number";
@@ -60,13 +63,14 @@
     const seconds = Date.parse(moment) / 1000;
     for (const [name, text] of Object.entries(cells)) {
       if (name === job + ".walk-rate") now.walk = text === "" ? null : Number(text);
+      if (name === job + ".chunk-ms") now.chunk = text === "" ? null : Number(text);
       if (name === job + ".delivery-rate") now.delivery = text === "" ? null : Number(text);
     }
     if (!(seconds > (at.at(-1) ?? 0)) || (now.walk === null && now.delivery === null && at.length === 0)) return;
-    at.push(seconds); walk.push(now.walk); delivery.push(now.delivery);
-    while (at.length > keep) { at.shift(); walk.shift(); delivery.shift(); }
+    at.push(seconds); walk.push(now.walk); chunk.push(now.chunk); delivery.push(now.delivery);
+    while (at.length > keep) { for (const one of [at, walk, chunk, delivery]) one.shift(); }
     place.closest("section").hidden = false;
-    if (plot) plot.setData([at, walk, delivery]); else draw();
+    if (plot) plot.setData([at, walk, chunk, delivery]); else draw();
     row(seconds);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (plot) draw(); });

@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -82,6 +83,39 @@ func TestBrowser_RowsStayUnderTheFinger(t *testing.T) {
 	until(t, func() bool { return evaluate[int](p, "changed") > 0 }, func() string { return "nothing on the page changed" })
 	require.Zero(t, evaluate[int](p, "moved"))
 	require.True(t, evaluate[bool](p, `JSON.stringify(where) === JSON.stringify([...document.querySelectorAll("tbody tr")].map((r) => r.getBoundingClientRect().top))`), "a row has moved")
+	p.sound()
+}
+
+// Whoever has aimed at a row of a list that churns hits that row, however long ago that was.
+func TestBrowser_AThousandClicksHitTheirRows(t *testing.T) {
+	t.Parallel()
+	const clicks = 1_000
+	h := live(t, options{channels: 500})
+	for n := range 20 {
+		h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: fmt.Sprintf("Job %d", n)})
+	}
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	p.goTo("/jobs")
+	// Where the links are that can be seen. They note what was pressed, and lead nowhere.
+	aims := evaluate[[][2]float64](p, `(() => {
+		window.links = [...document.querySelectorAll("tbody a")].filter((a) => /\/jobs\/\d+$/.test(a.href) && a.getBoundingClientRect().bottom < innerHeight);
+		window.pressed = "";
+		window.announced = 0;
+		for (const a of links) a.addEventListener("click", (event) => { event.preventDefault(); pressed = a.href; });
+		new MutationObserver(() => announced++).observe(document.getElementById("announce"), { attributes: true, childList: true, subtree: true });
+		return links.map((a) => { const r = a.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; });
+	})()`)
+	require.Greater(t, len(aims), 10)
+	for n := range clicks {
+		if n%20 == 0 { // the list churns
+			h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: fmt.Sprintf("Later %d", n)})
+		}
+		one := n * 7 % len(aims)
+		p.do(chromedp.MouseClickXY(aims[one][0], aims[one][1]))
+		require.True(t, evaluate[bool](p, fmt.Sprintf(`pressed === links[%d].href && (pressed = "") === ""`, one)), "click %d", n)
+	}
+	require.Positive(t, evaluate[int](p, "announced"), "nothing has happened meanwhile")
 	p.sound()
 }
 
