@@ -3,13 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/console"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
@@ -26,6 +31,12 @@ var looks = []string{
 	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent",
 	"dead-letters show job={job} channel=3", "dead-letters events", "transport status", "transport events",
 	"status", "timetable", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
+}
+
+// pages are those of the console, as looks have it.
+var pages = []string{
+	"/", "/jobs", "/jobs?status=FAILED&lane=lane-7", "/jobs/{job}", "/jobs/{job}/incident", "/jobs/{job}/runs", "/abort?id={job}", "/timetable", "/lanes", "/schedules", "/senders", "/categories",
+	"/dead-letters", "/dead-letters?dead_reason=permanent", "/dead-letters/errors", "/events", "/channels/show?channel={channel}", "/enqueue", "/transport/status",
 }
 
 // looksEach is how often each is looked at, after a first time.
@@ -61,7 +72,51 @@ func lists(ctx context.Context, e *env, r *result) {
 	}
 	r.figure("slowest_p95", "the slowest look, p95", slowest, unitMS, atMost(200))
 	r.figure("looks", "kinds of looks", float64(len(looks)), unitCount)
+	r.figure("slowest_page_p95", "the slowest page, p95", e.readPages(ctx, on, r.Table), unitMS, atMost(200))
 	r.note("%s jobs, %s messages", grouped(e.jobs), grouped(e.history))
+}
+
+// readPages reads the pages of the console as somebody does who is signed in, through everything
+// but the network, and returns the slowest one's p95.
+func (e *env) readPages(ctx context.Context, on *admin.Env, t *table) (slowest float64) {
+	served := api.New(api.Options{
+		Operations: admin.Operations(), Env: *on,
+		Authenticate: func(context.Context, string) (admin.Identity, error) {
+			return admin.Identity{Name: application, Role: admin.Admin}, nil
+		},
+		Pages: func(served http.Handler, at string) http.Handler {
+			return console.New(served, at, admin.Operations(), api.Environment{})
+		},
+		Log: zerolog.Nop(),
+	})
+	for _, page := range pages {
+		var took []float64
+		for n := range looksEach + 1 {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.numbered(page, int64(n)), nil)
+			e.check(err)
+			req.Header.Set("Authorization", "Bearer x")
+			answer := httptest.NewRecorder()
+			began := time.Now()
+			served.ServeHTTP(answer, req)
+			if n > 0 { // the first parses templates and prepares statements
+				took = append(took, milliseconds(time.Since(began)))
+			}
+			e.demand(answer.Code == http.StatusOK, "%s: %d", page, answer.Code)
+		}
+		t.Rows = append(t.Rows, []any{page, percentile(took, 50), percentile(took, 95), percentile(took, 100)})
+		slowest = max(slowest, percentile(took, 95))
+	}
+	return slowest
+}
+
+// numbered is a look with the ids of the nth time.
+func (e *env) numbered(look string, n int64) string {
+	return strings.NewReplacer(
+		"{job}", strconv.FormatInt((1+n*(e.history/1000)/(looksEach+1))*e.every(), 10),
+		"{old}", strconv.FormatInt(e.jobs/2-n, 10),
+		"{grouped}", strconv.FormatInt(10*(e.jobs/20-n), 10),
+		"{channel}", strconv.FormatInt(3+n, 10),
+	).Replace(look)
 }
 
 // every is how many jobs there are to one that has messages.
@@ -69,12 +124,7 @@ func (e *env) every() int64 { return max(1, e.jobs*9/10/(e.history/1000)) }
 
 // looking is the operation of a look, and its input the nth time.
 func (e *env) looking(operations map[string]admin.Operation, look string, n int64) (admin.Operation, any) {
-	withMessages := e.history / 1000
-	look = strings.NewReplacer(
-		"{job}", strconv.FormatInt((1+n*withMessages/(looksEach+1))*e.every(), 10),
-		"{old}", strconv.FormatInt(e.jobs/2-n, 10),
-		"{grouped}", strconv.FormatInt(10*(e.jobs/20-n), 10),
-	).Replace(look)
+	look = e.numbered(look, n)
 	name, given := look, []string(nil)
 	if i := strings.IndexByte(look, '='); i >= 0 {
 		i = strings.LastIndexByte(look[:i], ' ')
