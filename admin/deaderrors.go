@@ -10,9 +10,13 @@ import (
 	"github.com/belfryhq/belfry/outbox"
 )
 
+// deadErrorsNewest is how many letters are looked at unless all are to be.
+const deadErrorsNewest = 10_000
+
 type deadErrorsInput struct {
 	deadFilter
-	Limit int `flag:"limit" label:"N" help:"at most so many errors, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
+	All   bool `flag:"all" help:"look at all letters, for five seconds at most, rather than at the newest 10,000"`
+	Limit int  `flag:"limit" label:"N" help:"at most so many errors, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 }
 
 func deadErrorsOperation() Operation {
@@ -31,8 +35,9 @@ of what is left count. Names among other words stay, so errors are shown to oper
 REDRIVE says what a redrive of the error would do, by medium and reason: there is no
 filter by error. OTHERS are letters of other errors that it would take as well.
 
-It looks for five seconds, or until there are 2,000 errors, at the letters of the newest
-jobs first and of activities last, and says so if there are more.
+It looks at 10,000 letters, those of the newest jobs first and of activities last, or with
+--all at as many as it can in five seconds, until there are 2,000 errors, and says so if
+there are more.
 
 ` + deadHelp(),
 		Example: `  belfry dead-letters errors
@@ -43,7 +48,11 @@ jobs first and of activities last, and says so if there are more.
 		if err != nil {
 			return outbox.DeadErrorList{}, err
 		}
-		list, err := outbox.DeadErrors(ctx, env.DB, filter, in.Limit)
+		newest := deadErrorsNewest
+		if in.All {
+			newest = 0
+		}
+		list, err := outbox.DeadErrors(ctx, env.DB, filter, in.Limit, newest)
 		return list, deadProblem(err)
 	}, deadErrorsText)
 }
@@ -67,8 +76,12 @@ func deadErrorsText(p *printer.Page, in deadErrorsInput, out outbox.DeadErrorLis
 		p.Note("these are the errors of most letters; there are %s more: --limit", printer.Grouped(left))
 	}
 	if !out.Complete && out.DownTo != nil {
-		p.Note("the newest %s were looked at, down to %d:%d, and there may be more, which a redrive would take as well; a filter looks at fewer",
-			printer.Counted(out.Looked, "dead letter"), out.DownTo.JobID, out.DownTo.ChannelID)
+		more := "--all looks at them, and a filter at fewer"
+		if in.All {
+			more = "a filter looks at fewer"
+		}
+		p.Note("the newest %s were looked at, down to %d:%d, and there may be more, which a redrive would take as well; %s",
+			printer.Counted(out.Looked, "dead letter"), out.DownTo.JobID, out.DownTo.ChannelID, more)
 	}
 }
 

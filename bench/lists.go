@@ -28,7 +28,7 @@ var looks = []string{
 	"jobs list type=push status=EXPIRED before={old}",
 	"jobs list awaiting_approval=on", "jobs show id={job}", "jobs runs id={job}", "jobs incident id={job}", "jobs events id={job}", "jobs skips id={job}", "jobs revisions id={job}",
 	"lanes list", "lanes events", "lanes events lane=n500", "categories list", "categories events", "senders list", "senders events", "schedules list", "schedules events",
-	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent",
+	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent", "dead-letters errors",
 	"dead-letters show job={job} channel=3", "dead-letters events", "transport status", "transport events",
 	"status", "timetable", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
 }

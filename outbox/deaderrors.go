@@ -67,11 +67,14 @@ type DeadErrorList struct {
 }
 
 // DeadErrors counts the dead letters that f selects by their errors, and returns at most limit
-// errors (0: 100). It looks for about five seconds at most, in short transactions of a bounded
-// number of keys each, at those of the newest jobs first, activities last. Errors are as of
-// DeadLetters.
-func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit int) (DeadErrorList, error) {
-	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, kinds: deadErrorKinds, until: time.Now().Add(deadErrorsTime)}
+// errors (0: 100). It looks at so many letters as newest says (0: at all), for about five seconds at
+// most, in short transactions of a bounded number of keys each, at those of the newest jobs first,
+// activities last. Errors are as of DeadLetters.
+func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, newest int) (DeadErrorList, error) {
+	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, newest: int64(newest), kinds: deadErrorKinds, until: time.Now().Add(deadErrorsTime)}
+	if newest > 0 {
+		w.keys = min(w.keys, newest)
+	}
 	list, err := w.run(ctx, cmp.Or(limit, deadErrorsShown))
 	if err != nil {
 		return list, fmt.Errorf("errors of dead letters: %w", err)
@@ -94,6 +97,7 @@ type deadErrorWalk struct {
 	pool        *pgxpool.Pool
 	filter      DeadFilter
 	keys, kinds int
+	newest      int64 // letters that are looked at; 0: all
 	until       time.Time
 	groups      map[deadErrorKey]*deadErrorGroup
 	list        DeadErrorList
@@ -130,7 +134,7 @@ func (w *deadErrorWalk) run(ctx context.Context, limit int) (DeadErrorList, erro
 		}
 		high = end
 		w.list.DownTo = &Key{end.JobID, end.ChannelID}
-		if time.Now().After(w.until) || len(w.groups) >= w.kinds {
+		if time.Now().After(w.until) || len(w.groups) >= w.kinds || w.newest > 0 && w.list.Looked >= w.newest {
 			w.sort(limit)
 			return w.list, nil
 		}

@@ -37,7 +37,7 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '5 hours' WHERE job_id = $1 AND channel_id = 3`, old)
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, late)
 
-	list, err := outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{}, 0)
+	list, err := outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{}, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []any{true, int64(11), int64(11), int64(4)}, []any{list.Complete, list.Looked, list.Matched, list.Kinds})
 	require.Nil(t, list.DownTo)
@@ -55,14 +55,19 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 	}, list.Errors)
 	require.Equal(t, outbox.DeadFilter{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent}, first.Filter(outbox.DeadFilter{JobID: old}))
 
-	list, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: old, Medium: "sms", Since: ago(3 * time.Hour)}, 1)
+	list, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: old, Medium: "sms", Since: ago(3 * time.Hour)}, 1, 0)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 2, 6}, []int64{list.Kinds, list.Matched, list.Looked})
 	require.Len(t, list.Errors, 1, "as many as are asked for")
 
-	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{Medium: "fax"}, 0)
+	list, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{}, 0, 4)
+	require.NoError(t, err)
+	require.Equal(t, []any{false, int64(4), int64(4), int64(2)}, []any{list.Complete, list.Looked, list.Matched, list.Kinds}, "the newest four")
+	require.Equal(t, &outbox.Key{JobID: late, ChannelID: 1}, list.DownTo)
+
+	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{Medium: "fax"}, 0, 0)
 	require.ErrorContains(t, err, "is not a medium")
-	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: late + 1}, 0)
+	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: late + 1}, 0, 0)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
 
