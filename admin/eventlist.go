@@ -118,10 +118,8 @@ func watchEvents(ctx context.Context, env *Env, in eventWatch, each func([]job.C
 			}
 		}
 		last = found.number
-		if err := each(told); err != nil {
-			return false, &endedError{err}
-		}
-		return false, nil
+		err = each(told)
+		return err != nil, err
 	})
 }
 

@@ -38,7 +38,7 @@ finds; ` + "`belfry doctor`" + ` finds what is wrong.`,
 	}, readStatus, statusText)
 }
 
-func readStatus(ctx context.Context, env *Env, _ struct{}) (s Status, err error) {
+func readStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
 	err = db.InTx(ctx, env.DB, db.Options{Limit: DefaultDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
 		if err != nil {
@@ -50,7 +50,7 @@ func readStatus(ctx context.Context, env *Env, _ struct{}) (s Status, err error)
 	return s, err
 }
 
-func statusText(p *printer.Page, _ struct{}, s Status) {
+func statusText(p *printer.Page, _ None, s Status) {
 	if s.Halted() {
 		p.Printf("%s\n", s.haltText(p.Times))
 		p.Note("`belfry go` lifts it")

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -118,6 +117,9 @@ type watchInput struct {
 }
 
 func (in *watchInput) check(Operation, time.Time) error {
+	if in.After != nil && (!in.Follow || len(in.IDs) > 0) {
+		return invalid("after", "goes with --follow, and without ids")
+	}
 	if len(in.IDs) > watchMost {
 		return invalid("id", "%d jobs are too many; allowed values: up to %d, or none for those that are under way", len(in.IDs), watchMost)
 	}
@@ -158,7 +160,7 @@ func watchJobs(ctx context.Context, env *Env, in watchInput, each func([]Watched
 			return false, noSuchJob(err)
 		}
 		if err := each(jobs); err != nil {
-			return false, &endedError{err}
+			return true, err
 		}
 		return !in.Follow && !slices.ContainsFunc(jobs, func(j WatchedJob) bool { return !j.AtRest }), nil
 	})
@@ -172,11 +174,8 @@ func sharedBy(env *Env) *Watches {
 	return env.Watches
 }
 
-// endedError is that of whoever is told.
-type endedError struct{ error }
-
-// lookOften looks until it is over, or ctx ends. It outlives a database that is away for a while,
-// once it has answered. every is between looks; 0: the pace of those that env shares, or its own.
+// lookOften looks until it is over, with an error or without, or ctx ends. It outlives a database that
+// is away for a while, once it has answered. every is between looks; 0: the pace of those that env shares, or its own.
 func lookOften(ctx context.Context, env *Env, every time.Duration, look func() (over bool, err error)) error {
 	if every == 0 && env.Watches == nil {
 		every = max(env.Interval, time.Second)
@@ -185,12 +184,9 @@ func lookOften(ctx context.Context, env *Env, every time.Duration, look func() (
 	var answered time.Time // zero: not yet
 	for {
 		over, err := look()
-		ended, is := errors.AsType[*endedError](err)
 		switch {
-		case is:
-			return ended.error
-		case err == nil && over:
-			return nil
+		case over:
+			return err
 		case err == nil:
 			answered = env.now()
 		case ctx.Err() == nil && (answered.IsZero() || !away(err) || env.now().Sub(answered) > watchDeadline):
@@ -277,7 +273,7 @@ func (w *watcher) show(found *looked) (ids []int64) {
 	w.shown = slices.Clone(found.underWay)
 	if w.follows {
 		ids = slices.Concat(found.underWay, before)
-		for _, id := range concerned(wanted{underWay: true}, found.since(w.told, w.after)) {
+		for _, id := range jobsOf(found.since(w.told, w.after)) {
 			if _, there := found.jobs[id]; !there { // the look that found it was another's
 				w.shown = append(w.shown, id)
 			}

@@ -115,6 +115,39 @@ func TestBoard_TellsRelativeTimesOnce(t *testing.T) {
 	require.Contains(t, out.String(), "due in 2m", "that is news")
 }
 
+// What follows says once that nothing goes on, and keeps on the screen what is not told of any more.
+func TestBoard_KeepsWhatItFollowed(t *testing.T) {
+	t.Parallel()
+	var out, notes strings.Builder
+	page := &printer.Page{Output: &out, Notes: &notes, Columns: 80, Rows: 200}
+	b := newBoard(true)
+	b.tell(page, nil)
+	b.tell(page, nil)
+	require.Equal(t, 1, strings.Count(notes.String(), "no job runs"))
+	p := make(map[int64]*paces)
+	for id := int64(1); id <= watchMost+20; id++ {
+		status := job.Aborted
+		if id == 1 {
+			status = job.Running
+		}
+		b.tell(page, lookedAt(p, time.Now(), Standstill{}, JobState{Job: job.Job{ID: id, Type: "inbox", Title: "x", Status: status}}))
+	}
+	require.Len(t, b.kept, watchMost)
+	require.EqualValues(t, 1, b.kept[0].ID, "what is at rest goes first")
+	require.EqualValues(t, 22, b.kept[1].ID)
+	require.EqualValues(t, watchMost+20, b.kept[watchMost-1].ID)
+}
+
+// A place is for what follows whatever happens.
+func TestWatch_RefusesAPlaceThatItDoesNotFollowFrom(t *testing.T) {
+	t.Parallel()
+	place := new(actPosition)
+	for _, in := range []watchInput{{After: place}, {After: place, Follow: true, IDs: []int64{1}}} {
+		require.ErrorContains(t, in.check(Operation{}, time.Now()), "--follow")
+	}
+	require.NoError(t, (&watchInput{After: place, Follow: true}).check(Operation{}, time.Now()))
+}
+
 func TestBoard_SaysWhatItHasNoRoomFor(t *testing.T) {
 	t.Parallel()
 	states := make([]JobState, 10)

@@ -190,7 +190,11 @@ func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 		w.fresh = w.fresh[max(0, len(w.fresh)-newsKept):]
 	}
 	news := w.fresh
-	read, err := w.read(ctx, env, slices.Concat(what.ids, concerned(what, news)), what.underWay)
+	var concerned []int64
+	if what.underWay {
+		concerned = jobsOf(news)
+	}
+	read, err := w.read(ctx, env, slices.Concat(what.ids, concerned), what.underWay)
 	if err != nil {
 		return err
 	}
@@ -224,11 +228,8 @@ func (w *Watches) lookAgain(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// concerned are the jobs that events tell of, no more than one watch shows: the last ones.
-func concerned(what wanted, news []job.NewEvent) (ids []int64) {
-	if !what.underWay {
-		return nil
-	}
+// jobsOf are the jobs that events tell of, no more than one watch shows: the last ones.
+func jobsOf(news []job.NewEvent) (ids []int64) {
 	for _, e := range slices.Backward(news) {
 		id, err := strconv.ParseInt(e.Name, 10, 64)
 		if e.Subject != job.SubjectJob || err != nil || slices.Contains(ids, id) {

@@ -214,7 +214,7 @@ func (f *feed) send(t liveEvent) error {
 
 // subjects are what the nouns of operations are called in the events.
 var subjects = map[string]string{
-	"": job.SubjectJob, "jobs": job.SubjectJob, "groups": job.SubjectJob, "lanes": "lane", "schedules": "schedule", "senders": "sender", "categories": "category",
+	"": job.SubjectJob, "jobs": job.SubjectJob, "lanes": "lane", "schedules": "schedule", "senders": "sender", "categories": "category",
 	"dead-letters": "dead_letter", "channels": "channel", "limits": "limits", "transport": "transport", "tokens": "token", "users": "user", "sessions": "user",
 }
 

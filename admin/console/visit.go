@@ -41,7 +41,6 @@ type frame struct {
 	Nav   []tab
 	More  []tab
 	About []string // of which events there is news on the page (see about)
-	Live  bool     // a stream of events says what changes
 	Place string   // where the events ended when the page was begun
 	Plots bool     // it draws what the stream brings
 	Page  any
@@ -163,7 +162,6 @@ func (v *visit) show(status int, page string, f frame) {
 	if v.zone != nil {
 		f.Zone = v.zone.String()
 	}
-	f.Live = true
 	if halt, there := v.named("halt"); there && halt.Allowed(v.who.Role) == nil {
 		f.Halt = v.linkWith(halt, nil)
 	}

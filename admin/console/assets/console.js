@@ -1,5 +1,5 @@
-// What pages do beside being pages, in this order: cells come up to date, what is new is announced, a form counts whom it
-// reaches, what was typed outlives a session, and a few keys and menus. Without it every page works.
+// What pages do beside being pages, in this order: cells come up to date, what is new is announced, a
+// form counts whom it reaches, what was typed outlives a session, and a few keys and menus. Without it every page works.
 (() => {
   "use strict";
 

@@ -1,5 +1,6 @@
 // Draws how fast a job's walk and delivery are and how long its chunks take, from the events that bring
-// the page up to date, since the page was opened. The table below has the same numbers, one row for every ten seconds.
+// the page up to date, since the page was opened. The table below has the same numbers, one row for every
+// ten seconds.
 (() => {
   "use strict";
   const place = document.querySelector("[data-rates]");
