@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -74,6 +75,7 @@ type tab struct {
 	faults  []string // what the browser complained of
 	foreign []string // what was asked of other servers
 	streams int      // how many streams of events were asked for
+	lapsed  bool     // the test ends its session: a stream of that time may be refused
 }
 
 // person opens a tab of somebody who is signed in nowhere.
@@ -125,7 +127,8 @@ func (p *tab) note(server string, event any) {
 			p.streams++
 		}
 	case *network.EventResponseReceived:
-		if e.Type != network.ResourceTypeDocument && e.Response.Status >= 400 {
+		refused := p.lapsed && e.Type == network.ResourceTypeEventSource && e.Response.Status == http.StatusUnauthorized
+		if e.Type != network.ResourceTypeDocument && e.Response.Status >= 400 && !refused {
 			p.faults = append(p.faults, fmt.Sprintf("%d %s", e.Response.Status, e.Response.URL))
 		}
 	}
@@ -145,6 +148,13 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	require.NoError(p, chromedp.Do(ctx, steps...))
+}
+
+// lapse tells that the session ends, or has another, on purpose.
+func (p *tab) lapse(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lapsed = on
 }
 
 // command has the browser do something that is no step of a person.
