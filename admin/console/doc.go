@@ -67,7 +67,8 @@
 // where they belong, and nothing else moves. Or it has acts: a page says in its frame of what there is
 // news on it (about), and announces what concerns it over itself. After a break pages are read again.
 // All tabs of a browser share one stream, and all streams of the process share their looks.
-// A page that has heard nothing for five seconds says since when. A page that is left open is no use
+// A page that has heard nothing for five seconds says since when; a stream that is refused is asked
+// for again, but after the end of the session only when somebody may have signed in. A page that is left open is no use
 // of its session, which ends as it would without.
 //
 // # Times

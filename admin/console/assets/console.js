@@ -77,6 +77,7 @@
 
   function take(event) {
     heard = Date.now();
+    over = false;
     document.getElementById("stale").hidden = true;
     for (const [name, text] of Object.entries(event.cells || {})) {
       each("data-cell", name, (e) => {
@@ -116,32 +117,84 @@
     }
   }
 
+  // A stream that breaks off the browser asks for again by itself, but not one that is refused: by a
+  // proxy while belfry is upgraded, by belfry while its database is away, or because the session is over.
   function listen(pass) {
     return new Promise(() => { // for as long as the tab is there
       const place = document.body.dataset.place; // what happened since the page was begun is told as well
-      const stream = new EventSource(place ? address + "?after=" + encodeURIComponent(place) : address);
-      let opened = false;
-      stream.onopen = () => {
-        if (opened) {
-          pass({ again: true });
-          catchUp();
+      const from = place ? address + "?after=" + encodeURIComponent(place) : address;
+      const shortest = 1000, longest = 10000; // milliseconds between two tries
+      let opened = false, pause = shortest;
+      const connect = () => {
+        over = false;
+        const stream = new EventSource(from);
+        stream.onopen = () => {
+          if (opened) {
+            pass({ again: true });
+            catchUp();
+          }
+          opened = true;
+          pause = shortest;
+        };
+        stream.onmessage = (message) => {
+          const event = JSON.parse(message.data);
+          pass(event);
+          take(event);
+        };
+        stream.onerror = () => { if (stream.readyState === EventSource.CLOSED) refused(); };
+      };
+      const refused = async () => {
+        const own = new AbortController();
+        const status = await fetch(from, { signal: own.signal }).then((answer) => answer.status, () => 0);
+        own.abort();
+        if (status === 200) {
+          opened = true; // what happened meanwhile was missed
+          connect();
+        } else if (status === 401) { // until somebody signs in
+          pass({ over: true });
+          isOver();
+        } else {
+          setTimeout(refused, pause * (0.5 + Math.random()));
+          pause = Math.min(2 * pause, longest);
         }
-        opened = true;
       };
-      stream.onmessage = (message) => {
-        const event = JSON.parse(message.data);
-        pass(event);
-        take(event);
-      };
+      signedIn = () => { if (over) connect(); };
+      connect();
     });
+  }
+
+  let over = false; // the session is
+  let signedIn = () => {}; // where the stream is: somebody may have
+
+  function isOver() {
+    over = true;
+    const way = document.createElement("a");
+    way.href = address.replace(/live$/, "sign-in") + "?return_to=" + encodeURIComponent(location.pathname + location.search);
+    way.textContent = "Sign in again";
+    const stale = document.getElementById("stale");
+    stale.replaceChildren("Not live since " + new Date(heard).toLocaleTimeString() + ": you are not signed in any more. ", way);
+    stale.hidden = false;
   }
 
   function follow() {
     // What a tab that opens later has not seen, its page shows already; what changes comes to all.
     const name = "belfry " + address + " " + document.body.dataset.zone; // tabs of one zone share one
     const others = "BroadcastChannel" in window ? new BroadcastChannel(name) : null;
-    if (others) others.onmessage = (message) => (message.data.again ? catchUp() : take(message.data));
     const pass = (event) => { if (others) others.postMessage(event); };
+    if (others) {
+      others.onmessage = ({ data }) => {
+        if (data.again) catchUp();
+        else if (data.over) isOver();
+        else if (data.signedIn) signedIn();
+        else take(data);
+      };
+      pass({ signedIn: true });
+    }
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) return;
+      pass({ signedIn: true });
+      signedIn();
+    });
     if (others && navigator.locks) {
       navigator.locks.request(name, () => listen(pass));
     } else {
@@ -149,7 +202,7 @@
     }
     setInterval(() => {
       const stale = document.getElementById("stale");
-      if (Date.now() - heard < quietFor) return;
+      if (over || Date.now() - heard < quietFor) return;
       stale.textContent = "Not live since " + new Date(heard).toLocaleTimeString() + "; trying to connect again";
       stale.hidden = false;
     }, 1000);

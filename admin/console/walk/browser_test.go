@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -75,7 +74,7 @@ type tab struct {
 	faults  []string // what the browser complained of
 	foreign []string // what was asked of other servers
 	streams int      // how many streams of events were asked for
-	lapsed  bool     // the test ends its session: a stream of that time may be refused
+	away    bool     // the test has its stream of events refused
 }
 
 // person opens a tab of somebody who is signed in nowhere.
@@ -127,7 +126,7 @@ func (p *tab) note(server string, event any) {
 			p.streams++
 		}
 	case *network.EventResponseReceived:
-		refused := p.lapsed && e.Type == network.ResourceTypeEventSource && e.Response.Status == http.StatusUnauthorized
+		refused := p.away && strings.Contains(e.Response.URL, "/live")
 		if e.Type != network.ResourceTypeDocument && e.Response.Status >= 400 && !refused {
 			p.faults = append(p.faults, fmt.Sprintf("%d %s", e.Response.Status, e.Response.URL))
 		}
@@ -150,11 +149,11 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	require.NoError(p, chromedp.Do(ctx, steps...))
 }
 
-// lapse tells that the session ends, or has another, on purpose.
-func (p *tab) lapse(on bool) {
+// goesAway tells that the stream of events is refused on purpose, until it is back.
+func (p *tab) goesAway(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lapsed = on
+	p.away = is
 }
 
 // command has the browser do something that is no step of a person.

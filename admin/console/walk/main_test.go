@@ -62,12 +62,16 @@ type options struct {
 	port     int            // where it is served; 0: any
 	limit    map[string]any // settings of the senders
 	config   map[string]any // sections of the configuration that are not live's
+	on       *dbtest.DB     // the database; nil: one of its own on the server of all tests
 }
 
 // live starts a daemon with somebody of each role: viewer, author, operator and admin.
 func live(t *testing.T, o options) *house {
 	t.Helper()
-	h := &house{T: t, db: dbtest.New(t)}
+	h := &house{T: t, db: o.on}
+	if h.db == nil {
+		h.db = dbtest.New(t)
+	}
 	h.jobs = job.NewStore(h.db.Pool)
 	faults, err := fake.ParseFaults("[" + o.faults + "]")
 	require.NoError(t, err)
