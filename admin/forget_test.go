@@ -62,7 +62,7 @@ SELECT t.what FROM (
     UNION ALL SELECT 'jobs', to_jsonb(x) FROM belfry.jobs x UNION ALL SELECT 'job_revisions', to_jsonb(x) FROM belfry.job_revisions x
     UNION ALL SELECT 'job_events', to_jsonb(x) FROM belfry.job_events x UNION ALL SELECT 'schedules', to_jsonb(x) FROM belfry.schedules x
     UNION ALL SELECT 'events', to_jsonb(x) FROM belfry.events x) t
- WHERE t.r ->> 'channel_id' = '3' OR t.r::text LIKE '%"u3"%' OR t.r::text LIKE '%busy: token%' GROUP BY 1 ORDER BY 1`)
+ WHERE t.r ->> 'channel_id' = '3' OR t.r ->> 'name' = '3' OR t.r ->> 'reason' LIKE 'u3 %' OR t.r::text LIKE '%"u3"%' OR t.r::text LIKE '%busy: token%' GROUP BY 1 ORDER BY 1`)
 	require.NoError(d.t, err)
 	list, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(d.t, err)
@@ -85,12 +85,14 @@ func (d *desk) audited(id int64) outbox.Report {
 func TestForget_LeavesNothingOfTheChannel(t *testing.T) {
 	t.Parallel()
 	d := crowd(t)
-	require.Equal(t, []string{"activities", "attempts", "channels", "invalid_addresses", "messages", "notifications", "opt_outs", "segment_members"}, d.kept())
+	require.NoError(t, d.run("channels opt-out", "channel", "3", "category", "popular_content", "reason", "u3 asked"))
+	require.Equal(t, []string{"activities", "attempts", "channels", "events", "invalid_addresses", "messages", "notifications", "opt_outs", "segment_members"}, d.kept())
 	d.audited(1)
 	require.NoError(t, d.run("channels forget", "external_id", "u3", "reason", "ticket 815"))
-	require.Equal(t, "erased: 1 channel, 1 opt-out, 1 invalid address, 1 membership, 2 messages, 1 attempt, 1 notification, 1 activity\n", d.out)
-	require.EqualValues(t, 9, d.receipt().Concerned)
+	require.Equal(t, "erased: 1 channel, 2 opt-outs, 1 invalid address, 1 membership, 2 messages, 1 attempt, 1 notification, 1 activity\n", d.out)
+	require.EqualValues(t, 10, d.receipt().Concerned)
 	require.Empty(t, d.kept())
+	require.Equal(t, "|ann@host|", d.one(`SELECT concat_ws('|', name, actor, reason) FROM belfry.events WHERE kind = 'opted_out'`))
 
 	for id, rows := range map[int64]int64{1: 7, 2: 7} {
 		r := d.audited(id)

@@ -29,18 +29,27 @@ func Vocabularies() map[string][]string {
 type choosing interface{ Choices() []string }
 
 // Choices are the values that are known without a look at a database, and what takes the
-// parameter back; none: any, or those of Listed.
+// parameter back; none: any, or those of Listed. There may be others, unless it is Closed.
 func (p Param) Choices() []string {
-	all := slices.Concat(p.choices, Vocabularies()[p.values])
-	if p.of != nil {
-		if known, is := reflect.Zero(p.of).Interface().(choosing); is {
-			all = append(all, known.Choices()...)
-		}
-		if p.of.Kind() == reflect.Bool && p.Place == Key {
-			all = append(all, "on", "off")
-		}
+	return slices.Concat(p.closed(), Vocabularies()[p.values], p.reset)
+}
+
+// Closed reports whether there is no value but the Choices: a form lets them be chosen. A number that
+// `default` takes back is typed.
+func (p Param) Closed() bool { return len(p.closed()) > 0 }
+
+func (p Param) closed() []string {
+	if p.of == nil {
+		return p.choices
 	}
-	return append(all, p.reset...)
+	all := slices.Clone(p.choices)
+	if known, is := reflect.Zero(p.of).Interface().(choosing); is {
+		all = append(all, known.Choices()...)
+	}
+	if p.of.Kind() == reflect.Bool && p.Place == Key {
+		all = append(all, "on", "off")
+	}
+	return all
 }
 
 // Listed names the operation that lists the values there are, and the field of its rows that

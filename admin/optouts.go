@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -33,17 +37,21 @@ func (c channelRef) find(ctx context.Context, env *Env, operation string) (int64
 	return *c.Channel, nil
 }
 
+// preferenceLimit bounds the transaction of an opt-out or an opt-in.
+const preferenceLimit = 10 * time.Second
+
 type optOut struct {
 	channelRef
 	Category string `flag:"category" label:"CATEGORY" values:"categories list" help:"only messages of this category"`
 	Medium   string `flag:"medium" label:"MEDIUM" values:"media" help:"only by this medium"`
-	Reason   string `flag:"reason" help:"why, kept with it"`
+	Act
 }
 
 type optIn struct {
 	channelRef
 	Category string `flag:"category" label:"CATEGORY" values:"categories list" help:"the opt-out of this category"`
 	Medium   string `flag:"medium" label:"MEDIUM" values:"media" help:"the opt-out by this medium"`
+	Act
 }
 
 // OptOuts is what a channel does not want.
@@ -64,11 +72,12 @@ takes effect at once.`,
 			Example: "  belfry channels opt-outs --external-id user-4711",
 		}, listOptOuts, optOutsText),
 		Define(Operation{
-			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: Operator, Changes: true,
+			Name: "channels opt-out", Short: "Record that a channel wants no messages", Usage: usage, Role: Operator, Changes: true, Events: "the channel's events and with it",
 			Long: `Record that a channel wants no messages: of one category or all, by one medium or all.
 It takes effect for every message that is composed from then on: such a medium is
 bypassed, and a message with no other is cancelled. Notifications are not concerned.
-One that is recorded already stays as it is.`,
+One that is recorded already stays as it is. Who recorded it is in the events, unlike what
+the application records by SQL and a recipient by a link.`,
 			SQL: `SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
 			Example: `  belfry channels opt-out --external-id user-4711
   belfry channels opt-out --channel 4711 --category popular_content --medium sms --reason "asked for it"`,
@@ -77,13 +86,17 @@ One that is recorded already stays as it is.`,
 			if err != nil {
 				return channels.OptOut{}, err
 			}
-			o, err := channels.OptOutChannel(ctx, env.DB, channels.OptOut{ChannelID: id, Category: in.Category, Medium: in.Medium, Reason: in.Reason})
+			o := channels.OptOut{ChannelID: id, Category: in.Category, Medium: in.Medium, Reason: in.Reason}
+			err = db.InTx(ctx, env.DB, db.Options{Limit: preferenceLimit}, func(ctx context.Context, tx pgx.Tx) error {
+				o, err = channels.OptOutBy(ctx, tx, o, in.by(env).Actor)
+				return err
+			})
 			return o, preferenceRefused(err)
 		}, func(p *printer.Page, _ optOut, o channels.OptOut) {
 			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), p.Clock(o.OptedOutAt))
 		}),
 		Define(Operation{
-			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true,
+			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true, Events: "the channel's events",
 			Long: `Take exactly that opt-out back: without --category the one of every category, without
 --medium the one by every medium. Others of the channel stay;
 ` + "`belfry channels opt-outs`" + ` lists them.`,
@@ -91,6 +104,10 @@ One that is recorded already stays as it is.`,
 			Example: `  belfry channels opt-in --external-id user-4711
   belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
 		}, optInChannel, optInText),
+		timeline{
+			noun: "channels", subject: "channel", label: "CHANNEL", short: "Show which channels operators opted out and in, and when one was forgotten, newest first",
+			example: "  belfry channels events\n  belfry channels events 4711 --json", none: "no channel was ever opted out or in by an operator, and none forgotten",
+		}.events(),
 	}
 }
 
@@ -139,7 +156,11 @@ func optInChannel(ctx context.Context, env *Env, in optIn) (OptedIn, error) {
 	if err != nil {
 		return OptedIn{}, err
 	}
-	removed, err := channels.OptInChannel(ctx, env.DB, id, in.Category, in.Medium)
+	var removed []channels.OptOut
+	err = db.InTx(ctx, env.DB, db.Options{Limit: preferenceLimit}, func(ctx context.Context, tx pgx.Tx) error {
+		removed, err = channels.OptInBy(ctx, tx, id, in.Category, in.Medium, in.by(env).Actor, in.Reason)
+		return err
+	})
 	return OptedIn{orEmpty(removed)}, preferenceRefused(err)
 }
 

@@ -116,6 +116,32 @@ func OptInChannel(ctx context.Context, q Querier, channelID int64, category, med
 	})
 }
 
+// OptOutBy is OptOutChannel for an operator: one that did not stand before is an event of the channel,
+// by that actor, empty for the role of the session. Both are in tx.
+func OptOutBy(ctx context.Context, tx pgx.Tx, o OptOut, actor string) (OptOut, error) {
+	o, err := OptOutChannel(ctx, tx, o)
+	if err != nil {
+		return OptOut{}, err
+	}
+	_, err = tx.Exec(ctx, queries.optOutTold, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor})
+	return o, mapError(err)
+}
+
+// OptInBy is OptInChannel for an operator: what was taken back is an event of the channel, as
+// OptOutBy has it.
+func OptInBy(ctx context.Context, tx pgx.Tx, channelID int64, category, medium, actor, reason string) ([]OptOut, error) {
+	removed, err := OptInChannel(ctx, tx, channelID, category, medium)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range removed {
+		if _, err := tx.Exec(ctx, queries.optInTold, pgx.StrictNamedArgs{"channel_id": o.ChannelID, "category": o.Category, "medium": o.Medium, "actor": actor, "reason": reason}); err != nil {
+			return nil, mapError(err)
+		}
+	}
+	return removed, nil
+}
+
 func orAny(s string) string {
 	if s == "" {
 		return Any

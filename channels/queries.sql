@@ -513,6 +513,20 @@ FROM belfry.opt_out(@channel_id, @category, @medium, @reason) o;
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
 FROM belfry.opt_in(@channel_id, @category, @medium) o;
 
+-- name: OptOutTold :exec
+-- The event of an opt-out that this transaction recorded; none where it stood before.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+SELECT 'channel', o.channel_id::text, 'opted_out', coalesce(nullif(@actor, ''), session_user), o.reason,
+       jsonb_build_object('session_user', session_user, 'category', o.category, 'medium', o.medium)
+  FROM belfry.opt_outs o
+ WHERE o.channel_id = @channel_id AND o.category = @category AND o.medium = @medium AND o.xmin = pg_current_xact_id()::xid;
+
+-- name: OptInTold :exec
+-- The event of an opt-out that was taken back.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+VALUES ('channel', @channel_id::bigint::text, 'opted_in', coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'category', @category::text, 'medium', @medium::text));
+
 -- name: CategoryList :many
 -- Every category by name; quiet hours and the cap's window in seconds.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
@@ -560,7 +574,8 @@ UPDATE belfry.channels
 -- name: ChannelForget :one
 -- Deletes what belfry.channels and the tables beside it have of a channel (channels_pkey,
 -- opt_outs_pkey, invalid_addresses_pkey, segment_members_pkey by segment), or with @dry_run
--- counts it. belfry.channels is left out unless @own.
+-- counts it. belfry.channels is left out unless @own. The events of its opt-outs stay, and say of
+-- nobody (events_subject_idx).
 WITH members AS MATERIALIZED (
     SELECT k.segment FROM belfry.segments s
      CROSS JOIN LATERAL (SELECT m.segment FROM belfry.segment_members m WHERE m.segment = s.name AND m.channel_id = @id OFFSET 0) k
@@ -571,6 +586,8 @@ WITH members AS MATERIALIZED (
     DELETE FROM belfry.opt_outs o WHERE NOT @dry_run::boolean AND o.channel_id = @id
 ), addresses AS (
     DELETE FROM belfry.invalid_addresses a WHERE NOT @dry_run::boolean AND a.channel_id = @id
+), told AS (
+    UPDATE belfry.events e SET name = '', reason = '' WHERE NOT @dry_run::boolean AND e.subject = 'channel' AND e.name = @id::bigint::text
 ), gone AS (
     DELETE FROM belfry.channels c WHERE NOT @dry_run::boolean AND @own::boolean AND c.id = @id
 )

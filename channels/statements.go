@@ -28,5 +28,5 @@ type querySet struct {
 	segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
 	segmentInsert, channelsInspect, recipients, recipientsRange, channelPlace, optOuts, invalidAddresses,
-	optOutRecord, optOutRemove, channelBlank, channelForget, categoryList, categoryAdd, categoryActor, categorySet, categoryGet string
+	optOutRecord, optOutRemove, optOutTold, optInTold, channelBlank, channelForget, categoryList, categoryAdd, categoryActor, categorySet, categoryGet string
 }

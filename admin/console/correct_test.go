@@ -73,6 +73,41 @@ func TestConsole_ACorrectionAsksOnlyForWhatIsChanged(t *testing.T) {
 	require.Equal(t, was.Priority, now.Priority)
 }
 
+// What has words for a few values and takes others too is typed: a number that `default` takes back.
+func TestConsole_OnlyWhatIsClosedIsChosen(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	boss := h.as(t, "admin")
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{Type: "inbox", Category: "operator_notice", Title: "Hello", Lane: "night"})
+	require.NoError(t, err)
+	job := "/jobs/" + printer.Int(id) + "/set"
+	p := boss.get(t, job)
+	require.Subset(t, p.typed(), url.Values{"max_rows_per_second": {""}, "max_recipients": {""}, "chunk_target": {""}, "expires_at": {""}, "category": {""}})
+	var chosen []string
+	p.each(func(n *html.Node) {
+		if n.Data == "select" {
+			chosen = append(chosen, attr(n, "name"))
+		}
+	})
+	require.Equal(t, []string{"health_checks"}, chosen)
+	require.Subset(t, boss.get(t, "/limits/set").typed(), url.Values{"max_rows_per_second": {""}, "max_recipients": {""}})
+	require.Subset(t, boss.get(t, "/enqueue").typed(), url.Values{"type": {""}}, "whatever types there are besides")
+
+	form := p.typed()
+	form.Set("max_recipients", "1000")
+	form.Set("max_rows_per_second", "lots")
+	p = boss.post(t, job, form)
+	require.Equal(t, http.StatusUnprocessableEntity, p.status)
+	require.Contains(t, p.text, "allowed values")
+	form.Set("max_rows_per_second", "500")
+	p = boss.post(t, job, form)
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	now, err := h.jobs.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, 1000, *now.MaxRecipients)
+	require.Equal(t, 500, *now.MaxRowsPerSecond)
+}
+
 func TestConsole_AnActBesideAListIsAboutWhatIsSeen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

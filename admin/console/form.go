@@ -35,12 +35,20 @@ func aside(p admin.Param) bool {
 	return slices.Contains([]string{"dry_run", "preview", "expect", "as_of", "if_version"}, p.Name) || slices.Contains(admin.Pagers(), p.Name)
 }
 
-// flags are how help calls other parameters on the command line.
-var flags = regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`)
+// flags are how help calls other parameters on the command line; standardInput is how a file does.
+var (
+	flags         = regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`)
+	standardInput = regexp.MustCompile(`(, or|;) - (for|is) standard input|, a FILE with either, or -$`)
+)
 
-// fieldsFor is a help that calls other parameters as a form does: not --external-id but external id.
-func fieldsFor(help string) string {
-	return flags.ReplaceAllStringFunc(help, func(flag string) string { return strings.ReplaceAll(flag[len("--"):], "-", " ") })
+// fieldsFor is what is said for the command line as a form says it: not --external-id but external id,
+// and nothing of what stands for standard input. Commands in it stay.
+func fieldsFor(text string) string {
+	parts := strings.Split(text, "`")
+	for n := 0; n < len(parts); n += 2 {
+		parts[n] = flags.ReplaceAllStringFunc(parts[n], func(flag string) string { return strings.ReplaceAll(flag[len("--"):], "-", " ") })
+	}
+	return standardInput.ReplaceAllString(strings.Join(parts, "`"), "")
 }
 
 // inputs are the parameters of an operation in a form: those that matter first, and the others.
@@ -65,11 +73,13 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 			one.Kind = "checkbox"
 		case p.File || strings.Contains(one.Value, "\n"):
 			one.Kind = "area"
-		case len(choices) > 0 && !p.SeveralIn() && !p.Repeated:
+		case p.Closed() && !p.SeveralIn() && !p.Repeated:
 			one.Kind, one.Choices = "select", choices
 			if one.Value != "" && !slices.Contains(choices, one.Value) {
 				one.Choices = append([]string{one.Value}, choices...)
 			}
+		default:
+			one.Offers = choices
 		}
 		if p.Help == "" && p.Is != "" {
 			one.Help = c.inline(fieldsFor(p.Is))
@@ -151,7 +161,7 @@ func read(o admin.Operation, values url.Values) (in any, faults map[string]strin
 				if !utf8.ValidString(part) || strings.ContainsRune(part, 0) {
 					faults[p.Name] = "is no text"
 				} else if err := p.Set(in, part); err != nil {
-					faults[p.Name] = err.Error()
+					faults[p.Name] = fieldsFor(err.Error())
 				}
 			}
 		}
@@ -178,9 +188,9 @@ func faultsOf(o admin.Operation, err error) (faults map[string]string, rest stri
 	var others []string
 	for _, p := range bad.Problems {
 		if slices.ContainsFunc(o.Params(), func(known admin.Param) bool { return known.Name == p.Param && !aside(known) }) {
-			faults[p.Param] = p.Text
+			faults[p.Param] = fieldsFor(p.Text)
 		} else {
-			others = append(others, strings.TrimPrefix(p.Param+": "+p.Text, ": "))
+			others = append(others, fieldsFor(strings.TrimPrefix(p.Param+": "+p.Text, ": ")))
 		}
 	}
 	return faults, strings.Join(others, "; ")

@@ -167,6 +167,46 @@ func TestBrowser_DeadLettersAreSentAgain(t *testing.T) {
 	p.sound()
 }
 
+// All that a filter finds is acted on as it was seen, on whatever page of the list; what came to it since
+// is left alone. What became of one of them is one file.
+func TestBrowser_AllThatMatchAreActedOn(t *testing.T) {
+	t.Parallel()
+	h := live(t, options{channels: 10})
+	h.run("lanes", "pause", "night")
+	notice := job.Spec{Type: "inbox", Category: "operator_notice", Title: "<b>The lift</b> is out of service", Lane: "night"}
+	for range 12 {
+		h.enqueue(notice)
+	}
+	p := startBrowser(t).person(t, h.url)
+	p.signIn("the-operator", password)
+	p.goTo("/jobs?lane=night&limit=5")
+	p.accessible("a narrowed list")
+	p.follow("Abort all that match…")
+	p.shows("would be aborted: 12 jobs")
+	p.accessible("an act on all that match")
+	late := h.enqueue(notice)
+	p.fill("reason", "it is Tuesday")
+	p.follow("Abort 12 jobs")
+	h.becomes("SELECT count(*) FILTER (WHERE status = 'ABORTED') = 12 AND count(*) FILTER (WHERE status = 'PENDING' AND id = $1) = 1 FROM belfry.jobs", late)
+	p.goTo("/jobs?lane=night&status=ABORTED")
+	p.follow("Resume all that match…")
+	p.follow("Resume 12 jobs")
+	h.becomes("SELECT count(*) = 13 FROM belfry.jobs WHERE status = 'PENDING'")
+	require.EqualValues(t, 12, h.number("SELECT count(*) FROM belfry.job_events WHERE kind = 'aborted' AND actor = 'the-operator' AND reason = 'it is Tuesday'"))
+
+	p.goTo("/jobs/1")
+	p.follow("Incident")
+	p.shows("it is Tuesday")
+	p.accessible("an incident")
+	file := evaluate[string](p, `fetch(document.querySelector("main a[download]").href).then((answer) => answer.text())`)
+	for _, part := range []string{"the-operator", "it is Tuesday", "&lt;b&gt;The lift&lt;/b&gt; is out of service"} {
+		require.Contains(t, file, part)
+	}
+	require.NotContains(t, file, "<script")
+	require.NotContains(t, file, "://")
+	p.sound()
+}
+
 func TestBrowser_HaltStopsDeliveryAndWalks(t *testing.T) {
 	t.Parallel()
 	h := live(t, options{channels: 20_000, limit: map[string]any{"rate_per_second": 500}})
