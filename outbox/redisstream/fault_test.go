@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -243,4 +244,27 @@ func TestFault_PromotedReplicaLacksPushes(t *testing.T) {
 	_, calls := s.count()
 	require.Equal(t, n, calls)
 	require.Equal(t, in.Epoch, inside(t, d.Carrier(t, second, "looks again")).Epoch, "nothing else was pushed again")
+}
+
+// A read that is not answered for ten seconds longer than its block is no outage: it is not known
+// what it has taken, which is looked for (sentence 14).
+func TestFault_ReadThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	server, log := dbtest.StartRedis(t), &dbtest.Buffer{}
+	b, w := open(t, server.URL, "unanswered", many, func(o *redisstream.Options) { o.Log = zerolog.New(log) }), newTruth()
+	b.Block(200 * time.Millisecond)
+	c := b.Carrier("r1", w.as("r1")) // without Keep, whose commands are answered sooner or not at all
+	p := &pusher{to: c}
+	p.push(t, 1)
+	require.NoError(t, c.Settled(t.Context(), sent(receive(t, c, 1))))
+	stop := receiveAll(t, c, &room{10})
+	eventually(t, "it waits", func() bool { return blocked(t, b) == 2 })
+	require.NoError(t, server.Pause())
+	began := time.Now()
+	eventually(t, "a read is given up", func() bool { return time.Since(began) > 12*time.Second })
+	require.NoError(t, server.Continue())
+	p.push(t, 10)
+	eventually(t, "what is pushed comes", func() bool { return w.by()["r1"] == 11 })
+	require.Empty(t, log.String())
+	stop()
 }

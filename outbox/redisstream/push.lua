@@ -22,9 +22,11 @@ if copies > 0 then
   if not pending.err then taken = pending[1] end
   local there = redis.call('XLEN', stream) - taken + redis.call('ZCARD', waiting)
   if there > 0 and there + copies > tonumber(ARGV[5]) then return 'full' end
-  local memory = redis.call('INFO', 'memory')
-  local limit = tonumber(string.match(memory, '\nmaxmemory:(%d+)') or 0)
-  if limit > 0 and tonumber(string.match(memory, 'used_memory:(%d+)')) > limit * tonumber(ARGV[6]) / 100 then return 'full' end
+  local memory = redis.pcall('INFO', 'memory') -- a user may not be allowed to ask
+  if type(memory) == 'string' then
+    local limit = tonumber(string.match(memory, '\nmaxmemory:(%d+)') or 0)
+    if limit > 0 and tonumber(string.match(memory, 'used_memory:(%d+)')) > limit * tonumber(ARGV[6]) / 100 then return 'full' end
+  end
   for i = 7, #ARGV do
     redis.call('XADD', stream, '*', 'c', ARGV[i])
   end

@@ -325,3 +325,29 @@ func TestReclaim_OnlyWhatIsDeadGoesToDead(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 4, list[1].Dead)
 }
+
+// What a worker has claimed and not settled when it stops stays pending: its consumer is deleted
+// only with nothing (sentence 11), and another takes that over, as one more delivery.
+func TestKeep_LeavesWhatIsInFlightPending(t *testing.T) {
+	t.Parallel()
+	b, w := open(t, dbtest.StartRedis(t).URL, "flies", many), newTruth()
+	b.Hurry(patience, 10*patience, 50*time.Millisecond)
+	c := b.Carrier("r1", w.as("r1"))
+	(&pusher{to: c}).push(t, 5)
+	stop := keep(t, c)
+	receive(t, c, 5)
+	stop()
+	left := pending(t, b)
+	require.Len(t, left, 5, "they would be nobody's, and wait for the sweep")
+	other := b.Carrier("r2", w.as("r2"))
+	eventually(t, "they are taken over", func() bool {
+		_, err := redisstream.Reclaim(t.Context(), other, []string{"r2"})
+		require.NoError(t, err)
+		p, err := b.Client().XPending(t.Context(), b.Keys().Stream, "belfry").Result()
+		require.NoError(t, err)
+		return p.Consumers["r2"] == 5
+	})
+	for i, e := range pending(t, b) {
+		require.Equal(t, left[i].RetryCount+1, e.RetryCount, "JUSTID alone counts none, and who is chosen next goes by it (sentence 12)")
+	}
+}
