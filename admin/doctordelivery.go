@@ -138,6 +138,10 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox
 	case len(carriers) == 1 && carriers[0] != configured:
 		d.warn(check, "restart the relays, or look whether this is their configuration", "live relays work on %s, and delivery.transport is %s here", carriers[0], configured)
 	}
+	if most, need := d.Carrier.TakenMost, 2*len(live)*d.Carrier.InFlight; most > 0 && need > most {
+		d.warn(check, fmt.Sprintf("set it to %d or more", need),
+			"%s have up to %d ids of a queue in flight each, and %s is %d: when as many are out, everybody waits", printer.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
+	}
 	states, err := outbox.QueueStates(ctx, d.DB)
 	if err != nil {
 		return err

@@ -66,6 +66,10 @@ func (e *Env) now() time.Time {
 type Carrier struct {
 	Transport string // its kind; outbox.NoCarrier: there is none
 	Server    string // where it is, without user and password; "": there is none
+	// TakenMost is how many copies of a queue may be out at once, which TakenKey sets; 0: as many
+	// as there are. One relay has up to InFlight.
+	TakenMost, InFlight int
+	TakenKey            string
 	// Open opens it. It is the caller's to close; nil: there is none.
 	Open func() (relay.Broker, error)
 }

@@ -35,6 +35,7 @@ type CarrierQueue struct {
 	Ready   int64           `json:"ready"`
 	Later   int64           `json:"later"`
 	Taken   int64           `json:"taken"`
+	Most    int64           `json:"most"` // that may be taken and later together; 0: as many as there are
 	Dead    int64           `json:"dead"`
 	Full    bool            `json:"full"`
 	Workers []CarrierWorker `json:"workers"`
@@ -61,10 +62,11 @@ func transportOperations() []Operation {
 		Define(Operation{
 			Name: "transport status", Short: "Show what is in the carrier, who works on it, and what is QUEUED", Role: Viewer, Rows: "queues",
 			Long: `Show where relays of this configuration get their messages from, and for each of a
-carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, ids of
-DEAD letters that are kept for a look; and what the database says: how many messages are
-QUEUED, for how long at most, who pushes, and since when the epoch is. An epoch begins
-when a carrier has lost its memory, or is rebuilt. Then its workers, and the relays.
+carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, where
+that is bounded how many may be taken and later AT MOST, and ids of DEAD letters that
+are kept for a look; and what the database says: how many messages are QUEUED, for how
+long at most, who pushes, and since when the epoch is. An epoch begins when a carrier
+has lost its memory, or is rebuilt. Then its workers, and the relays.
 
 Exit code 69 when the carrier does not answer; what the database knows is shown.`,
 		}, transportStatus, transportText),
@@ -150,7 +152,7 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 func insideOf(q outbox.QueueState, in relay.QueueStatus) *CarrierQueue {
 	c := &CarrierQueue{
 		InStep: in.Epoch == q.Epoch && in.Last <= q.LastPush || q.LastPush == 0 && in.Epoch == "",
-		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},
+		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Most: in.Most, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},
 	}
 	for _, w := range in.Workers {
 		worker := CarrierWorker{Name: w.Name, Taken: w.Taken}
@@ -168,12 +170,17 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 	} else {
 		p.Printf("transport %s at %s\n\n", out.Transport, out.Server)
 	}
-	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
+	t := printer.NewTable("QUEUE", ">READY", ">LATER", ">TAKEN", ">AT MOST", ">DEAD", ">QUEUED", ">OLDEST", "PUSHED BY", "EPOCH SINCE", "STATE")
 	workers := printer.NewTable("WORKER", "QUEUE", ">TAKEN", "SEEN")
+	bounded := false
 	for _, q := range out.Queues {
-		cells := []string{q.Name, "", "", "", ""}
+		cells := []string{q.Name, "", "", "", "", ""}
 		if c := q.Carrier; c != nil {
-			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), printer.Grouped(c.Dead)}
+			most := ""
+			if c.Most > 0 {
+				most, bounded = printer.Grouped(c.Most), true
+			}
+			cells = []string{q.Name, printer.Grouped(c.Ready), printer.Grouped(c.Later), printer.Grouped(c.Taken), most, printer.Grouped(c.Dead)}
 			for _, w := range c.Workers {
 				workers.Add(printer.OneLine(w.Name, 80), q.Name, printer.Grouped(w.Taken), p.ClockOr(w.Seen, "not alive"))
 			}
@@ -191,6 +198,9 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
 			t.Drop(heading)
 		}
+	}
+	if !bounded {
+		t.Drop("AT MOST")
 	}
 	p.Table(t)
 	if !workers.Empty() {
@@ -224,6 +234,9 @@ func queueText(out *Transport, q TransportQueue) string {
 	if c := q.Carrier; c != nil {
 		if c.Full {
 			parts = append(parts, "full")
+		}
+		if c.Most > 0 && c.Taken+c.Later >= c.Most {
+			parts = append(parts, "no more may be taken")
 		}
 		if !c.InStep && q.Queued > 0 { // else there is nothing that it was to remember
 			parts = append(parts, "memory lost")

@@ -13,5 +13,9 @@ func (a *app) operated(s settings.Settings) admin.Carrier {
 	if !carried {
 		return admin.Carrier{Transport: c.Transport}
 	}
-	return admin.Carrier{Transport: c.Transport, Server: at, Open: func() (relay.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) }}
+	key, most := c.TakenMost()
+	return admin.Carrier{
+		Transport: c.Transport, Server: at, TakenKey: key, TakenMost: most, InFlight: s.Delivery.Relay.MaxInFlight,
+		Open: func() (relay.Broker, error) { return c.Open(s.Delivery.Relay, a.briefLogger(s)) },
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/fake"
+	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
@@ -205,9 +206,80 @@ func TestTransport_DoctorLooksAtCarriers(t *testing.T) {
 	require.Contains(t, find(d.environ()), "warning  transport      live relays work on redislist, and delivery.transport is postgres here\n")
 	d.exec(`INSERT INTO belfry.relays (name, transport) VALUES ('c', 'jetstream')`)
 	require.Contains(t, find(d.environ()), "warning  transport      live relays work on jetstream and redislist: ")
+	bounded := append(d.environ(), "BELFRY_DELIVERY_TRANSPORT=jetstream", "BELFRY_DELIVERY_NATS_MAX_ACK_PENDING=29999", "BELFRY_DELIVERY_NATS_URLS=nats://127.0.0.1:1", "BELFRY_DELIVERY_NATS_TIMEOUT=100ms")
+	require.Contains(t, find(bounded), "warning  transport      3 live relays have up to 5000 ids of a queue in flight each, and delivery.nats.max_ack_pending is 29999: when as many are out, everybody waits\n")
+	require.NotContains(t, find(append(bounded, "BELFRY_DELIVERY_NATS_MAX_ACK_PENDING=30000")), "max_ack_pending")
 	d.exec(`DELETE FROM belfry.relays`)
 
 	require.Contains(t, find(d.carried("redislist", "redis://:secret@127.0.0.1:1")), "failed   transport      redislist at redis://127.0.0.1:1: ")
 	evicts := dbtest.StartRedis(t, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
 	require.Regexp(t, `failed   transport      redislist at .*maxmemory-policy`, find(d.carried("redislist", evicts.URL)))
+}
+
+// What is QUEUED for another carrier goes to JetStream when relays do, and as many ids as may be out
+// at once are shown.
+func TestTransport_SwitchesToJetStream(t *testing.T) {
+	t.Parallel()
+	nats := dbtest.StartNATS(t, 1)[0]
+	d := deliverable(t, dbtest.New(t), 40)
+	environ := append(d.environ(), "BELFRY_DELIVERY_TRANSPORT=jetstream", "BELFRY_DELIVERY_NATS_REPLICAS=1", "BELFRY_DELIVERY_NATS_URLS="+nats.URL)
+	d.queue("redislist")
+	d.relays(environ, "--relay-name", "r1")
+	require.Eventually(t, func() bool { return d.statuses()["SENT"] == 40 }, patience, 20*time.Millisecond)
+	require.EqualValues(t, 40, d.fakes.Summary().Of(fake.FCM).Accepted, "each once")
+	r := d.status(environ, codeDone)
+	require.Equal(t, "jetstream", r.Queues[1].Transport)
+	require.EqualValues(t, 100_000, r.Queues[1].Carrier.Most)
+	text := command(t, environ, "transport", "status").stdout
+	require.Regexp(t, `(?m)^QUEUE +READY +LATER +TAKEN +AT MOST +DEAD `, text)
+	require.Regexp(t, `(?m)^bulk +0 +0 +\d+ +100,000 +0 +0 +r1 .* ok$`, text)
+}
+
+// Jobs are walked while the carrier is away, and `run --deliver` sends what is due without it: none
+// of it depends on a carrier.
+func TestTransport_GenerationGoesWithoutTheCarrier(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 20)
+	away := d.carried("redislist", "redis://127.0.0.1:1")
+	_, err := job.NewStore(d.db.Pool).Enqueue(t.Context(), job.Spec{Type: "push", Category: "operator_notice", Title: "Hello", Route: []string{"push"}})
+	require.NoError(t, err)
+	r := command(t, away, "run", "--quiet")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.EqualValues(t, 40, d.statuses()["PENDING"])
+	r = command(t, away, "run", "--deliver", "--quiet")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.EqualValues(t, 40, d.statuses()["SENT"])
+}
+
+// A relay that starts beside a carrier that is away says so once, waits for it, and delivers when
+// it comes; one whose carrier is unfit ends with 78.
+func TestTransport_RelayWaitsForItsCarrier(t *testing.T) {
+	t.Parallel()
+	redis := dbtest.StartRedis(t)
+	d := deliverable(t, dbtest.New(t), 20)
+	for _, transport := range []string{"redislist", "redisstream"} {
+		environ := d.carried(transport, redis.URL)
+		require.NoError(t, redis.Stop())
+		ctx, stop := context.WithCancel(t.Context())
+		log := &dbtest.Buffer{}
+		ended := make(chan code, 1)
+		a := &app{stdout: io.Discard, stderr: log, environ: environ, now: time.Now}
+		go func() { ended <- a.execute(ctx, []string{"relay"}) }()
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "messages are not handed to the carrier") }, patience, 10*time.Millisecond)
+		require.NoError(t, redis.Start(t.Context()))
+		require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["QUEUED"]+d.statuses()["PROCESSING"] == 0 }, patience, 20*time.Millisecond)
+		stop()
+		require.Equal(t, codeDone, <-ended)
+		require.Equal(t, 1, strings.Count(log.String(), "the carrier's server is waited for"))
+		require.Equal(t, 1, strings.Count(log.String(), "messages are not handed to the carrier"))
+
+		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+		r := command(t, environ, "relay")
+		require.Equal(t, codeConfiguration, r.code, r.stderr)
+		require.Contains(t, r.stderr, "the carrier's server is unfit: ")
+		require.Contains(t, r.stderr, "maxmemory-policy allkeys-lru drops keys")
+		redis.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+		d.enqueue()
+	}
+	require.EqualValues(t, 40, d.fakes.Summary().Of(fake.FCM).Accepted)
 }

@@ -39,6 +39,8 @@ type carrierKind struct {
 	validate func(Carrier) error
 	open     func(Carrier, relay.Config, zerolog.Logger) (relay.Broker, error)
 	at       func(Carrier) string // where its server is, as it may be shown
+	// takenMost is how many ids are out at once at most, and by which key; nil: there is no bound.
+	takenMost func(Carrier) (key string, most int)
 }
 
 // carrierKinds are all of them but PostgreSQL.
@@ -62,7 +64,8 @@ func carrierKinds() []carrierKind {
 		open: func(c Carrier, r relay.Config, log zerolog.Logger) (relay.Broker, error) {
 			return jetstream.New(c.NATS, jetstream.Options{MaxQueued: c.MaxQueued, Lease: r.Lease, Log: log})
 		},
-		at: func(c Carrier) string { return strings.Join(c.NATS.URLs, ", ") },
+		at:        func(c Carrier) string { return strings.Join(c.NATS.URLs, ", ") },
+		takenMost: func(c Carrier) (string, int) { return "delivery.nats.max_ack_pending", c.NATS.MaxAckPending },
 	}}
 }
 
@@ -106,6 +109,9 @@ func (c Carrier) validate(r relay.Config) error {
 	if carried {
 		problems = append(problems, kind.validate(c))
 	}
+	if key, most := c.TakenMost(); most > 0 && most < 2*r.MaxInFlight {
+		problems = append(problems, fmt.Errorf("%s: %d is not allowed; allowed are twice delivery.max_in_flight (%d) for each relay, and more", key, most, 2*r.MaxInFlight))
+	}
 	return errors.Join(problems...)
 }
 
@@ -121,6 +127,15 @@ func (c Carrier) Open(r relay.Config, log zerolog.Logger) (relay.Broker, error) 
 		return nil, &UnfitError{err}
 	}
 	return b, nil
+}
+
+// TakenMost is how many ids of a queue the carrier has out at once at most, and the key that says
+// so; 0: as many as there are.
+func (c Carrier) TakenMost() (key string, most int) {
+	if kind, carried := c.kind(); carried && kind.takenMost != nil {
+		return kind.takenMost(c)
+	}
+	return "", 0
 }
 
 // At is where the carrier's server is, as it may be shown; false: PostgreSQL has none.

@@ -25,5 +25,9 @@ func TestCarrier_BadConfigurationIsNamed(t *testing.T) {
 	err := load(wrong, "BELFRY_DELIVERY_TRANSPORT=redisstream")
 	require.ErrorContains(t, err, "delivery.redis.url: not a usable URL")
 	require.NotContains(t, err.Error(), "ret@")
+	few := "BELFRY_DELIVERY_NATS_MAX_ACK_PENDING=9999"
+	require.NoError(t, load(few), "of what is not used nothing is said")
+	require.ErrorContains(t, load(few, "BELFRY_DELIVERY_TRANSPORT=jetstream"), "delivery.nats.max_ack_pending: 9999 is not allowed; allowed are twice delivery.max_in_flight (10000) for each relay, and more")
+	require.NoError(t, load(few, "BELFRY_DELIVERY_TRANSPORT=jetstream", "BELFRY_DELIVERY_MAX_IN_FLIGHT=4000"))
 	require.ErrorContains(t, load("BELFRY_DELIVERY_REDIS_KEY_PREFIX={a}", "BELFRY_DELIVERY_TRANSPORT=redislist"), `delivery.redis.key_prefix: "{a}" is not allowed`)
 }

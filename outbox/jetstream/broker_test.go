@@ -1,9 +1,13 @@
 package jetstream_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -296,7 +300,7 @@ func TestBroker_TellsWhatIsInside(t *testing.T) {
 		}
 		require.Equal(t, relay.Bulk, q.Queue)
 		require.Equal(t, relay.Inside{Epoch: epoch, Last: 1, Oldest: 1}, q.Inside)
-		require.Equal(t, []int64{6, 4, 0}, []int64{q.Ready, q.Taken, q.Later})
+		require.Equal(t, []int64{6, 4, 0, 1000}, []int64{q.Ready, q.Taken, q.Later, q.Most})
 		require.Equal(t, "r1", q.Workers[0].Name)
 		require.Equal(t, int64(4), q.Workers[0].Taken)
 		return true
@@ -328,6 +332,71 @@ func TestBroker_DropsWhatItHasNotWritten(t *testing.T) {
 	push(t, c, nth(2, keys(1)))
 	require.Len(t, receive(t, c, 2), 2)
 	require.Equal(t, 1, strings.Count(b.log.String(), "a copy is dropped"))
+}
+
+// CARRIERS.md 6: however often a copy is handed out and back, the server goes on with it: attempts
+// are counted in PostgreSQL alone.
+func TestBroker_HandsOutWithoutEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dbtest.StartNATS(t, 1))
+	var n int
+	c := b.worker(t, "r1", func(copies []outbox.Copy) (answers []outbox.Answer, err error) {
+		if n++; n < 30 {
+			return []outbox.Answer{{Verdict: outbox.CopyLater, Wait: time.Millisecond}}, nil
+		}
+		return all(copies)
+	})
+	push(t, c, nth(1, keys(1)))
+	require.Len(t, receive(t, c, 1), 1)
+	require.Equal(t, 30, n)
+}
+
+// A server of before 2.12 is refused: it would take each message of a push by itself.
+func TestBroker_RefusesAnOldServer(t *testing.T) {
+	t.Parallel()
+	for version, unfit := range map[string]bool{"2.9.10": true, "2.11.99": true, "2.12.0": false, "3.0.0": false, "new": true} {
+		c := jetstream.DefaultConfig()
+		c.URLs, c.Timeout = []string{"nats://" + greeter(t, version)}, 200*time.Millisecond
+		b, err := jetstream.New(c, jetstream.Options{MaxQueued: capacity, Lease: time.Minute})
+		require.NoError(t, err)
+		_, err = b.Check(t.Context())
+		require.Error(t, err, "it has no streams")
+		require.Equal(t, !unfit, errors.Is(err, relay.ErrAway), "%s: %v", version, err)
+		if unfit {
+			require.ErrorContains(t, err, version)
+		}
+		require.NoError(t, b.Close())
+	}
+}
+
+// greeter is the address of a server that says its version and answers pings.
+func greeter(t testing.TB, version string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
+	require.NoError(t, err)
+	var talks sync.WaitGroup
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		talks.Wait()
+	})
+	talks.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			talks.Go(func() {
+				defer func() { _ = conn.Close() }()
+				_, _ = fmt.Fprintf(conn, "INFO {\"server_id\":\"x\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					if lines.Text() == "PING" {
+						_, _ = fmt.Fprint(conn, "PONG\r\n")
+					}
+				}
+			})
+		}
+	})
+	return listener.Addr().String()
 }
 
 // Over TLS the servers are who the authority says, and so is belfry.

@@ -82,6 +82,7 @@ type QueueStatus struct {
 	Ready   int64 // copies that may be taken out
 	Later   int64 // copies that are due later, or wait to be looked at again
 	Taken   int64 // copies that a worker has taken out and that are not settled
+	Most    int64 // how many may be Taken and Later together; 0: as many as there are
 	Dead    int64 // ids that are kept for a look at them, of messages that are DEAD
 	Workers []WorkerStatus
 	Full    bool // pushes are answered with PushFull now
