@@ -3,10 +3,13 @@ package redisdb_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -236,10 +239,35 @@ func TestCluster_FollowsAKeyThatMoves(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
 		err := db.Do.RPush(ctx, key, "y").Err()
-		require.True(t, err == nil || redisdb.Away(err), "%v", err)
+		require.True(t, err == nil || redisdb.Away(err) && !redisdb.Says(err, "MOVED"), "%v", err)
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	require.Equal(t, ":1", b.Do(t, "LLEN", key))
+}
+
+// Sentence 3: what a Cluster's client calls redirects are repetitions after a lost answer as well.
+func TestCluster_SendsACommandOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	proxy := dbtest.StartProxy(t, "")
+	_, port, _ := strings.Cut(proxy.Addr, ":")
+	server := dbtest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-announce-port", port) // clients come by the proxy
+	proxy.To(server.Addr)
+	one := open(t, server.URL, nil)
+	require.NoError(t, one.Do.ClusterAddSlotsRange(ctx, 0, 16383).Err())
+	require.Eventually(t, func() bool { return one.Do.Set(ctx, "counter", 0, 0).Err() == nil }, patience, 10*time.Millisecond)
+	db := open(t, "redis://"+proxy.Addr, func(c *redisdb.Config) { c.Cluster = true })
+	require.NoError(t, db.Do.Get(ctx, "counter").Err())
+	var seen atomic.Int32
+	proxy.Lose(func(request []byte) dbtest.Fault {
+		if bytes.Contains(request, []byte("counter")) && seen.Add(1) == 1 {
+			return dbtest.DropReply
+		}
+		return dbtest.Pass
+	})
+	require.True(t, redisdb.Away(db.Do.Incr(ctx, "counter").Err()))
+	require.Equal(t, int32(1), seen.Load())
+	require.Equal(t, "1", one.Do.Get(ctx, "counter").Val())
 }
 
 func TestSentinel_NamesTheMaster(t *testing.T) {
@@ -286,4 +314,75 @@ func TestOpen_SpeaksTLS(t *testing.T) {
 	require.ErrorContains(t, open(t, url, nil).Do.Get(t.Context(), "k").Err(), "certificate signed by unknown authority")
 	require.Error(t, open(t, url, trusts).Do.Get(t.Context(), "k").Err(), "without a certificate of its own")
 	require.Error(t, open(t, server.URL[:len("redis")]+"s"+server.URL[len("redis"):], known).Do.Get(t.Context(), "k").Err(), "a server without TLS")
+}
+
+// Sentence 9: what waits has connections of its own. All of them may, and no command waits for one.
+func TestDB_CommandsDoNotWaitForWhatBlocks(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	db := open(t, server.URL, func(c *redisdb.Config) { c.Timeout = time.Second })
+	ctx, stop := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer stop()
+	for range 2 * db.Connections() { // more than there are connections of either kind
+		waiting.Go(func() {
+			_ = db.Wait(ctx, func(on redis.Cmdable) error { return on.BLPop(ctx, 2*time.Second, "none").Err() })
+		})
+	}
+	require.Eventually(t, func() bool { return strings.Contains(db.Do.Info(ctx, "clients").Val(), "blocked_clients:2") }, patience, time.Millisecond)
+	for range 100 {
+		require.NoError(t, db.Do.Set(ctx, "heartbeat", 1, 0).Err())
+	}
+}
+
+// Redis before 6.2 lacks what carriers work with; Valkey says that it is Redis 7.2, and which it is.
+func TestCheck_RefusesOldServers(t *testing.T) {
+	t.Parallel()
+	for info, unfit := range map[string]bool{
+		"redis_version:6.0.16": true, "redis_version:5.0.7": true, "redis_version:6.2.0": false, "redis_version:10.0.0": false,
+		"redis_version:2.8.0\r\nserver_name:valkey": false,
+	} {
+		_, err := open(t, "redis://"+says(t, info), nil).Check(t.Context())
+		if !unfit {
+			require.NoError(t, err, info)
+			continue
+		}
+		require.ErrorContains(t, err, "is too old; allowed are Redis 6.2 and later, and Valkey", info)
+	}
+}
+
+// says is the address of a server that answers by a text.
+func says(t *testing.T, text string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var talks sync.WaitGroup
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		talks.Wait()
+	})
+	talks.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			talks.Go(func() {
+				defer func() { _ = conn.Close() }()
+				for request := make([]byte, 4096); ; {
+					n, err := conn.Read(request) // each command comes in one piece
+					if err != nil {
+						return
+					}
+					answer := fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+					if bytes.Contains(bytes.ToLower(request[:n]), []byte("hello")) {
+						answer = "-ERR unknown command 'hello'\r\n"
+					}
+					_, _ = conn.Write([]byte(answer))
+				}
+			})
+		}
+	})
+	return listener.Addr().String()
 }

@@ -372,7 +372,7 @@ func TestBroker_RefusesAnOldServer(t *testing.T) {
 // greeter is the address of a server that says its version and answers pings.
 func greeter(t testing.TB, version string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var talks sync.WaitGroup
 	t.Cleanup(func() {

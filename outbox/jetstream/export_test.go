@@ -22,6 +22,9 @@ func (b *Broker) Ready(ctx context.Context) (n int, err error) {
 // Stream names the stream of a queue.
 func (b *Broker) Stream(q relay.Queue) string { return b.lines[q].stream }
 
+// Wait has its pulls wait for so long, and be heard of as often as that.
+func (b *Broker) Wait(pull, heartbeat time.Duration) { b.pace.pull, b.pace.heartbeat = pull, heartbeat }
+
 // Hurry has its pulls wait for so long at most, and for copies that are ready twice as long.
 func (b *Broker) Hurry(pull time.Duration) {
 	b.pace.pull, b.pace.heartbeat, b.pace.silent = pull, pull/4, 2*pull

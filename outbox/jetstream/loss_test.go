@@ -229,6 +229,48 @@ func TestBroker_SilentConsumerIsSaidOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.log.String(), "copies are ready and none comes"))
 }
 
+// CARRIERS.md 18: a pull that its server has forgotten is made anew when two of the server's signs
+// of life are missing, however long it was to wait.
+func TestBroker_PullThatIsForgotten(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartNATS(t, 1)
+	b := setup(t, server)
+	b.Wait(time.Hour, 500*time.Millisecond)
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(1)))
+	settle(t, c, receive(t, c, 1))
+	got := waiting(t, c, 10)
+	b.until(t, "it waits", func(ctx context.Context) bool {
+		info, err := b.js.Consumer(ctx, b.Stream(relay.Bulk), b.consumer(t))
+		return err == nil && info.CachedInfo().NumWaiting > 0
+	})
+	require.NoError(t, server[0].Stop())
+	require.NoError(t, server[0].Start(t.Context()))
+	b.until(t, "it is back", func(ctx context.Context) bool {
+		answer, err := c.Push(ctx, nth(2, keys(10)))
+		return err == nil && answer == relay.PushDone
+	})
+	require.Equal(t, 10, <-got)
+}
+
+// CARRIERS.md 18: a server that is away for longer than the library tries is found when it is back.
+func TestFault_ServerIsAwayForLong(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartNATS(t, 1)
+	b := setup(t, server, func(c *jetstream.Config, _ *jetstream.Options) { c.Timeout = time.Second })
+	c := b.worker(t, "r1", all)
+	push(t, c, nth(1, keys(10)))
+	require.NoError(t, server[0].Stop())
+	began := time.Now()
+	b.until(t, "sixty attempts would be over", func(context.Context) bool { return time.Since(began) > 30*time.Second })
+	require.NoError(t, server[0].Start(t.Context()))
+	b.until(t, "it is back", func(ctx context.Context) bool {
+		answer, err := c.Push(ctx, nth(2, keys(10)))
+		return err == nil && answer == relay.PushDone
+	})
+	require.Len(t, receive(t, c, 20), 20)
+}
+
 // waiting receives n copies in a goroutine of its own, whatever fails meanwhile.
 func waiting(t testing.TB, c relay.Carrier, n int) <-chan int {
 	t.Helper()

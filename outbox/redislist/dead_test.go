@@ -263,3 +263,20 @@ func TestKeep_MovesWhatIsDue(t *testing.T) {
 	defer keep(t, again)()
 	require.Eventually(t, func() bool { return s.client.ZCard(t.Context(), bulk+"waiting").Val() == 0 }, patience, 10*time.Millisecond)
 }
+
+// Whoever moves what is due sleeps until the next is, and earlier work wakes it.
+func TestKeep_WakesForEarlierWork(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.broker(t, "", nil)
+	b.Pace(time.Hour, time.Hour, neverAged)
+	c := b.Carrier("r1", claimer(outbox.CopyClaimed))
+	defer keep(t, c)()
+	pushed(t, c, 1, 7, 3)
+	got := receive(t, c, &credits{}, 3)
+	require.Eventually(t, func() bool { return s.client.Exists(t.Context(), bulk+"monitor").Val() == 1 }, patience, time.Millisecond, "it has looked, and sleeps")
+	for i, wait := range []time.Duration{time.Hour, time.Minute, 10 * time.Millisecond} {
+		require.NoError(t, c.Settled(t.Context(), []relay.Settled{{Key: got[i].Key, Status: outbox.Pending, Wait: wait}}))
+	}
+	require.Equal(t, got[2].Key, receive(t, c, &credits{}, 1)[0].Key)
+}
