@@ -29,6 +29,7 @@ import (
 // calls counts those of each message.
 type calls struct {
 	takes time.Duration // a call
+	then  func()        // after each; nil: nothing
 
 	mu   sync.Mutex
 	made map[outbox.Key]int
@@ -41,6 +42,9 @@ func (*calls) MaxBatch() int { return 100 }
 
 func (c *calls) Send(_ context.Context, batch []sender.Delivery) []sender.Result {
 	<-time.After(c.takes)
+	if c.then != nil {
+		defer c.then()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	results := make([]sender.Result, len(batch))
@@ -56,6 +60,13 @@ func (c *calls) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
+}
+
+// messages is how many were called for.
+func (c *calls) messages() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.made)
 }
 
 // once requires that n messages were called for, each once.
@@ -188,7 +199,10 @@ func TestFault_AppendOnlyFileIsCut(t *testing.T) {
 // childEnv makes the test binary a relay on a carrier; its value is a childSpec.
 const childEnv = "BELFRY_TEST_CHILD_REDISLIST"
 
-type childSpec struct{ DSN, URL, Name string }
+type childSpec struct {
+	DSN, URL, Name string
+	Point          outboxtest.Point // at which it kills itself; "": it runs on
+}
 
 // childMain is a relay in a process of its own, until its standard input ends.
 func childMain(text string) int {
@@ -220,10 +234,12 @@ func childMain(text string) int {
 	defer func() { _ = b.Close() }()
 	sent := newCalls()
 	sent.takes = 50 * time.Millisecond
+	dying := &outboxtest.Dying{Broker: b, Point: spec.Point}
+	sent.then = func() { dying.At(outboxtest.Called) }
 	r, err := newRelay(pool, spec.Name, sent, func(c *relay.Config) {
 		c.Lease, c.StatementTimeout, c.MaxCrashes = 6*time.Second, 2*time.Second, 100
 		c.Batch, c.MaxInFlight = 50, 200
-	}, relay.WithBroker(b, 5*time.Second))
+	}, relay.WithBroker(dying, 5*time.Second))
 	if err != nil {
 		return fail(err)
 	}
@@ -233,6 +249,58 @@ func childMain(text string) int {
 	return 0
 }
 
+// startChild starts a relay in a process of its own.
+func startChild(t testing.TB, spec childSpec) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	text, err := json.Marshal(spec)
+	require.NoError(t, err)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"="+string(text)), os.Stderr
+	_, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd
+}
+
+// I8, I10: a relay is killed between each pair of steps; another one delivers what it had, and
+// calls for nothing twice.
+func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
+	t.Parallel()
+	for _, at := range outboxtest.Points() {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			const n = 300
+			s, d := start(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
+			d.Job(t, "a", 1, n, 0)
+			victim, ended := startChild(t, childSpec{DSN: d.DB.DSN, URL: s.URL, Name: "victim", Point: at}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = victim.Wait() // killed
+			}()
+			select {
+			case <-ended:
+			case <-time.After(patience):
+				require.NoError(t, victim.Process.Kill())
+				require.FailNow(t, "it does not die")
+			}
+			require.Equal(t, "signal: killed", victim.ProcessState.String())
+			b, sent := s.broker(t, "", many), newCalls()
+			b.Pace(100*time.Millisecond, 2*time.Second, time.Hour)
+			defer run(t, d, "r2", sent, b, nil)()
+			d.Delivered(t)
+			require.Positive(t, sent.count())
+			require.Equal(t, sent.messages(), sent.count())
+			require.Eventually(t, func() bool {
+				queues, err := b.Queues(t.Context())
+				require.NoError(t, err)
+				return queues[1].Oldest == queues[1].Last+1 && s.copies(t)+s.processing(t, "victim") == 0
+			}, patience, 10*time.Millisecond)
+		})
+	}
+}
+
 // I8, I10, sentence 15: processes are killed with -9, and stopped past their heartbeat and their
 // lease, again and again. Every message is sent, and no copy is left.
 func TestFault_ProcessesAreKilledAndStopped(t *testing.T) {
@@ -240,18 +308,7 @@ func TestFault_ProcessesAreKilledAndStopped(t *testing.T) {
 	const n = 30_000
 	s, d := start(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
 	d.Job(t, "a", 1, n, 0)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	alive := func(name string) *exec.Cmd {
-		spec, err := json.Marshal(childSpec{DSN: d.DB.DSN, URL: s.URL, Name: name})
-		require.NoError(t, err)
-		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-		cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"="+string(spec)), os.Stderr
-		_, err = cmd.StdinPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		return cmd
-	}
+	alive := func(name string) *exec.Cmd { return startChild(t, childSpec{DSN: d.DB.DSN, URL: s.URL, Name: name}) }
 	kill := func(cmd *exec.Cmd) {
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed

@@ -63,7 +63,7 @@ func accounted(t testing.TB, d *outboxtest.Database, n int) {
 func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
 	t.Parallel()
 	server := dbtest.StartRedis(t)
-	for _, at := range []point{taken, claimed, called, recorded, removed} {
+	for _, at := range outboxtest.Points() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
 			const n = 300
@@ -79,7 +79,7 @@ func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
 			require.True(t, w.EndedBy(syscall.SIGKILL))
 			b, err := broker(server.URL, prefix)
 			require.NoError(t, err)
-			stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(point) {}})
+			stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(outboxtest.Point) {}})
 			d.Delivered(t)
 			accounted(t, d, n)
 			eventually(t, "nothing is left in the carrier", func() bool {
@@ -104,7 +104,7 @@ func TestFault_WorkerStopsPastItsHeartbeat(t *testing.T) {
 	d.Job(t, "default", 1, n, 0)
 	d.Eventually(t, `SELECT count(*) > 100 FROM public.calls WHERE worker = 'slow'`)
 	require.NoError(t, slow.Freeze(true))
-	stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(point) {}})
+	stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(outboxtest.Point) {}})
 	d.Delivered(t)
 	eventually(t, "what it had is taken over, and its consumer gone", func() bool {
 		list, err := b.Queues(t.Context())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,8 +18,8 @@ import (
 	"github.com/belfryhq/belfry/internal/child"
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/redisstream"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -43,63 +42,17 @@ func TestMain(m *testing.M) {
 // spec is what a relay in a process of its own works with.
 type spec struct {
 	DSN, URL, Prefix, Name string
-	Point                  point // at which it kills itself; "": it runs on
+	Point                  outboxtest.Point // at which it kills itself; "": it runs on
 }
-
-// point is where a relay dies: between two steps of a message's way.
-type point string
-
-const (
-	taken    point = "taken"    // out of the stream, and not claimed
-	claimed  point = "claimed"  // and not called for
-	called   point = "called"   // and not recorded
-	recorded point = "recorded" // and not settled in the carrier
-	removed  point = "removed"  // settled
-)
 
 // leaseTime is that of relays that die; long enough for a machine that stalls.
 const leaseTime = 3 * time.Second
-
-// dying kills its process at the second arrival at a point.
-type dying struct {
-	relay.Broker
-	point point
-	steps atomic.Int64
-}
-
-func (d *dying) at(p point) {
-	if p == d.point && d.steps.Add(1) == 2 {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		<-make(chan struct{})
-	}
-}
-
-func (d *dying) Carrier(name string, claim relay.Claim) relay.Carrier {
-	return &dyingCarrier{d.Broker.Carrier(name, func(copies []outbox.Copy) ([]outbox.Answer, error) {
-		d.at(taken)
-		answers, err := claim(copies)
-		d.at(claimed)
-		return answers, err
-	}), d}
-}
-
-type dyingCarrier struct {
-	relay.Carrier
-	*dying
-}
-
-func (d *dyingCarrier) Settled(ctx context.Context, outcomes []relay.Settled) error {
-	d.at(recorded)
-	err := d.Carrier.Settled(ctx, outcomes)
-	d.at(removed)
-	return err
-}
 
 // ledger is a sender that writes its calls into a table.
 type ledger struct {
 	pool *pgxpool.Pool
 	name string
-	at   func(point)
+	at   func(outboxtest.Point)
 }
 
 func (*ledger) MaxBatch() int { return 10 }
@@ -112,7 +65,7 @@ func (l *ledger) Send(ctx context.Context, batch []sender.Delivery) []sender.Res
 			results[i] = sender.Result{Class: sender.Unknown, Code: "no answer"}
 		}
 	}
-	l.at(called)
+	l.at(outboxtest.Called)
 	return results
 }
 
@@ -161,8 +114,8 @@ func work(text string) error {
 	if err != nil {
 		return err
 	}
-	d := &dying{Broker: b, point: s.Point}
-	return newRelay(panics{}, pool, d, s.Name, &ledger{pool, s.Name, d.at}, true).Run(ctx)
+	d := &outboxtest.Dying{Broker: b, Point: s.Point}
+	return newRelay(panics{}, pool, d, s.Name, &ledger{pool, s.Name, d.At}, true).Run(ctx)
 }
 
 // panics is a require.TestingT of a process without tests.
