@@ -32,7 +32,7 @@ var operations = sync.OnceValue(func() []Operation {
 		scheduleOperations(),
 		[]Operation{timetableOperation()},
 		segmentOperations(),
-		[]Operation{countOperation(), checkOperation(), pruneOperation(), statusOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
+		[]Operation{countOperation(), checkOperation(), pruneOperation(), statusOperation(), healthOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
 	)
 })
 

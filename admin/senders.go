@@ -54,9 +54,10 @@ func senderOperations() []Operation {
 		Define(Operation{
 			Name: "senders list", Offers: "name pause_reason", Short: "List senders, what operators set, and the relays", Role: Viewer, Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and those that an operator
-has changed: whether they are paused, and the limits that live relays work
-by; (set) marks what an operator set, and a sender without a live relay has its limits
-"as configured". Then the relays, by their last heartbeat, and how many messages
+has changed: whether they are paused or a circuit breaker is open, how many messages a
+second their providers took and did not take over the last seconds, how many relays have
+ready for them, and the limits that live relays work by; (set) marks what an operator
+set, and a sender without a live relay has its limits "as configured". Then the relays, by their last heartbeat, and how many messages
 each has in flight.`,
 		}, listSenders, sendersText),
 		Define(Operation{
@@ -144,9 +145,13 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 	if len(out.Senders) == 0 {
 		p.Printf("no relay with a sender lives, none is configured, and no operator has changed any\n")
 	} else {
-		t := printer.NewTable("SENDER", "STATE", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
+		t := printer.NewTable("SENDER", "MEDIUM", "STATE", ">SENT/S", ">FAILED/S", ">WAITING", ">RATE", ">CONCURRENCY", ">RELAYS", "PAUSED", "BY", "REASON")
 		for _, s := range out.Senders {
-			t.Add(s.Name, openOrPaused(s.PausedAt != nil), rateText(s), slotsText(s), printer.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
+			sent, failed, waiting := "", "", ""
+			if s.Relays > 0 {
+				sent, failed, waiting = PerSecond(s.SentPerSecond), PerSecond(s.FailedPerSecond), printer.Grouped(int64(s.Waiting))
+			}
+			t.Add(s.Name, s.Medium, SenderShown(s), sent, failed, waiting, rateText(s), slotsText(s), printer.Int(int64(s.Relays)), p.ClockOr(s.PausedAt, ""), s.PausedBy, printer.OneLine(s.PauseReason, 80))
 		}
 		p.Table(t)
 	}
@@ -163,6 +168,28 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 		t.Add(printer.OneLine(r.Name, 80), state, printer.Grouped(int64(r.InFlight)), p.Clock(r.HeartbeatAt), p.Clock(r.StartedAt), strings.Join(r.Senders, ", "))
 	}
 	p.Table(t)
+}
+
+// SenderShown is whether its provider is called: it is open, an operator has paused it, or the breaker
+// of a relay keeps calls from it.
+func SenderShown(s outbox.SenderState) string {
+	switch {
+	case s.PausedAt != nil:
+		return "paused"
+	case slices.Contains(s.Breakers, "open"):
+		return "breaker open"
+	case slices.Contains(s.Breakers, "half_open"):
+		return "breaker half open"
+	}
+	return "open"
+}
+
+// PerSecond is a rate a second; "0": there was nothing.
+func PerSecond(perSecond float64) string {
+	if perSecond >= 10 {
+		return printer.Grouped(int64(perSecond + 0.5))
+	}
+	return strconv.FormatFloat(perSecond, 'f', -1, 64)
 }
 
 func senderText(p *printer.Page, s Sender) {

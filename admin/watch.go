@@ -17,6 +17,7 @@ type WatchedJob struct {
 	ID             int64           `json:"id"`
 	Type           string          `json:"type"`
 	Title          string          `json:"title"`
+	Lane           string          `json:"lane"`
 	Status         job.Status      `json:"status"`
 	Delivering     bool            `json:"delivering"`            // the walk is over, messages are left
 	AtRest         bool            `json:"at_rest"`               // nothing goes on before an operator acts
@@ -47,7 +48,7 @@ func watchedJob(s JobState, still Standstill, p *paces, now time.Time) WatchedJo
 	p.delivery.Look(now, s.Settled())
 	p.chunks.Look(now, s.Chunks)
 	w := WatchedJob{
-		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
+		At: now.UTC(), ID: s.ID, Type: s.Type, Title: s.Title, Lane: s.Lane, Status: s.Status, Delivering: s.Delivering(), AtRest: s.AtRest(),
 		AwaitsSince: s.AwaitsApprovalSince, ScheduleAt: s.ScheduleAt, WalkedAt: s.WalkedAt, Cursor: s.Cursor, ChannelsRead: s.ChannelsRead, ChannelsTotal: s.ChannelsTotal,
 		RowsWritten: s.RowsWritten, Chunks: s.Chunks, Skipped: s.Skipped, Throttle: s.Throttle, ThrottleDetail: s.ThrottleDetail, Messages: s.Messages,
 	}

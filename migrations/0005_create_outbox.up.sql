@@ -366,7 +366,7 @@ CREATE TABLE belfry.relays (
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
     in_flight    integer     NOT NULL DEFAULT 0,
     transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
-    limits       jsonb       NOT NULL DEFAULT '[]' -- in force: name, rate_per_second (0: none), concurrency of each sender
+    limits       jsonb       NOT NULL DEFAULT '[]' -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
 ) WITH (fillfactor = 70);
 
 -- The two queues of a carrier of ids, activities and bulk; no row: there has been none. Ids

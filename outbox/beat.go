@@ -27,14 +27,14 @@ type SenderOverride struct {
 	PauseReason   string
 }
 
-// Beat says that this relay lives, which senders it has, by what limits, and how many messages
+// Beat says that this relay lives, what its senders do and by what limits, and how many messages
 // it holds, and returns by name how each of its senders stands, this relay counted, and whether
 // messages may leave the database (Installation.Err): otherwise claims find nothing. It is to
 // come about every second: a relay that has not beaten for a third of the lease time counts as
 // dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderLimits, inFlight int) (states map[string]LiveSender, delivers bool, err error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int) (states map[string]LiveSender, delivers bool, err error) {
 	if senders == nil {
-		senders = []SenderLimits{}
+		senders = []SenderWork{}
 	}
 	names := make([]string, len(senders))
 	for i, s := range senders {

@@ -110,7 +110,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			l := outbox.NewLedger(pool, "r1", time.Minute)
 			id := b.rest(t, outbox.TypePush, 40, job.Processed)
 			b.activitiesFor(t, 3)
-			_, _, err = l.Beat(ctx, []outbox.SenderLimits{{Name: "fcm"}}, 3)
+			_, _, err = l.Beat(ctx, []outbox.SenderWork{named("fcm")}, 3)
 			require.NoError(t, err)
 			candidates, err := l.Candidates(ctx)
 			require.NoError(t, err)

@@ -222,13 +222,18 @@ func TestMarkDelivered_DoesNotMissARedrive(t *testing.T) {
 	require.Equal(t, []outbox.Candidate{{JobID: id, Lane: "default"}, {JobID: aborted, Lane: "default"}}, candidates)
 }
 
+// named is a sender of which nothing else is known.
+func named(name string) outbox.SenderWork {
+	return outbox.SenderWork{SenderLimits: outbox.SenderLimits{Name: name}}
+}
+
 // Relays that beat share what they have in common; one that ends, or is silent, does
 // not count.
 func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	beat := func(relay string, senders ...string) map[string]int {
-		limits := make([]outbox.SenderLimits, len(senders))
+		limits := make([]outbox.SenderWork, len(senders))
 		for i, name := range senders {
 			limits[i].Name = name
 		}
@@ -257,7 +262,7 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 
 	b.exec(t, `INSERT INTO belfry.senders (name, rate_per_second, paused_at, paused_by, pause_reason) VALUES ('fcm', 2.5, now(), 'ann', 'limits'), ('gate', NULL, NULL, NULL, ''), ('other', 1, NULL, NULL, '')`)
 	b.exec(t, `UPDATE belfry.senders SET concurrency = 9 WHERE name = 'gate'`)
-	states, _, err := b.ledger("r1").Beat(bg, []outbox.SenderLimits{{Name: "fcm"}, {Name: "gate"}, {Name: "free"}}, 0)
+	states, _, err := b.ledger("r1").Beat(bg, []outbox.SenderWork{named("fcm"), named("gate"), named("free")}, 0)
 	require.NoError(t, err)
 	rate, slots := 2.5, 9
 	require.Equal(t, map[string]outbox.LiveSender{

@@ -22,6 +22,18 @@ type SenderLimits struct {
 	Concurrency   int     `json:"concurrency"`     // calls at once of each relay
 }
 
+// SenderWork is what a sender of one relay does.
+type SenderWork struct {
+	SenderLimits
+
+	Medium          string  `json:"medium"`
+	Breaker         string  `json:"breaker"`           // closed, open, half_open or off
+	Waiting         int     `json:"waiting"`           // messages in its queue
+	Calling         int     `json:"calling"`           // calls in progress
+	SentPerSecond   float64 `json:"sent_per_second"`   // that the provider took, over the last seconds
+	FailedPerSecond float64 `json:"failed_per_second"` // that it did not, or may not have
+}
+
 // SenderState is a sender as operators see it.
 type SenderState struct {
 	Name string `json:"name" db:"name"`
@@ -37,6 +49,13 @@ type SenderState struct {
 	// once, without the name. More than one: their configurations differ, or one has not
 	// followed yet.
 	InForce []SenderLimits `json:"in_force" db:"in_force"`
+	// What its live relays did at their last heartbeat, together.
+	Medium          string   `json:"medium" db:"medium"`     // "": none has it
+	Breakers        []string `json:"breakers" db:"breakers"` // each state once: closed, half_open, off, open
+	Waiting         int      `json:"waiting" db:"waiting"`   // messages that relays have ready for it
+	Calling         int      `json:"calling" db:"calling"`   // calls in progress
+	SentPerSecond   float64  `json:"sent_per_second" db:"sent_per_second"`
+	FailedPerSecond float64  `json:"failed_per_second" db:"failed_per_second"`
 	// Version is the id of the event of the newest act on it; 0: there was none.
 	Version int64 `json:"version" db:"version"`
 }

@@ -8,11 +8,17 @@ WITH live AS (
 ), carried AS (
     SELECT u.name, count(*) AS relays FROM live r CROSS JOIN LATERAL unnest(r.senders) u(name) GROUP BY u.name
 ), worked AS (
-    SELECT l ->> 'name' AS name, jsonb_agg(DISTINCT l - 'name') AS limits
+    SELECT l ->> 'name' AS name,
+           jsonb_agg(DISTINCT jsonb_build_object('rate_per_second', l -> 'rate_per_second', 'concurrency', l -> 'concurrency')) AS limits,
+           max(l ->> 'medium') AS medium, array_agg(DISTINCT l ->> 'breaker') FILTER (WHERE l ->> 'breaker' <> '') AS breakers,
+           sum((l ->> 'waiting')::integer) AS waiting, sum((l ->> 'calling')::integer) AS calling,
+           sum((l ->> 'sent_per_second')::double precision) AS sent, sum((l ->> 'failed_per_second')::double precision) AS failed
       FROM live r CROSS JOIN LATERAL jsonb_array_elements(r.limits) l GROUP BY l ->> 'name'
 )
 SELECT n.name, s.rate_per_second, s.concurrency, s.paused_at, coalesce(s.paused_by, '') AS paused_by, coalesce(s.pause_reason, '') AS pause_reason,
-       coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force, belfry.version('sender', n.name) AS version
+       coalesce(c.relays, 0) AS relays, coalesce(w.limits, '[]') AS in_force,
+       coalesce(w.medium, '') AS medium, coalesce(w.breakers, '{}') AS breakers, coalesce(w.waiting, 0) AS waiting, coalesce(w.calling, 0) AS calling,
+       coalesce(w.sent, 0) AS sent_per_second, coalesce(w.failed, 0) AS failed_per_second, belfry.version('sender', n.name) AS version
   FROM (SELECT k.name FROM belfry.senders k
          WHERE k.rate_per_second IS NOT NULL OR k.concurrency IS NOT NULL OR k.paused_at IS NOT NULL
         UNION

@@ -56,6 +56,7 @@ func (v *visit) form(o admin.Operation) {
 	shown, hidden := v.present(o, values)
 	page.Hidden = append(page.Hidden, hidden...)
 	page.Inputs, page.More = v.inputs(o, shown, faults)
+	v.asItIs(o, values, page.Inputs)
 	v.settle(&page)
 	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }

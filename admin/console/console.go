@@ -35,6 +35,7 @@ type Console struct {
 	routes     *http.ServeMux
 	pages      map[string]*template.Template
 	assets     map[string]asset
+	gauges     *gauges
 }
 
 // asset is a file that pages load.
@@ -48,7 +49,7 @@ type asset struct {
 // New returns the pages of operations that served has, for addresses that begin with a path, which
 // say in what environment they are.
 func New(served http.Handler, at string, operations []admin.Operation, called api.Environment) *Console {
-	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets()}
+	c := &Console{api: served, at: at, called: called, operations: operations, routes: http.NewServeMux(), assets: readAssets(), gauges: new(gauges)}
 	c.pages = c.parse()
 	c.routes.HandleFunc("GET /assets/{name}", c.asset)
 	c.routes.HandleFunc("GET /sign-in", c.signInPage)

@@ -398,6 +398,11 @@ func TestConsole_LiveSendsWhatChanges(t *testing.T) {
 	}
 	until(printer.Int(id)+".status", "RUNNING")
 	require.Equal(t, "go", cells[printer.Int(id)+".tone"])
+	h.relays(t)
+	until("sender.fcm.sent", "25")
+	require.Equal(t, "bad", cells["sender.gate.tone"])
+	h.exec(t, `UPDATE belfry.relays SET limits = jsonb_set(limits, '{0,sent_per_second}', '90') WHERE name = 'r1'`)
+	until("sender.fcm.sent", "94")
 	_, err = h.jobs.Abort(t.Context(), id, job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	until(printer.Int(id)+".status", "ABORTED")

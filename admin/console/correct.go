@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/url"
@@ -56,6 +57,51 @@ func (v *visit) present(o admin.Operation, values url.Values) (shown url.Values,
 	}
 	maps.Copy(shown, values)
 	return shown, fields
+}
+
+// asItIs has the fields of a change say what there is now, of a thing that a list or a page has.
+func (v *visit) asItIs(o admin.Operation, values url.Values, fields []input) {
+	if o.Verb() != "set" || corrects(o) {
+		return
+	}
+	for _, verb := range []string{"show", "list"} {
+		look, there := v.named(o.Noun() + " " + verb)
+		if !there || look.Allowed(v.who.Role) != nil || slices.ContainsFunc(look.Params(), func(p admin.Param) bool { return p.Required }) {
+			continue
+		}
+		out, err := v.ask.Run(v.req.Context(), look, look.NewInput())
+		text, bad := json.Marshal(out)
+		if err != nil || bad != nil {
+			continue // the form is good without
+		}
+		var has map[string]json.RawMessage
+		if json.Unmarshal(text, &has) != nil {
+			continue
+		}
+		if args := arguments(o); len(args) > 0 {
+			has = named(has, cmp.Or(look.Rows, "items"), values.Get(args[0].Name))
+		}
+		for i := range fields {
+			if now := textOf(has[fields[i].Name]); now != "" {
+				fields[i].Placeholder = "now " + now
+			}
+		}
+		return
+	}
+}
+
+// named is the one of that name in a list of a result; nil: there is none.
+func named(result map[string]json.RawMessage, list, name string) map[string]json.RawMessage {
+	var all []map[string]json.RawMessage
+	if json.Unmarshal(result[list], &all) != nil {
+		return nil
+	}
+	for _, one := range all {
+		if textOf(one["name"]) == name {
+			return one
+		}
+	}
+	return nil
 }
 
 // textOf is a value as a parameter has it; "": there is none.

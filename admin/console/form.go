@@ -84,7 +84,7 @@ func (c *Console) inputs(o admin.Operation, given url.Values, faults map[string]
 		if p.Help == "" && p.Is != "" {
 			one.Help = c.inline(fieldsFor(p.Is))
 		}
-		if p.Required || one.Value != "" || one.Fault != "" || p.Place == admin.Argument || p.Name == "reason" {
+		if p.Required || one.Value != "" || one.Fault != "" || p.Place == admin.Argument || p.Name == "reason" || p.Place == admin.Key && !corrects(o) {
 			first = append(first, one)
 		} else {
 			more = append(more, one)

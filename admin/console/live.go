@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
@@ -57,6 +59,7 @@ type feed struct {
 
 	mu    sync.Mutex
 	sent  map[int64]map[string]string // by job that is under way and cell, what the page has
+	gauge map[string]string           // by cell about a sender, what the page has
 	again bool                        // something may have been missed
 	last  time.Time
 }
@@ -118,6 +121,18 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	after := v.req.URL.Query()["after"] // where the events ended when the page was made
+	running.Go(func() {
+		again := time.NewTicker(gaugedAfter)
+		defer again.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+				f.gauged(v.gauges.read(func() ([]outbox.SenderState, error) { return v.senders(ctx) }))
+			}
+		}
+	})
 	ended := make(chan error, 2)
 	running.Go(func() {
 		in, _ := read(jobs, url.Values{"follow": {"on"}, "after": after})
@@ -143,6 +158,7 @@ func (f *feed) broken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.sent)
+	f.gauge = nil
 	f.again = true
 }
 
@@ -170,6 +186,17 @@ func (f *feed) look(jobs []admin.WatchedJob) error {
 	}
 	t.Again, f.again = f.again, false
 	return f.send(t)
+}
+
+// gauged sends what differs of the senders. What cannot be written the watches find out.
+func (f *feed) gauged(cells map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := maps.Clone(cells)
+	maps.DeleteFunc(changed, func(name, text string) bool { return f.gauge[name] == text })
+	if f.gauge = cells; len(changed) > 0 {
+		_ = f.send(liveEvent{Cells: changed})
+	}
 }
 
 // tell sends what was done.

@@ -14,6 +14,8 @@ type nowPage struct {
 	Jobs     []running
 	Awaiting *told // jobs that wait for a second person; nil: none does
 	Next     *told
+	Delivery *table // nil: nobody delivers
+	Health   *told
 	Fault    template.HTML
 }
 
@@ -84,6 +86,14 @@ func (v *visit) now() {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
 		}
 	}
+	if status == 200 {
+		if page.Delivery, err = v.delivery(); err == nil {
+			page.Health, err = v.health()
+		}
+		if err != nil {
+			page.Fault, status = v.inline(err.Error()), statusFor(err)
+		}
+	}
 	v.show(status, "now", frame{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
 }
 
@@ -106,7 +116,7 @@ func (v *visit) running(w admin.WatchedJob) running {
 	s := w.State()
 	id := printer.Int(w.ID)
 	r := running{
-		ID: w.ID, Title: w.Title, About: w.Type, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
+		ID: w.ID, Title: w.Title, About: w.Type + " · lane " + w.Lane, Link: v.link("/jobs/" + id), Status: statusOf(s.Shown()+s.Marks(), id+".status"),
 		Walk: &progress{walked(s), v.unmarked(w.WalkText(printer.Times{}))}, Waits: v.inline(w.Waits()),
 	}
 	if s.Throttle != "" {

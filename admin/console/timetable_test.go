@@ -115,7 +115,7 @@ func TestConsole_ATimetableIsDrawn(t *testing.T) {
 	require.Len(t, p.drawn("free"), 1)
 	p = b.get(t, "/timetable?free=1h")
 	require.Equal(t, http.StatusUnprocessableEntity, p.status)
-	require.Contains(t, p.text, "is needed with --free")
+	require.Contains(t, p.text, "is needed with free")
 	require.Contains(t, b.get(t, "/timetable?_form=csv").source, "at,lane,job_id")
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"html/template"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,6 +70,7 @@ type cell struct {
 	Right  bool
 	Link   string
 	Live   string
+	Due    string // the instant that it says, of a job that waits; "": it says none
 	Status *status
 }
 
@@ -81,7 +83,7 @@ type status struct {
 // is broken, it is yet to come.
 func tones() map[string]string {
 	return map[string]string{
-		"RUNNING": "go", "DELIVERING": "go", "PROCESSING": "go", "live": "go",
+		"breaker": "bad", "RUNNING": "go", "DELIVERING": "go", "PROCESSING": "go", "live": "go",
 		"PROCESSED": "done", "SENT": "done", "ok": "done",
 		"ABORTED": "wait", "WAITS": "wait", "CANCELLED": "wait", "paused": "wait", "warning": "wait",
 		"FAILED": "bad", "EXPIRED": "bad", "DEAD": "bad", "failed": "bad", "dead": "bad", "silent": "bad",
@@ -169,7 +171,7 @@ func (t *told) Table(headings []string, rows [][]string) {
 		name, right := strings.CutPrefix(h, ">")
 		of.Columns = append(of.Columns, column{strings.ToLower(name), right})
 	}
-	lists := t.of.Verb() == "list" && t.of.Offers != ""
+	lists := t.of.Verb() == "list" && t.of.Offers != "" && !slices.ContainsFunc(t.Blocks, func(b block) bool { return b.Table != nil })
 	for _, texts := range rows {
 		var r row
 		key := texts[0]
@@ -182,8 +184,11 @@ func (t *told) Table(headings []string, rows [][]string) {
 				if live := liveColumns()[strings.ToUpper(of.Columns[i].Name)]; live != "" {
 					c.Live = key + "." + live
 				}
-				if of.Columns[i].Name == "title" {
+				switch of.Columns[i].Name {
+				case "title":
 					c.Link = t.c.opens(t.of, key)
+				case "due":
+					c.Due = instantOf(text)
 				}
 			}
 			if statusColumn(of.Columns[i].Name) {

@@ -53,6 +53,13 @@ func (q *queue) end(c call, results []sender.Result, began time.Time) {
 	now := time.Now()
 	q.limits.end(c.permit, results, now.Sub(began), now)
 	q.mu.Lock()
+	for _, result := range results {
+		if result.Class == sender.Accepted || result.Class == sender.Pending {
+			q.sent++
+		} else {
+			q.failed++
+		}
+	}
 	q.calling--
 	wanted := len(q.activities)+len(q.bulk) > 0
 	q.mu.Unlock()

@@ -115,9 +115,9 @@ func slow(err error) bool {
 
 // beat says that this relay lives, and takes up what operators have set about senders.
 func (r *Relay) beat(ctx context.Context) error {
-	senders := make([]outbox.SenderLimits, len(r.queues))
+	senders := make([]outbox.SenderWork, len(r.queues))
 	for i, q := range r.queues {
-		senders[i] = q.limits.inForce()
+		senders[i] = q.work(time.Now())
 	}
 	var states map[string]outbox.LiveSender
 	var delivers bool

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -28,6 +29,9 @@ type queue struct {
 	bulk       []item
 	calling    int // calls that are allowed and not ended
 	handing    int // groups that are being handed over
+
+	sent, failed         int64 // results of calls
+	sentPace, failedPace printer.Pace
 
 	woken chan struct{} // size 1: something was enqueued, a call ended, a limit changed
 }

@@ -2,8 +2,10 @@ package relay
 
 import (
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -146,6 +148,24 @@ func (q *queue) stats() SenderStats {
 	s.Waiting, s.Calling = len(q.activities)+len(q.bulk), q.calling
 	return s
 }
+
+// work is what operators see of it, at a time.
+func (q *queue) work(now time.Time) outbox.SenderWork {
+	s := q.stats()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sentPace.Look(now, q.sent)
+	q.failedPace.Look(now, q.failed)
+	sent, _ := q.sentPace.Rate()
+	failed, _ := q.failedPace.Rate()
+	return outbox.SenderWork{
+		SenderLimits: q.limits.inForce(), Medium: s.Medium, Breaker: s.Breaker, Waiting: s.Waiting, Calling: s.Calling,
+		SentPerSecond: tenths(sent), FailedPerSecond: tenths(failed),
+	}
+}
+
+// tenths rounds a rate.
+func tenths(rate float64) float64 { return math.Round(rate*10) / 10 }
 
 func (l *limits) stats() SenderStats {
 	l.mu.Lock()

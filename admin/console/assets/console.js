@@ -210,6 +210,28 @@
 
   if (address && "EventSource" in window) follow();
 
+  // What is to come counts down, by the server's clock as the stream tells it.
+  let ahead = 0; // of the server, in milliseconds
+  document.addEventListener("belfry:live", (event) => { if (event.detail.at) ahead = Date.now() - Date.parse(event.detail.at); });
+  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  function countDown() {
+    for (const e of document.querySelectorAll("[data-counts-down] [data-due]")) {
+      let left = Math.round((Date.parse(e.dataset.due) - Date.now() + ahead) / 1000);
+      const from = Math.max(0, parts.findIndex(([length]) => left >= length));
+      const said = left < 1 ? "due" : "in " + parts.slice(from, from + 2).map(([length, unit]) => {
+        const n = Math.floor(left / length);
+        left -= n * length;
+        return n + " " + unit;
+      }).join(" ");
+      const place = e.querySelector(".countdown") ?? e.appendChild(Object.assign(document.createElement("span"), { className: "countdown" }));
+      if (place.textContent !== said) place.textContent = said;
+    }
+  }
+  if (document.querySelector("[data-counts-down] [data-due]")) {
+    countDown();
+    setInterval(countDown, 1000);
+  }
+
   // The count beside a form follows what is chosen: a while after the last change, twice as long as the
   // count took, one at a time, and none that nobody waits for any more.
   function counts(form) {

@@ -1,0 +1,88 @@
+package console_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+)
+
+// relays are two that live and one that does not.
+func (h *house) relays(t *testing.T) {
+	t.Helper()
+	h.exec(t, `INSERT INTO belfry.relays (name, senders, media, in_flight, limits, heartbeat_at) VALUES
+		('r1', '{fcm,gate}', '{push,sms}', 7, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 40, "sent_per_second": 20.5, "failed_per_second": 1.25},
+			{"name": "gate", "rate_per_second": 0, "concurrency": 4, "medium": "sms", "breaker": "open", "waiting": 3}]', now() + interval '10 minutes'),
+		('r2', '{fcm}', '{push}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 2, "sent_per_second": 4}]', now() + interval '10 minutes'),
+		('r3', '{old}', '{push}', 3, '[{"name": "old", "rate_per_second": 7, "concurrency": 8, "medium": "push"}]', now() - interval '1 minute')`)
+}
+
+// cells are the live cells of the page, by name.
+func (p page) cells() map[string]string {
+	cells := make(map[string]string)
+	p.each(func(n *html.Node) {
+		if name := attr(n, "data-cell"); name != "" {
+			cells[name], _ = within(n)
+		}
+	})
+	return cells
+}
+
+// Now shows how fast messages go and fail, by medium, whether providers are called, and how the server is.
+func TestConsole_NowShowsDeliveryAndHealth(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	b := h.as(t, "viewer")
+	p := b.get(t, "/")
+	require.NotContains(t, p.text, "failed/s", "nobody delivers")
+	require.Contains(t, p.text, "relays none live")
+
+	h.relays(t)
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'Later', '2036-01-02 03:04:05Z')`)
+	p = b.get(t, "/")
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	cells := p.cells()
+	require.Equal(t, "25", cells["sender.fcm.sent"])
+	require.Equal(t, "1.25", cells["sender.fcm.failed"])
+	require.Equal(t, "42", cells["sender.fcm.waiting"])
+	require.Contains(t, cells["sender.gate.status"], "breaker open")
+	require.NotContains(t, cells, "sender.old.sent", "its relay is dead")
+	require.Contains(t, p.text, "2 live, over postgres")
+	require.Contains(t, p.text, "connections")
+	due := ""
+	p.each(func(n *html.Node) { due += attr(n, "data-due") })
+	require.Equal(t, "2036-01-02T03:04:05Z", due, "what the script counts down to")
+}
+
+// Acts stand beside senders, and not beside the relays below them.
+func TestConsole_ActsAreOfWhatAListIsOf(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.relays(t)
+	links := h.as(t, "operator").get(t, "/senders").links()
+	require.Contains(t, links, "/senders/fcm/pause")
+	for _, relay := range []string{"r1", "r2", "r3"} {
+		require.NotContains(t, links, "/senders/"+relay+"/pause")
+	}
+}
+
+// The form of a change says what there is now.
+func TestConsole_AChangeShowsWhatThereIs(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.exec(t, `INSERT INTO belfry.senders (name, rate_per_second) VALUES ('fcm', 12.5), ('gate', 3)`)
+	h.exec(t, `UPDATE belfry.limits SET max_recipients = 4000`)
+	b := h.as(t, "admin")
+	placeholder := func(path, field string) (text string) {
+		b.get(t, path).each(func(n *html.Node) {
+			if attr(n, "name") == field {
+				text = attr(n, "placeholder")
+			}
+		})
+		return text
+	}
+	require.Equal(t, "now 12.5", placeholder("/senders/fcm/set", "rate_per_second"))
+	require.Empty(t, placeholder("/senders/other/set", "rate_per_second"))
+	require.Equal(t, "now 4000", placeholder("/limits/set", "max_recipients"))
+}
