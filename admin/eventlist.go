@@ -29,7 +29,7 @@ func (s *subject) UnmarshalText(text []byte) error {
 
 // Choices are job, and what the check of belfry.events allows.
 func (subject) Choices() []string {
-	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport", "token", "user", "retention"}
+	return []string{"job", "lane", "schedule", "sender", "category", "dead_letter", "channel", "limits", "installation", "transport", "token", "user", "segment", "attachment", "retention"}
 }
 
 // actPosition is where a page of acts begins, as JOB.EVENT, the ids that come next below.
@@ -54,7 +54,7 @@ func (a actPosition) MarshalText() ([]byte, error) {
 
 // eventFilter is the input of `events list`.
 type eventFilter struct {
-	Of     subject      `flag:"of" label:"WHAT" help:"only acts on jobs, lanes, …: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, retention"`
+	Of     subject      `flag:"of" label:"WHAT" help:"only acts on jobs, lanes, …: job, lane, schedule, sender, category, dead_letter, channel, limits, installation (halts and adoptions), transport, token, user, segment, attachment (what belfry.channels follows), retention"`
 	Actor  string       `flag:"by" label:"NAME" help:"only what this actor did"`
 	Since  *past        `flag:"since" label:"TIME" help:"only what was done then or later"`
 	Limit  int          `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`

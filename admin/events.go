@@ -78,15 +78,18 @@ func compacted(raw json.RawMessage) string {
 
 // changes tells what an event changed, by the two states in its detail: values that one of
 // them does not have are "unset". Who paused, when and why the event itself says. Of an
-// event that only counts messages it is their number.
+// event that only counts messages, or members of a segment, it is their number.
 func changes(detail json.RawMessage) string {
 	var d struct {
-		Before, After map[string]json.RawMessage
-		Messages      *int64
+		Before, After  map[string]json.RawMessage
+		Messages       *int64
+		Added, Removed *int64
 	}
 	switch err := json.Unmarshal(detail, &d); {
 	case err == nil && d.Messages != nil:
 		return printer.Counted(*d.Messages, "message")
+	case err == nil && d.Added != nil && d.Removed != nil:
+		return printer.Counted(*d.Added, "member") + " added, " + printer.Grouped(*d.Removed) + " removed"
 	case err != nil || d.Before == nil || d.After == nil:
 		return "" // nothing was before, or is after; or this kind of event has another detail
 	}

@@ -111,6 +111,9 @@ func (p Param) JSON(in any, o Operation) (json.RawMessage, error) {
 		return nil, nil
 	}
 	raw, err := json.Marshal(value)
+	if own := new(json.MarshalerError); errors.As(err, &own) {
+		err = own.Err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}

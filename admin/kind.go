@@ -59,6 +59,7 @@ var kinds = []struct {
 	{channels.ErrCategoryExists, Conflict},
 	{channels.ErrNotOwn, Conflict},
 	{channels.ErrNotAttached, Conflict},
+	{channels.ErrRights, Forbidden},
 	{outbox.ErrRecallStopped, Conflict},
 	{outbox.ErrRowsLocked, Conflict},
 	{outbox.ErrStillSent, Conflict},

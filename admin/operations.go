@@ -32,6 +32,7 @@ var operations = sync.OnceValue(func() []Operation {
 		scheduleOperations(),
 		[]Operation{timetableOperation()},
 		segmentOperations(),
+		attachOperations(),
 		[]Operation{countOperation(), checkOperation(), pruneOperation(), statusOperation(), healthOperation(), adoptOperation(), doctorOperation(), rolesOperation()},
 	)
 })
@@ -50,7 +51,7 @@ func Nouns() []Noun {
 		{Name: "categories", Short: "List and add categories, or change a route, quiet hours or a cap"},
 		{Name: "dead-letters", Short: "List the messages that gave up, return them to the queue, or discard them", Aliases: []string{"dlq", "dead"}},
 		{Name: "schedules", Short: "Keep recurring schedules: list, show, pause, add, run one now"},
-		{Name: "channels", Short: "Import, generate, count and check recipient channels, and what they do not want"},
+		{Name: "channels", Short: "Import, count and check recipient channels, have them follow a table, and what they do not want"},
 		{Name: "channels segment", Short: "Keep named sets of channels"},
 		{Name: "senders", Short: "List the senders of live relays, change their limits, or stop one"},
 		{Name: "transport", Short: "Show, rebuild or empty the carrier that relays take messages from"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"slices"
@@ -81,6 +82,23 @@ func (p Param) Set(in any, text string) error { return p.set(reflect.ValueOf(in)
 
 // Given reports whether the parameter differs from not given at all.
 func (p Param) Given(in any) bool { return !p.field(reflect.ValueOf(in).Elem()).IsZero() }
+
+// readFrom is a value that can be read as it is used.
+type readFrom interface{ From(r io.ReadCloser) }
+
+// Reads reports whether the parameter's value may be of any size where it is read as it is used:
+// From says what from, which whoever uses it closes.
+func (p Param) Reads(in any) bool {
+	_, is := p.field(reflect.ValueOf(in).Elem()).Addr().Interface().(readFrom)
+	return is
+}
+
+// From has the parameter's value, which Reads, be read from r.
+func (p Param) From(in any, r io.ReadCloser) {
+	if value, is := p.field(reflect.ValueOf(in).Elem()).Addr().Interface().(readFrom); is {
+		value.From(r)
+	}
+}
 
 func (p Param) field(in reflect.Value) reflect.Value { return in.FieldByIndex(p.index) }
 
@@ -235,7 +253,7 @@ func paramsOf(o Operation, in reflect.Type) []Param {
 		switch arg, flag, key := f.Tag.Get("arg"), f.Tag.Get("flag"), f.Tag.Get("change"); {
 		case arg != "":
 			p.Place, p.Label = Argument, strings.Trim(strings.TrimSuffix(arg, "..."), "[]")
-			p.Name = strings.ReplaceAll(strings.ToLower(p.Label), "-", "_")
+			p.Name = cmp.Or(f.Tag.Get("name"), strings.ReplaceAll(strings.ToLower(p.Label), "-", "_"))
 			p.Repeated = strings.HasSuffix(arg, "...")
 			p.Required = arg[0] != '['
 		case flag != "":

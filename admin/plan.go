@@ -84,6 +84,10 @@ func unexpected(would, expected int64, noun, done string, asOf time.Time) error 
 // text tells a plan.
 func (p *Plan) text(page *printer.Page, noun, done string) {
 	p.told(page, noun, done)
+	p.note(page)
+}
+
+func (p *Plan) note(page *printer.Page) {
 	page.Note("as of %s; --expect %d does this and refuses another count", p.AsOf.Format(time.RFC3339Nano), p.Count)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -17,6 +18,12 @@ type segmentRef struct {
 type newSegment struct {
 	Name        string `arg:"NAME"`
 	Description string `flag:"description" help:"what the segment is for"`
+	Act
+}
+
+type segmentDrop struct {
+	segmentRef
+	Act
 }
 
 // SegmentNamed is a segment that was made or removed.
@@ -25,7 +32,7 @@ type SegmentNamed struct {
 }
 
 func segmentOperations() []Operation {
-	return []Operation{
+	return append([]Operation{
 		Define(Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: Viewer,
 			Long: "List segments by name. Members are counted to 10,000; `belfry channels count --segment NAME`\ncounts those that are active."},
 			func(ctx context.Context, env *Env, _ None) (List[channels.Segment], error) {
@@ -33,22 +40,22 @@ func segmentOperations() []Operation {
 				return List[channels.Segment]{Items: list}, err
 			}, segmentsText),
 		Define(Operation{
-			Name: "channels segment create", Short: "Make an empty segment", Role: Operator, Changes: true,
+			Name: "channels segment create", Short: "Make an empty segment", Role: Operator, Changes: true, Events: "the segment's events",
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *Env, in newSegment) (SegmentNamed, error) {
-			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description)
+			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description, in.of(env))
 			return segmentRef{in.Name}.done(err)
 		}, func(p *printer.Page, _ newSegment, out SegmentNamed) {
 			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
 		}),
 		Define(Operation{
-			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true,
+			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true, Events: "the segment's events",
 			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
 members and ends early.`,
-		}, func(ctx context.Context, env *Env, in segmentRef) (SegmentNamed, error) {
-			return in.done(env.Channels.DropSegment(ctx, env.DB, in.Name))
-		}, func(*printer.Page, segmentRef, SegmentNamed) {}),
-	}
+		}, func(ctx context.Context, env *Env, in segmentDrop) (SegmentNamed, error) {
+			return in.done(env.Channels.DropSegment(ctx, env.DB, in.Name, in.of(env)))
+		}, func(*printer.Page, segmentDrop, SegmentNamed) {}),
+	}, memberOperations()...)
 }
 
 func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
@@ -66,16 +73,18 @@ func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
 // done is the segment that was acted on, unless it was not.
 func (s segmentRef) done(err error) (SegmentNamed, error) {
 	if err != nil {
-		return SegmentNamed{}, SegmentProblem(s.Name, err)
+		return SegmentNamed{}, segmentProblem(s.Name, err)
 	}
 	return SegmentNamed{s.Name}, nil
 }
 
-// SegmentProblem says where to look, and that a bad name is a matter of the input.
-func SegmentProblem(name string, err error) error {
+// segmentProblem says where to look, and that a bad name is a matter of the input.
+func segmentProblem(name string, err error) error {
 	switch {
 	case errors.Is(err, channels.ErrAudience):
 		return invalid("", "%s", err)
+	case errors.Is(err, channels.ErrMember):
+		return invalid("keys", "%s", strings.TrimPrefix(err.Error(), channels.ErrMember.Error()+": "))
 	case errors.Is(err, channels.ErrSegmentExists):
 		return fmt.Errorf("%w: %s", channels.ErrSegmentExists, name)
 	case errors.Is(err, channels.ErrNoSegment):

@@ -45,6 +45,7 @@ func (d Drift) None() bool { return d.Missing+d.Different+d.Strays == 0 }
 type AttachOptions struct {
 	BatchSize int         // rows a transaction; 0 means 2,000
 	DryRun    bool        // Verify only counts
+	By        By          // who verifies
 	Progress  func(Drift) // after each transaction, with the sums so far
 }
 
@@ -71,13 +72,13 @@ const (
 // ErrAttachment, and so is another relation that is attached already. Missing rights are
 // ErrRights, with the GRANTs. The lock for the triggers is asked for half a second at a time until
 // ctx ends: writers wait no longer behind it.
-func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment) error {
+func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment, by By) error {
 	f, err := s.examine(ctx, db, a)
 	if err != nil {
 		return err
 	}
 	for {
-		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
+		err = s.act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.attachmentSet, pgx.StrictNamedArgs{
 				"schema": f.schema, "name": f.name, "key": a.ExternalID, "key_type": f.keyType, "columns": f.columns,
 			})
@@ -194,7 +195,7 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 		return looked == 0, d, err
 	}, &sum)
 	if err == nil && !o.DryRun {
-		err = s.step(ctx, db, stepLock, func(ctx context.Context, tx pgx.Tx) error {
+		err = s.act(ctx, db, stepLock, o.By, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, queries.attachmentVerified)
 			return err
 		})
@@ -204,7 +205,7 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 
 // Detach takes the triggers off the attached relation and forgets it; the channels stay.
 // Only the relation's owner may. It returns which one it was.
-func (s *Store) Detach(ctx context.Context, db Beginner) (relation string, err error) {
+func (s *Store) Detach(ctx context.Context, db Beginner, by By) (relation string, err error) {
 	a, err := s.Attached(ctx, db)
 	if err != nil {
 		return "", err
@@ -214,7 +215,7 @@ func (s *Store) Detach(ctx context.Context, db Beginner) (relation string, err e
 	}
 	source := &Store{relation: a.Relation, name: a.Relation} // quoted by the database
 	for {
-		err = s.step(ctx, db, triggerLock, func(ctx context.Context, tx pgx.Tx) error {
+		err = s.act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
 			if a.Exists {
 				if _, err := tx.Exec(ctx, source.render(queries.attachmentDrop)); err != nil {
 					return err
@@ -275,6 +276,16 @@ func (s *Store) eachStep(ctx context.Context, db Beginner, o AttachOptions, do f
 		}
 		size = min(full, size*2)
 	}
+}
+
+// act runs one transaction of an act, whose event says by whom.
+func (s *Store) act(ctx context.Context, db Beginner, lock time.Duration, by By, do func(context.Context, pgx.Tx) error) error {
+	return s.step(ctx, db, lock, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": by.Actor, "reason": by.Reason}); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
 }
 
 // step runs one transaction.

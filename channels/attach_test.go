@@ -24,7 +24,7 @@ var usersAttached = Attachment{
 
 func (b bundle) attach(t *testing.T, a Attachment) {
 	t.Helper()
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, a))
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, a, By{}))
 	_, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{})
 	require.NoError(t, err)
 }
@@ -105,7 +105,7 @@ func attachUnderWrites(t *testing.T, users int) {
 			}
 			// Some have channels already, of other content.
 			b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT lpad(to_hex(n), 32, '0')::uuid, 'web', false FROM generate_series(0, $1::int, 5) n`, users)
-			require.NoError(t, b.store.Attach(b.ctx, b.pool, a))
+			require.NoError(t, b.store.Attach(b.ctx, b.pool, a, By{}))
 
 			writing, stop := context.WithCancel(b.ctx)
 			defer stop()
@@ -167,12 +167,12 @@ func TestAttach_FollowsEveryWrite(t *testing.T) {
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
 	require.True(t, b.drift(t).None())
 
-	relation, err := b.store.Detach(b.ctx, b.pool)
+	relation, err := b.store.Detach(b.ctx, b.pool, By{})
 	require.NoError(t, err)
 	require.Equal(t, "app.users", relation)
 	b.exec(t, `INSERT INTO app.users (os) VALUES ('ios')`)
 	require.Equal(t, "0", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE active`))
-	_, err = b.store.Detach(b.ctx, b.pool)
+	_, err = b.store.Detach(b.ctx, b.pool, By{})
 	require.ErrorIs(t, err, ErrNotAttached)
 	_, err = b.store.Verify(b.ctx, b.pool, AttachOptions{})
 	require.ErrorIs(t, err, ErrNotAttached)
@@ -207,7 +207,7 @@ func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `CREATE TABLE users (id int PRIMARY KEY); INSERT INTO users SELECT generate_series(-300, 300)`)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}))
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}))
 	ctx, cancel := context.WithCancel(b.ctx)
 	_, err := b.store.Backfill(ctx, b.pool, AttachOptions{BatchSize: 50, Progress: func(d Drift) {
 		if d.Rows == 150 {
@@ -219,7 +219,7 @@ func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 150, attached.Filled)
 	require.Nil(t, attached.FilledAt)
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}), "the same again goes on")
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}), "the same again goes on")
 	d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 50})
 	require.NoError(t, err)
 	require.EqualValues(t, 451, d.Rows)
@@ -228,7 +228,7 @@ func TestAttach_BackfillGoesOnWhereItEnded(t *testing.T) {
 	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
 	require.NoError(t, err)
 	require.Zero(t, d, "all done")
-	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id", Platform: "=ios"}))
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id", Platform: "=ios"}, By{}))
 	d, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
 	require.NoError(t, err)
 	require.Equal(t, Drift{Rows: 601, Different: 601}, d, "other columns begin anew")
@@ -266,10 +266,10 @@ func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(b.ctx, 700*time.Millisecond)
 	defer cancel()
-	err = b.store.Attach(short, b.pool, Attachment{Relation: "users", ExternalID: "id"})
+	err = b.store.Attach(short, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{})
 	require.ErrorContains(t, err, "channels: attach users: ")
 	done := make(chan error, 1)
-	go func() { done <- b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}) }()
+	go func() { done <- b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}) }()
 	require.NoError(t, tx.Commit(b.ctx))
 	require.NoError(t, <-done)
 	_, err = b.store.Backfill(b.ctx, b.pool, AttachOptions{})
@@ -302,7 +302,7 @@ func TestAttach_RefusesWithTheRemedy(t *testing.T) {
 		{change(func(a *Attachment) { a.Location = "lat" }), "location: column lat is double precision; allowed types: point"},
 		{change(func(a *Attachment) { a.Addresses = "push=push_token,phone=email" }), `addresses: "phone" is not a medium; allowed values: a jsonb column, or MEDIUM=COLUMN,… of alimtalk`},
 	} {
-		err := b.store.Attach(b.ctx, b.pool, tt.a)
+		err := b.store.Attach(b.ctx, b.pool, tt.a, By{})
 		require.ErrorIs(t, err, ErrAttachment)
 		require.ErrorContains(t, err, tt.want)
 	}
@@ -310,18 +310,18 @@ func TestAttach_RefusesWithTheRemedy(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, attached)
 	b.attach(t, usersAttached)
-	require.ErrorContains(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "others", ExternalID: "id"}), "another one is attached; `belfry channels detach` first")
+	require.ErrorContains(t, b.store.Attach(b.ctx, b.pool, Attachment{Relation: "others", ExternalID: "id"}, By{}), "another one is attached; `belfry channels detach` first")
 
 	other, err := New(Config{Relation: "app.people"})
 	require.NoError(t, err)
-	require.ErrorContains(t, other.Attach(b.ctx, b.pool, usersAttached), "channels.relation is app.people")
+	require.ErrorContains(t, other.Attach(b.ctx, b.pool, usersAttached, By{}), "channels.relation is app.people")
 
 	tx, err := b.pool.Begin(b.ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
 	_, err = tx.Exec(b.ctx, `CREATE ROLE belfry_attach_nobody; GRANT USAGE ON SCHEMA belfry, app TO belfry_attach_nobody; SET LOCAL ROLE belfry_attach_nobody`)
 	require.NoError(t, err)
-	err = b.store.Attach(b.ctx, tx, usersAttached)
+	err = b.store.Attach(b.ctx, tx, usersAttached, By{})
 	require.ErrorIs(t, err, ErrRights)
 	require.NotErrorIs(t, err, ErrAttachment)
 	require.ErrorContains(t, err, "GRANT SELECT, TRIGGER ON app.users TO belfry_attach_nobody; GRANT SELECT, INSERT, UPDATE ON belfry.channels TO belfry_attach_nobody")

@@ -181,7 +181,7 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 		if err := db.Expect(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queries.categoryActor, pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queries.categorySet, args); err != nil {

@@ -21,6 +21,9 @@ var (
 	ErrNoSegment = errors.New("no such segment")
 	// ErrSegmentExists: a segment of that name exists already.
 	ErrSegmentExists = errors.New("the segment exists already")
+	// ErrMember: a line cannot be the key of a channel. The text has its number and what is
+	// allowed.
+	ErrMember = errors.New("member")
 	// ErrNoChannel: no channel has that id or external id.
 	ErrNoChannel = errors.New("no such channel")
 	// ErrPreference: an opt-out or a category's setting is not allowed. The text names

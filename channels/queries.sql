@@ -366,12 +366,14 @@ SELECT count(k.id), count(DISTINCT k.id), EXISTS (SELECT FROM {{relation}} c WHE
 FROM (SELECT c.id FROM {{relation}} c ORDER BY c.id LIMIT @limit) k;
 
 -- name: SegmentCreate :one
--- A new, empty segment.
-INSERT INTO belfry.segments (name, description) VALUES (@segment, @description) RETURNING name;
+-- A new, empty segment, made by @actor for @reason.
+WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
+INSERT INTO belfry.segments (name, description) SELECT @segment, @description FROM act RETURNING name;
 
 -- name: SegmentDrop :one
--- Removes a segment with its members; no row: no such segment.
-DELETE FROM belfry.segments WHERE name = @segment RETURNING name;
+-- Removes a segment with its members, by @actor for @reason; no row: no such segment.
+WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
+DELETE FROM belfry.segments g USING act WHERE g.name = @segment RETURNING g.name;
 
 -- name: SegmentList :many
 -- Every segment with the number of its members, counted from the index and no further than @most.
@@ -417,6 +419,12 @@ WHERE s.segment = @segment AND s.channel_id IN (SELECT i.id FROM pg_temp.belfry_
 INSERT INTO belfry.segment_members (segment, channel_id)
 SELECT @segment, i.id FROM pg_temp.belfry_member_ids i WHERE i.id IS NOT NULL GROUP BY i.id ORDER BY i.id
 ON CONFLICT (segment, channel_id) DO NOTHING;
+
+-- name: SegmentRecord :exec
+-- The event of a change of a segment's members.
+INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)
+VALUES ('segment', @segment, 'changed', coalesce(nullif(@actor, ''), session_user), @reason,
+        jsonb_build_object('session_user', session_user, 'added', @added::bigint, 'removed', @removed::bigint));
 
 -- name: ChannelsInspect :many
 -- Every key of a page in id order: whether it is active, whether the audience would
@@ -538,7 +546,7 @@ ORDER BY c.name;
 -- A new category. One that there is already raises 23505 (categories_pkey).
 INSERT INTO belfry.categories (name, description) VALUES (@name, @description);
 
--- name: CategoryActor :exec
+-- name: ActorSet :exec
 -- Says who acts and why, for the event that the change leaves. It holds until the end
 -- of the transaction.
 SELECT FROM belfry.act(@actor, @reason);

@@ -41,16 +41,29 @@ type SegmentChange struct {
 	Removed int64 `json:"removed"` // channels that ceased to be members
 	Unknown int64 `json:"unknown"` // different keys without a channel, left out
 	// UnknownSample is up to five of the unknown keys.
-	UnknownSample []string `json:"unknown_sample"`
+	UnknownSample []string `json:"unknown_sample" mask:"text"`
+}
+
+// By is who acts and why, for the events; without an actor it is who is logged in.
+type By struct{ Actor, Reason string }
+
+// SegmentEdit is a change of the members of a segment.
+type SegmentEdit struct {
+	Segment string    // its name
+	Key     MemberKey // what the members are named by
+	By      By
+	// Agree looks at what is changed before it is committed; an error takes all of it back, and
+	// is returned. nil: agreed.
+	Agree func(SegmentChange) error
 }
 
 // CreateSegment makes an empty segment. The name has 1 to 63 letters, digits,
 // _ . and -, the first a letter or digit. A name in use is ErrSegmentExists.
-func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description string) error {
+func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description string, by By) error {
 	if err := InSegment(name).Validate(); err != nil {
 		return err
 	}
-	err := q.QueryRow(ctx, queries.segmentCreate, pgx.StrictNamedArgs{"segment": name, "description": description}).Scan(nil)
+	err := q.QueryRow(ctx, queries.segmentCreate, pgx.StrictNamedArgs{"segment": name, "description": description, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
 	if err != nil {
 		return fmt.Errorf("channels: create segment %q: %w", name, mapError(err))
 	}
@@ -59,8 +72,8 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 
 // DropSegment removes a segment and its members; ErrNoSegment if there is none.
 // A job on it that is under way finds no further members and ends early.
-func (s *Store) DropSegment(ctx context.Context, q Querier, name string) error {
-	err := q.QueryRow(ctx, queries.segmentDrop, pgx.StrictNamedArgs{"segment": name}).Scan(nil)
+func (s *Store) DropSegment(ctx context.Context, q Querier, name string, by By) error {
+	err := q.QueryRow(ctx, queries.segmentDrop, pgx.StrictNamedArgs{"segment": name, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
 	return segmentError("drop", name, err)
 }
 
@@ -86,30 +99,30 @@ func (s *Store) ListSegments(ctx context.Context, q Querier) ([]Segment, error) 
 // existing segment: missing ones are added and others removed, in one
 // transaction, so that a walk sees the old set or the new one. A channel in
 // both is not touched. Keys without a channel are counted and left out; blank
-// lines are skipped; a line that cannot be a key is an error with its number
-// and nothing is changed.
-func (s *Store) SetSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader) (SegmentChange, error) {
-	return s.changeSegment(ctx, db, name, by, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
-		tag, err := tx.Exec(ctx, queries.segmentDeleteOthers, pgx.StrictNamedArgs{"segment": name})
+// lines are skipped; a line that cannot be a key is ErrMember with its number
+// and nothing is changed. What is changed leaves one event, with how many.
+func (s *Store) SetSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader) (SegmentChange, error) {
+	return s.changeSegment(ctx, db, e, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
+		tag, err := tx.Exec(ctx, queries.segmentDeleteOthers, pgx.StrictNamedArgs{"segment": e.Segment})
 		c.Removed = tag.RowsAffected()
 		if err != nil {
 			return err
 		}
-		return addMembers(ctx, tx, name, c)
+		return addMembers(ctx, tx, e.Segment, c)
 	})
 }
 
 // AddToSegment is SetSegment without removing anybody.
-func (s *Store) AddToSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader) (SegmentChange, error) {
-	return s.changeSegment(ctx, db, name, by, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
-		return addMembers(ctx, tx, name, c)
+func (s *Store) AddToSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader) (SegmentChange, error) {
+	return s.changeSegment(ctx, db, e, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
+		return addMembers(ctx, tx, e.Segment, c)
 	})
 }
 
 // RemoveFromSegment removes the channels named in r, read as by SetSegment.
-func (s *Store) RemoveFromSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader) (SegmentChange, error) {
-	return s.changeSegment(ctx, db, name, by, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
-		tag, err := tx.Exec(ctx, queries.segmentDelete, pgx.StrictNamedArgs{"segment": name})
+func (s *Store) RemoveFromSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader) (SegmentChange, error) {
+	return s.changeSegment(ctx, db, e, r, func(ctx context.Context, tx pgx.Tx, c *SegmentChange) error {
+		tag, err := tx.Exec(ctx, queries.segmentDelete, pgx.StrictNamedArgs{"segment": e.Segment})
 		c.Removed = tag.RowsAffected()
 		return err
 	})
@@ -123,30 +136,32 @@ func addMembers(ctx context.Context, tx pgx.Tx, name string, c *SegmentChange) e
 
 // changeSegment stages and resolves the keys and applies the change, all in one
 // transaction that holds the segment's row.
-func (s *Store) changeSegment(ctx context.Context, db Beginner, name string, by MemberKey, r io.Reader,
+func (s *Store) changeSegment(ctx context.Context, db Beginner, e SegmentEdit, r io.Reader,
 	apply func(context.Context, pgx.Tx, *SegmentChange) error,
 ) (SegmentChange, error) {
 	var resolve string
-	switch by {
+	switch e.Key {
 	case ByID:
 		resolve = s.render(queries.segmentResolveIDs)
 	case ByExternalID:
 		resolve = s.render(queries.segmentResolveExternalIDs)
 	default:
-		return SegmentChange{}, fmt.Errorf("channels: members by %q; allowed values: id, external_id", by)
+		return SegmentChange{}, fmt.Errorf("channels: members by %q; allowed values: id, external_id", e.Key)
 	}
 	var change SegmentChange
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		change = SegmentChange{}
-		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": name}).Scan(nil); err != nil {
+		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(nil); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queries.segmentStage); err != nil {
 			return err
 		}
-		source := &memberSource{lines: bufio.NewScanner(r), by: by}
+		source := &memberSource{lines: bufio.NewScanner(r), by: e.Key}
 		var err error
-		if change.Given, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "belfry_members"}, []string{"key"}, source); err != nil {
+		if change.Given, err = tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "belfry_members"}, []string{"key"}, source); source.err != nil {
+			return fmt.Errorf("%w: %w", ErrMember, source.err)
+		} else if err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, resolve); err != nil {
@@ -155,10 +170,28 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, name string, by 
 		if err := tx.QueryRow(ctx, queries.segmentUnknown).Scan(&change.Unknown, &change.UnknownSample); err != nil {
 			return err
 		}
-		return apply(ctx, tx, &change)
+		if err := apply(ctx, tx, &change); err != nil {
+			return err
+		}
+		if e.Agree != nil {
+			if err := e.Agree(change); err != nil {
+				return &disagreedError{err}
+			}
+		}
+		if change.Added+change.Removed == 0 {
+			return nil
+		}
+		_, err = tx.Exec(ctx, queries.segmentRecord, pgx.StrictNamedArgs{
+			"segment": e.Segment, "actor": e.By.Actor, "reason": e.By.Reason, "added": change.Added, "removed": change.Removed,
+		})
+		return err
 	})
+	var disagreed *disagreedError
+	if errors.As(err, &disagreed) {
+		return change, disagreed.error
+	}
 	if err != nil {
-		return SegmentChange{}, segmentError("change", name, err)
+		return SegmentChange{}, segmentError("change", e.Segment, err)
 	}
 	return change, nil
 }
@@ -169,9 +202,14 @@ func segmentError(verb, name string, err error) error {
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("channels: %s segment: %w: %q", verb, ErrNoSegment, name)
+	case errors.Is(err, ErrMember):
+		return err
 	}
 	return fmt.Errorf("channels: %s segment %q: %w", verb, name, mapError(err))
 }
+
+// disagreedError is what Agree said.
+type disagreedError struct{ error }
 
 // memberSource feeds COPY with the keys of a file, a line each.
 type memberSource struct {

@@ -1,9 +1,11 @@
 package channels
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -11,11 +13,11 @@ func TestSegment_LifeOfOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, active) SELECT 'u-' || i, 'ios', i <> 3 FROM generate_series(1, 9) i`)
-	require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, "vip", "paying"))
-	require.ErrorIs(t, b.store.CreateSegment(b.ctx, b.pool, "vip", ""), ErrSegmentExists)
-	require.ErrorIs(t, b.store.CreateSegment(b.ctx, b.pool, "v i p", ""), ErrAudience)
+	require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, "vip", "paying", By{}))
+	require.ErrorIs(t, b.store.CreateSegment(b.ctx, b.pool, "vip", "", By{}), ErrSegmentExists)
+	require.ErrorIs(t, b.store.CreateSegment(b.ctx, b.pool, "v i p", "", By{}), ErrAudience)
 
-	change, err := b.store.SetSegment(b.ctx, b.pool, "vip", ByExternalID, strings.NewReader("\xef\xbb\xbfu-1\r\nu-2\n\n  u-3\nnobody\nu-1\nnobody\nno-one"))
+	change, err := b.store.SetSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip", Key: ByExternalID}, strings.NewReader("\xef\xbb\xbfu-1\r\nu-2\n\n  u-3\nnobody\nu-1\nnobody\nno-one"))
 	require.NoError(t, err)
 	require.Equal(t, SegmentChange{Given: 7, Added: 3, Unknown: 2, UnknownSample: []string{"no-one", "nobody"}}, change)
 	members := `SELECT array_agg(channel_id ORDER BY channel_id) FROM belfry.segment_members WHERE segment = 'vip'`
@@ -23,16 +25,16 @@ func TestSegment_LifeOfOne(t *testing.T) {
 
 	version := `SELECT array_agg(xmin::text::bigint) FROM belfry.segment_members WHERE channel_id = 2`
 	before := b.queryIDs(t, version)
-	change, err = b.store.SetSegment(b.ctx, b.pool, "vip", ByID, strings.NewReader("2\n3\n007\n99\n"))
+	change, err = b.store.SetSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip", Key: ByID}, strings.NewReader("2\n3\n007\n99\n"))
 	require.NoError(t, err)
 	require.Equal(t, SegmentChange{Given: 4, Added: 1, Removed: 1, Unknown: 1, UnknownSample: []string{"99"}}, change)
 	require.Equal(t, []int64{2, 3, 7}, b.queryIDs(t, members))
 	require.Equal(t, before, b.queryIDs(t, version), "who stays is not touched")
 
-	change, err = b.store.AddToSegment(b.ctx, b.pool, "vip", ByID, strings.NewReader("7\n8"))
+	change, err = b.store.AddToSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip", Key: ByID}, strings.NewReader("7\n8"))
 	require.NoError(t, err)
 	require.Equal(t, SegmentChange{Given: 2, Added: 1, UnknownSample: []string{}}, change)
-	change, err = b.store.RemoveFromSegment(b.ctx, b.pool, "vip", ByExternalID, strings.NewReader("u-2\nu-9"))
+	change, err = b.store.RemoveFromSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip", Key: ByExternalID}, strings.NewReader("u-2\nu-9"))
 	require.NoError(t, err)
 	require.Equal(t, SegmentChange{Given: 2, Removed: 1, UnknownSample: []string{}}, change)
 
@@ -44,8 +46,8 @@ func TestSegment_LifeOfOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n, "3 is inactive")
 
-	require.NoError(t, b.store.DropSegment(b.ctx, b.pool, "vip"))
-	require.ErrorIs(t, b.store.DropSegment(b.ctx, b.pool, "vip"), ErrNoSegment)
+	require.NoError(t, b.store.DropSegment(b.ctx, b.pool, "vip", By{}))
+	require.ErrorIs(t, b.store.DropSegment(b.ctx, b.pool, "vip", By{}), ErrNoSegment)
 	require.Nil(t, b.queryIDs(t, members))
 	_, err = b.store.Count(b.ctx, b.pool, InSegment("vip"))
 	require.ErrorIs(t, err, ErrNoSegment)
@@ -55,7 +57,7 @@ func TestSegments_AreCountedToTenThousand(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, name := range []string{"few", "many"} {
-		require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, name, ""))
+		require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, name, "", By{}))
 	}
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || g, 'ios' FROM generate_series(1, 10300) g`)
 	b.exec(t, `INSERT INTO belfry.segment_members (segment, channel_id) SELECT 'many', id FROM belfry.channels`)
@@ -70,7 +72,7 @@ func TestSegment_BadInputChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('u-1', 'ios')`)
-	require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, "vip", ""))
+	require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, "vip", "", By{}))
 	for _, tt := range []struct {
 		name string
 		by   MemberKey
@@ -85,7 +87,7 @@ func TestSegment_BadInputChangesNothing(t *testing.T) {
 		{"vip", "name", "u-1\n", `members by "name"; allowed values: id, external_id`},
 		{"none", ByID, "1\n", `no such segment: "none"`},
 	} {
-		_, err := b.store.SetSegment(b.ctx, b.pool, tt.name, tt.by, strings.NewReader(tt.text))
+		_, err := b.store.SetSegment(b.ctx, b.pool, SegmentEdit{Segment: tt.name, Key: tt.by}, strings.NewReader(tt.text))
 		require.ErrorContains(t, err, tt.want)
 		require.Equal(t, []int64{0}, b.queryIDs(t, `SELECT ARRAY[count(*)] FROM belfry.segment_members`))
 	}
@@ -113,4 +115,33 @@ func TestCount_AgreesWithEachKind(t *testing.T) {
 	}
 	_, err := b.store.Count(b.ctx, b.pool, Audience{Kind: "x"})
 	require.ErrorIs(t, err, ErrAudience)
+}
+
+// What changes members leaves one event, with who did it; what is not agreed to leaves nothing.
+func TestSegment_RecordsWhoChangedItsMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'u-' || i, 'ios' FROM generate_series(1, 3) i`)
+	by := By{Actor: "ann", Reason: "from the form"}
+	require.NoError(t, b.store.CreateSegment(b.ctx, b.pool, "vip", "", by))
+	disagreed := errors.New("there are too many")
+	edit := SegmentEdit{Segment: "vip", Key: ByID, By: by, Agree: func(c SegmentChange) error {
+		require.EqualValues(t, 2, c.Added)
+		return disagreed
+	}}
+	change, err := b.store.AddToSegment(b.ctx, b.pool, edit, strings.NewReader("2\n3"))
+	require.Equal(t, disagreed, err)
+	require.EqualValues(t, 2, change.Added, "it says what would be changed")
+	edit.Agree = nil
+	_, err = b.store.AddToSegment(b.ctx, b.pool, edit, strings.NewReader("2\n3"))
+	require.NoError(t, err)
+	_, err = b.store.AddToSegment(b.ctx, b.pool, edit, strings.NewReader("2\n3"))
+	require.NoError(t, err, "nothing is changed, and nothing recorded")
+	require.NoError(t, b.store.DropSegment(b.ctx, b.pool, "vip", by))
+	rows, err := b.pool.Query(b.ctx, `SELECT kind || ' ' || coalesce(detail ->> 'added', '') FROM belfry.events
+		WHERE subject = 'segment' AND name = 'vip' AND actor = 'ann' AND reason = 'from the form' ORDER BY id`)
+	require.NoError(t, err)
+	kinds, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"created ", "changed 2", "removed "}, kinds)
 }

@@ -349,7 +349,7 @@ func TestWalk_NarrowKeysTakeWidePositions(t *testing.T) {
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(list), 1)
 		}
-		change, err := b.store.AddToSegment(b.ctx, b.pool, "s", ByID, strings.NewReader("0\n1099511627777\n"))
+		change, err := b.store.AddToSegment(b.ctx, b.pool, SegmentEdit{Segment: "s", Key: ByID}, strings.NewReader("0\n1099511627777\n"))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, change.Added)
 	}

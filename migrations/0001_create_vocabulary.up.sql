@@ -62,7 +62,7 @@ CREATE TABLE belfry.events (
     actor   text        NOT NULL,
     reason  text        NOT NULL DEFAULT '',
     detail  jsonb       NOT NULL DEFAULT '{}',
-    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token', 'user'))
+    CONSTRAINT events_subject_check CHECK (subject IN ('lane', 'schedule', 'retention', 'sender', 'category', 'dead_letter', 'channel', 'limits', 'installation', 'transport', 'token', 'user', 'segment', 'attachment'))
 );
 
 CREATE INDEX events_subject_idx ON belfry.events (subject, name, id);

@@ -79,6 +79,9 @@ CREATE TABLE belfry.attachments (
     CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object')
 );
 
+CREATE TRIGGER attachments_record AFTER INSERT OR UPDATE OF key_column, columns, verified_at OR DELETE ON belfry.attachments
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('attachment', 'relation_schema', 'relation_name', 'key_column', 'columns', 'verified_at');
+
 -- The channel that a row r of the attached relation makes:
 --   {"external_id": "id", "platform": {"column": "os"} or {"value": "web"},
 --    "active": {"column": "enabled"} or {"not": "deleted_at"} or {"value": true},
@@ -272,6 +275,11 @@ CREATE TABLE belfry.segments (
     created_at  timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT segments_name_check CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$')
 );
+
+-- Members change by the million: belfry records how many an act added and removed, and nothing of
+-- what plain SQL writes.
+CREATE TRIGGER segments_record AFTER INSERT OR UPDATE OR DELETE ON belfry.segments
+    FOR EACH ROW EXECUTE FUNCTION belfry.record('segment');
 
 -- channel_id carries no foreign key: channels.relation may name another table.
 CREATE TABLE belfry.segment_members (

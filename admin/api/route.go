@@ -45,7 +45,7 @@ func routeOf(o admin.Operation) route {
 	for _, p := range o.Params() {
 		switch {
 		case p.Local:
-		case p.Place == admin.Argument && p.Required && !p.Repeated:
+		case p.Place == admin.Argument && p.Required && !p.Repeated && !p.File:
 			b.WriteString("/{" + p.Name + "}")
 			r.in[p.Name], named = inPath, true
 		default:

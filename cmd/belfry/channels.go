@@ -11,9 +11,7 @@ import (
 
 func newChannelsCommand(a *app) *cobra.Command {
 	return a.nounCommand("channels",
-		newChannelsImportCommand(a), newChannelsGenerateCommand(a),
-		newSegmentCommand(a),
-		newChannelsAttachCommand(a), newChannelsDetachCommand(a), newChannelsVerifyCommand(a))
+		newChannelsImportCommand(a), newChannelsGenerateCommand(a), a.nounCommand("channels segment"))
 }
 
 // ticker limits how often a long command says where it is.

@@ -99,20 +99,6 @@ func offering(offers func(*cobra.Command) []admin.Offer) cobra.CompletionFunc {
 	}
 }
 
-// listed completes the first argument with what an operation lists, and what follows as usage
-// says.
-func (a *app) listed(operation string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		switch {
-		case len(args) == 0:
-			return completions("", typed, a.offers(cmd, operation, "")), noFiles
-		case strings.Contains(cmd.Use, "FILE"):
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // argumentsOf completes the arguments of an operation.
 func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -120,6 +106,8 @@ func (a *app) argumentsOf(o admin.Operation) cobra.CompletionFunc {
 		var keys []admin.Offer
 		for _, p := range o.Params() {
 			switch {
+			case p.Place == admin.Argument && p.File && len(given) == 0:
+				return filesAlone(cmd, args, typed)
 			case p.Place == admin.Argument && (len(given) == 0 || p.Repeated):
 				found, directive := a.offersOf(cmd, p, "", typed)
 				return slices.DeleteFunc(found, func(offer string) bool {

@@ -376,7 +376,7 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 				n = len(rest)
 			}
 			for _, text := range rest[:n] {
-				if err := p.Set(in, text); err != nil {
+				if err := give(p, in, text); err != nil {
 					return usagef("%w", argumentProblem(p, text, err))
 				}
 			}
@@ -393,6 +393,8 @@ func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string)
 func argumentProblem(p admin.Param, text string, err error) error {
 	allowed := strings.HasPrefix(err.Error(), "allowed values")
 	switch {
+	case p.File:
+		return errors.New(config.ReadProblem(text, err))
 	case allowed && p.Is != "":
 		return fmt.Errorf("%q is not %s; %w", printer.OneLine(text, 60), p.Is, err)
 	case allowed:
@@ -409,6 +411,13 @@ const maxFile = 1 << 20
 func give(p admin.Param, in any, text string) error {
 	if p.Secret {
 		return giveSecret(p, in, text)
+	}
+	if p.Reads(in) {
+		file, _, err := openInput(text)
+		if err == nil {
+			p.From(in, file)
+		}
+		return err
 	}
 	start := strings.TrimSpace(text)
 	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
@@ -479,16 +488,16 @@ func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
 
 // operationProblem says what is wrong with an input as the command line has it.
 func operationProblem(o admin.Operation, err error) error {
+	var bad *admin.InvalidError
+	if !errors.As(err, &bad) {
+		return err
+	}
 	if several, is := err.(interface{ Unwrap() []error }); is {
 		var problems []error
 		for _, one := range several.Unwrap() {
 			problems = append(problems, operationProblem(o, one))
 		}
 		return errors.Join(problems...)
-	}
-	var bad *admin.InvalidError
-	if !errors.As(err, &bad) {
-		return err
 	}
 	lines := make([]string, len(bad.Problems))
 	for i, problem := range bad.Problems {

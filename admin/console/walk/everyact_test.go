@@ -59,6 +59,8 @@ func toActOn(t *testing.T) (h *house, s subjects) {
 	h.becomes("SELECT count(*) = 8 FROM belfry.messages WHERE status = 'DEAD'")
 	require.NoError(t, h.fakes.SetFaults(nil))
 	h.exec("UPDATE belfry.events SET at = now() - interval '2 days'")
+	h.exec("CREATE TABLE clients AS SELECT external_id AS id FROM belfry.channels; ALTER TABLE clients ADD PRIMARY KEY (id)")
+	h.exec("INSERT INTO belfry.channels (external_id, platform) VALUES ('stray', 'ios')")
 	s.waits = notice("Waits", "night")
 	s.asks = printer.Int(h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Asks", Lane: "night", RequestedBy: "somebody", NeedsApproval: true}))
 	return h, s
@@ -100,8 +102,14 @@ func TestBrowser_EveryActIsDoneAndRecorded(t *testing.T) {
 		{"channels opt-out", given{"external_id": "u4", "category": "operator_notice", "medium": "push"}, "SELECT count(*) = 1 FROM belfry.opt_outs", false},
 		{"channels opt-in", given{"external_id": "u4", "category": "operator_notice", "medium": "push"}, "SELECT count(*) = 0 FROM belfry.opt_outs", false},
 		{"channels forget", given{"external_id": "u6"}, "SELECT NOT EXISTS (SELECT FROM belfry.channels WHERE external_id = 'u6')", false},
-		{"channels segment create", given{"name": "vips", "description": "who pay"}, "SELECT count(*) = 1 FROM belfry.segments", true},
-		{"channels segment drop", given{"name": "vips"}, "SELECT count(*) = 0 FROM belfry.segments", true},
+		{"channels segment create", given{"name": "vips", "description": "who pay"}, "SELECT count(*) = 1 FROM belfry.segments", false},
+		{"channels segment set", given{"name": "vips", "keys": "u1\nu2"}, "SELECT count(*) = 2 FROM belfry.segment_members", false},
+		{"channels segment add", given{"name": "vips", "keys": "u2\nu3\nu4"}, "SELECT count(*) = 4 FROM belfry.segment_members", false},
+		{"channels segment remove", given{"name": "vips", "keys": "u1"}, "SELECT count(*) = 3 FROM belfry.segment_members", false},
+		{"channels segment drop", given{"name": "vips"}, "SELECT count(*) = 0 FROM belfry.segments", false},
+		{"channels attach", given{"relation": "clients", "external_id": "id"}, "SELECT filled_at IS NOT NULL FROM belfry.attachments", false},
+		{"channels verify", nil, "SELECT NOT active FROM belfry.channels WHERE external_id = 'stray'", false},
+		{"channels detach", nil, "SELECT count(*) = 0 FROM belfry.attachments", false},
 		{"schedules add", given{"name": "daily", "cron": "0 9 * * *", "type": "inbox", "category": "popular_content", "title": "Popular", "everyone": "on", "lane": "night"}, "SELECT cron = '0 9 * * *' FROM belfry.schedules WHERE name = 'daily'", false},
 		{"schedules pause", given{"name": "daily"}, "SELECT paused_by = 'the-admin' FROM belfry.schedules WHERE name = 'daily'", false},
 		{"schedules resume", given{"name": "daily"}, "SELECT paused_at IS NULL FROM belfry.schedules WHERE name = 'daily'", false},

@@ -1,0 +1,253 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// detachWait bounds how long detach looks for a moment without writers.
+const detachWait = 10 * time.Minute
+
+type attachInput struct {
+	Relation   string `arg:"RELATION"`
+	ExternalID string `flag:"external-id" label:"COLUMN" required:"true" help:"COLUMN of the service's user id, with a unique index: uuid, text or an integer" allowed:"a column with a unique index of its own"`
+	Platform   string `flag:"platform" label:"COLUMN" help:"COLUMN, or =VALUE for all (default =unknown)"`
+	Active     string `flag:"active" label:"COLUMN" help:"boolean COLUMN, or !COLUMN: active while it is null or false (default: all are)"`
+	Locale     string `flag:"locale" label:"COLUMN" help:"COLUMN, or =VALUE for all"`
+	TimeZone   string `flag:"time-zone" label:"COLUMN" help:"COLUMN, or =VALUE for all"`
+	Location   string `flag:"location" label:"COLUMN" help:"point COLUMN, or LATITUDE,LONGITUDE as two columns"`
+	Attributes string `flag:"attributes" label:"COLUMN" help:"jsonb COLUMN, or columns: NAME=COLUMN,COLUMN,…"`
+	Addresses  string `flag:"addresses" label:"COLUMN" help:"jsonb COLUMN, or columns by medium: push=COLUMN,email=COLUMN"`
+	attachBatch
+	Wait span `flag:"wait" label:"DURATION" default:"10m" help:"look so long for a moment without writers (default 10m)"`
+	Act
+}
+
+// attachBatch is how much of a table one transaction takes.
+type attachBatch struct {
+	Batch int `flag:"batch" label:"ROWS" min:"1" max:"100000" default:"2000" help:"rows per transaction, 1 to 100000 (default 2000)"`
+}
+
+type verifyInput struct {
+	attachBatch
+	planChoice
+	Act
+}
+
+// Attachment is what belfry.channels follows.
+type Attachment struct {
+	channels.Attached
+
+	TookSeconds float64 `json:"took_seconds"` // to bring over what was there before
+}
+
+// account counts the rows that were ever brought over.
+func (a *Attachment) account() account { return account{n: a.Filled, noun: "row"} }
+
+// Detached is a relation that is followed no more.
+type Detached struct {
+	Relation string `json:"relation"`
+}
+
+// Verified is what differed between the attached relation and belfry.channels.
+type Verified struct {
+	Plan *Plan `json:"plan,omitempty"` // then nothing was repaired
+	channels.Drift
+
+	TookSeconds float64 `json:"took_seconds"`
+}
+
+func (v *Verified) account() account {
+	return account{n: differs(v.Drift), noun: "channel", none: v.Plan != nil}
+}
+
+// Verdict says that something differs, and still does.
+func (v *Verified) Verdict() error {
+	if v.Plan == nil || v.None() {
+		return nil
+	}
+	return errors.New("belfry.channels is not in step; `belfry channels verify` repairs it")
+}
+
+func differs(d channels.Drift) int64 { return d.Missing + d.Different + d.Strays }
+
+func attachOperations() []Operation {
+	const events = "the events of what is attached"
+	return []Operation{
+		Define(Operation{
+			Name: "channels attach", Short: "Have belfry.channels follow a table of the application, of uuid or text keys",
+			Role: Admin, Changes: true, Deadline: -1, Usage: "RELATION --external-id COLUMN", Events: events,
+			Long: `Have belfry.channels follow a table of the application, whose keys may be uuid, text or
+integers. Triggers on RELATION write the channel in the same transaction as its row.
+What was there before is brought over in steps of a transaction each, in the order of
+COLUMN's unique index, without a lock on any row of the application. An interrupted
+attach is repeated: it goes on where it was. With other columns it begins anew.
+A server ends it after five minutes; it is repeated then.
+
+A row that is deleted leaves its channel behind, inactive and without location,
+attributes and addresses. TRUNCATE does that to all. What a channel cannot have, as a
+platform with a blank, is left empty; no write of the application fails for it.
+
+CREATE TRIGGER keeps writers out for a moment. It is tried for half a second at a time,
+until --wait is over, so that no writer waits longer behind a long transaction.
+
+The database user needs SELECT and TRIGGER on RELATION, from its owner, and what
+'belfry roles --for operate' prints; the application needs nothing. Without these rights
+an error has the GRANTs.`,
+			Example: `  belfry channels attach app.users --external-id id --platform os --active '!deleted_at' \
+      --locale lang --time-zone tz --location lat,lon --attributes first_name,plan --addresses push=push_token,email=email
+  belfry channels attach shop.customers --external-id login --platform =web --addresses contacts`,
+		}, attachRelation, func(p *printer.Page, _ attachInput, out *Attachment) {
+			if out.FilledAt == nil {
+				p.Printf("%s attached, %s brought over so far\n", out.Relation, printer.Counted(out.Filled, "row"))
+				return
+			}
+			p.Printf("%s attached, %s brought over in %s\n", out.Relation, printer.Counted(out.Filled, "row"), lasted(out.TookSeconds))
+			p.Note("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
+		}),
+		Define(Operation{
+			Name: "channels detach", Short: "Have belfry.channels follow nothing any more", Role: Admin, Changes: true, Deadline: -1, Events: events,
+			Long: `Take the triggers off the attached relation, and forget it. The channels stay as they
+are. Only the relation's owner may drop its triggers.`,
+		}, func(ctx context.Context, env *Env, in Act) (Detached, error) {
+			ctx, cancel := context.WithTimeout(ctx, detachWait)
+			defer cancel()
+			relation, err := env.Channels.Detach(ctx, env.DB, in.of(env))
+			return Detached{relation}, err
+		}, func(p *printer.Page, _ Act, out Detached) { p.Printf("%s detached\n", out.Relation) }),
+		Define(Operation{
+			Name: "channels verify", Short: "Compare the attached relation with belfry.channels, and repair what differs",
+			Role: Operator, Changes: true, Deadline: -1, Events: events,
+			Long: `Compare every row of the attached relation with its channel, and every active channel
+with its row, in steps of a transaction each, and repair what differs: channels that
+are missing are made, others changed, those without a row deactivated. There is nothing
+to repair unless something wrote around the triggers: session_replication_role =
+replica, a restore of one table, a trigger that was disabled. Exit code 1 when
+--dry-run found a difference.`,
+		}, verifyAttached, verifiedText),
+	}
+}
+
+// of is who acts and why, for package channels.
+func (a Act) of(env *Env) channels.By {
+	who := a.by(env)
+	return channels.By{Actor: who.Actor, Reason: who.Reason}
+}
+
+func attachRelation(ctx context.Context, env *Env, in attachInput) (*Attachment, error) {
+	waiting, cancel := context.WithTimeout(ctx, time.Duration(in.Wait))
+	err := env.Channels.Attach(waiting, env.DB, channels.Attachment{
+		Relation: in.Relation, ExternalID: in.ExternalID, Platform: in.Platform, Active: in.Active, Locale: in.Locale,
+		TimeZone: in.TimeZone, Location: in.Location, Attributes: in.Attributes, Addresses: in.Addresses,
+	}, in.of(env))
+	cancel()
+	if err != nil {
+		return nil, attachRefused(err)
+	}
+	began := time.Now()
+	if _, err = env.Channels.Backfill(ctx, env.DB, channels.AttachOptions{BatchSize: in.Batch, Progress: env.drift("brought over", began)}); err != nil {
+		return nil, fmt.Errorf("%w; the same command goes on from there", err)
+	}
+	state, err := env.Channels.Attached(ctx, env.DB)
+	switch {
+	case err != nil:
+		return nil, err
+	case state == nil:
+		return nil, channels.ErrNotAttached
+	}
+	return &Attachment{*state, time.Since(began).Seconds()}, nil
+}
+
+// attachRefused names the fields that a table cannot be attached by.
+func attachRefused(err error) error {
+	if !errors.Is(err, channels.ErrAttachment) {
+		return err
+	}
+	var bad InvalidError
+	for one := range strings.SplitSeq(err.Error(), "\n") {
+		param, text, named := strings.Cut(strings.TrimPrefix(one, channels.ErrAttachment.Error()+": "), ": ")
+		if !named || strings.Contains(param, " ") {
+			param, text = "relation", strings.TrimPrefix(one, channels.ErrAttachment.Error()+": ")
+		}
+		bad.add(param, "%s", text)
+	}
+	return &bad
+}
+
+func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, error) {
+	began := time.Now()
+	options := channels.AttachOptions{BatchSize: in.Batch, By: in.of(env), Progress: env.drift("compared", began)}
+	if in.looks() {
+		asOf, err := env.Jobs.Now(ctx)
+		if err != nil {
+			return nil, err
+		}
+		options.DryRun = true
+		found, err := env.Channels.Verify(ctx, env.DB, options)
+		if err != nil {
+			return nil, err
+		}
+		plan := verifyPlan(found, asOf)
+		err = in.agrees(plan, "channel", "repaired")
+		if in.DryRun {
+			return &Verified{plan, found, time.Since(began).Seconds()}, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		options.DryRun = false
+	}
+	found, err := env.Channels.Verify(ctx, env.DB, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Verified{nil, found, time.Since(began).Seconds()}, nil
+}
+
+func verifyPlan(d channels.Drift, asOf time.Time) *Plan {
+	p := &Plan{Selection: "the attached relation", AsOf: asOf, Count: differs(d), Outcomes: []Outcome{}}
+	for _, o := range []Outcome{
+		{Of: "rows without a channel", Outcome: "made", Count: d.Missing},
+		{Of: "rows with another channel", Outcome: "changed", Count: d.Different},
+		{Of: "channels without a row", Outcome: "deactivated", Count: d.Strays},
+	} {
+		if o.Count > 0 {
+			p.Outcomes = append(p.Outcomes, o)
+		}
+	}
+	return p
+}
+
+func verifiedText(p *printer.Page, _ verifyInput, out *Verified) {
+	repaired := ""
+	if out.Plan == nil && !out.None() {
+		repaired = "; all of it repaired"
+	}
+	p.Printf("%s compared in %s: %s without a channel, %s with another, %s without a row%s\n", printer.Counted(out.Rows, "row"), lasted(out.TookSeconds),
+		printer.Grouped(out.Missing), printer.Grouped(out.Different), printer.Counted(out.Strays, "channel"), repaired)
+	if out.Unusable > 0 {
+		p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+	}
+	if out.Plan != nil {
+		out.Plan.note(p)
+	}
+}
+
+// lasted is for how long something went on.
+func lasted(seconds float64) string {
+	return printer.Short(time.Duration(seconds * float64(time.Second)))
+}
+
+// drift tells how far the steps over a table have come.
+func (e *Env) drift(done string, began time.Time) func(channels.Drift) {
+	return func(d channels.Drift) {
+		rate := float64(d.Rows) / max(time.Since(began).Seconds(), 0.001)
+		e.progress("%s %s, %s/s", printer.Counted(d.Rows, "row"), done, printer.Grouped(int64(rate)))
+	}
+}
