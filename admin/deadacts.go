@@ -87,7 +87,7 @@ refuses another number.
 // run counts or acts. Nothing that died after it looked at the clock is taken.
 func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.DeadOptions) (*DeadReport, error) {
 	if in.All == in.given() {
-		return nil, invalid("", "dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id) or --all", a.name)
+		return nil, invalid("", "dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, --category, --sender) or --all", a.name)
 	}
 	filter, err := in.find(ctx, env)
 	if err != nil {
@@ -180,6 +180,12 @@ func (in deadActInput) words(f outbox.DeadFilter) string {
 	}
 	if f.Medium != "" {
 		text += " at " + f.Medium
+	}
+	if f.Category != "" {
+		text += " of category " + f.Category
+	}
+	if f.Sender != "" {
+		text += " by sender " + f.Sender
 	}
 	if f.ChannelID != nil {
 		text += fmt.Sprintf(" to channel %d", *f.ChannelID)

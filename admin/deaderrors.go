@@ -91,7 +91,7 @@ func deadFlags(f outbox.DeadFilter) string {
 	if f.JobID != 0 {
 		fmt.Fprintf(&b, " --job %d", f.JobID)
 	}
-	for _, text := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)}} {
+	for _, text := range []struct{ flag, value string }{{"medium", f.Medium}, {"dead-reason", string(f.Reason)}, {"category", f.Category}, {"sender", f.Sender}} {
 		if text.value != "" {
 			fmt.Fprintf(&b, " --%s %s", text.flag, text.value)
 		}

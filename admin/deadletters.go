@@ -80,6 +80,8 @@ type deadFilter struct {
 	Until      *past      `flag:"until" label:"TIME" help:"only those that died before"`
 	Channel    *int64     `flag:"channel" label:"ID" help:"only those to the channel with this id"`
 	ExternalID *string    `flag:"external-id" label:"ID" help:"only those to the channel with this external ID"`
+	Category   *string    `flag:"category" label:"CATEGORY" values:"categories list" help:"only those of this category"`
+	Sender     *string    `flag:"sender" label:"SENDER" values:"senders list" help:"only those whose last attempt was of this sender"`
 }
 
 // given reports whether it may leave letters out.
@@ -92,11 +94,13 @@ func (f deadFilter) find(ctx context.Context, env *Env) (d outbox.DeadFilter, er
 		return d, invalid("", "--channel and --external-id exclude each other; give one")
 	case f.Medium != nil && *f.Medium == "":
 		return d, invalid("medium", "is empty; allowed values: the name of a medium, as push")
+	case f.Category != nil && *f.Category == "":
+		return d, invalid("category", "is empty; allowed values: the name of a category, as operator_notice")
+	case f.Sender != nil && *f.Sender == "":
+		return d, invalid("sender", "is empty; allowed values: the name of a sender, as `belfry senders list` shows it")
 	}
 	d = outbox.DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.at(env), Until: f.Until.at(env), ChannelID: f.Channel}
-	if f.Medium != nil {
-		d.Medium = *f.Medium
-	}
+	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
 	if f.ExternalID != nil {
 		id, err := env.Channels.Resolve(ctx, env.DB, *f.ExternalID)
 		if err != nil {
@@ -105,6 +109,14 @@ func (f deadFilter) find(ctx context.Context, env *Env) (d outbox.DeadFilter, er
 		d.ChannelID = &id
 	}
 	return d, nil
+}
+
+// givenText is what is given; "": nothing is.
+func givenText(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 // deadProblem makes a filter of what there is not a matter of the input.

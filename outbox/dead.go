@@ -40,10 +40,12 @@ type DeadFilter struct {
 	Since     *time.Time `json:"since,omitempty"` // dead since then or later
 	Until     *time.Time `json:"until,omitempty"` // dead before then
 	ChannelID *int64     `json:"channel_id,omitempty"`
+	Category  string     `json:"category,omitempty"`
+	Sender    string     `json:"sender,omitempty"` // of the last attempt
 }
 
-// DeadFilterError reports a filter that names what there is not. Field is reason, since
-// or medium.
+// DeadFilterError reports a filter that names what there is not. Field is reason, since,
+// medium or category.
 type DeadFilterError struct{ Field, Problem string }
 
 // Error names the field and the allowed values.
@@ -67,9 +69,10 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 		jobID = &f.JobID
 	}
 	return reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		var known, medium bool
-		var media string
-		err := tx.QueryRow(ctx, queries.deadSubjectExists, pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium)}).Scan(&known, &medium, &media)
+		var known, medium, category bool
+		var media, categories string
+		err := tx.QueryRow(ctx, queries.deadSubjectExists, pgx.StrictNamedArgs{"job_id": jobID, "medium": optional(f.Medium), "category": optional(f.Category)}).
+			Scan(&known, &medium, &media, &category, &categories)
 		switch {
 		case err != nil:
 			return err
@@ -77,6 +80,8 @@ func (f DeadFilter) check(ctx context.Context, pool *pgxpool.Pool) error {
 			return fmt.Errorf("%s: %w", subject(f.JobID), job.ErrNotFound)
 		case !medium:
 			return &DeadFilterError{"medium", fmt.Sprintf("%q is not a medium; allowed values: %s", f.Medium, media)}
+		case !category:
+			return &DeadFilterError{"category", fmt.Sprintf("%q is not a category; allowed values: %s", f.Category, categories)}
 		}
 		return nil
 	})
@@ -101,6 +106,7 @@ func optional(text string) *string {
 func (f DeadFilter) args(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 	more["medium"], more["reason"] = optional(f.Medium), optional(string(f.Reason))
 	more["since"], more["until"], more["channel_id"] = f.Since, f.Until, f.ChannelID
+	more["category"], more["sender"] = optional(f.Category), optional(f.Sender)
 	return more
 }
 

@@ -3,7 +3,8 @@
 -- name: DeadList :many
 -- A page of dead letters, highest keys first: of the @keys below (@before_job_id,
 -- @before_channel_id) and above (@low_job_id, @low_channel_id) those that match
--- (messages_dead_idx). A NULL filter matches everything. Every row begins with the
+-- (messages_dead_idx). A NULL filter matches everything; @sender is that of the last attempt
+-- (attempts_message_idx, one look-up for each key looked at). Every row begins with the
 -- lowest key looked at; where none matched there is one row, its rest NULL. No row:
 -- there is nothing left.
 WITH looked AS MATERIALIZED (
@@ -22,7 +23,9 @@ WITH looked AS MATERIALIZED (
                           WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
      WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
-       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id) AND (@category::text IS NULL OR d.category = @category)
+       AND (@sender::text IS NULL OR (SELECT t.sender FROM belfry.attempts t
+                                       WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id ORDER BY t.id DESC LIMIT 1) = @sender)
 )
 SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.medium, d.reason, d.attempts, d.crashes, d.error, d.dead_at, d.held, coalesce(d.kept, '')
   FROM (SELECT l.job_id, l.channel_id FROM looked l ORDER BY l.job_id, l.channel_id LIMIT 1) e
@@ -50,15 +53,16 @@ WITH looked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT m.step, m.reason, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at
                            FROM belfry.messages m
                           WHERE m.job_id = l.job_id AND m.channel_id = l.channel_id AND m.status = 'DEAD' LIMIT 1) d
-      LEFT JOIN LATERAL (SELECT k.route[least(d.step + 1, cardinality(k.route))] AS medium
-                           FROM (SELECT j.route FROM belfry.jobs j WHERE j.id = l.job_id
+      LEFT JOIN LATERAL (SELECT k.route[least(d.step + 1, cardinality(k.route))] AS medium, k.category
+                           FROM (SELECT j.route, j.category FROM belfry.jobs j WHERE j.id = l.job_id
                                  UNION ALL
-                                 SELECT t.route FROM belfry.activities t WHERE t.id = l.job_id AND l.job_id < 0) k LIMIT 1) r ON true
+                                 SELECT t.route, t.category FROM belfry.activities t WHERE t.id = l.job_id AND l.job_id < 0) k LIMIT 1) r ON true
       LEFT JOIN LATERAL (SELECT t.sender, t.code FROM belfry.attempts t
                           WHERE t.job_id = l.job_id AND t.channel_id = l.channel_id ORDER BY t.id DESC LIMIT 1) a ON true
      WHERE (@medium::text IS NULL OR r.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
-       AND (@channel_id::bigint IS NULL OR l.channel_id = @channel_id)
+       AND (@channel_id::bigint IS NULL OR l.channel_id = @channel_id) AND (@category::text IS NULL OR r.category = @category)
+       AND (@sender::text IS NULL OR a.sender = @sender)
 )
 SELECT e.job_id, e.channel_id, (SELECT count(*) FROM looked) AS looked,
        g.job_id, g.medium, g.reason, g.sender, g.code, g.error, g.letters, g.example, g.first_at, g.last_at
@@ -85,12 +89,14 @@ WITH looked AS MATERIALIZED (
 ), matched AS MATERIALIZED (
     SELECT d.*
       FROM looked l
-     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.medium, v.reason, v.dead_at, v.held, v.kept
+     CROSS JOIN LATERAL (SELECT v.job_id, v.channel_id, v.category, v.medium, v.reason, v.dead_at, v.held, v.kept
                            FROM belfry.dead_letters v
                           WHERE v.job_id = l.job_id AND v.channel_id = l.channel_id LIMIT 1) d
      WHERE (@medium::text IS NULL OR d.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
-       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id) AND (@category::text IS NULL OR d.category = @category)
+       AND (@sender::text IS NULL OR (SELECT t.sender FROM belfry.attempts t
+                                       WHERE t.job_id = d.job_id AND t.channel_id = d.channel_id ORDER BY t.id DESC LIMIT 1) = @sender)
 )
 SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.medium, d.reason, d.held, coalesce(d.kept, ''),
        (SELECT j.recalled_at FROM belfry.jobs j WHERE j.id = d.job_id)
@@ -185,8 +191,10 @@ SELECT k.step, k.attempt, k.medium, k.sender, k.outcome, k.reason, k.code, k.err
  ORDER BY k.id;
 
 -- name: DeadSubjectExists :one
--- Whether a filter's job or activity and its medium exist, and the media there are. A
--- NULL filter exists.
+-- Whether a filter's job or activity, its medium and its category exist, and the media and the
+-- categories there are. A NULL filter exists.
 SELECT @job_id::bigint IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.id = @job_id) OR EXISTS (SELECT FROM belfry.activities t WHERE t.id = @job_id),
        @medium::text IS NULL OR EXISTS (SELECT FROM belfry.media k WHERE k.name = @medium),
-       (SELECT coalesce(string_agg(k.name, ', ' ORDER BY k.name), 'none') FROM belfry.media k);
+       (SELECT coalesce(string_agg(k.name, ', ' ORDER BY k.name), 'none') FROM belfry.media k),
+       @category::text IS NULL OR EXISTS (SELECT FROM belfry.categories c WHERE c.name = @category),
+       (SELECT coalesce(string_agg(c.name, ', ' ORDER BY c.name), 'none') FROM belfry.categories c);

@@ -140,6 +140,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		require.Equal(t, keysOf(all), keysOf(paged))
 	}
 
+	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at) VALUES ($1, 3, 1, 4, 'sms', 'other', 'permanent', now())`, old)
 	three := int64(3)
 	for name, c := range map[string]struct {
 		filter outbox.DeadFilter
@@ -154,6 +155,10 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		"since":              {outbox.DeadFilter{JobID: old, Since: ago(90 * time.Minute), Medium: "sms"}, []outbox.Key{{old, 3}, {old, 1}}},
 		"until":              {outbox.DeadFilter{Until: ago(90 * time.Minute)}, []outbox.Key{{old, 5}, {like, 3}}},
 		"since, until":       {outbox.DeadFilter{Since: ago(150 * time.Minute), Until: ago(90 * time.Minute)}, []outbox.Key{{like, 3}}},
+		"category":           {outbox.DeadFilter{Category: "operator_notice", JobID: late}, []outbox.Key{{late, 4}, {late, 3}, {late, 2}, {late, 1}}},
+		"another category":   {outbox.DeadFilter{Category: "popular_content", JobID: late}, nil},
+		"last sender":        {outbox.DeadFilter{Sender: "other"}, []outbox.Key{{old, 3}}},
+		"sender, medium":     {outbox.DeadFilter{Sender: "main", Medium: "sms"}, []outbox.Key{{late, 3}, {late, 1}, {old, 5}, {old, 1}}},
 		"nothing":            {outbox.DeadFilter{Medium: "email"}, nil},
 		"all that there are": {outbox.DeadFilter{JobID: late, Medium: "sms", Reason: outbox.ReasonPermanent, ChannelID: &three, Since: ago(2 * time.Hour), Until: ago(0)}, []outbox.Key{{late, 3}}},
 	} {
@@ -180,6 +185,7 @@ func TestDeadLetters_RefuseAFilterOfWhatThereIsNot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	for want, f := range map[string]outbox.DeadFilter{
+		`category: "none" is not a category; allowed values: `: {Category: "none"},
 		`reason: "recalled" is not a reason of dead letters; allowed values: permanent, invalid_address, exhausted, unknown, crashed, no_address, bad_content`: {Reason: outbox.ReasonRecalled},
 		`medium: "fax" is not a medium; allowed values: alimtalk, email, push, sms, webhook`:                                                                   {Medium: "fax"},
 		"since: ": {Since: ago(time.Minute), Until: ago(time.Hour)},
@@ -528,7 +534,7 @@ func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
 	b.jobsThatWait(t, 2000)
 	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
 	dbtest.Vacuum(t, b.db.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
-	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000}
+	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000, "category": "operator_notice", "sender": "fcm"}
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range filter {
 			more[k] = v
