@@ -41,6 +41,7 @@ func segmentOperations() []Operation {
 			}, segmentsText),
 		Define(Operation{
 			Name: "channels segment create", Short: "Make an empty segment", Role: Operator, Changes: true, Events: "the segment's events",
+			SQL:     `INSERT INTO belfry.segments (name, description) VALUES ('beta', 'beta testers');`,
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *Env, in newSegment) (SegmentNamed, error) {
 			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description, in.of(env))
@@ -52,6 +53,7 @@ func segmentOperations() []Operation {
 			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true, Events: "the segment's events",
 			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
 members and ends early.`,
+			SQL: `DELETE FROM belfry.segments WHERE name = 'beta';`,
 		}, func(ctx context.Context, env *Env, in segmentDrop) (SegmentNamed, error) {
 			return in.done(env.Channels.DropSegment(ctx, env.DB, in.Name, in.of(env)))
 		}, func(*printer.Page, segmentDrop, SegmentNamed) {}),

@@ -79,11 +79,13 @@ counts again with default, or nothing after the =. Keys:
 messages wait, none of their attempts counted. Calls in progress end by themselves. A
 sender that is paused already stays as it is. Routes do not go round it: its messages
 do not fail over.`,
+			SQL: `INSERT INTO belfry.senders (name, paused_at, paused_by, pause_reason) VALUES ('fcm', now(), 'ann', 'credentials') ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason WHERE senders.paused_at IS NULL;`,
 		}, outbox.PauseSender),
 		senderActOperation(Operation{
 			Name: "senders resume", Short: "Open a paused sender",
 			Long: `Open a paused sender: what has waited is sent within its limits. A sender that is
 open already stays as it is.`,
+			SQL: `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE name = 'fcm';`,
 		}, outbox.ResumeSender),
 		timeline{
 			noun: "senders", values: "senders list", subject: outbox.SubjectSender, label: "SENDER", short: "Show when senders were changed, paused and opened, newest first",
