@@ -359,13 +359,13 @@ func TestBroker_RefusesAnOldServer(t *testing.T) {
 		c.URLs, c.Timeout = []string{"nats://" + greeter(t, version)}, 200*time.Millisecond
 		b, err := jetstream.New(c, jetstream.Options{MaxQueued: capacity, Lease: time.Minute})
 		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		_, err = b.Check(t.Context())
 		require.Error(t, err, "it has no streams")
 		require.Equal(t, !unfit, errors.Is(err, relay.ErrAway), "%s: %v", version, err)
 		if unfit {
 			require.ErrorContains(t, err, version)
 		}
-		require.NoError(t, b.Close())
 	}
 }
 
