@@ -17,8 +17,8 @@ type ServerHealth struct {
 	Standby        bool   `json:"standby" db:"standby"` // of another server
 	Connections    int    `json:"connections" db:"connections"`
 	MaxConnections int    `json:"max_connections" db:"max_connections"`
-	// OldestTransaction is how old the oldest one is, in seconds; it keeps vacuum from what was deleted
-	// since. Null: the role may not see the sessions of others.
+	// OldestTransaction is how old the oldest one of others is, in seconds, 0 without any; it keeps vacuum
+	// from what was deleted since. Null: the role may not see the sessions of others.
 	OldestTransaction *float64 `json:"oldest_transaction_seconds" db:"oldest_transaction"`
 	// ReplayLag is how far the last standby is behind, in seconds; null: there is none, it has nothing to
 	// replay, or the role may not see it.

@@ -28,13 +28,15 @@ type jobFilter struct {
 	Lane     string      `flag:"lane" label:"LANE" values:"lanes list" help:"only jobs of this lane"`
 	Group    *groupRef   `flag:"group" label:"GROUP" values:"jobs list:group_job" help:"only jobs of this group: its id, or that of a job of it"`
 	Awaiting bool        `flag:"awaiting-approval" help:"only jobs that wait for the approval of a second person"`
+	Since    *past       `flag:"since" label:"TIME" help:"only jobs that were requested then or later"`
+	Until    *past       `flag:"until" label:"TIME" help:"only jobs that were requested before"`
 	Limit    int         `flag:"limit" label:"N" help:"at most so many, 1 to 1000 (default 20)" min:"1" max:"1000" default:"20"`
 	Before   int64       `flag:"before" label:"ID" help:"only jobs older than this one, for the next page" min:"1"`
 }
 
 // narrows reports whether it may leave jobs out.
 func (f jobFilter) narrows() bool {
-	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
+	return f.Type+f.Category+f.Lane != "" || f.Group != nil || f.Since != nil || f.Until != nil || f.Awaiting || f.Before != 0 || len(f.Status) > 0
 }
 
 // jobStatus is a status, in any case.
@@ -68,6 +70,7 @@ job of the job's group. On a terminal that is too narrow columns are left out: C
 LANE, DUE.`,
 			Example: `  belfry jobs list
   belfry jobs list --status RUNNING,PENDING --lane default
+  belfry jobs list --status ABORTED,FAILED --since 7d
   belfry jobs list --limit 100 --before 1234 --json`,
 		}, listJobs, jobsText),
 		Define(Operation{
@@ -110,6 +113,7 @@ func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState],
 	for _, s := range in.Status {
 		filter.Statuses = append(filter.Statuses, job.Status(s))
 	}
+	filter.Since, filter.Until = in.Since.at(env), in.Until.at(env)
 	if in.Group != nil {
 		if filter.GroupID, err = in.Group.find(ctx, env.Jobs); err != nil {
 			return page, noSuchJob(err)

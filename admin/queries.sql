@@ -82,7 +82,7 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
 SELECT current_setting('server_version') AS server, pg_is_in_recovery() AS standby,
        (SELECT sum(d.numbackends)::integer FROM pg_stat_database d) AS connections, current_setting('max_connections')::integer AS max_connections,
        CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
-            THEN (SELECT extract(epoch FROM clock_timestamp() - min(a.xact_start))::double precision FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()) END AS oldest_transaction,
+            THEN (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::double precision FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()) END AS oldest_transaction,
        (SELECT extract(epoch FROM max(r.replay_lag))::double precision FROM pg_stat_replication r) AS replay_lag,
        coalesce((SELECT jsonb_object_agg(k.transport, k.n) FROM (SELECT r.transport, count(*) AS n FROM belfry.relays r
                   WHERE r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds) GROUP BY r.transport) k), '{}') AS relays;

@@ -54,11 +54,20 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  WHERE id = ANY (@ids::bigint[])
  ORDER BY id;
 
+-- name: JobSpan :one
+-- Between which ids the jobs are that were requested from @since on and before @until
+-- (jobs_created_idx); NULL: without an end. What was inserted an hour or more after its transaction
+-- began may be beyond them.
+SELECT CASE WHEN @since::timestamptz IS NULL THEN 1 ELSE coalesce((
+           SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @since::timestamptz - interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) END AS lowest,
+       coalesce((SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @until::timestamptz + interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) AS beyond;
+
 -- name: JobList :many
 -- Lists jobs that are in one of @statuses, newest first, below @before_id. NULL filters match
 -- everything. Each status is read by itself, from the index that suits the filters best and has
 -- this order (jobs_status_idx, jobs_lane_idx, jobs_kind_idx, jobs_type_idx): jobs_pkey, which
--- has not, would be walked through all jobs for a filter that few of them pass.
+-- has not, would be walked through all jobs for a filter that few of them pass. Of a time are
+-- those from id @lowest on that JobSpan knows.
 SELECT j.*
   FROM (SELECT DISTINCT unnest(@statuses::text[])) s(status)
  CROSS JOIN LATERAL (
@@ -73,7 +82,9 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
   FROM belfry.jobs
- WHERE -id > -@before_id::bigint AND status = s.status
+ WHERE -id > -@before_id::bigint AND -id <= -@lowest::bigint AND status = s.status
+   AND (@since::timestamptz IS NULL OR created_at >= @since)
+   AND (@until::timestamptz IS NULL OR created_at < @until)
    AND (@type::text IS NULL OR type = @type)
    AND (@category::text IS NULL OR category = @category)
    AND (@lane::text IS NULL OR lane = @lane)
@@ -98,7 +109,9 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
        belfry.job_version(id) AS version
   FROM belfry.jobs
- WHERE awaits_approval AND id < @before_id AND status = ANY (@statuses::text[])
+ WHERE awaits_approval AND id < @before_id::bigint AND id >= @lowest::bigint AND status = ANY (@statuses::text[])
+   AND (@since::timestamptz IS NULL OR created_at >= @since)
+   AND (@until::timestamptz IS NULL OR created_at < @until)
    AND (@type::text IS NULL OR type = @type)
    AND (@category::text IS NULL OR category = @category)
    AND (@lane::text IS NULL OR lane = @lane)

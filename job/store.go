@@ -89,9 +89,11 @@ type Filter struct {
 	Category string
 	Lane     string
 	GroupID  *uuid.UUID
-	Awaiting bool  // only those that wait for approval
-	BeforeID int64 // only older jobs: for paging; 0: from the newest
-	Limit    int   // at most this many; 0: 100
+	Awaiting bool       // only those that wait for approval
+	Since    *time.Time // only those that were requested then or later, by the beginning of the transaction; nil: all
+	Until    *time.Time // only those that were requested before; nil: all
+	BeforeID int64      // only older jobs: for paging; 0: from the newest
+	Limit    int        // at most this many; 0: 100
 }
 
 // List returns the jobs that f selects, newest first.
@@ -106,7 +108,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 	}
 	args := pgx.StrictNamedArgs{
 		"before_id": int64(1<<63 - 1), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
-		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100,
+		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100, "lowest": int64(1), "since": f.Since, "until": f.Until,
 	}
 	if f.BeforeID > 0 {
 		args["before_id"] = f.BeforeID
@@ -119,6 +121,14 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 		statement = queries.jobsAwaiting
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if f.Since != nil || f.Until != nil {
+			var lowest, beyond int64
+			if err := tx.QueryRow(ctx, queries.jobSpan, pgx.StrictNamedArgs{"since": f.Since, "until": f.Until}).Scan(&lowest, &beyond); err != nil {
+				return fmt.Errorf("list jobs: %w", err)
+			}
+			before, _ := args["before_id"].(int64)
+			args["lowest"], args["before_id"] = lowest, min(before, beyond)
+		}
 		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {
 			return fmt.Errorf("list jobs: %w", err)

@@ -169,6 +169,8 @@ CREATE INDEX jobs_status_idx ON belfry.jobs (status, (-id));
 CREATE INDEX jobs_lane_idx ON belfry.jobs (lane, status, (-id), category, type);
 CREATE INDEX jobs_kind_idx ON belfry.jobs (category, status, (-id), type);
 CREATE INDEX jobs_type_idx ON belfry.jobs (type, status, (-id));
+-- Serves lists of the jobs of a time, by telling which ids those have.
+CREATE INDEX jobs_created_idx ON belfry.jobs (created_at);
 
 -- The timeline of each job.
 CREATE TABLE belfry.job_events (
