@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
@@ -21,29 +22,39 @@ const (
 
 // gauges are the cells about senders of the newest look.
 type gauges struct {
-	mu    sync.Mutex
+	looking sync.Mutex
+	newest  atomic.Pointer[gauged]
+}
+
+// gauged is what a look found; its cells are nil when it failed.
+type gauged struct {
 	at    time.Time
 	cells map[string]string
 }
 
-// read has somebody look, if the newest look is too old; nil: that failed.
+// read is the newest look. One that is too old has whoever comes first look again, which nobody else
+// waits for: the database may be away.
 func (g *gauges) read(look func() ([]outbox.SenderState, error)) map[string]string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if time.Since(g.at) < gaugedAfter*9/10 {
-		return g.cells
+	last := g.newest.Load()
+	if last != nil && time.Since(last.at) < gaugedAfter*9/10 || !g.looking.TryLock() {
+		if last == nil {
+			return nil
+		}
+		return last.cells
 	}
-	senders, err := look()
-	if err != nil {
-		return nil
-	}
-	g.cells, g.at = make(map[string]string), time.Now()
-	for _, s := range senders {
-		for name, text := range senderCells(s) {
-			g.cells[senderCell(s, name)] = text
+	defer g.looking.Unlock()
+	found := new(gauged)
+	if senders, err := look(); err == nil {
+		found.cells = make(map[string]string)
+		for _, s := range senders {
+			for name, text := range senderCells(s) {
+				found.cells[senderCell(s, name)] = text
+			}
 		}
 	}
-	return g.cells
+	found.at = time.Now()
+	g.newest.Store(found)
+	return found.cells
 }
 
 func senderCell(s outbox.SenderState, name string) string { return "sender." + s.Name + "." + name }
