@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,10 +14,11 @@ import (
 
 // ServerHealth is how the database server is, as far as the role may see it, and what messages move through.
 type ServerHealth struct {
-	Server         string `json:"server" db:"server"`   // its version
-	Standby        bool   `json:"standby" db:"standby"` // of another server
-	Connections    int    `json:"connections" db:"connections"`
-	MaxConnections int    `json:"max_connections" db:"max_connections"`
+	At             time.Time `json:"at" db:"at"`
+	Server         string    `json:"server" db:"server"`   // its version
+	Standby        bool      `json:"standby" db:"standby"` // of another server
+	Connections    int       `json:"connections" db:"connections"`
+	MaxConnections int       `json:"max_connections" db:"max_connections"`
 	// OldestTransaction is how old the oldest one of others is, in seconds, 0 without any; it keeps vacuum
 	// from what was deleted since. Null: the role may not see the sessions of others.
 	OldestTransaction *float64 `json:"oldest_transaction_seconds" db:"oldest_transaction"`
@@ -45,12 +47,14 @@ func readHealth(ctx context.Context, env *Env, _ None) (h ServerHealth, err erro
 			return err
 		}
 		h, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[ServerHealth])
+		h.At = h.At.UTC()
 		return err
 	})
 	return h, err
 }
 
 func healthText(p *printer.Page, _ None, h ServerHealth) {
+	p.Field("as of", "%s", p.Clock(h.At))
 	p.Field("postgresql", "%s%s", h.Server, map[bool]string{true: ", a standby"}[h.Standby])
 	p.Field("connections", "%s of %s", printer.Grouped(int64(h.Connections)), printer.Grouped(int64(h.MaxConnections)))
 	if h.OldestTransaction != nil {

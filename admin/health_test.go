@@ -11,6 +11,7 @@ func TestHealth_IsOfWhatTheRoleMaySee(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	require.NoError(t, d.run("health"))
+	require.Regexp(t, `(?m)^as of +20`, d.out)
 	require.Regexp(t, `(?m)^postgresql +[0-9.]+`, d.out)
 	require.Regexp(t, `(?m)^connections +[1-9][0-9]* of [0-9]+$`, d.out)
 	require.Regexp(t, `(?m)^relays +none live$`, d.out)

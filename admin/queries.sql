@@ -79,7 +79,7 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
 -- name: HealthRead :one
 -- How the server is, from its statistics, and the relays that beat within @seconds by what they
 -- get their messages from. NULL: the role may not see it, or there is nothing. Always one row.
-SELECT current_setting('server_version') AS server, pg_is_in_recovery() AS standby,
+SELECT clock_timestamp() AS at, current_setting('server_version') AS server, pg_is_in_recovery() AS standby,
        (SELECT sum(d.numbackends)::integer FROM pg_stat_database d) AS connections, current_setting('max_connections')::integer AS max_connections,
        CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
             THEN (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::double precision FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()) END AS oldest_transaction,
