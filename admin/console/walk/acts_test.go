@@ -194,6 +194,12 @@ func TestBrowser_AllThatMatchAreActedOn(t *testing.T) {
 	h.becomes("SELECT count(*) = 13 FROM belfry.jobs WHERE status = 'PENDING'")
 	require.EqualValues(t, 12, h.number("SELECT count(*) FROM belfry.job_events WHERE kind = 'aborted' AND actor = 'the-operator' AND reason = 'it is Tuesday'"))
 
+	notice.ScheduleAt = new(time.Now().Add(2*time.Hour + 30*time.Second))
+	h.enqueue(notice)
+	p.goTo("/")
+	p.shows("in 2 h 0 min")
+	p.shows("in 1 h 59 min") // it counts down
+
 	p.goTo("/jobs/1")
 	p.follow("Incident")
 	p.shows("it is Tuesday")
