@@ -1,16 +1,19 @@
 package console_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
 	"github.com/belfryhq/belfry/internal/printer"
+	"github.com/belfryhq/belfry/job"
 )
 
 // delivered makes a push job with so many messages of each kind, sent second by second.
@@ -123,6 +126,28 @@ func (h *house) transferred(t *testing.T, path string) int {
 }
 
 // What draws is loaded where there is something to draw, and a first look at the page stays small.
+// What a job says is shown as each locale reads it; who may not read bodies sees none.
+func TestConsole_AJobIsShownInItsLocales(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	id, err := h.jobs.Enqueue(t.Context(), job.Spec{
+		Type: "push", Category: "operator_notice", Title: "Closed", Body: "All day.", Route: []string{"push"}, ScheduleAt: new(time.Now().Add(time.Hour)),
+		Variants: json.RawMessage(`{"ko": {"title": "<b>휴무</b>"}, "de": {"title": "Zu", "body": "Den ganzen Tag."}}`),
+	})
+	require.NoError(t, err)
+	cards := func(role string) (texts []string) {
+		h.as(t, role).get(t, "/jobs/"+printer.Int(id)).each(func(n *html.Node) {
+			if attr(n, "class") == "phone" {
+				text, _ := within(n)
+				texts = append(texts, strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "belfry · now "))
+			}
+		})
+		return texts
+	}
+	require.Equal(t, []string{"Closed All day.", "Zu Den ganzen Tag.", "<b>휴무</b> All day."}, cards("operator"))
+	require.Equal(t, []string{"Closed [masked]"}, cards("viewer"))
+}
+
 func TestConsole_RatesAreDrawnWhileAJobIsUnderWay(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

@@ -62,7 +62,8 @@
 //
 // # Live
 //
-// /live is one stream of events for a browser, of two operations: jobs watch and events watch. An
+// /live is one stream of events for a browser, of two operations: jobs watch and events watch; and of
+// what senders do, which all streams of the process look at together every three seconds. An
 // event has the cells that changed, by name, as texts that are ready to be shown; the page puts them
 // where they belong, and nothing else moves. Or it has acts: a page says in its frame of what there is
 // news on it (about), and announces what concerns it over itself. After a break pages are read again.

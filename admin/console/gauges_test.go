@@ -1,11 +1,16 @@
 package console_test
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/outbox/relay"
 )
 
 // relays are two that live and one that does not.
@@ -53,6 +58,29 @@ func TestConsole_NowShowsDeliveryAndHealth(t *testing.T) {
 	due := ""
 	p.each(func(n *html.Node) { due += attr(n, "data-due") })
 	require.Equal(t, "2036-01-02T03:04:05Z", due, "what the script counts down to")
+}
+
+// What relays get their messages from is on Now as well; a carrier that is away hides nothing else.
+func TestConsole_NowShowsTheCarrier(t *testing.T) {
+	t.Parallel()
+	away := false
+	h := open(t, func(c *api.Options) {
+		c.Env.Carrier = admin.Carrier{Transport: "redislist", Server: "queue.example:6379", Open: func() (relay.Broker, error) {
+			away = true
+			return nil, errors.New("no route to queue.example")
+		}}
+	})
+	b := h.as(t, "viewer")
+	require.NotContains(t, b.get(t, "/").text, "The carrier", "no relay has one")
+	require.False(t, away, "and nobody asks it")
+	h.exec(t, `INSERT INTO belfry.relays (name, transport, heartbeat_at) VALUES ('r1', 'redislist', now() + interval '10 minutes')`)
+	h.exec(t, `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'Later', '2036-01-02 03:04:05Z')`)
+	p := b.get(t, "/")
+	require.Equal(t, http.StatusOK, p.status, p.text)
+	require.True(t, away)
+	require.Contains(t, p.text, "1 live, over redislist")
+	require.Contains(t, p.text, "The carrier: ")
+	require.Contains(t, p.text, "Later")
 }
 
 // Acts stand beside senders, and not beside the relays below them.

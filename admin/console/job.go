@@ -1,9 +1,12 @@
 package console
 
 import (
+	"encoding/json"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 // jobPage is one job.
 type jobPage struct {
 	State    admin.JobState
+	Cards    []card // what it says, in the default first, then by locale
 	ID       string
 	Status   *status
 	Walk     progress
@@ -55,7 +59,7 @@ func (v *visit) job(o admin.Operation) {
 	s := report.State()
 	id := printer.Int(s.ID)
 	page := jobPage{
-		State: s, ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), admin.WalkDone(s.Job)},
+		State: s, Cards: cardsOf(s.Job), ID: id, Status: statusOf(s.Shown()+s.Marks(), id+".status"), Walk: progress{walked(s), admin.WalkDone(s.Job)},
 		Told: v.tell(o, in, out), Tabs: v.tabs(o), Audience: areaOf(s.Audience),
 	}
 	if s.Messages.Messages > 0 {
@@ -75,6 +79,30 @@ func (v *visit) job(o admin.Operation) {
 		}
 	}
 	v.show(http.StatusOK, "job", frame{Title: "Job " + id + ", " + s.Title, About: []string{job.SubjectJob + ":" + id}, Plots: page.Live, Page: page})
+}
+
+// cardsOf are a job's words as a telephone shows them: its own, and those of each locale, which has
+// its own for what it does not say. There are none for who may not read them.
+func cardsOf(j job.Job) []card {
+	cards := []card{{Title: j.Title, Body: j.Body}}
+	var variants map[string]struct{ Title, Body *string }
+	if json.Unmarshal(j.Variants, &variants) != nil {
+		return cards // they are masked
+	}
+	for _, locale := range slices.Sorted(maps.Keys(variants)) {
+		one := card{About: locale, Title: j.Title, Body: j.Body}
+		if title := variants[locale].Title; title != nil {
+			one.Title = *title
+		}
+		if body := variants[locale].Body; body != nil {
+			one.Body = *body
+		}
+		cards = append(cards, one)
+	}
+	if len(cards) > 1 {
+		cards[0].About = "other locales"
+	}
+	return cards
 }
 
 // jobActs are what may be done about a job as it stands, the next step first.

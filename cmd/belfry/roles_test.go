@@ -101,7 +101,7 @@ func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "doctor", "--for", "operate")
 
 	monitor := withProfiles(t, empty, owner.User, "monitor")
-	for _, look := range []string{"status", "jobs list", "jobs show 1", "jobs runs 1", "jobs incident 1", "jobs audit 1", "jobs recipients 1", "jobs report 1", "dead-letters list", "dead-letters errors", "senders list"} {
+	for _, look := range []string{"status", "health", "jobs list", "jobs list --since 1h", "jobs show 1", "jobs runs 1", "jobs incident 1", "jobs audit 1", "jobs recipients 1", "jobs report 1", "dead-letters list", "dead-letters errors", "senders list"} {
 		try(monitor, strings.Fields(look)...)
 	}
 	try(monitor, "timetable", "--lane", "default", "--free", "10m")

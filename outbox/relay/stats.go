@@ -151,7 +151,7 @@ func (q *queue) stats() SenderStats {
 
 // work is what operators see of it, at a time.
 func (q *queue) work(now time.Time) outbox.SenderWork {
-	s := q.stats()
+	s, limits := q.stats(), q.limits.inForce()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.sentPace.Look(now, q.sent)
@@ -159,7 +159,7 @@ func (q *queue) work(now time.Time) outbox.SenderWork {
 	sent, _ := q.sentPace.Rate()
 	failed, _ := q.failedPace.Rate()
 	return outbox.SenderWork{
-		SenderLimits: q.limits.inForce(), Medium: s.Medium, Breaker: s.Breaker, Waiting: s.Waiting, Calling: s.Calling,
+		SenderLimits: limits, Medium: s.Medium, Breaker: s.Breaker, Waiting: s.Waiting, Calling: s.Calling,
 		SentPerSecond: tenths(sent), FailedPerSecond: tenths(failed),
 	}
 }

@@ -166,13 +166,16 @@
   let over = false; // the session is
   let signedIn = () => {}; // where the stream is: somebody may have
 
+  // When something was heard last, in the zone of the page's other times, or the browser's, which it names.
+  const since = () => new Date(heard).toLocaleTimeString("en-GB", { timeZone: document.body.dataset.zone || undefined, timeZoneName: "short" });
+
   function isOver() {
     over = true;
     const way = document.createElement("a");
     way.href = address.replace(/live$/, "sign-in") + "?return_to=" + encodeURIComponent(location.pathname + location.search);
     way.textContent = "Sign in again";
     const stale = document.getElementById("stale");
-    stale.replaceChildren("Not live since " + new Date(heard).toLocaleTimeString() + ": you are not signed in any more. ", way);
+    stale.replaceChildren("Not live since " + since() + ": you are not signed in any more. ", way);
     stale.hidden = false;
   }
 
@@ -203,7 +206,7 @@
     setInterval(() => {
       const stale = document.getElementById("stale");
       if (over || Date.now() - heard < quietFor) return;
-      stale.textContent = "Not live since " + new Date(heard).toLocaleTimeString() + "; trying to connect again";
+      stale.textContent = "Not live since " + since() + "; trying to connect again";
       stale.hidden = false;
     }, 1000);
   }

@@ -53,6 +53,7 @@ func TestBrowser_APageOutlivesAProxysRefusals(t *testing.T) {
 	away.Store(true)
 	front.CloseClientConnections()
 	p.shows(trying)
+	require.Regexp(t, `Not live since \d\d:\d\d:\d\d \S+; trying`, p.text())
 	h.enqueue(job.Spec{Type: "inbox", Category: "operator_notice", Title: "Meanwhile"})
 	away.Store(false)
 	p.liveAgain()
