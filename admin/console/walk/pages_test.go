@@ -75,7 +75,8 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 	p.signIn("the-admin", password)
 
 	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "senders", "/timetable": "timetable", "/enqueue": "new",
-		"/channels/show?external_id=u7": "person", "/jobs?lane=default": "", "/there/is/no/page": "", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/abort?id=%d", id+2): "stop"}
+		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens", fmt.Sprintf("/jobs/%d/incident", id): "incident",
+		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/abort?id=%d", id+2): "stop"}
 	for _, o := range admin.Operations() {
 		if at := addressOf(o, id); !o.Shared && paths[at] == "" {
 			paths[at] = ""
