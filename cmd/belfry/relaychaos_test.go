@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -144,6 +145,16 @@ func (c *relayChaos) revive() {
 		default:
 		}
 	}
+}
+
+// listen waits until each relay has started, those as well that are hired anew for it: a signal
+// in its first moments ends a process as if nobody listened.
+func (c *relayChaos) listen() {
+	c.Helper()
+	require.Eventually(c, func() bool {
+		c.revive()
+		return !slices.ContainsFunc(c.relays, func(p *process) bool { return !strings.Contains(p.stderr.String(), "relay started") })
+	}, patience, 20*time.Millisecond)
 }
 
 // rest lets a random part of the run pass; it waits for nothing.
@@ -289,8 +300,8 @@ func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T)
 	took := time.Since(began)
 	waitUntil(t, d.db.Pool, "SELECT count(*) = 0 FROM belfry.leases") // of relays that died when all was recorded
 	c.emptied()
+	c.listen()
 	for _, p := range c.relays {
-		p.says(t, "relay started") // a signal in its first moments ends a process as if nobody listened
 		p.terminate(t)
 		require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	}
