@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,10 +60,15 @@ func (o jsonObject) MarshalJSON() ([]byte, error) { return json.RawMessage(o).Ma
 // audienceOf is an audience by its JSON.
 type audienceOf channels.Audience
 
-// UnmarshalText reads one.
+// UnmarshalText reads one. Its parameter is named beside an error by who tells it.
 func (a *audienceOf) UnmarshalText(text []byte) error {
 	audience, err := channels.ParseAudience(text)
 	*a = audienceOf(audience)
+	if err != nil {
+		if of, is := strings.CutPrefix(err.Error(), channels.ErrAudience.Error()+": "); is {
+			return errors.New(of)
+		}
+	}
 	return err
 }
 

@@ -172,8 +172,8 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 	p.Table(t)
 }
 
-// SenderShown is whether its provider is called: it is open, an operator has paused it, or the breaker
-// of a relay keeps calls from it.
+// SenderShown is whether its provider is called: it is ready, no relay has it, an operator has paused
+// it, or the breaker of a relay keeps calls from it. "Open" is a word of breakers alone.
 func SenderShown(s outbox.SenderState) string {
 	switch {
 	case s.PausedAt != nil:
@@ -182,8 +182,10 @@ func SenderShown(s outbox.SenderState) string {
 		return "breaker open"
 	case slices.Contains(s.Breakers, "half_open"):
 		return "breaker half open"
+	case s.Relays == 0:
+		return "no relay"
 	}
-	return "open"
+	return "ready"
 }
 
 // PerSecond is a rate a second; "0": there was nothing.

@@ -129,11 +129,11 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 	if env.Carrier.Open == nil {
 		return out, nil
 	}
+	out.Server = env.Carrier.Server
 	broker, err := env.Carrier.Open()
 	if err != nil {
 		return out, err
 	}
-	out.Server = env.Carrier.Server
 	inside, err := broker.Queues(ctx)
 	if err = errors.Join(err, broker.Close()); err != nil {
 		out.Error = err.Error()

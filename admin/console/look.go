@@ -243,7 +243,8 @@ func (v *visit) actsOnPerson(values url.Values) []tab {
 	return acts
 }
 
-// titleOf names an operation and what it is about: "Jobs", "Pause lane default".
+// titleOf names an operation and what it is about: "Jobs", "Pause lane default"; what the frame leads
+// to as the frame does.
 func titleOf(o admin.Operation, values url.Values) string {
 	var about []string
 	for _, p := range arguments(o) {
@@ -251,6 +252,12 @@ func titleOf(o admin.Operation, values url.Values) string {
 	}
 	if o.Name == personOf {
 		return strings.TrimSpace("Person " + strings.Join(append(about, values["external_id"]...), ", "))
+	}
+	nav, more := places()
+	for _, p := range append(nav, more...) {
+		if p.operation == o.Name && len(about) == 0 && !o.Changes {
+			return p.name
+		}
 	}
 	noun, verb := strings.ReplaceAll(o.Noun(), "-", " "), strings.ReplaceAll(o.Verb(), "-", " ")
 	if corrects(o) {

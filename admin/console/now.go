@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"html/template"
+	"slices"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -74,27 +76,58 @@ func (v *visit) now() {
 	if err != nil && !errors.Is(err, errEnough) {
 		page.Fault, status = v.inline(err.Error()), statusFor(err)
 	}
-	if list, there := v.named(jobsList); there && status == 200 {
-		in, _ := read(list, map[string][]string{"status": {string(job.Pending)}, "limit": {"20"}})
-		if page.Next, _, err = v.run(list, in, nil); err != nil {
-			page.Fault, status = v.inline(err.Error()), statusFor(err)
+	for _, read := range []func() error{
+		func() error { page.Next, err = v.comes(); return err },
+		func() error { page.Awaiting, err = v.awaiting(); return err },
+		func() error { page.Delivery, err = v.delivery(); return err },
+		func() error { page.Health, err = v.health(); return err },
+	} {
+		if status != 200 {
+			break
 		}
-	}
-	if status == 200 {
-		page.Awaiting, err = v.awaiting()
-		if err != nil {
-			page.Fault, status = v.inline(err.Error()), statusFor(err)
-		}
-	}
-	if status == 200 {
-		if page.Delivery, err = v.delivery(); err == nil {
-			page.Health, err = v.health()
-		}
-		if err != nil {
+		if err = read(); err != nil {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
 		}
 	}
 	v.show(status, "now", frame{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
+}
+
+// mostToCome is how much of the timetable Now has.
+const mostToCome = 12
+
+// comes is the beginning of the timetable without what has begun; nil: nobody may know.
+func (v *visit) comes() (*told, error) {
+	o, there := v.named(timetableOf)
+	if !there {
+		return nil, nil
+	}
+	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
+	of, is := out.(*admin.Timetable)
+	if err != nil || !is {
+		return nil, err
+	}
+	t := &told{c: v.Console, of: o, role: v.who.Role}
+	var (
+		rows  [][]string
+		times printer.Times
+	)
+	waits := slices.DeleteFunc(slices.Clone(of.Entries), func(e admin.TimetableEntry) bool { return e.Running })
+	for _, e := range waits[:min(len(waits), mostToCome)] {
+		rows = append(rows, []string{times.Clock(e.At), cmp.Or(e.Lane, "?"), printer.OneLine(e.What(), 60), e.Expected(), e.Note(times)})
+	}
+	if len(rows) == 0 {
+		t.Text("nothing until " + times.Clock(of.Until) + "; what is later: `belfry timetable --for 31d`")
+		return t, nil
+	}
+	t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
+	if more := len(waits) - len(rows); more > 0 {
+		least := ""
+		if len(of.Cuts) > 0 {
+			least = "at least "
+		}
+		t.Text("and " + least + printer.Grouped(int64(more)) + " more until " + times.Clock(of.Until) + ": `belfry timetable`")
+	}
+	return t, nil
 }
 
 // awaiting are the newest jobs that wait for approval; nil: none does.

@@ -70,7 +70,7 @@ type cell struct {
 	Right  bool
 	Link   string
 	Live   string
-	Due    string // the instant that it says, of a job that waits; "": it says none
+	Due    string // the instant that it says, of what is to come; "": it says none
 	Status *status
 }
 
@@ -184,11 +184,8 @@ func (t *told) Table(headings []string, rows [][]string) {
 				if live := liveColumns()[strings.ToUpper(of.Columns[i].Name)]; live != "" {
 					c.Live = key + "." + live
 				}
-				switch of.Columns[i].Name {
-				case "title":
+				if of.Columns[i].Name == "title" {
 					c.Link = t.c.opens(t.of, key)
-				case "due":
-					c.Due = instantOf(text)
 				}
 			}
 			if statusColumn(of.Columns[i].Name) {
@@ -197,8 +194,13 @@ func (t *told) Table(headings []string, rows [][]string) {
 			if of.Columns[i].Name == "outcome" {
 				c.Status.Tone = outcomeTone(text)
 			}
-			if t.of.Name == timetableOf && of.Columns[i].Name == "what" {
-				c.Link = t.c.aboutEntry(text)
+			if t.of.Name == timetableOf {
+				switch of.Columns[i].Name {
+				case "what":
+					c.Link = t.c.aboutEntry(text)
+				case "when":
+					c.Due = instantOf(text)
+				}
 			}
 			if c.Link == "" {
 				c.Link = t.c.aboutIn(of.Columns[i].Name, text)
