@@ -210,7 +210,8 @@ With --category, --preview shows what would come of it; without, it counts.
 ` + previewHelp + `
 
 A job whose walk is about to write more rows than --max-recipients is ABORTED before it
-does, and says how to go on.
+does, and says how to go on. With --confirm-count it is half as many again, and 10 more at
+least, where nothing lower is said: an audience that doubles until the job runs is no accident.
 
 A job of a category with approval_above waits for a second person (` + "`belfry jobs approve`" + `)
 unless its --max-recipients is not above that; with --needs-approval any job does.
@@ -248,6 +249,9 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 		}
 	default:
 		if err = in.confirmCount(ctx, env, audience); err == nil {
+			in.MaxRecipients, err = in.ceiling(ctx, env)
+		}
+		if err == nil {
 			made.jobs, err = enqueueJobs(ctx, env, in.Types, in.spec(env, audience))
 		}
 		if err == nil {
@@ -284,6 +288,25 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *Env, audience chan
 		err = conflict("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
 	}
 	return err
+}
+
+// leastGrowth is by how much an audience that was counted may grow at least.
+const leastGrowth = 10
+
+// ceiling is how many rows a job may write that asks for no other limit: half as many again as
+// channels were confirmed, so that an audience that doubles after it was seen is no accident; nil: its
+// category's ceiling, which is lower, or nobody has confirmed a number.
+func (in enqueueInput) ceiling(ctx context.Context, env *Env) (*int, error) {
+	if in.ConfirmCount == nil || in.MaxRecipients != nil {
+		return in.MaxRecipients, nil
+	}
+	n := int(min(*in.ConfirmCount, job.MostRecipients/2))
+	n += max(n/2, leastGrowth)
+	lower, err := env.Jobs.HasCeiling(ctx, in.Category, n)
+	if err != nil || lower {
+		return nil, err
+	}
+	return &n, nil
 }
 
 // enqueueJobs requests the jobs.

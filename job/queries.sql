@@ -119,6 +119,13 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
  ORDER BY id DESC
  LIMIT @limit;
 
+-- name: JobHasCeiling :one
+-- Whether a job of a category that asks for no ceiling gets one of at most @most, as the trigger
+-- jobs_limit has it.
+SELECT coalesce(least(belfry.most_recipients(@category),
+                      CASE WHEN NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE')
+                           THEN (SELECT l.max_recipients FROM belfry.limits l) END) <= @most::integer, false);
+
 -- name: JobEvents :many
 -- A job's timeline after an event id, oldest first (job_events_job_idx).
 SELECT id, job_id, at, kind, actor, reason, detail

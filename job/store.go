@@ -192,6 +192,15 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 	return list, err
 }
 
+// HasCeiling reports whether a job of a category that asks for no max_recipients gets one of at most
+// n, by its category or by the limits of who inserts it.
+func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has bool, err error) {
+	if err = s.pool.QueryRow(ctx, queries.jobHasCeiling, pgx.StrictNamedArgs{"category": category, "most": n}).Scan(&has); err != nil {
+		return false, fmt.Errorf("read the ceiling of category %q: %w", category, err)
+	}
+	return has, nil
+}
+
 // Now is the database's clock, in UTC.
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
 	if err = s.pool.QueryRow(ctx, queries.serverClock).Scan(&t); err != nil {

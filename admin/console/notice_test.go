@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
@@ -134,6 +135,41 @@ func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
 	var written []int64
 	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT array_agg(rows_written) FROM belfry.jobs`).Scan(&written))
 	require.Equal(t, []int64{12, 12}, written)
+}
+
+// What was agreed to is bound to its number until it runs: an audience that has doubled by then stops
+// at the ceiling, which the page of the job says. A ceiling that is lower, or asked for, stands.
+func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.people(t, 0, 30)
+	author := h.as(t, "author")
+	agree := func(more ...string) {
+		p := author.post(t, "/enqueue", notice(more...))
+		require.Equal(t, http.StatusOK, p.status, p.text)
+		p = author.post(t, "/enqueue", p.agreed(""))
+		require.Contains(t, p.text, "enqueued job")
+	}
+	agree()
+	agree("max_recipients", "31")
+	h.exec(t, `UPDATE belfry.categories SET max_recipients = 44`)
+	agree()
+	h.exec(t, `UPDATE belfry.categories SET max_recipients = NULL`)
+	h.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'x' || n, 'ios' FROM generate_series(1, 30) n`)
+	config := job.DefaultConfig()
+	config.Chunk.InitialRows, config.Chunk.MinRows, config.Chunk.MaxRows = 10, 10, 10
+	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
+	require.NoError(t, err)
+	runner, err := job.NewRunner(h.db.Pool, config, outbox.Types(recipients))
+	require.NoError(t, err)
+	_, err = runner.RunDue(t.Context())
+	require.NoError(t, err)
+	rows, err := h.db.Pool.Query(t.Context(), `SELECT status || ' ' || max_recipients || ' ' || rows_written FROM belfry.jobs ORDER BY id`)
+	require.NoError(t, err)
+	became, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{"ABORTED 45 40", "ABORTED 31 30", "ABORTED 44 40"}, became)
+	require.Contains(t, author.get(t, "/jobs/1").text, "max_recipients is 45: 40 rows are written")
 }
 
 func TestNotice_AnotherCountThanWasSeenIsRefused(t *testing.T) {
