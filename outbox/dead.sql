@@ -38,7 +38,8 @@ SELECT e.job_id, e.channel_id, d.job_id, d.channel_id, d.category, d.step, d.med
 -- the last attempt (attempts_message_idx) and error, those of the highest jobs first. Every row
 -- begins with the lowest key looked at, and how many were; where none matched there is one row,
 -- its rest NULL. No row: there is nothing left. The medium is as belfry.dead_letters says it,
--- whose other columns would take a third of the time.
+-- whose other columns would take a third of the time; what a job says of it is read once for
+-- all of its letters.
 WITH looked AS MATERIALIZED (
     SELECT m.job_id, m.channel_id
       FROM belfry.messages m
@@ -47,21 +48,25 @@ WITH looked AS MATERIALIZED (
        AND (m.job_id, m.channel_id) > (@low_job_id::bigint, @low_channel_id::bigint)
      ORDER BY m.job_id DESC, m.channel_id DESC
      LIMIT @keys
+), kinds AS MATERIALIZED (
+    SELECT o.job_id, o.low, o.high, k.route, k.category
+      FROM (SELECT l.job_id, min(l.channel_id) AS low, max(l.channel_id) AS high FROM looked l GROUP BY l.job_id) o
+      LEFT JOIN LATERAL (SELECT j.route, j.category FROM belfry.jobs j WHERE j.id = o.job_id
+                          UNION ALL
+                         SELECT t.route, t.category FROM belfry.activities t WHERE t.id = o.job_id AND o.job_id < 0
+                          LIMIT 1) k ON true
 ), matched AS MATERIALIZED (
-    SELECT l.job_id, l.channel_id, r.medium, d.reason, d.error, d.dead_at, a.sender, a.code
-      FROM looked l
-     CROSS JOIN LATERAL (SELECT m.step, m.reason, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at
+    SELECT k.job_id, d.channel_id, r.medium, d.reason, d.error, d.dead_at, a.sender, a.code
+      FROM kinds k
+     CROSS JOIN LATERAL (SELECT m.channel_id, m.step, m.reason, coalesce(m.last_error, '') AS error, m.next_attempt_at AS dead_at
                            FROM belfry.messages m
-                          WHERE m.job_id = l.job_id AND m.channel_id = l.channel_id AND m.status = 'DEAD' LIMIT 1) d
-      LEFT JOIN LATERAL (SELECT k.route[least(d.step + 1, cardinality(k.route))] AS medium, k.category
-                           FROM (SELECT j.route, j.category FROM belfry.jobs j WHERE j.id = l.job_id
-                                 UNION ALL
-                                 SELECT t.route, t.category FROM belfry.activities t WHERE t.id = l.job_id AND l.job_id < 0) k LIMIT 1) r ON true
+                          WHERE m.job_id = k.job_id AND m.channel_id BETWEEN k.low AND k.high AND m.status = 'DEAD' OFFSET 0) d
+     CROSS JOIN LATERAL (SELECT k.route[least(d.step + 1, cardinality(k.route))] AS medium) r
       LEFT JOIN LATERAL (SELECT t.sender, t.code FROM belfry.attempts t
-                          WHERE t.job_id = l.job_id AND t.channel_id = l.channel_id ORDER BY t.id DESC LIMIT 1) a ON true
+                          WHERE t.job_id = k.job_id AND t.channel_id = d.channel_id ORDER BY t.id DESC LIMIT 1) a ON true
      WHERE (@medium::text IS NULL OR r.medium = @medium) AND (@reason::text IS NULL OR d.reason = @reason)
        AND (@since::timestamptz IS NULL OR d.dead_at >= @since) AND (@until::timestamptz IS NULL OR d.dead_at < @until)
-       AND (@channel_id::bigint IS NULL OR l.channel_id = @channel_id) AND (@category::text IS NULL OR r.category = @category)
+       AND (@channel_id::bigint IS NULL OR d.channel_id = @channel_id) AND (@category::text IS NULL OR k.category = @category)
        AND (@sender::text IS NULL OR a.sender = @sender)
 )
 SELECT e.job_id, e.channel_id, (SELECT count(*) FROM looked) AS looked,
