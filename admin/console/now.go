@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"html/template"
-	"slices"
+	"strings"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -95,7 +95,8 @@ func (v *visit) now() {
 // mostToCome is how much of the timetable Now has.
 const mostToCome = 12
 
-// comes is the beginning of the timetable without what has begun; nil: nobody may know.
+// comes is the beginning of the timetable without what has begun; what is held is counted. nil: nobody
+// may know.
 func (v *visit) comes() (*told, error) {
 	o, there := v.named(timetableOf)
 	if !there {
@@ -108,26 +109,47 @@ func (v *visit) comes() (*told, error) {
 	}
 	t := &told{c: v.Console, of: o, role: v.who.Role}
 	var (
-		rows  [][]string
-		times printer.Times
+		rows       [][]string
+		more, held int64
+		times      printer.Times
 	)
-	waits := slices.DeleteFunc(slices.Clone(of.Entries), func(e admin.TimetableEntry) bool { return e.Running })
-	for _, e := range waits[:min(len(waits), mostToCome)] {
-		rows = append(rows, []string{times.Clock(e.At), cmp.Or(e.Lane, "?"), printer.OneLine(e.What(), 60), e.Expected(), e.Note(times)})
-	}
-	if len(rows) == 0 {
-		t.Text("nothing until " + times.Clock(of.Until) + "; what is later: `belfry timetable --for 31d`")
-		return t, nil
-	}
-	t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
-	if more := len(waits) - len(rows); more > 0 {
-		least := ""
-		if len(of.Cuts) > 0 {
-			least = "at least "
+	for _, e := range of.Entries {
+		switch {
+		case e.Running:
+		case e.Held != "":
+			held++
+		case len(rows) == mostToCome:
+			more++
+		default:
+			rows = append(rows, []string{times.Clock(e.At), cmp.Or(e.Lane, "?"), printer.OneLine(e.What(), 60), e.Expected(), e.Note(times)})
 		}
-		t.Text("and " + least + printer.Grouped(int64(more)) + " more until " + times.Clock(of.Until) + ": `belfry timetable`")
 	}
+	if len(rows) > 0 {
+		t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
+	}
+	t.Text(restToCome(len(rows), more, held, len(of.Cuts) > 0) + " until " + times.Clock(of.Until) + "; `belfry timetable` shows it all, and `belfry timetable --for 31d` what is later")
 	return t, nil
+}
+
+// restToCome says what there is beside so many rows.
+func restToCome(rows int, more, held int64, cut bool) string {
+	least := ""
+	if cut {
+		least = "at least "
+	}
+	var rest []string
+	switch {
+	case more > 0:
+		rest = append(rest, "and "+least+printer.Grouped(more)+" more")
+	case rows == 0:
+		rest = append(rest, "nothing")
+	case held == 0:
+		rest = append(rest, "nothing else")
+	}
+	if held > 0 {
+		rest = append(rest, least+printer.Grouped(held)+" held")
+	}
+	return strings.Join(rest, ", ")
 }
 
 // awaiting are the newest jobs that wait for approval; nil: none does.

@@ -194,7 +194,7 @@ func TestBrowser_AllThatMatchAreActedOn(t *testing.T) {
 	h.becomes("SELECT count(*) = 13 FROM belfry.jobs WHERE status = 'PENDING'")
 	require.EqualValues(t, 12, h.number("SELECT count(*) FROM belfry.job_events WHERE kind = 'aborted' AND actor = 'the-operator' AND reason = 'it is Tuesday'"))
 
-	notice.ScheduleAt = new(time.Now().Add(2*time.Hour + 30*time.Second))
+	notice.Lane, notice.ScheduleAt = "default", new(time.Now().Add(2*time.Hour+30*time.Second))
 	h.enqueue(notice)
 	p.goTo("/")
 	p.shows("in 2 h 0 min")
