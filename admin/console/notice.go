@@ -56,6 +56,7 @@ type reach struct {
 	Cards  []card
 	Typed  bool // the count is to be typed
 	Agreed bool // it is bound to the count
+	Grows  bool // how far it may grow until it runs is not asked for
 }
 
 // card is a notification as a telephone shows it.
@@ -177,6 +178,7 @@ func (v *visit) review(o admin.Operation, d draft, page noticePage, status int) 
 		return
 	}
 	page.Review, page.Reach.Agreed, page.Reach.Typed = true, true, page.Reach.Count > admin.TypedAbove
+	page.Reach.Grows = d.values.Get("max_recipients") == ""
 	page.Hidden = append(page.Hidden, input{Name: whoField, Value: d.who})
 	for _, p := range o.Params() {
 		for _, text := range d.values[p.Name] {

@@ -117,6 +117,7 @@ func TestNotice_ReachesWhomTheWalkWrites(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.status, p.text)
 	require.Contains(t, p.text, "Enqueue for 12 channels")
 	require.Contains(t, p.text, "by platform ios 12")
+	require.Contains(t, p.text, "lane default: collides with nothing that is known")
 	require.Contains(t, h.everything(t), "0 jobs", "it is looked at first")
 	form = p.agreed("")
 	for range 2 {
@@ -147,6 +148,7 @@ func TestNotice_AnAudienceThatDoublesStopsAtTheCeiling(t *testing.T) {
 	agree := func(more ...string) {
 		p := author.post(t, "/enqueue", notice(more...))
 		require.Equal(t, http.StatusOK, p.status, p.text)
+		require.Equal(t, len(more) == 0, strings.Contains(p.text, "If by the time it runs it would reach half as many again, it stops before."))
 		p = author.post(t, "/enqueue", p.agreed(""))
 		require.Contains(t, p.text, "enqueued job")
 	}
