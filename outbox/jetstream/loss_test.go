@@ -3,7 +3,6 @@ package jetstream_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -56,74 +55,6 @@ func TestBroker_LostTailShows(t *testing.T) {
 	require.Equal(t, 80, b.ready(t))
 }
 
-// What a worker had that dies: each step of a copy's way leaves it to the next worker, and the
-// message is called for no more often than the database knows (I8, I10).
-func TestBroker_WorkerDiesBetweenSteps(t *testing.T) {
-	t.Parallel()
-	server := dbtest.StartNATS(t, 1)
-	for step, die := range map[string]func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, alive *atomic.Bool){
-		"take, claim": func(t testing.TB, _ *outbox.Ledger, first relay.Carrier, dead *bundle, alive *atomic.Bool) {
-			t.Helper()
-			alive.Store(false)
-			_, err := first.Receive(t.Context(), &room{50})
-			require.Error(t, err)
-			require.NoError(t, dead.Close())
-		},
-		"claim, record": func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, _ *atomic.Bool) {
-			t.Helper()
-			got := receive(t, first, 50)
-			require.NoError(t, dead.Close())
-			release := make([]outbox.Settlement, len(got))
-			for i, m := range got {
-				release[i] = outbox.Release(m) // the lease ran out
-			}
-			_, err := ledger.Settle(t.Context(), release, nil)
-			require.NoError(t, err)
-		},
-		"record, remove": func(t testing.TB, ledger *outbox.Ledger, first relay.Carrier, dead *bundle, _ *atomic.Bool) {
-			t.Helper()
-			record(t, ledger, receive(t, first, 50))
-			require.NoError(t, dead.Close())
-		},
-	} {
-		t.Run(step, func(t *testing.T) {
-			t.Parallel()
-			short := func(_ *jetstream.Config, o *jetstream.Options) { o.Lease = time.Second }
-			dead := setup(t, server, short)
-			b := setup(t, server, short, func(c *jetstream.Config, _ *jetstream.Options) { c.Prefix = dead.config.Prefix })
-			d := outboxtest.NewDatabase(t, dbtest.Reused(t, 4), 100)
-			d.Job(t, "a", 1, 100, 0)
-			second := d.Carrier(t, b, "r2")
-			defer d.Dispatch("r2", second, 100, 500*time.Millisecond)()
-			b.until(t, "all is pushed", func(context.Context) bool { return b.ready(t) == 100 })
-
-			ledger := outbox.NewLedger(d.DB.Pool, "r1", time.Hour)
-			var alive atomic.Bool
-			alive.Store(true)
-			first := dead.worker(t, "r1", func(copies []outbox.Copy) ([]outbox.Answer, error) {
-				if !alive.Load() {
-					require.NoError(t, dead.Close()) // in the middle: nothing is given back
-					return nil, errors.New("killed")
-				}
-				return ledger.ClaimCopies(context.Background(), copies)
-			})
-			die(t, ledger, first, dead, &alive)
-			rest := 100 - outboxtest.One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`)
-			got := receive(t, second, rest)
-			record(t, outbox.NewLedger(d.DB.Pool, "r2", time.Hour), got)
-			settle(t, second, got)
-			d.Eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status <> 'SENT')`)
-			b.until(t, "no copy is left", func(ctx context.Context) bool {
-				ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-				defer cancel()
-				again, _ := second.Receive(ctx, &room{100})
-				require.Empty(t, again)
-				return inside(t, second).Oldest > inside(t, second).Last
-			})
-		})
-	}
-}
-
 // A stream that was lost and made anew counts from 1 again. What a worker still holds of the one
 // before is settled, renewed and given back there alone: the copies of other messages that have
 // its numbers now stay, also those that were taken out and handed back.
@@ -156,17 +87,6 @@ func TestBroker_SettlesNothingOfAnotherStream(t *testing.T) {
 	require.NoError(t, c.Settled(t.Context(), []relay.Settled{{Key: got[10].Key, Status: outbox.Dead}, {Key: got[11].Key, Status: outbox.Pending, Wait: 50 * time.Second}}))
 	require.Equal(t, int64(1), inside(t, c).Oldest, "and it knows that the acknowledgements are heard")
 	b.until(t, "all come again", func(context.Context) bool { return len(back) == 1 })
-}
-
-// record records messages as SENT.
-func record(t testing.TB, ledger *outbox.Ledger, got []outbox.Claimed) {
-	t.Helper()
-	list := make([]outbox.Settlement, len(got))
-	for i, m := range got {
-		list[i] = outbox.Settlement{Claimed: m, To: outbox.Sent, NextAttempts: m.Attempts + 1, Sender: "fcm"}
-	}
-	_, err := ledger.Settle(t.Context(), list, nil)
-	require.NoError(t, err)
 }
 
 // CARRIERS.md 16: what is in flight is renewed for as long as its worker lives.

@@ -28,6 +28,9 @@
 //
 // Memory is a carrier that passes them.
 //
+// Dies kills relays, each a process of its own, between each pair of a message's steps, and Stops
+// has one stand still; the package that calls them has Main for its TestMain.
+//
 // The package's own tests also search a model of messages, dispatcher, carrier and workers in
 // all orders of their steps, crashes between any two included: model_test.go.
 //

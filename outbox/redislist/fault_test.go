@@ -2,21 +2,18 @@ package redislist_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/child"
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -28,9 +25,6 @@ import (
 
 // calls counts those of each message.
 type calls struct {
-	takes time.Duration // a call
-	then  func()        // after each; nil: nothing
-
 	mu   sync.Mutex
 	made map[outbox.Key]int
 	n    int
@@ -41,10 +35,6 @@ func newCalls() *calls { return &calls{made: make(map[outbox.Key]int)} }
 func (*calls) MaxBatch() int { return 100 }
 
 func (c *calls) Send(_ context.Context, batch []sender.Delivery) []sender.Result {
-	<-time.After(c.takes)
-	if c.then != nil {
-		defer c.then()
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	results := make([]sender.Result, len(batch))
@@ -60,13 +50,6 @@ func (c *calls) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
-}
-
-// messages is how many were called for.
-func (c *calls) messages() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.made)
 }
 
 // once requires that n messages were called for, each once.
@@ -196,109 +179,34 @@ func TestFault_AppendOnlyFileIsCut(t *testing.T) {
 	require.Eventually(t, func() bool { return s.copies(t)+s.processing(t, "r1") == 0 }, patience, 10*time.Millisecond)
 }
 
-// childEnv makes the test binary a relay on a carrier; its value is a childSpec.
-const childEnv = "BELFRY_TEST_CHILD_REDISLIST"
-
-type childSpec struct {
-	DSN, URL, Name string
-	Point          outboxtest.Point // at which it kills itself; "": it runs on
-}
-
-// childMain is a relay in a process of its own, until its standard input ends.
-func childMain(text string) int {
-	var spec childSpec
-	fail := func(err error) int {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return fail(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop()
-	}()
-	pool, err := pgxpool.New(ctx, spec.DSN)
-	if err != nil {
-		return fail(err)
-	}
-	defer pool.Close()
+// equip gives a worker the carrier, with signs of life that hold for less than its lease.
+func equip(w outboxtest.Worker, d *outboxtest.Dying) ([]relay.Option, error) {
 	config := redisdb.DefaultConfig()
-	config.URL = spec.URL
+	config.URL = w.Server
 	b, err := redislist.New(config, redislist.Options{MaxQueued: 1 << 20, Log: zerolog.Nop()})
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	b.Pace(100*time.Millisecond, 2*time.Second, time.Hour)
-	defer func() { _ = b.Close() }()
-	sent := newCalls()
-	sent.takes = 50 * time.Millisecond
-	dying := &outboxtest.Dying{Broker: b, Point: spec.Point}
-	sent.then = func() { dying.At(outboxtest.Called) }
-	r, err := newRelay(pool, spec.Name, sent, func(c *relay.Config) {
-		c.Lease, c.StatementTimeout, c.MaxCrashes = 6*time.Second, 2*time.Second, 100
-		c.Batch, c.MaxInFlight = 50, 200
-	}, relay.WithBroker(dying, 5*time.Second))
-	if err != nil {
-		return fail(err)
-	}
-	if err := r.Run(ctx); err != nil {
-		return fail(err)
-	}
-	return 0
+	b.Pace(100*time.Millisecond, outboxtest.WorkerLease*2/3, time.Hour)
+	d.Broker = b
+	return []relay.Option{relay.WithBroker(d, 5*time.Second)}, nil
 }
 
-// startChild starts a relay in a process of its own.
-func startChild(t testing.TB, spec childSpec) *exec.Cmd {
+// place is a server of its own: all that a worker leaves is there.
+func place(t testing.TB, _ string) (outboxtest.Worker, relay.Broker) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	text, err := json.Marshal(spec)
-	require.NoError(t, err)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"="+string(text)), os.Stderr
-	_, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	return cmd
+	s := start(t)
+	return outboxtest.Worker{Server: s.URL}, s.broker(t, "", many)
 }
 
-// I8, I10: a relay is killed between each pair of steps; another one delivers what it had, and
-// calls for nothing twice.
 func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
 	t.Parallel()
-	for _, at := range outboxtest.Points() {
-		t.Run(string(at), func(t *testing.T) {
-			t.Parallel()
-			const n = 300
-			s, d := start(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
-			d.Job(t, "a", 1, n, 0)
-			victim, ended := startChild(t, childSpec{DSN: d.DB.DSN, URL: s.URL, Name: "victim", Point: at}), make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = victim.Wait() // killed
-			}()
-			select {
-			case <-ended:
-			case <-time.After(patience):
-				require.NoError(t, victim.Process.Kill())
-				require.FailNow(t, "it does not die")
-			}
-			require.Equal(t, "signal: killed", victim.ProcessState.String())
-			b, sent := s.broker(t, "", many), newCalls()
-			b.Pace(100*time.Millisecond, 2*time.Second, time.Hour)
-			defer run(t, d, "r2", sent, b, nil)()
-			d.Delivered(t)
-			require.Positive(t, sent.count())
-			require.Equal(t, sent.messages(), sent.count())
-			require.Eventually(t, func() bool {
-				queues, err := b.Queues(t.Context())
-				require.NoError(t, err)
-				return queues[1].Oldest == queues[1].Last+1 && s.copies(t)+s.processing(t, "victim") == 0
-			}, patience, 10*time.Millisecond)
-		})
-	}
+	outboxtest.Dies(t, outboxtest.Points(), place)
+}
+
+func TestFault_WorkerStopsPastItsHeartbeat(t *testing.T) {
+	t.Parallel()
+	outboxtest.Stops(t, place)
 }
 
 // I8, I10, sentence 15: processes are killed with -9, and stopped past their heartbeat and their
@@ -307,14 +215,12 @@ func TestFault_ProcessesAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
 	const n = 30_000
 	s, d := start(t), outboxtest.NewDatabase(t, dbtest.New(t), n)
+	d.Called(t)
 	d.Job(t, "a", 1, n, 0)
-	alive := func(name string) *exec.Cmd { return startChild(t, childSpec{DSN: d.DB.DSN, URL: s.URL, Name: name}) }
-	kill := func(cmd *exec.Cmd) {
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait() // killed
+	alive := func(name string) *child.Process {
+		return d.StartWorker(t, outboxtest.Worker{Name: name, Server: s.URL, Takes: 50 * time.Millisecond})
 	}
-	steady := alive("r0")
-	defer kill(steady)
+	alive("r0")
 	sent := func() int {
 		return outboxtest.One[int](t, d, `SELECT count(*) FROM belfry.messages WHERE status = 'SENT'`)
 	}
@@ -325,15 +231,16 @@ func TestFault_ProcessesAreKilledAndStopped(t *testing.T) {
 		victim := alive(fmt.Sprintf("v%d", round))
 		require.Eventually(t, func() bool { return s.processing(t, fmt.Sprintf("v%d", round)) > 0 || sent() == n }, patience, time.Millisecond)
 		if round%2 == 1 { // past its heartbeat and its lease; it goes on then
-			require.NoError(t, victim.Process.Signal(syscall.SIGSTOP))
+			require.NoError(t, victim.Freeze(true))
 			frozen := time.Now()
-			require.Eventually(t, func() bool { return time.Since(frozen) > 7*time.Second }, patience, 50*time.Millisecond)
-			require.NoError(t, victim.Process.Signal(syscall.SIGCONT))
+			require.Eventually(t, func() bool { return time.Since(frozen) > outboxtest.WorkerLease+time.Second }, patience, 50*time.Millisecond)
+			require.NoError(t, victim.Freeze(false))
 			require.Eventually(t, func() bool { return sent() > before || sent() == n }, patience, 10*time.Millisecond)
 		}
-		kill(victim)
+		require.NoError(t, victim.Stop(child.Step{Signal: syscall.SIGKILL, Wait: patience}))
 	}
 	d.Delivered(t)
+	d.Accounted(t, n)
 	require.Eventually(t, func() bool {
 		queues, err := s.broker(t, "", many).Queues(t.Context())
 		return err == nil && queues[1].Oldest == queues[1].Last+1 && s.copies(t) == 0

@@ -1,7 +1,6 @@
 package redislist_test
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +17,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/redislist"
 )
 
-func TestMain(m *testing.M) {
-	if spec := os.Getenv(childEnv); spec != "" {
-		os.Exit(childMain(spec))
-	}
-	dbtest.Main(m)
-}
+func TestMain(m *testing.M) { outboxtest.Main(m, equip) }
 
 const (
 	// capacity is what a queue of a test's carrier holds.

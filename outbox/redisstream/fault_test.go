@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,19 +20,10 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// truthDB is a database with a table of calls.
-func truthDB(t testing.TB, n int) *outboxtest.Database {
-	t.Helper()
-	d := outboxtest.NewDatabase(t, dbtest.New(t), n)
-	d.Exec(t, `CREATE TABLE public.calls (job_id bigint, channel_id bigint, worker text)`)
-	return d
-}
-
 // start runs a relay until the test ends.
 func start(t testing.TB, pool *pgxpool.Pool, b relay.Broker, name string, client sender.Sender) (stop func()) {
 	t.Helper()
-	_, small := client.(*ledger)
-	r := newRelay(t, pool, b, name, client, small)
+	r := newRelay(t, pool, b, name, client)
 	ctx, cancel := context.WithCancel(background(t))
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -45,79 +35,6 @@ func start(t testing.TB, pool *pgxpool.Pool, b relay.Broker, name string, client
 	})
 	t.Cleanup(stop)
 	return stop
-}
-
-// accounted requires that every message was called for, and more than once only where an
-// attempt is on record whose outcome nobody knows (I8, I9).
-func accounted(t testing.TB, d *outboxtest.Database, n int) {
-	t.Helper()
-	require.Equal(t, n, outboxtest.One[int](t, d, `SELECT count(*) FROM (SELECT DISTINCT job_id, channel_id FROM public.calls) c`))
-	require.Zero(t, outboxtest.One[int](t, d, `SELECT count(*) FROM
-		(SELECT job_id, channel_id, count(*) AS calls FROM public.calls GROUP BY 1, 2) c
-		CROSS JOIN LATERAL (SELECT count(*) AS unknown FROM belfry.attempts a
-			WHERE a.job_id = c.job_id AND a.channel_id = c.channel_id AND a.outcome IN ('unknown', 'crashed')) a
-		WHERE c.calls > 1 + a.unknown`))
-}
-
-// I8, I10: a relay is killed between each pair of steps; another one delivers what it had.
-func TestFault_WorkerDiesBetweenSteps(t *testing.T) {
-	t.Parallel()
-	server := dbtest.StartRedis(t)
-	for _, at := range outboxtest.Points() {
-		t.Run(string(at), func(t *testing.T) {
-			t.Parallel()
-			const n = 300
-			d := truthDB(t, n)
-			d.Job(t, "default", 1, n, 0)
-			prefix := "dies-" + string(at)
-			w := startWorker(t, spec{d.DB.DSN, server.URL, prefix, "dying", at})
-			select {
-			case <-w.Ended():
-			case <-time.After(patience):
-				require.FailNow(t, "it does not die")
-			}
-			require.True(t, w.EndedBy(syscall.SIGKILL))
-			b, err := broker(server.URL, prefix)
-			require.NoError(t, err)
-			stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(outboxtest.Point) {}})
-			d.Delivered(t)
-			accounted(t, d, n)
-			eventually(t, "nothing is left in the carrier", func() bool {
-				list, err := b.Queues(t.Context())
-				require.NoError(t, err)
-				return list[1].Ready+list[1].Later+list[1].Taken == 0 && list[1].Oldest == list[1].Last+1 && len(list[1].Workers) == 1
-			})
-			stop()
-			require.NoError(t, b.Close())
-		})
-	}
-}
-
-// I8: a relay stands still for longer than its lease and its sign of life last, and goes on.
-func TestFault_WorkerStopsPastItsHeartbeat(t *testing.T) {
-	t.Parallel()
-	const n = 2000
-	server, d := dbtest.StartRedis(t), truthDB(t, n)
-	b, err := broker(server.URL, "stops")
-	require.NoError(t, err)
-	slow := startWorker(t, spec{d.DB.DSN, server.URL, "stops", "slow", ""})
-	d.Job(t, "default", 1, n, 0)
-	d.Eventually(t, `SELECT count(*) > 100 FROM public.calls WHERE worker = 'slow'`)
-	require.NoError(t, slow.Freeze(true))
-	stop := start(t, d.DB.Pool, b, "r2", &ledger{d.DB.Pool, "r2", func(outboxtest.Point) {}})
-	d.Delivered(t)
-	eventually(t, "what it had is taken over, and its consumer gone", func() bool {
-		list, err := b.Queues(t.Context())
-		require.NoError(t, err)
-		return list[1].Taken == 0 && len(list[1].Workers) == 1
-	})
-	require.NoError(t, slow.Freeze(false))
-	d.Job(t, "default", 1, n, 0)
-	d.Eventually(t, `SELECT count(*) > 0 FROM public.calls WHERE worker = 'slow' AND job_id = (SELECT max(id) FROM belfry.jobs)`)
-	d.Delivered(t)
-	accounted(t, d, 2*n)
-	stop()
-	require.NoError(t, b.Close())
 }
 
 // counting is a sender that counts its calls for each message.

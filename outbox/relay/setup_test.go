@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { outboxtest.Main(m, equip) }
 
 // patience is how long a test waits for what must happen.
 const patience = time.Minute
