@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"html/template"
-	"strings"
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -127,29 +126,31 @@ func (v *visit) comes() (*told, error) {
 	if len(rows) > 0 {
 		t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
 	}
-	t.Text(restToCome(len(rows), more, held, len(of.Cuts) > 0) + " until " + times.Clock(of.Until) + "; `belfry timetable` shows it all, and `belfry timetable --for 31d` what is later")
+	t.Text(restToCome(len(rows), more, held, len(of.Cuts) > 0, times.Clock(of.Until)) + "; `belfry timetable` shows it all, and `belfry timetable --for 31d` what is later")
 	return t, nil
 }
 
 // restToCome says what there is beside so many rows.
-func restToCome(rows int, more, held int64, cut bool) string {
+func restToCome(rows int, more, held int64, cut bool, until string) string {
 	least := ""
 	if cut {
 		least = "at least "
 	}
-	var rest []string
+	rest := "nothing"
 	switch {
 	case more > 0:
-		rest = append(rest, "and "+least+printer.Grouped(more)+" more")
-	case rows == 0:
-		rest = append(rest, "nothing")
-	case held == 0:
-		rest = append(rest, "nothing else")
+		rest = least + printer.Grouped(more) + " more"
+	case rows > 0:
+		rest += " else"
 	}
-	if held > 0 {
-		rest = append(rest, least+printer.Grouped(held)+" held")
+	rest += " until " + until
+	switch {
+	case held == 1:
+		rest += ", and " + least + "1 is held"
+	case held > 1:
+		rest += ", and " + least + printer.Grouped(held) + " are held"
 	}
-	return strings.Join(rest, ", ")
+	return rest
 }
 
 // awaiting are the newest jobs that wait for approval; nil: none does.
