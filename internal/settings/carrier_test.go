@@ -3,6 +3,7 @@ package settings_test
 import (
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/internal/config"
@@ -30,4 +31,19 @@ func TestCarrier_BadConfigurationIsNamed(t *testing.T) {
 	require.ErrorContains(t, load(few, "BELFRY_DELIVERY_TRANSPORT=jetstream"), "delivery.nats.max_ack_pending: 9999 is not allowed; allowed are twice delivery.max_in_flight (10000) for each relay, and more")
 	require.NoError(t, load(few, "BELFRY_DELIVERY_TRANSPORT=jetstream", "BELFRY_DELIVERY_MAX_IN_FLIGHT=4000"))
 	require.ErrorContains(t, load("BELFRY_DELIVERY_REDIS_KEY_PREFIX={a}", "BELFRY_DELIVERY_TRANSPORT=redislist"), `delivery.redis.key_prefix: "{a}" is not allowed`)
+}
+
+// What a carrier takes back by the clock it takes back by the lease of the relays it is opened for.
+func TestCarrier_GoesByTheLeaseOfItsRelays(t *testing.T) {
+	t.Parallel()
+	for _, transport := range []string{"redisstream", "jetstream"} {
+		s, err := settings.Load(config.Input{Environ: []string{"BELFRY_DELIVERY_TRANSPORT=" + transport}}, nil)
+		require.NoError(t, err)
+		b, err := s.Delivery.Carrier.Open(s.Delivery.Relay, zerolog.Nop())
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		s.Delivery.Relay.Lease = 0
+		_, err = s.Delivery.Carrier.Open(s.Delivery.Relay, zerolog.Nop())
+		require.ErrorContains(t, err, "lease: 0s is not allowed", transport)
+	}
 }

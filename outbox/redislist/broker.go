@@ -26,9 +26,6 @@ const (
 	window = 1000
 	// deadKept is how many ids of dead letters are kept.
 	deadKept = 1000
-	// byScan is how often all keys are looked through for what dead workers have left that are not
-	// registered.
-	byScan = 5 * time.Minute
 )
 
 //go:embed *.lua
@@ -60,6 +57,7 @@ type pace struct {
 	tick  time.Duration // between signs of life, at most
 	alive time.Duration // after the last one a worker is dead
 	stuck time.Duration // after which what a live one has is returned as well
+	scan  time.Duration // between looks through all keys for what workers have left that are not registered
 	held  time.Duration // without credit, after which ids of a job may be deferred
 	off   time.Duration // for which they are
 }
@@ -89,7 +87,7 @@ func New(config redisdb.Config, options Options) (*Broker, error) {
 		db: db, options: options, voice: voice{log: options.Log},
 		queues: [2]keys{keysOf(db, relay.Activities), keysOf(db, relay.Bulk)},
 		pace: pace{
-			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter,
+			block: time.Second, tick: time.Second, alive: 30 * time.Second, stuck: relay.RequeueAfter, scan: 5 * time.Minute,
 			held: time.Second, off: 2 * time.Second,
 		},
 		scripts: scripts{script("push"), script("take"), script("settle"), script("keep"), script("return"), script("status")},

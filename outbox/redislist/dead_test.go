@@ -200,6 +200,52 @@ func TestMonitor_FindsWhatNobodyRegistered(t *testing.T) {
 	require.Zero(t, s.client.Exists(t.Context(), bulk+"processing:gone:1:{x}").Val())
 }
 
+// Sentence 10: one relay at a time looks through all keys, as long as it runs, and another does when
+// that one has gone.
+func TestMonitor_OneRelayLooksAllTheTime(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.broker(t, "", nil)
+	b.Pace(soonTick, soonDead, neverAged)
+	b.Scan(soonTick)
+	stops := make(map[string]func())
+	for _, name := range []string{"r1", "r2"} {
+		stops[name] = keep(t, b.Carrier(name, claimer(outbox.CopyClaimed)))
+	}
+	leaves := func(worker string) {
+		require.NoError(t, s.client.HSet(t.Context(), bulk+"processing:"+worker, "000000000001/9/9/a/"+worker, time.Now().UnixMilli()).Err())
+	}
+	returned := func(n int) {
+		require.Eventually(t, func() bool { return s.copies(t) == n }, patience, time.Millisecond)
+	}
+	for i, worker := range []string{"gone", "gone too"} { // one after the other has been looked for
+		leaves(worker)
+		returned(i + 1)
+	}
+	who := func() string { return s.client.Get(t.Context(), bulk+"monitor").Val() }
+	first := who()
+	require.Contains(t, stops, first)
+
+	require.NoError(t, s.client.Set(t.Context(), bulk+"monitor", "another", 0).Err())
+	leaves("is not looked for")
+	began := time.Now()
+	require.Eventually(t, func() bool { return time.Since(began) > 4*soonDead }, patience, soonTick)
+	require.Equal(t, 2, s.copies(t), "neither is the one")
+	require.Equal(t, "another", who())
+	require.NoError(t, s.client.Del(t.Context(), bulk+"monitor").Err())
+	returned(3)
+
+	first = who()
+	stops[first]()
+	delete(stops, first)
+	leaves("gone at last")
+	returned(4)
+	require.Contains(t, stops, who())
+	for _, stop := range stops {
+		stop()
+	}
+}
+
 // Sentence 15: a live worker keeps what it has, unless it has had it for too long.
 func TestMonitor_ReturnsWhatIsStuck(t *testing.T) {
 	t.Parallel()

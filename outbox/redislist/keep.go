@@ -65,8 +65,8 @@ func (c *carrier) keep(ctx context.Context, t *taken) {
 			err = c.repeat(ctx, t)
 		}
 		if err == nil && looks && time.Since(looked) > c.pace.alive/3 {
-			if err = c.lookAfter(ctx, t, time.Since(scanned) > byScan); err == nil {
-				if looked = time.Now(); time.Since(scanned) > byScan {
+			if err = c.lookAfter(ctx, t, time.Since(scanned) > c.pace.scan); err == nil {
+				if looked = time.Now(); time.Since(scanned) > c.pace.scan {
 					scanned = looked
 				}
 			}

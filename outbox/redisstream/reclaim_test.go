@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/redisstream"
@@ -43,12 +44,18 @@ func abandon(t testing.TB, b *redisstream.Broker, consumer string) (ids []string
 // age has entries look as if they had been idle for an hour, after some deliveries.
 func age(t testing.TB, b *redisstream.Broker, consumer string, deliveries int, ids ...string) {
 	t.Helper()
+	ageTo(t, b, time.Hour, consumer, deliveries, ids...)
+}
+
+// ageTo has them look as if they had been idle for so long.
+func ageTo(t testing.TB, b *redisstream.Broker, idle time.Duration, consumer string, deliveries int, ids ...string) {
+	t.Helper()
 	for some := range slices.Chunk(ids, 1000) {
 		args := []any{"XCLAIM", b.Keys().Stream, "belfry", consumer, 0}
 		for _, id := range some {
 			args = append(args, id)
 		}
-		args = append(args, "IDLE", time.Hour.Milliseconds(), "RETRYCOUNT", deliveries, "JUSTID")
+		args = append(args, "IDLE", idle.Milliseconds(), "RETRYCOUNT", deliveries, "JUSTID")
 		require.NoError(t, b.Client().Do(t.Context(), args...).Err())
 	}
 }
@@ -175,6 +182,60 @@ func TestReclaim_OneWinsWhereConsumersDisagree(t *testing.T) {
 	}
 	both.Wait()
 	require.Equal(t, 2000, got[0]+got[1])
+}
+
+// What others take over has been idle for longer than a lease, whatever the lease is, and there is
+// always one (sentence 14): an entry whose message is claimed is another's no sooner than the message.
+func TestReclaim_NotBeforeTheLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	url := dbtest.StartRedis(t).URL
+	for _, lease := range []time.Duration{time.Second, time.Minute, time.Hour} {
+		b, w := open(t, url, lease.String(), many, func(o *redisstream.Options) { o.Lease = 100 * lease }), newTruth()
+		c := b.Carrier("r1", w.as("r1"))
+		(&pusher{to: c}).push(t, 5)
+		ids := abandon(t, b, "slow")
+		for _, at := range []struct {
+			idle time.Duration
+			got  int
+		}{{99 * lease, 0}, {100*lease + lease/10, 0}, {200 * lease, 5}} {
+			ageTo(t, b, at.idle, "slow", 1, ids...)
+			got, err := redisstream.Reclaim(t.Context(), c, []string{"r1"})
+			require.NoError(t, err)
+			require.Equal(t, at.got, got, "idle for %s under a lease of %s", at.idle, 100*lease)
+		}
+	}
+	for _, lease := range []time.Duration{0, -time.Second} {
+		_, err := redisstream.New(redisdb.DefaultConfig(), redisstream.Options{MaxQueued: 1, Lease: lease})
+		require.ErrorContains(t, err, "delivery.lease: "+lease.String()+" is not allowed")
+	}
+}
+
+// What is deleted is not asked to be claimed, page by page: servers before 7.0 answer that with an
+// entry that is none and keep its id for ever, later ones drop it, and both know the commands that
+// are left (sentence 12). It is not pending any more.
+func TestReclaim_ClaimsNothingThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	const n = 1200 // three pages
+	b, w := open(t, dbtest.StartRedis(t).URL, "deleted", many, func(o *redisstream.Options) { o.Lease = time.Minute }), newTruth()
+	c := b.Carrier("r1", w.as("r1"))
+	(&pusher{to: c}).push(t, n)
+	ids := abandon(t, b, "dead")
+	require.Len(t, ids, n)
+	age(t, b, "dead", 1, ids...)
+	require.NoError(t, b.Client().XDel(t.Context(), b.Keys().Stream, ids[:n/2]...).Err())
+	require.NoError(t, b.Client().ConfigResetStat(t.Context()).Err())
+	got, err := redisstream.Reclaim(t.Context(), c, []string{"r1"})
+	require.NoError(t, err)
+	require.Equal(t, n/2, got)
+	left := pending(t, b)
+	require.Len(t, left, n/2)
+	for i, e := range left {
+		require.Equal(t, []any{ids[n/2+i], "r1", int64(2)}, []any{e.ID, e.Consumer, e.RetryCount})
+	}
+	made := b.Client().Info(t.Context(), "commandstats").Val()
+	require.Contains(t, made, fmt.Sprintf("cmdstat_xclaim:calls=%d,", n/2))
+	require.Contains(t, made, fmt.Sprintf("cmdstat_xack:calls=%d,", n/2))
+	require.NotContains(t, made, "xautoclaim")
 }
 
 // I8, I10: what a worker has taken out that dies is another's when it has been idle for longer
