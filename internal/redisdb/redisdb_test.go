@@ -355,34 +355,17 @@ func TestCheck_RefusesOldServers(t *testing.T) {
 // says is the address of a server that answers by a text.
 func says(t *testing.T, text string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var talks sync.WaitGroup
-	t.Cleanup(func() {
-		require.NoError(t, listener.Close())
-		talks.Wait()
-	})
-	talks.Go(func() {
-		for {
-			conn, err := listener.Accept()
+	return dbtest.Serve(t, func(conn net.Conn) {
+		for request := make([]byte, 4096); ; {
+			n, err := conn.Read(request) // each command comes in one piece
 			if err != nil {
 				return
 			}
-			talks.Go(func() {
-				defer func() { _ = conn.Close() }()
-				for request := make([]byte, 4096); ; {
-					n, err := conn.Read(request) // each command comes in one piece
-					if err != nil {
-						return
-					}
-					answer := fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
-					if bytes.Contains(bytes.ToLower(request[:n]), []byte("hello")) {
-						answer = "-ERR unknown command 'hello'\r\n"
-					}
-					_, _ = conn.Write([]byte(answer))
-				}
-			})
+			answer := fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+			if bytes.Contains(bytes.ToLower(request[:n]), []byte("hello")) {
+				answer = "-ERR unknown command 'hello'\r\n"
+			}
+			_, _ = conn.Write([]byte(answer))
 		}
 	})
-	return listener.Addr().String()
 }

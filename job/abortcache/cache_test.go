@@ -255,33 +255,11 @@ func TestFault_SetMayHappenAfterItsError(t *testing.T) {
 	}, patience, poll)
 }
 
-// listen counts the connections to an address where serve handles each one.
-func listen(t *testing.T, serve func(net.Conn)) (url string, count *atomic.Int64) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	count = &atomic.Int64{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			count.Add(1)
-			serve(conn)
-		}
-	}()
-	t.Cleanup(func() { require.NoError(t, listener.Close()); <-done })
-	return "redis://" + listener.Addr().String(), count
-}
-
 // The timeout is for one attempt, not for each of several.
 func TestCache_AsksOnce(t *testing.T) {
 	t.Parallel()
-	where, count := listen(t, func(conn net.Conn) { _ = conn.Close() })
-	cache := open(t, where)
+	var count atomic.Int64
+	cache := open(t, "redis://"+dbtest.Serve(t, func(net.Conn) { count.Add(1) }))
 	for i := range int64(3) {
 		_, err := cache.Get(t.Context(), 1)
 		require.Error(t, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -372,31 +371,14 @@ func TestBroker_RefusesAnOldServer(t *testing.T) {
 // greeter is the address of a server that says its version and answers pings.
 func greeter(t testing.TB, version string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var talks sync.WaitGroup
-	t.Cleanup(func() {
-		require.NoError(t, listener.Close())
-		talks.Wait()
-	})
-	talks.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
+	return dbtest.Serve(t, func(conn net.Conn) {
+		_, _ = fmt.Fprintf(conn, "INFO {\"server_id\":\"x\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
+		for lines := bufio.NewScanner(conn); lines.Scan(); {
+			if lines.Text() == "PING" {
+				_, _ = fmt.Fprint(conn, "PONG\r\n")
 			}
-			talks.Go(func() {
-				defer func() { _ = conn.Close() }()
-				_, _ = fmt.Fprintf(conn, "INFO {\"server_id\":\"x\",\"version\":%q,\"headers\":true,\"max_payload\":1048576}\r\n", version)
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					if lines.Text() == "PING" {
-						_, _ = fmt.Fprint(conn, "PONG\r\n")
-					}
-				}
-			})
 		}
 	})
-	return listener.Addr().String()
 }
 
 // Over TLS the servers are who the authority says, and so is belfry.
