@@ -54,11 +54,12 @@ func senderOperations() []Operation {
 		Define(Operation{
 			Name: "senders list", Offers: "name pause_reason", Short: "List senders, what operators set, and the relays", Role: Viewer, Rows: "senders",
 			Long: `List the senders of live relays and of this configuration, and those that an operator
-has changed: whether they are paused or a circuit breaker is open, how many messages a
-second their providers took and did not take over the last seconds, how many relays have
-ready for them, and the limits that live relays work by; (set) marks what an operator
-set, and a sender without a live relay has its limits "as configured". Then the relays, by their last heartbeat, and how many messages
-each has in flight.`,
+has changed: whether they are ready, no relay has them, they are paused or a circuit
+breaker keeps calls from them; how many messages a second their providers took and did
+not take over the last seconds, how many relays have ready for them, and the limits that
+live relays work by. (set) marks what an operator set, and a sender without a live relay
+has its limits "as configured". Then the relays, by their last heartbeat, and how many
+messages each has in flight.`,
 		}, listSenders, sendersText),
 		Define(Operation{
 			Name: "senders set", Short: "Change a sender's limits while relays run", Role: Operator, Changes: true, Events: "the sender's events",
