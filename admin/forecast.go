@@ -39,7 +39,7 @@ func (p *planned) over(from time.Time) bool {
 	case !p.At.Before(from):
 		return false
 	case p.EndsAt != nil:
-		return !p.EndsAt.After(from)
+		return !p.EndsAt.After(from) && (p.StartsAt == nil || p.StartsAt.Before(from)) // what takes no time is shown when it starts
 	}
 	return p.Lane == "" || p.StartsAt != nil && p.StartsAt.Before(from)
 }

@@ -234,12 +234,12 @@ func (m *timetableMaker) gather(ctx context.Context) error {
 		return err
 	}
 	m.Halted = halt.At != nil
-	lanes, err := m.env.Jobs.Lanes(ctx)
+	paused, err := m.env.Jobs.PausedLanes(ctx)
 	if err != nil {
 		return err
 	}
-	for _, l := range lanes {
-		m.paused[l.Name] = l.PausedAt != nil
+	for _, name := range paused {
+		m.paused[name] = true
 	}
 	if m.current() {
 		if err := m.gatherRunning(ctx); err != nil {

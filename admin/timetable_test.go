@@ -206,3 +206,13 @@ func TestTimetable_RefusesWhatCannotBeLookedAt(t *testing.T) {
 		require.ErrorContains(t, d.run("timetable", c.given...), c.says)
 	}
 }
+
+// What is due and takes no time, as far as anybody knows, has not been yet: it is shown.
+func TestTimetable_ShowsABacklogThatTakesNoTime(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.env.Now = nil
+	d.finished("push", "default", 0)
+	d.exec(`INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('push', 'operator_notice', 'due', now() - interval '1 hour')`)
+	require.Equal(t, "-1h0m0s default job 2 (push): due 0s from 0s\n", told(d.timetable()))
+}

@@ -173,8 +173,8 @@ SELECT n, CASE WHEN n % 10 = 0 THEN lpad((n / 100)::text, 32, '0')::uuid END,
        'Job ' || n, repeat('What is new near you. ', 5), '{push}', CASE WHEN n = @jobs::bigint / 2 THEN 'rare' ELSE 'lane-' || 1 + n % 20 END,
        t.at, s.status, s.status = 'ABORTED', CASE WHEN w.walked THEN '1000' END, CASE WHEN w.walked THEN '1000' END, 1, 1,
        CASE WHEN s.status = 'FAILED' THEN 'a chunk failed' END, w.walked::int, w.walked::int * 1000, 1000, w.walked::int * 1000, w.walked::int * 1000, 'seed', t.at,
-       CASE WHEN w.walked THEN t.at END, CASE WHEN s.status <> 'PENDING' THEN t.at END, CASE WHEN s.status = 'PROCESSED' THEN t.at END,
-       CASE WHEN s.status <> 'PENDING' THEN t.at END
+       CASE WHEN w.walked THEN t.at END, CASE WHEN s.status <> 'PENDING' THEN t.at + interval '40 seconds' END, CASE WHEN s.status = 'PROCESSED' THEN t.at + interval '40 seconds' END,
+       CASE WHEN s.status <> 'PENDING' THEN t.at + interval '40 seconds' END
   FROM generate_series(1, @jobs::bigint) n,
        LATERAL (SELECT CASE WHEN n > @jobs::bigint / 10 * 9 THEN 'PENDING' WHEN n % 100 = 0 THEN 'FAILED' WHEN n % 100 = 1 THEN 'ABORTED'
                             WHEN n % 1000 = 2 THEN 'EXPIRED' ELSE 'PROCESSED' END AS status) s,

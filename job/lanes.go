@@ -37,6 +37,21 @@ func (s *Store) Lanes(ctx context.Context) (list []Lane, err error) {
 	return list, err
 }
 
+// PausedLanes returns the names of the lanes that are paused, in no order.
+func (s *Store) PausedLanes(ctx context.Context) (names []string, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.lanesPaused)
+		if err == nil {
+			names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err != nil {
+			return fmt.Errorf("list paused lanes: %w", err)
+		}
+		return nil
+	})
+	return names, err
+}
+
 func lanes(ctx context.Context, tx pgx.Tx) ([]Lane, error) {
 	rows, err := tx.Query(ctx, queries.laneList, pgx.StrictNamedArgs{"most": LaneCounts + 1})
 	if err != nil {

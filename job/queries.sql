@@ -200,6 +200,10 @@ SELECT job_id, revision, "cursor", title, body, data, variants, audience, edited
  WHERE job_id = @job_id
  ORDER BY revision;
 
+-- name: LanesPaused :many
+-- The names of lanes that are paused.
+SELECT l.name FROM belfry.lanes l WHERE l.paused_at IS NOT NULL;
+
 -- name: LaneList :many
 -- Every lane that is paused, running or waiting, by name. Lanes that wait are found one after the
 -- other, and what waits in each is counted up to @most, in jobs_waiting_idx alone.
@@ -377,22 +381,34 @@ SELECT j.id, j.type, j.category, j.title, j.lane, j.priority, j.schedule_at
 -- name: JobDurations :many
 -- How long the walk of a job of each of some kinds takes: the median of the last five that were
 -- PROCESSED of its type, category and lane, or where its lane has none of the last five of its type
--- and category. Looks at the last @looks of each category (jobs_kind_idx). No row of a kind: there
--- is none among them.
-SELECT k.n::integer - 1 AS kind, extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY d.took))::double precision AS seconds
-  FROM unnest(@types::text[], @categories::text[], @lanes::text[]) WITH ORDINALITY AS k (type, category, lane, n)
- CROSS JOIN LATERAL (SELECT l.took
-                       FROM (SELECT r.id, r.took, r.lane = k.lane AS here, bool_or(r.lane = k.lane) OVER () AS any_here
-                               FROM (SELECT j.id, j.type, j.lane, j.finished_at - j.started_at AS took
-                                       FROM belfry.jobs j
-                                      WHERE j.category = k.category AND j.status = 'PROCESSED'
-                                      ORDER BY -j.id
-                                      LIMIT @looks) r
-                              WHERE r.type = k.type) l
-                      WHERE l.here OR NOT l.any_here
-                      ORDER BY l.id DESC
-                      LIMIT 5) d
- GROUP BY k.n;
+-- and category. Looks at the last @looks of each category, once (jobs_kind_idx). No row of a kind:
+-- there is none among them.
+WITH kinds AS MATERIALIZED (
+    SELECT k.n, k.type, k.category, k.lane
+      FROM unnest(@types::text[], @categories::text[], @lanes::text[]) WITH ORDINALITY AS k (type, category, lane, n)
+), recent AS MATERIALIZED (
+    SELECT c.category, r.type, r.lane, r.took,
+           row_number() OVER (PARTITION BY c.category, r.type, r.lane ORDER BY r.id DESC) AS in_lane,
+           row_number() OVER (PARTITION BY c.category, r.type ORDER BY r.id DESC) AS in_any
+      FROM (SELECT DISTINCT k.category FROM kinds k) c
+     CROSS JOIN LATERAL (SELECT j.id, j.type, j.lane, j.finished_at - j.started_at AS took
+                           FROM belfry.jobs j
+                          WHERE j.category = c.category AND j.status = 'PROCESSED'
+                          ORDER BY -j.id
+                          LIMIT @looks) r
+), last AS (
+    SELECT k.n, r.took
+      FROM kinds k
+      JOIN recent r ON (r.category, r.type, r.lane) = (k.category, k.type, k.lane) AND r.in_lane <= 5
+     UNION ALL
+    SELECT k.n, r.took
+      FROM kinds k
+      JOIN recent r ON (r.category, r.type) = (k.category, k.type) AND r.in_any <= 5
+     WHERE NOT EXISTS (SELECT FROM recent o WHERE (o.category, o.type, o.lane) = (k.category, k.type, k.lane))
+)
+SELECT l.n::integer - 1 AS kind, extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY l.took))::double precision AS seconds
+  FROM last l
+ GROUP BY l.n;
 
 -- name: TypesRegister :exec
 -- Adds a runner's job types to the vocabulary unless they are there.

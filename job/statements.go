@@ -15,7 +15,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobList, jobsAwaiting, jobEvents, jobLock, jobGroupIDs, jobAbort,
 	jobResume, jobRetry, jobRetrySkipped, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobHasCeiling, jobSkips, jobRevisions,
-	laneList, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
+	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runBeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
