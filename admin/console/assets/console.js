@@ -167,7 +167,9 @@
   let signedIn = () => {}; // where the stream is: somebody may have
 
   // When something was heard last, in the zone of the page's other times, or the browser's, which it names.
-  const since = () => new Date(heard).toLocaleTimeString("en-GB", { timeZone: document.body.dataset.zone || undefined, timeZoneName: "short" });
+  const since = () => new Date(heard).toLocaleTimeString("en-GB", {
+    hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: document.body.dataset.zone || undefined, timeZoneName: "short",
+  });
 
   function isOver() {
     over = true;
