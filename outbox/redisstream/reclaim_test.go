@@ -211,7 +211,7 @@ func TestReclaim_NotBeforeTheLeaseIsOver(t *testing.T) {
 }
 
 // What is deleted is not asked to be claimed, page by page: servers before 7.0 answer that with an
-// entry that is none and keep its id for ever, later ones drop it, and both know the commands that
+// entry that is none and keep its id, later ones drop it, and both know the commands that
 // are left (sentence 12). It is not pending any more.
 func TestReclaim_ClaimsNothingThatIsDeleted(t *testing.T) {
 	t.Parallel()
