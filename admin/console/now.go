@@ -75,20 +75,27 @@ func (v *visit) now() {
 	if err != nil && !errors.Is(err, errEnough) {
 		page.Fault, status = v.inline(err.Error()), statusFor(err)
 	}
-	for _, read := range []func() error{
-		func() error { page.Next, err = v.comes(); return err },
-		func() error { page.Awaiting, err = v.awaiting(); return err },
-		func() error { page.Delivery, err = v.delivery(); return err },
-		func() error { page.Health, err = v.health(); return err },
-	} {
-		if status != 200 {
-			break
-		}
-		if err = read(); err != nil {
+	if status == 200 {
+		if err := v.below(&page); err != nil {
 			page.Fault, status = v.inline(err.Error()), statusFor(err)
 		}
 	}
 	v.show(status, "now", frame{Title: "Now", About: []string{job.SubjectJob + ".enqueued"}, Page: page})
+}
+
+// below reads what stands below the jobs that are under way, as far as it goes.
+func (v *visit) below(page *nowPage) (err error) {
+	if page.Next, err = v.comes(); err != nil {
+		return err
+	}
+	if page.Awaiting, err = v.awaiting(); err != nil {
+		return err
+	}
+	if page.Delivery, err = v.delivery(); err != nil {
+		return err
+	}
+	page.Health, err = v.health()
+	return err
 }
 
 // mostToCome is how much of the timetable Now has.
@@ -126,29 +133,29 @@ func (v *visit) comes() (*told, error) {
 	if len(rows) > 0 {
 		t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
 	}
-	t.Text(restToCome(len(rows), more, held, len(of.Cuts) > 0, times.Clock(of.Until)) + "; `belfry timetable` shows it all, and `belfry timetable --for 31d` what is later")
+	text := restToCome(len(rows), more, held, times.Clock(of.Until))
+	if len(of.Cuts) > 0 { // a lane that is paused may have so much that nothing else is among the entries
+		text += "; that is not all there is"
+	}
+	t.Text(text + "; `belfry timetable` shows more, and `belfry timetable --for 31d` what is later")
 	return t, nil
 }
 
 // restToCome says what there is beside so many rows.
-func restToCome(rows int, more, held int64, cut bool, until string) string {
-	least := ""
-	if cut {
-		least = "at least "
-	}
+func restToCome(rows int, more, held int64, until string) string {
 	rest := "nothing"
 	switch {
 	case more > 0:
-		rest = least + printer.Grouped(more) + " more"
+		rest = printer.Grouped(more) + " more"
 	case rows > 0:
 		rest += " else"
 	}
 	rest += " until " + until
 	switch {
 	case held == 1:
-		rest += ", and " + least + "1 is held"
+		rest += ", and 1 is held"
 	case held > 1:
-		rest += ", and " + least + printer.Grouped(held) + " are held"
+		rest += ", and " + printer.Grouped(held) + " are held"
 	}
 	return rest
 }
