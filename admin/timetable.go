@@ -126,7 +126,7 @@ type HourLoad struct {
 
 // TimetableCut is what was left out because there is too much of it.
 type TimetableCut struct {
-	Of    string    `json:"of"`    // "jobs", "firings", "schedule tick"
+	Of    string    `json:"of"`    // "jobs", "jobs of paused lanes", "firings", "schedule tick"
 	Shown int       `json:"shown"` // how many there are among the entries
 	Until time.Time `json:"until"` // what is due from then on is missing
 }
@@ -157,7 +157,7 @@ that wait for approval are not shown: nobody knows when they will run.
 A time that is to come begins with what is expected to run then still: lanes are followed
 from a day before on, unless that is more than it can show.
 
-It shows up to 500 jobs, 500 firings, and 100 firings of one schedule, and says what it
+It shows up to 500 jobs, as many of paused lanes, 500 firings, and 100 firings of one schedule, and says what it
 has left out. --free finds the next time in which a lane is free for so long, and says what
 makes it uncertain.`,
 		Example: `  belfry timetable
@@ -166,6 +166,9 @@ makes it uncertain.`,
   belfry timetable --from "2026-11-20 08:00" --for 4h --json`,
 	}, timetableOf, timetableText)
 }
+
+// cutOfPaused is what a cut is of that leaves out jobs of lanes that are paused.
+const cutOfPaused = "jobs of paused lanes"
 
 // everyLane stands for all of them where one is named; no lane is called so.
 const everyLane = "*"
@@ -269,15 +272,25 @@ func (m *timetableMaker) gatherRunning(ctx context.Context) error {
 }
 
 // gatherJobs reads the jobs of the time that is looked at, and those before it that may still run
-// then, if they are not too many.
+// then, if they are not too many: of lanes that are paused apart, so that what is held there leaves
+// room for what will run.
 func (m *timetableMaker) gatherJobs(ctx context.Context) error {
+	for _, paused := range []bool{false, true} {
+		if err := m.gatherJobsOf(ctx, paused); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *timetableMaker) gatherJobsOf(ctx context.Context, paused bool) error {
 	since := &m.From
 	if m.From.After(m.AsOf) {
 		first := &m.begin
 		if m.current() {
 			first = nil
 		}
-		lead, err := m.env.Jobs.Upcoming(ctx, m.lane, first, m.From, timetableJobs+1)
+		lead, err := m.env.Jobs.Upcoming(ctx, m.lane, paused, first, m.From, timetableJobs+1)
 		if err != nil {
 			return err
 		}
@@ -287,13 +300,21 @@ func (m *timetableMaker) gatherJobs(ctx context.Context) error {
 	} else {
 		since = nil
 	}
-	jobs, err := m.env.Jobs.Upcoming(ctx, m.lane, since, m.Until, timetableJobs+1)
+	jobs, err := m.env.Jobs.Upcoming(ctx, m.lane, paused, since, m.Until, timetableJobs+1)
 	if err != nil {
 		return err
 	}
 	if len(jobs) > timetableJobs {
-		m.leaveOut("jobs", everyLane, timetableJobs, jobs[timetableJobs].ScheduleAt)
+		beyond := jobs[timetableJobs].ScheduleAt
 		jobs = jobs[:timetableJobs]
+		if paused {
+			m.Cuts = append(m.Cuts, TimetableCut{cutOfPaused, timetableJobs, beyond.UTC()})
+			for lane := range m.paused {
+				m.cut[lane] = beyond.UTC()
+			}
+		} else {
+			m.leaveOut("jobs", everyLane, timetableJobs, beyond)
+		}
 	}
 	m.addJobs(jobs)
 	return nil

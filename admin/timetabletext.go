@@ -47,6 +47,8 @@ func (e TimetableEntry) What() string {
 // Text says what was left out.
 func (c TimetableCut) Text(times printer.Times) string {
 	switch c.Of {
+	case cutOfPaused:
+		return "more than " + printer.Counted(int64(c.Shown), "job") + " of paused lanes in this time: those from " + times.Clock(c.Until) + " on are left out"
 	case "jobs", "firings":
 		return "more than " + printer.Counted(int64(c.Shown), strings.TrimSuffix(c.Of, "s")) + " in this time: those from " + times.Clock(c.Until) + " on are left out, and what they are in the way of"
 	}

@@ -324,7 +324,7 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
   LIMIT @limit);
 
 -- name: JobsUpcoming :many
--- The PENDING jobs of @lane (NULL: of every one) that do not wait for approval and are due from @since (NULL: ever) until before
+-- The PENDING jobs of @lane (NULL: of every one that is @paused, or is not) that do not wait for approval and are due from @since (NULL: ever) until before
 -- @until, the soonest first, at most @limit. No index has them in that order over all lanes: of
 -- jobs_waiting_idx the head of each lane, type and priority is read, as JobClaim does, and what
 -- comes after it only of the @limit heads that are due first. Of what waits besides it reads
@@ -346,7 +346,8 @@ WITH RECURSIVE kinds (lane, type) AS (
      CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
                           WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = k.lane AND j.type = k.type
                           ORDER BY j.priority DESC LIMIT 1) h
-     WHERE @lane::text IS NULL OR k.lane = @lane
+     WHERE (@lane::text IS NULL OR k.lane = @lane)
+       AND @paused = EXISTS (SELECT FROM belfry.lanes l WHERE l.name = k.lane AND l.paused_at IS NOT NULL)
      UNION ALL
     SELECT p.lane, p.type, h.priority
       FROM heads p

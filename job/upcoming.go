@@ -19,12 +19,12 @@ type Upcoming struct {
 	ScheduleAt time.Time `db:"schedule_at"` // UTC
 }
 
-// Upcoming returns the PENDING jobs of a lane ("": of every one) that do not wait for approval and are due from since (nil: from
+// Upcoming returns the PENDING jobs of a lane ("": of every one), if it is paused or if it is not, that do not wait for approval and are due from since (nil: from
 // whenever) until before until, the soonest first, at most limit. What it reads grows with limit and
 // with the lanes, types and priorities that wait, and not with the jobs that do.
-func (s *Store) Upcoming(ctx context.Context, lane string, since *time.Time, until time.Time, limit int) (list []Upcoming, err error) {
+func (s *Store) Upcoming(ctx context.Context, lane string, paused bool, since *time.Time, until time.Time, limit int) (list []Upcoming, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobsUpcoming, pgx.StrictNamedArgs{"lane": optional(lane), "since": since, "until": until, "limit": limit})
+		rows, err := tx.Query(ctx, queries.jobsUpcoming, pgx.StrictNamedArgs{"lane": optional(lane), "paused": paused, "since": since, "until": until, "limit": limit})
 		if err != nil {
 			return fmt.Errorf("list upcoming jobs: %w", err)
 		}

@@ -30,7 +30,7 @@ func TestUpcoming_IsTheSoonestOfEveryLaneTypeAndPriority(t *testing.T) {
 		since *time.Time
 		limit int
 	}{{"", nil, 1000}, {"", nil, 7}, {"lane-1", nil, 1000}, {"lane-1", &from, 9}, {"", &from, 1000}, {"a-lane", nil, 5}, {"nobodys", nil, 5}} {
-		list, err := jobs.Upcoming(ctx, c.lane, c.since, until, c.limit)
+		list, err := jobs.Upcoming(ctx, c.lane, false, c.since, until, c.limit)
 		require.NoError(t, err)
 		rows, err := db.Pool.Query(ctx, `SELECT id, type, category, title, lane, priority, schedule_at FROM belfry.jobs
 			 WHERE status = 'PENDING' AND ($1 = '' OR lane = $1) AND schedule_at >= coalesce($2, '-infinity'::timestamptz) AND schedule_at < $3
@@ -98,10 +98,10 @@ func TestFault_UpcomingReadsTheHeadsOfAHundredThousand(t *testing.T) {
 				dbtest.Vacuum(t, db.Pool, "belfry.jobs")
 			}
 			until := time.Now().Add(24 * time.Hour)
-			p := explained(t, db, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "since": nil, "until": until, "limit": 501})
+			p := explained(t, db, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "paused": false, "since": nil, "until": until, "limit": 501})
 			require.LessOrEqual(t, p.looked("jobs"), c.rows, "%s, %s: %s", c.name, known, p)
 			began := time.Now()
-			list, err := job.NewStore(db.Pool).Upcoming(t.Context(), "", nil, until, 501)
+			list, err := job.NewStore(db.Pool).Upcoming(t.Context(), "", false, nil, until, 501)
 			require.NoError(t, err)
 			require.Len(t, list, 501)
 			t.Logf("%s, %s: %s", c.name, known, time.Since(began))

@@ -134,7 +134,7 @@ func (v *visit) comes() (*told, error) {
 		t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
 	}
 	text := restToCome(len(rows), more, held, times.Clock(of.Until))
-	if len(of.Cuts) > 0 { // a lane that is paused may have so much that nothing else is among the entries
+	if len(of.Cuts) > 0 {
 		text += "; that is not all there is"
 	}
 	t.Text(text + "; `belfry timetable` shows more, and `belfry timetable --for 31d` what is later")
