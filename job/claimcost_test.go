@@ -156,8 +156,10 @@ func (s situation) claim(t *testing.T, db *dbtest.DB, known knowledge) plan {
 	require.LessOrEqual(t, claim.looked("jobs"), s.rows, "%s: %s", name, claim)
 	require.Equal(t, s.claims, claim.Rows == 1, "%s: %s", name, claim)
 	require.LessOrEqual(t, claim.Hit+claim.Read, 4*s.rows+200, "%s: %s", name, claim) // with the triggers of the one that is claimed
-	upcoming := explained(t, db, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "since": nil, "until": time.Now().Add(72 * time.Hour), "limit": 3})
-	require.LessOrEqual(t, upcoming.looked("jobs"), 3*s.rows, "%s: %s", name, upcoming)
+	for _, paused := range []bool{false, true} {
+		upcoming := explained(t, db, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "paused": paused, "since": nil, "until": time.Now().Add(72 * time.Hour), "limit": 3})
+		require.LessOrEqual(t, upcoming.looked("jobs"), 3*s.rows, "%s: paused %t: %s", name, paused, upcoming)
+	}
 	expire := explained(t, db, "JobExpire", pgx.StrictNamedArgs{"limit": 1000})
 	require.Zero(t, expire.looked("jobs"), "%s: %s", name, expire)
 	var id int64
