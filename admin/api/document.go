@@ -67,7 +67,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 	described := &huma.Operation{
 		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
 		Method:      r.method, Path: r.path,
-		Summary: o.Short, Description: strings.TrimSpace(strings.ReplaceAll(o.Long, "{keys}", "")),
+		Summary: o.Short, Description: strings.TrimSpace(strings.ReplaceAll(o.WithNames(o.Long), "{keys}", "")),
 		Responses:  make(map[string]*huma.Response),
 		Extensions: map[string]any{"x-role": o.Role.String()},
 	}
@@ -95,14 +95,14 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		}
 		switch r.in[p.Name] {
 		case inBody:
-			schema.Description = p.Help
+			schema.Description = o.WithNames(p.Help)
 			body.Properties[p.Name] = schema
 			if p.Required {
 				body.Required = append(body.Required, p.Name)
 			}
 		case inQuery, inPath:
 			described.Parameters = append(described.Parameters, &huma.Param{
-				Name: p.Name, In: string(r.in[p.Name]), Description: p.Help, Schema: schema, Required: p.Required,
+				Name: p.Name, In: string(r.in[p.Name]), Description: o.WithNames(p.Help), Schema: schema, Required: p.Required,
 			})
 		}
 	}

@@ -79,7 +79,7 @@ func (p *Problem) with(name, value string) *Problem {
 // problemOf is an operation's error.
 func problemOf(r route, err error) *Problem {
 	kind := admin.KindOf(err)
-	p := problemf(statuses[kind], err.Error())
+	p := problemf(statuses[kind], r.of.WithNames(err.Error()))
 	p.Kind = kind
 	var bad *admin.InvalidError
 	if errors.As(err, &bad) {
@@ -88,12 +88,12 @@ func problemOf(r route, err error) *Problem {
 			p.Detail = bad.Err.Error()
 		}
 		for _, one := range bad.Problems {
-			p.Errors = append(p.Errors, Fault{r.located(one.Param), one.Text})
+			p.Errors = append(p.Errors, Fault{r.located(one.Param), r.of.WithNames(one.Text)})
 		}
 	}
 	advised, is := err.(*admin.AdvisedError) //nolint:errorlint // one of several advises on that alone, and is in the text
 	if is {
-		p.Detail, p.Next = advised.Err.Error(), advised.Next
+		p.Detail, p.Next = r.of.WithNames(advised.Err.Error()), advised.Next
 	}
 	if old := new(admin.StaleError); errors.As(err, &old) {
 		p.Changes = old.Changes

@@ -82,10 +82,10 @@ func NextPage(header http.Header) string {
 	return ""
 }
 
-// Err is the error that the problem tells, of the same admin.Kind and with the same text and
-// parameters as where it arose.
-func (p *Problem) Err() error {
-	var err error = &admin.ToldError{Kind: p.Kind, Text: p.Detail}
+// Err is the error that the problem tells about an operation, of the same admin.Kind and with
+// the same text and parameters as where it arose.
+func (p *Problem) Err(o admin.Operation) error {
+	var err error = &admin.ToldError{Kind: p.Kind, Text: o.WithFlags(p.Detail)}
 	if len(p.Errors) > 0 {
 		bad := new(admin.InvalidError)
 		if p.Kind != admin.Invalid {
@@ -96,7 +96,7 @@ func (p *Problem) Err() error {
 			for _, at := range []place{inPath, inQuery, inBody} {
 				param = strings.TrimPrefix(param, at.location(""))
 			}
-			bad.Problems = append(bad.Problems, admin.Problem{Param: param, Text: fault.Message})
+			bad.Problems = append(bad.Problems, admin.Problem{Param: param, Text: o.WithFlags(fault.Message)})
 		}
 		err = bad
 	}

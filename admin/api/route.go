@@ -14,6 +14,7 @@ const Prefix = "/api/v1"
 type route struct {
 	method, path string
 	in           map[string]place // by the parameter's name
+	of           admin.Operation
 }
 
 // place is where a parameter stands in a request.
@@ -33,7 +34,7 @@ func PathOf(o admin.Operation) string { return routeOf(o).path }
 
 // routeOf is the one rule of the paths.
 func routeOf(o admin.Operation) route {
-	r := route{method: http.MethodPost, in: make(map[string]place)}
+	r := route{method: http.MethodPost, in: make(map[string]place), of: o}
 	var b strings.Builder
 	for word := range strings.FieldsSeq(o.Noun()) {
 		b.WriteString("/" + word)

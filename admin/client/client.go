@@ -154,7 +154,7 @@ func (c *Client) problem(o admin.Operation, res *http.Response, body []byte) (an
 			http.StatusForbidden: admin.Denied, http.StatusTooManyRequests: admin.Unavailable, http.StatusServiceUnavailable: admin.Unavailable,
 		}[told.Status]
 	}
-	err := told.Err()
+	err := told.Err(o)
 	switch {
 	case told.Status == http.StatusUnauthorized:
 		return nil, &UnfitError{fmt.Errorf("the server at %s: %w", c.root, err)}

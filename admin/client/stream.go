@@ -87,7 +87,7 @@ func (c *Client) events(o admin.Operation, from io.Reader, each func(item any) e
 			if problem.Kind == "" {
 				problem.Kind = admin.Unavailable
 			}
-			return nil, problem.Err()
+			return nil, problem.Err(o)
 		default:
 			item, err := o.ReadItem([]byte(value))
 			if err != nil {

@@ -113,7 +113,7 @@ func problemIn(body []byte) error {
 	if err := json.Unmarshal(body, &told); err != nil {
 		return errors.New("belfry's log has the error")
 	}
-	return told.Err()
+	return told.Err(admin.Operation{})
 }
 
 // places are where the frame leads to, and the operations behind them.

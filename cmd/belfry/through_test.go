@@ -180,6 +180,7 @@ func TestOperations_AreTheSameThroughEachTransport(t *testing.T) {
 				require.Equal(t, volatile.ReplaceAllString(want.stdout, "…"), volatile.ReplaceAllString(reindented(t, body), "…"), line)
 			case want.code != codeDone && status != 0:
 				require.GreaterOrEqual(t, status, http.StatusBadRequest, line)
+				sameRefused(t, operationOf(args), line, want.stderr, body)
 			}
 		}
 	}
@@ -199,6 +200,39 @@ func sameSaid(t *testing.T, line string, want, got result) {
 	if !strings.Contains(got.stderr, "belfry's log has the error") {
 		require.Equal(t, plain(want.stderr), plain(got.stderr), line)
 	}
+}
+
+// sameRefused compares an error at the command line with the problem of the API, which calls
+// parameters by their names.
+func sameRefused(t *testing.T, o admin.Operation, line, stderr string, body []byte) {
+	t.Helper()
+	var told api.Problem
+	require.NoError(t, json.Unmarshal(body, &told), line)
+	said := []string{told.Detail}
+	if len(told.Errors) > 0 {
+		said = nil // which is that the request was not understood
+	}
+	for _, fault := range told.Errors {
+		said = append(said, fault.Message)
+	}
+	for _, text := range said {
+		require.Equal(t, o.WithNames(text), text, "%s: a caller of the API has no flags", line)
+		first, _, _ := strings.Cut(o.WithFlags(text), "\n")
+		if !strings.Contains(first, "belfry's log has the error") {
+			require.Contains(t, volatile.ReplaceAllString(stderr, "…"), volatile.ReplaceAllString(first, "…"), line)
+		}
+	}
+}
+
+// operationOf is the operation that a command line does, zero: none.
+func operationOf(args []string) admin.Operation {
+	cmd, _, err := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}).Find(args)
+	for _, o := range admin.Operations() {
+		if err == nil && cmd.Annotations[operationAnnotation] == o.Name {
+			return o
+		}
+	}
+	return admin.Operation{}
 }
 
 // remaining are command lines of the operations that no scene has, with what they require.
@@ -231,29 +265,27 @@ func remaining(t *testing.T) (lines []string) {
 // by itself.
 func rawRequest(t *testing.T, url string, args []string) (status int, body []byte) {
 	t.Helper()
-	root := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now})
-	for _, o := range admin.Operations() {
-		cmd, rest, err := root.Find(args)
-		if err != nil || cmd.Annotations[operationAnnotation] != o.Name {
-			continue
-		}
-		in := o.NewInput()
-		a := &app{stdout: io.Discard, stderr: io.Discard, now: time.Now}
-		fresh := a.operationCommandOn(o, in)
-		if fresh.ParseFlags(rest) != nil || fresh.Args(fresh, fresh.Flags().Args()) != nil || o.Check(in, time.Now()) != nil {
-			return 0, nil
-		}
-		req, err := api.NewRequest(t.Context(), url, o, in)
-		require.NoError(t, err)
-		req.Header.Set("Authorization", "Bearer any")
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		body, err = io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		return res.StatusCode, body
+	o := operationOf(args)
+	if o.Name == "" {
+		return 0, nil
 	}
-	return 0, nil
+	in := o.NewInput()
+	a := &app{stdout: io.Discard, stderr: io.Discard, now: time.Now}
+	_, rest, err := newRootCommand(a).Find(args)
+	require.NoError(t, err)
+	fresh := a.operationCommandOn(o, in)
+	if fresh.ParseFlags(rest) != nil || fresh.Args(fresh, fresh.Flags().Args()) != nil {
+		return 0, nil
+	}
+	req, err := api.NewRequest(t.Context(), url, o, in)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer any")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err = io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return res.StatusCode, body
 }
 
 func reindented(t *testing.T, body []byte) string {
