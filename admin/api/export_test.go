@@ -17,8 +17,21 @@ func (h *Handler) Turns() int {
 	return len(h.turns.by)
 }
 
+// TurnsTaken is how many looks go on at once.
+func (h *Handler) TurnsTaken() (n int) {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	for _, o := range h.turns.by {
+		n += len(o.slots)
+	}
+	return n
+}
+
 // OwnTurns is how many looks of one identity go on at once.
 func (h *Handler) OwnTurns() int { return h.turns.own }
 
 // NextBeat is in how long all streams beat.
 func NextBeat() time.Duration { return newStreams().nextBeat() }
+
+// Hurry divides the time that a request may take to be read, before Run.
+func (s *Server) Hurry(by int) { s.http.ReadTimeout /= time.Duration(by) }
