@@ -19,6 +19,9 @@ func FuzzInput(f *testing.F) {
 	for _, body := range []string{`{"reason": "x"}`, `{"route": ["a"]}`, `{"cap": null}`, `{"priority": 1e999}`, `[]`, `{"a":{}}`, `{"reason":"\ud800"}`} {
 		f.Add("night", "limit=3&lane=x", body)
 	}
+	for _, query := range []string{"before=17", "before=17:4711", "before=17:-4", "before=-1:8", "before=1700.42", "after=1700.42", "after=3", "after=", "before=99999999999999999999.1"} {
+		f.Add("1", query, "")
+	}
 	operations := admin.Operations()
 	f.Fuzz(func(t *testing.T, name, query, body string) {
 		for _, o := range operations {
