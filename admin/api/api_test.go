@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -209,57 +211,111 @@ func TestAPI_RefusesOtherSites(t *testing.T) {
 	require.Equal(t, "[]", b.call(t, "viewer", "GET", "/lanes", "").text)
 }
 
-// Each operation, with each role: what a role may not do is refused before its input is read.
+// What is no place in a list is refused by the parameter's name, whichever list it is.
+func TestAPI_RefusesMalformedCursors(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	lists := 0
+	for _, o := range read(t) {
+		for _, p := range o.Parameters {
+			if p.In != "query" || !slices.Contains(admin.Pagers(), p.Name) || o.ID == "jobs-skips" { // whose places are keys, which may be any text
+				continue
+			}
+			lists++
+			for _, value := range []string{"", "x", "17x", "1:2:3", "1.2.3", "1:", ":1", ".", "--1", "0x1", "1,2", "99999999999999999999"} {
+				a := b.call(t, "admin", o.method, filled(o.path)+"?"+url.Values{p.Name: {value}}.Encode(), "", "Accept", "text/html") // so that no stream begins
+				require.Equal(t, http.StatusUnprocessableEntity, a.status, "%s %q: %s", o.ID, value, a.text)
+				require.Equal(t, "query."+p.Name, a.problem(t).Errors[0].Location)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, lists, 14)
+}
+
+// filled is a path of the document whose parameters are 1.
+func filled(path string) string { return regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "1") }
+
+// leads reports whether a path of the document takes a request's path.
+func leads(template, path string) bool {
+	parts, given := strings.Split(template, "/"), strings.Split(path, "/")
+	return len(parts) == len(given) && !slices.ContainsFunc(parts, func(part string) bool {
+		at := given[0]
+		given = given[1:]
+		return part != at && !strings.HasPrefix(part, "{")
+	})
+}
+
+// Each path with each method and each role: who is nobody learns of no method, a method that a path
+// has not is answered with those that it has, and what a role may not do is refused before its input is
+// read.
 func TestAPI_EachRoleDoesWhatItMay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	roles := []admin.Role{0, admin.Viewer, admin.Author, admin.Operator, admin.Admin}
+	roles := []string{"", "viewer", "author", "operator", "admin"}
 	document := read(t)
-	questions := 0
-	for _, o := range admin.Operations() {
-		if o.Confirm != nil {
-			questions++
-		}
-	}
-	require.Len(t, document, len(admin.Operations())+questions+5, "and to sign in and out")
 	for path, want := range map[string]map[string]int{ // whoever has a token signs in as whoever has none
 		"/login": {"GET": 200, "POST": 422, "PATCH": 405}, "/logout": {"GET": 405, "POST": 200}, "/login/oidc": {"GET": 404, "POST": 405}, "/login/oidc/callback": {"GET": 404, "POST": 405},
 	} {
 		for method, status := range want {
 			for _, role := range roles {
-				token := role.String()
-				if role == 0 {
-					token = ""
-				}
-				require.Equal(t, status, b.call(t, token, method, path, "").status, "%s %s as %s", method, path, role)
+				require.Equal(t, status, b.call(t, role, method, path, "").status, "%s %s as %q", method, path, role)
 			}
 		}
 	}
-	for _, o := range admin.Operations() {
+	operations := admin.WithQuestions(admin.Operations())
+	require.Len(t, document, len(operations)+5, "and to sign in and out")
+	for _, o := range operations {
 		at := document[strings.ReplaceAll(o.Name, " ", "-")]
-		path := strings.NewReplacer("{lane}", "x", "{category}", "x", "{sender}", "x").Replace(at.path)
-		for _, role := range roles {
-			token := role.String()
-			if role == 0 {
-				token = ""
-			}
-			if role >= o.Role && !slices.Contains([]string{"lanes", "limits", "categories", "senders"}, o.Noun()) {
-				continue // some need more than there is here
-			}
-			a := b.call(t, token, at.method, path, "", "Content-Type", "application/json")
-			switch {
-			case role == 0:
-				require.Equal(t, http.StatusUnauthorized, a.status, o.Name)
-				require.Equal(t, `Bearer realm="belfry"`, a.header.Get("WWW-Authenticate"))
-			case role < o.Role:
-				require.Equal(t, http.StatusForbidden, a.status, "%s as %s", o.Name, role)
-				require.Contains(t, a.problem(t).Detail, "needs the role "+o.Role.String())
-			case strings.Contains(at.path, "{"), o.Changes: // what it is about is not there, or misses something
-				require.Contains(t, []int{http.StatusOK, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
-			case at.method == http.MethodGet:
-				require.Contains(t, []int{http.StatusOK, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
+		path := filled(at.path)
+		var allowed []string
+		for _, other := range document {
+			if leads(other.path, path) && !slices.Contains(allowed, other.method) {
+				allowed = append(allowed, other.method)
 			}
 		}
+		slices.Sort(allowed)
+		allow := strings.NewReplacer("GET", "GET, HEAD", "PATCH, POST", "POST, PATCH").Replace(strings.Join(allowed, ", "))
+		for _, method := range []string{"GET", "POST", "PATCH", "PUT", "DELETE"} {
+			for _, role := range roles {
+				name := fmt.Sprintf("%s %s as %q", method, path, role)
+				switch {
+				case method == at.method:
+					requireRoleOf(t, b, o, method, path, role)
+				case role == "":
+					require.Equal(t, http.StatusUnauthorized, b.call(t, role, method, path, "").status, name)
+				case !slices.Contains(allowed, method): // or it is another operation's
+					a := b.call(t, role, method, path, "")
+					require.Equal(t, http.StatusMethodNotAllowed, a.status, name)
+					require.Equal(t, allow, a.header.Get("Allow"), name)
+				}
+			}
+		}
+	}
+}
+
+// requireRoleOf asks for an operation, with nothing that it may need, as a role.
+func requireRoleOf(t *testing.T, b *bundle, o admin.Operation, method, path, role string) {
+	t.Helper()
+	var has admin.Role
+	if role != "" {
+		require.NoError(t, has.UnmarshalText([]byte(role)))
+	}
+	query, body := "", ""
+	if has < o.Role {
+		query, body = "?no;query", map[bool]string{true: "{"}[o.Changes]
+	}
+	a := b.call(t, role, method, path+query, body, "Accept", "text/html") // as which there are no streams: none begins
+	switch {
+	case role == "":
+		require.Equal(t, http.StatusUnauthorized, a.status, o.Name)
+		require.Equal(t, `Bearer realm="belfry"`, a.header.Get("WWW-Authenticate"))
+	case has < o.Role:
+		require.Equal(t, http.StatusForbidden, a.status, "%s as %s: %s", o.Name, role, a.text)
+		require.Contains(t, a.problem(t).Detail, "needs the role "+o.Role.String())
+	case o.Item() != nil:
+		require.Contains(t, []int{http.StatusNotAcceptable, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
+	default: // what it is about is not there, or it misses something
+		require.Contains(t, []int{http.StatusOK, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}, a.status, "%s as %s: %s", o.Name, role, a.text)
 	}
 }
 

@@ -14,17 +14,12 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/channels"
-	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // secrets has a database in which whatever may not be read by everybody says s3cret.
 func secrets(t *testing.T) *bundle {
 	t.Helper()
-	b := setup(t, func(c *api.Options) {
-		c.Env.Retention, c.Env.Compose = outbox.DefaultRetention(), compose.DefaultConfig()
-		c.Env.Carrier.Transport = outbox.NoCarrier
-	})
+	b := setup(t, nil)
 	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, addresses, attributes)
 		VALUES ('s3cret@example.org', 'ios', '{"push": "s3cret-token", "sms": "+82-s3cret", "email": "s3cret@example.org"}', '{"name": "s3cret"}'), ('b', 'ios', '{}', '{}')`)
 	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, body, data, variants, audience) VALUES

@@ -19,6 +19,8 @@ import (
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -50,8 +52,11 @@ func setup(t *testing.T, change func(*api.Options)) *bundle {
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)
 	c := api.Options{
-		Operations:   admin.Operations(),
-		Env:          admin.Env{DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients},
+		Operations: admin.Operations(),
+		Env: admin.Env{
+			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: compose.DefaultConfig(),
+			Carrier: admin.Carrier{Transport: outbox.NoCarrier},
+		},
 		Authenticate: tokens,
 		Log:          zerolog.New(b.log),
 	}

@@ -23,8 +23,6 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
-	"github.com/belfryhq/belfry/outbox"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // walker makes requests from the OpenAPI document at random, and compares each answer with what
@@ -53,10 +51,7 @@ type schema struct {
 
 func newWalker(t *testing.T, seed uint64) *walker {
 	t.Helper()
-	b := setup(t, func(c *api.Options) {
-		c.Env.Retention, c.Env.Compose = outbox.DefaultRetention(), compose.DefaultConfig()
-		c.Env.Carrier.Transport = outbox.NoCarrier
-	})
+	b := setup(t, nil)
 	w := &walker{bundle: b, random: rand.New(rand.NewPCG(seed, 1)), operations: read(t), seen: make(map[int]int)} //nolint:gosec // a test's randomness
 	w.ids = slices.Sorted(maps.Keys(w.operations))
 	var whole struct {
