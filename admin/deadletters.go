@@ -163,7 +163,11 @@ func deadOperations() []Operation {
 	return append([]Operation{
 		Define(Operation{
 			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: Viewer, Deadline: -1,
-			Long: "List dead letters, those of the newest jobs first and activities last.\n\n" + deadHelp(),
+			Long: `List dead letters, those of the newest jobs first and activities last. A page looks at
+five thousand letters, so that a filter that few pass shows less than it may; the next
+page goes on.
+
+` + deadHelp(),
 			Example: `  belfry dead-letters list
   belfry dead-letters list --job 17 --medium sms --since 2h
   belfry dead-letters list --dead-reason permanent --limit 1000 --json`,
@@ -193,12 +197,20 @@ func listDead(ctx context.Context, env *Env, in deadPage) (List[outbox.DeadLette
 	if in.Before != nil {
 		before = &in.Before.Key
 	}
-	list, err := outbox.DeadLetters(ctx, env.DB, filter, before, in.Limit+1)
-	return pageOf(list, in.Limit, func(last outbox.DeadLetter) string { return fmt.Sprintf("%d:%d", last.JobID, last.ChannelID) }), deadProblem(err)
+	list, lookedTo, err := outbox.DeadLetters(ctx, env.DB, filter, before, in.Limit+1)
+	page := pageOf(list, in.Limit, func(last outbox.DeadLetter) string { return fmt.Sprintf("%d:%d", last.JobID, last.ChannelID) })
+	if lookedTo != nil {
+		page.Next = fmt.Sprintf("%d:%d", lookedTo.JobID, lookedTo.ChannelID)
+	}
+	return page, deadProblem(err)
 }
 
 func deadText(p *printer.Page, in deadPage, out List[outbox.DeadLetter]) {
 	switch {
+	case len(out.Items) == 0 && out.Next != "":
+		p.Printf("none of 5,000 dead letters matches\n")
+		more(p, "before", out.Next)
+		return
 	case len(out.Items) == 0 && in.Before != nil:
 		p.Printf("no more dead letters\n")
 		return

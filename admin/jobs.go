@@ -67,7 +67,11 @@ over and messages are left, which are PROCESSED for --status and --json, and WAI
 approval, whatever its status, while a second person has to approve it. WALK is how far
 the walk is, ROWS what it wrote, SENT how many of its messages are sent, GROUP the first
 job of the job's group. On a terminal that is too narrow columns are left out: CATEGORY,
-LANE, DUE.`,
+LANE, DUE.
+
+With several of --lane, --category and --type a page looks at the newest two thousand jobs
+of each status, so that filters that few jobs pass together show less than they may; the
+next page goes on.`,
 			Example: `  belfry jobs list
   belfry jobs list --status RUNNING,PENDING --lane default
   belfry jobs list --status ABORTED,FAILED --since 7d
@@ -122,12 +126,14 @@ func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState],
 			return page, conflict("job %d is in no group; `belfry jobs show %d` shows it", in.Group.jobID, in.Group.jobID)
 		}
 	}
-	jobs, err := env.Jobs.List(ctx, filter)
+	jobs, lookedTo, err := env.Jobs.Page(ctx, filter)
 	if err != nil {
 		return page, err
 	}
 	cut := pageOf(jobs, in.Limit, func(last job.Job) string { return printer.Int(last.ID) })
-	page.Next = cut.Next
+	if page.Next = cut.Next; lookedTo != 0 {
+		page.Next = printer.Int(lookedTo)
+	}
 	if page.Items, err = JobStates(ctx, env.DB, cut.Items); err != nil {
 		return page, err
 	}
@@ -150,6 +156,10 @@ func listJobs(ctx context.Context, env *Env, in jobFilter) (page List[JobState],
 func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
+	case out.Next != "":
+		p.Printf("none of the newest jobs passes all filters\n")
+		more(p, "before", out.Next)
+		return
 	case in.narrows():
 		p.Printf("no job matches; `belfry jobs list` without flags shows the newest of all\n")
 		return

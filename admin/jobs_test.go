@@ -244,3 +244,26 @@ func TestEnqueue_NamesTheParameterThatTheDatabaseRefused(t *testing.T) {
 		require.Contains(t, bad.Problems[0].Text, test.begins)
 	}
 }
+
+// A page that looked at as many as it may says so, has the next one beside it, and is not the end.
+func TestLists_AreBoundedWhereFewPass(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	dbtest.Past(t, d.db.Pool, `INSERT INTO belfry.jobs (id, type, category, title, lane, route)
+		SELECT g, CASE WHEN g % 2 = 0 THEN 'inbox' ELSE 'push' END, 'operator_notice', 'x', CASE WHEN g % 2 = 0 OR g = 1 THEN 'night' ELSE 'day' END, '{}' FROM generate_series(1, 4200) g`)
+	require.NoError(t, d.run("jobs list", "lane", "night", "type", "push", "limit", "5"))
+	require.Equal(t, "none of the newest jobs passes all filters\n", d.out)
+	require.Equal(t, "[]", d.json)
+	require.Contains(t, d.notes, "there are more: --before 201 shows the next page")
+	require.NoError(t, d.run("jobs list", "lane", "night", "type", "push", "limit", "5", "before", "201"))
+	require.Contains(t, d.out, "\n 1 ")
+	require.Empty(t, d.notes)
+
+	dbtest.Past(t, d.db.Pool, `INSERT INTO belfry.messages (job_id, channel_id, status, reason, next_attempt_at)
+		SELECT 2, g, 'DEAD', 'permanent', now() FROM generate_series(1, 5200) g`)
+	require.NoError(t, d.run("dead-letters list", "dead_reason", "exhausted"))
+	require.Equal(t, "none of 5,000 dead letters matches\n", d.out)
+	require.Contains(t, d.notes, "there are more: --before 2:200 shows the next page")
+	require.NoError(t, d.run("dead-letters list", "dead_reason", "exhausted", "before", "2:200"))
+	require.Equal(t, "no more dead letters\n", d.out)
+}

@@ -165,11 +165,11 @@ INSERT INTO belfry.lanes (name) SELECT 'lane-' || n FROM generate_series(1, 20) 
 -- name: SeedJobs :exec
 -- So many jobs, a minute apart: the last tenth waits, of the others one in a hundred FAILED and one
 -- is ABORTED, one in a thousand EXPIRED. Each tenth is of a group of ten. One has a lane and a
--- category of its own.
+-- category of its own; in lane-6 all are of one category.
 INSERT INTO belfry.jobs (id, group_id, type, category, title, body, route, lane, schedule_at, status, abort_requested, bound, "cursor", fence, attempts,
                          last_error, chunks, channels_read, channels_total, channels_matched, rows_written, requested_by, created_at, started_at, finished_at, walked_at, delivered_at)
 SELECT n, CASE WHEN n % 10 = 0 THEN lpad((n / 100)::text, 32, '0')::uuid END,
-       'push', CASE WHEN n = @jobs::bigint / 2 THEN 'activity' ELSE (ARRAY['popular_content', 'question', 'operator_notice'])[1 + n % 3] END,
+       'push', CASE WHEN n = @jobs::bigint / 2 THEN 'activity' WHEN n % 20 = 5 THEN 'operator_notice' ELSE (ARRAY['popular_content', 'question', 'operator_notice'])[1 + n % 3] END,
        'Job ' || n, repeat('What is new near you. ', 5), '{push}', CASE WHEN n = @jobs::bigint / 2 THEN 'rare' ELSE 'lane-' || 1 + n % 20 END,
        t.at, s.status, s.status = 'ABORTED', CASE WHEN w.walked THEN '1000' END, CASE WHEN w.walked THEN '1000' END, 1, 1,
        CASE WHEN s.status = 'FAILED' THEN 'a chunk failed' END, w.walked::int, w.walked::int * 1000, 1000, w.walked::int * 1000, w.walked::int * 1000, 'seed', t.at,

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
@@ -44,4 +45,80 @@ func TestList_OfATimeHasWhatWasRequestedThen(t *testing.T) {
 	_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET needs_approval = true WHERE title IN ('hour 11', 'hour 50')`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"hour 11"}, titles(job.Filter{Awaiting: true, Since: at(10), Until: at(13)}))
+}
+
+// twoKinds are jobs in two lanes: those of night are all inbox and question, those of day all push
+// and popular_content, but for one in a thousand. A third of them is PROCESSED.
+const twoKinds = `
+ALTER TABLE belfry.jobs DISABLE TRIGGER USER;
+INSERT INTO belfry.jobs (id, type, category, title, lane, schedule_at, route, created_at)
+SELECT g, CASE WHEN g % 2 = 0 OR g % 1000 = 7 THEN 'inbox' ELSE 'push' END, CASE WHEN g % 2 = 0 THEN 'question' ELSE 'popular_content' END, 'x',
+       CASE WHEN g % 2 = 0 THEN 'night' ELSE 'day' END, now(), '{}', now() - (20000 - g) * interval '1 minute'
+  FROM generate_series(1, 20000) g;
+UPDATE belfry.jobs SET status = 'PROCESSED', started_at = now(), finished_at = now() WHERE id % 3 = 0;
+ALTER TABLE belfry.jobs ENABLE TRIGGER USER;`
+
+// A page with several filters looks at a bounded number of jobs, though many are of each kind and
+// few or none of all, and the pages together have what a list has.
+func TestList_PagesOfSeveralFiltersAreBounded(t *testing.T) {
+	t.Parallel()
+	const mostLooks = 2000
+	db := dbtest.New(t)
+	store := job.NewStore(db.Pool)
+	_, err := db.Pool.Exec(t.Context(), twoKinds)
+	require.NoError(t, err)
+	since := time.Now().Add(-100 * time.Hour)
+	for _, analysed := range []bool{false, true} {
+		if analysed {
+			_, err = db.Pool.Exec(t.Context(), "VACUUM ANALYZE belfry.jobs")
+			require.NoError(t, err)
+		}
+		for _, f := range []job.Filter{
+			{Lane: "night", Type: "push"}, {Lane: "night", Category: "popular_content"}, {Category: "question", Type: "push"},
+			{Lane: "day", Type: "inbox"}, {Lane: "day", Category: "popular_content"}, {Lane: "none", Type: "inbox"},
+			{Lane: "day", Category: "popular_content", Type: "inbox"}, {Lane: "night", Category: "question", Type: "push"},
+			{Lane: "day", Type: "inbox", Statuses: []job.Status{job.Processed}}, {Lane: "day", Type: "inbox", Since: &since}, {Lane: "day", Type: "inbox", Until: &since},
+		} {
+			f.Limit = 20_000
+			want, err := store.List(t.Context(), f)
+			require.NoError(t, err)
+			var got []int64
+			pages := 0
+			for f.Limit = 30; ; pages++ {
+				list, lookedTo, err := store.Page(t.Context(), f)
+				require.NoError(t, err)
+				for _, j := range list {
+					got = append(got, j.ID)
+				}
+				if f.BeforeID = lookedTo; lookedTo == 0 {
+					if len(list) < f.Limit {
+						break
+					}
+					f.BeforeID = list[len(list)-1].ID
+				}
+			}
+			ids := make([]int64, len(want))
+			for i, j := range want {
+				ids[i] = j.ID
+			}
+			require.ElementsMatch(t, ids, got, "%+v", f)
+			require.IsDecreasing(t, append(got, 0, -1), "%+v", f)
+			require.LessOrEqual(t, pages, 2+20_000/min(mostLooks, f.Limit), "%+v", f)
+		}
+		for _, by := range []string{"lane", "category", "type"} {
+			plan := explained(t, db, "JobsLooked", pgx.StrictNamedArgs{
+				"before_id": int64(1 << 40), "lowest": int64(1), "statuses": []string{"PENDING", "PROCESSED"}, "by": by, "looks": mostLooks,
+				"lane": "night", "category": "popular_content", "type": "push", "group_id": nil, "since": nil, "until": nil,
+			})
+			require.LessOrEqual(t, plan.looked("jobs"), 2*mostLooks, "by %s: %s", by, plan)
+		}
+	}
+	list, lookedTo, err := store.Page(t.Context(), job.Filter{Lane: "night", Type: "push", Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.NotZero(t, lookedTo)
+	list, lookedTo, err = store.Page(t.Context(), job.Filter{Lane: "night", Type: "inbox", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, list, 10)
+	require.Zero(t, lookedTo)
 }

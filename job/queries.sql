@@ -62,38 +62,30 @@ SELECT CASE WHEN @since::timestamptz IS NULL THEN 1 ELSE coalesce((
            SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @since::timestamptz - interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) END AS lowest,
        coalesce((SELECT j.id FROM belfry.jobs j WHERE j.created_at >= @until::timestamptz + interval '1 hour' ORDER BY j.created_at LIMIT 1), 9223372036854775807) AS beyond;
 
--- name: JobList :many
--- Lists jobs that are in one of @statuses, newest first, below @before_id. NULL filters match
--- everything. Each status is read by itself, from the index that suits the filters best and has
--- this order (jobs_status_idx, jobs_lane_idx, jobs_kind_idx, jobs_type_idx): jobs_pkey, which
--- has not, would be walked through all jobs for a filter that few of them pass. Of a time are
--- those from id @lowest on that JobSpan knows.
-SELECT j.*
+-- name: JobsLooked :many
+-- Looks at the newest @looks jobs, below @before_id, that are in one of @statuses and pass the
+-- filter whose name is @by: lane, category, type, group, or status, which all pass. Says which of
+-- them pass the others too. NULL filters match everything. Each status is read by itself, from
+-- the index that has the order of @by (jobs_lane_idx, jobs_kind_idx, jobs_type_idx,
+-- jobs_status_idx; a group is small, and read from jobs_group_idx). Of a time are those from id
+-- @lowest on that JobSpan knows.
+SELECT j.id, j.passes
   FROM (SELECT DISTINCT unnest(@statuses::text[])) s(status)
  CROSS JOIN LATERAL (
-SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
-       expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
-       health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
-       coalesce(runner, '') AS runner, heartbeat_at, backend_pid, backend_start, attempts, takeovers,
-       coalesce(last_error, '') AS last_error, chunks, channels_read, channels_total, channels_matched, rows_written,
-       declined, skipped, coalesce(throttle, '') AS throttle, coalesce(throttle_detail, '') AS throttle_detail,
-       throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
-       CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
-       approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
-       belfry.job_version(id) AS version
+SELECT id, (@lane::text IS NULL OR lane = @lane) AND (@category::text IS NULL OR category = @category) AND (@type::text IS NULL OR type = @type)
+           AND (@group_id::uuid IS NULL OR group_id = @group_id)
+           AND (@since::timestamptz IS NULL OR created_at >= @since) AND (@until::timestamptz IS NULL OR created_at < @until) AS passes
   FROM belfry.jobs
- WHERE -id > -@before_id::bigint AND -id <= -@lowest::bigint AND status = s.status
-   AND (@since::timestamptz IS NULL OR created_at >= @since)
-   AND (@until::timestamptz IS NULL OR created_at < @until)
-   AND (@type::text IS NULL OR type = @type)
-   AND (@category::text IS NULL OR category = @category)
-   AND (@lane::text IS NULL OR lane = @lane)
-   AND (@group_id::uuid IS NULL OR group_id = @group_id)
- ORDER BY -id
- LIMIT @limit
+ WHERE status = s.status
+   AND (@by::text <> 'lane' OR lane = @lane) AND (@by <> 'category' OR category = @category) AND (@by <> 'type' OR type = @type)
+   AND (@by <> 'group' OR group_id = @group_id)
+   AND CASE @by WHEN 'lane' THEN 0 - id WHEN 'group' THEN 0 - id WHEN 'category' THEN -1 * id WHEN 'type' THEN id * -1 ELSE -id END > -@before_id::bigint
+   AND CASE @by WHEN 'lane' THEN 0 - id WHEN 'group' THEN 0 - id WHEN 'category' THEN -1 * id WHEN 'type' THEN id * -1 ELSE -id END <= -@lowest::bigint
+ ORDER BY CASE @by WHEN 'lane' THEN 0 - id WHEN 'group' THEN 0 - id WHEN 'category' THEN -1 * id WHEN 'type' THEN id * -1 ELSE -id END
+ LIMIT @looks
 ) j
  ORDER BY j.id DESC
- LIMIT @limit;
+ LIMIT @looks;
 
 -- name: JobsAwaiting :many
 -- Lists jobs that wait for approval, newest first, below @before_id (jobs_approval_idx). NULL
@@ -395,7 +387,7 @@ WITH kinds AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT j.id, j.type, j.lane, j.finished_at - j.started_at AS took
                            FROM belfry.jobs j
                           WHERE j.category = c.category AND j.status = 'PROCESSED'
-                          ORDER BY -j.id
+                          ORDER BY -1 * j.id
                           LIMIT @looks) r
 ), last AS (
     SELECT k.n, r.took

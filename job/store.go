@@ -82,65 +82,6 @@ func (s *Store) GetAll(ctx context.Context, ids []int64) (list []Job, err error)
 	return list, err
 }
 
-// Filter selects jobs. Zero fields match everything.
-type Filter struct {
-	Statuses []Status
-	Type     string
-	Category string
-	Lane     string
-	GroupID  *uuid.UUID
-	Awaiting bool       // only those that wait for approval
-	Since    *time.Time // only those that were requested then or later, by the beginning of the transaction; nil: all
-	Until    *time.Time // only those that were requested before; nil: all
-	BeforeID int64      // only older jobs: for paging; 0: from the newest
-	Limit    int        // at most this many; 0: 100
-}
-
-// List returns the jobs that f selects, newest first.
-func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
-	wanted := f.Statuses
-	if len(wanted) == 0 {
-		wanted = Statuses()
-	}
-	statuses := make([]string, len(wanted)) // plain strings: pgx's exec and simple modes know no other
-	for i, status := range wanted {
-		statuses[i] = string(status)
-	}
-	args := pgx.StrictNamedArgs{
-		"before_id": int64(1<<63 - 1), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
-		"lane": optional(f.Lane), "group_id": f.GroupID, "limit": 100, "lowest": int64(1), "since": f.Since, "until": f.Until,
-	}
-	if f.BeforeID > 0 {
-		args["before_id"] = f.BeforeID
-	}
-	if f.Limit > 0 {
-		args["limit"] = f.Limit
-	}
-	statement := queries.jobList
-	if f.Awaiting {
-		statement = queries.jobsAwaiting
-	}
-	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if f.Since != nil || f.Until != nil {
-			var lowest, beyond int64
-			if err := tx.QueryRow(ctx, queries.jobSpan, pgx.StrictNamedArgs{"since": f.Since, "until": f.Until}).Scan(&lowest, &beyond); err != nil {
-				return fmt.Errorf("list jobs: %w", err)
-			}
-			before, _ := args["before_id"].(int64)
-			args["lowest"], args["before_id"] = lowest, min(before, beyond)
-		}
-		rows, err := tx.Query(ctx, statement, args)
-		if err != nil {
-			return fmt.Errorf("list jobs: %w", err)
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
-			return fmt.Errorf("list jobs: %w", err)
-		}
-		return nil
-	})
-	return list, err
-}
-
 // FirstOfGroups returns the lowest id of the jobs of each group: its name for people.
 func (s *Store) FirstOfGroups(ctx context.Context, groups []uuid.UUID) (first map[uuid.UUID]int64, err error) {
 	first = make(map[uuid.UUID]int64, len(groups))

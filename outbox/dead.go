@@ -145,19 +145,21 @@ type DeadLetter struct {
 
 // DeadLetters returns the dead letters that f selects, those of the newest jobs and
 // highest channels first, below before (nil: from the highest), at most limit of them
-// (0: 100). It reads in short transactions of a bounded number of keys each. Errors
-// are those of the filter: *DeadFilterError, and job.ErrNotFound.
-func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit int) ([]DeadLetter, error) {
-	list, err := deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadKeys)
+// (0: 100). It looks at a bounded number of letters: if it has fewer than limit by then, perhaps
+// none, lookedTo is the lowest key that it looked at, and a before of that goes on. Otherwise
+// it is nil. Errors are those of the filter: *DeadFilterError, and job.ErrNotFound.
+func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit int) (list []DeadLetter, lookedTo *Key, err error) {
+	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadKeys)
 	if err != nil {
-		return nil, fmt.Errorf("dead letters: %w", err)
+		return nil, nil, fmt.Errorf("dead letters: %w", err)
 	}
-	return list, nil
+	return list, lookedTo, nil
 }
 
-func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit, keys int) (list []DeadLetter, err error) {
+// deadLetters looks at so many keys.
+func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit, keys int) (list []DeadLetter, lookedTo *Key, err error) {
 	if err := f.check(ctx, pool); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	low, high := f.span()
 	if high.ChannelID < math.MaxInt64 {
@@ -167,8 +169,9 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 		high = *before
 	}
 	// Where all match no more is looked at than is asked for; where few do, soon as much as may be.
-	for more, look := true, min(limit, keys); more && len(list) < limit; look = min(4*look, keys) {
-		more = false
+	// One more is looked at in the end, to say whether there are more.
+	for look, left := min(limit, keys), keys; left >= 0; look, left = max(1, min(4*look, left-look)), left-look {
+		more := false
 		err := reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.deadList, f.args(pgx.StrictNamedArgs{
 				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID,
@@ -190,10 +193,13 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if !more || len(list) == limit {
+			return list, nil, nil
 		}
 	}
-	return list, nil
+	return list, &high, nil
 }
 
 // scanDeadLetter reads a row of DeadList; nil where nothing matched.

@@ -93,10 +93,27 @@ func TestDeadLetters_LookAtWhatTheyShow(t *testing.T) {
 		{outbox.DeadFilter{Reason: outbox.ReasonExhausted}, 0, looks{10, 40, 160}},
 	} {
 		asked = nil
-		list, err := outbox.DeadLetters(t.Context(), pool, want.filter, nil, 10)
+		list, lookedTo, err := outbox.DeadLetters(t.Context(), pool, want.filter, nil, 10)
 		require.NoError(t, err)
+		require.Nil(t, lookedTo, "there are no more")
 		require.Len(t, list, want.shown)
 		require.Equal(t, want.looks, asked)
+	}
+}
+
+// A page that few letters pass is over when so many were looked at, and the next goes on.
+func TestDeadLetters_LookAtABoundedNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 30)
+	id := b.letters(t, 30, job.Processed)
+	for _, want := range []struct {
+		keys     int
+		lookedTo *outbox.Key
+	}{{20, &outbox.Key{JobID: id, ChannelID: 10}}, {29, &outbox.Key{JobID: id, ChannelID: 1}}, {30, nil}, {40, nil}} {
+		list, lookedTo, err := outbox.DeadLettersOf(t.Context(), b.db.Pool, outbox.DeadFilter{Reason: outbox.ReasonExhausted}, nil, 10, want.keys)
+		require.NoError(t, err)
+		require.Empty(t, list)
+		require.Equal(t, want.lookedTo, lookedTo, want.keys)
 	}
 }
 
@@ -114,7 +131,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 	b.states(t, b.rest(t, outbox.TypePush, 6, job.Processed), "PENDING", "QUEUED", "PROCESSING", "SENT", "CANCELLED")
 	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
 
-	all, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 0)
+	all, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 0)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Key{{late, 4}, {late, 3}, {late, 2}, {late, 1}, {old, 6}, {old, 5}, {old, 4}, {old, 3}, {old, 2}, {old, 1}, {like, 3}}, keysOf(all))
 	all[3].DeadAt = time.Time{}
@@ -190,7 +207,7 @@ func TestDeadLetters_RefuseAFilterOfWhatThereIsNot(t *testing.T) {
 		`medium: "fax" is not a medium; allowed values: alimtalk, email, push, sms, webhook`:                                                                   {Medium: "fax"},
 		"since: ": {Since: ago(time.Minute), Until: ago(time.Hour)},
 	} {
-		_, err := outbox.DeadLetters(t.Context(), b.db.Pool, f, nil, 0)
+		_, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, f, nil, 0)
 		var bad *outbox.DeadFilterError
 		require.ErrorAs(t, err, &bad)
 		require.ErrorContains(t, err, want)

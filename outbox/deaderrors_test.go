@@ -110,7 +110,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 	}
 	b.activity(t, 3)
 	b.activity(t, 4)
-	all, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 100)
+	all, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 100)
 	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
 		var f outbox.DeadFilter
@@ -122,7 +122,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 		if hours := rapid.IntRange(0, 5).Draw(t, "since"); hours > 0 {
 			f.Since = ago(time.Duration(hours)*time.Hour + 30*time.Minute)
 		}
-		listed, err := outbox.DeadLetters(context.Background(), b.db.Pool, f, nil, 100)
+		listed, _, err := outbox.DeadLetters(context.Background(), b.db.Pool, f, nil, 100)
 		require.NoError(t, err)
 		want := make(map[string]*outbox.DeadError)
 		jobs := make(map[string]bool)
@@ -154,7 +154,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 			require.NotNil(t, w, e.Error)
 			require.Equal(t, []int64{w.Letters, w.Jobs, w.ExampleJobID, w.ExampleChannelID}, []int64{e.Letters, e.Jobs, e.ExampleJobID, e.ExampleChannelID})
 			require.True(t, w.FirstAt.Equal(e.FirstAt) && w.LastAt.Equal(e.LastAt))
-			selected, err := outbox.DeadLetters(context.Background(), b.db.Pool, e.Filter(f), nil, 100)
+			selected, _, err := outbox.DeadLetters(context.Background(), b.db.Pool, e.Filter(f), nil, 100)
 			require.NoError(t, err)
 			require.EqualValues(t, len(selected), e.Letters+e.Others, "what the filter of the error selects")
 		}

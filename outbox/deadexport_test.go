@@ -7,9 +7,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// DeadLettersIn is DeadLetters in steps of the test's size.
-func DeadLettersIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit, keys int) ([]DeadLetter, error) {
-	return deadLetters(ctx, pool, f, before, limit, keys)
+// DeadLettersIn is DeadLetters, as far as it takes, in looks at so many as the test says.
+func DeadLettersIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit, keys int) (list []DeadLetter, err error) {
+	for {
+		page, lookedTo, err := deadLetters(ctx, pool, f, before, limit-len(list), keys)
+		if list = append(list, page...); err != nil || lookedTo == nil {
+			return list, err
+		}
+		before = lookedTo
+	}
 }
 
 // RedriveIn is Redrive in steps of the test's size.
@@ -34,3 +40,8 @@ func DeadErrorsIn(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, 
 
 // ErrorKind is errorKind.
 func ErrorKind(text string) string { return errorKind(text) }
+
+// DeadLettersOf is DeadLetters, which looks at so many as the test says.
+func DeadLettersOf(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit, keys int) ([]DeadLetter, *Key, error) {
+	return deadLetters(ctx, pool, f, before, limit, keys)
+}

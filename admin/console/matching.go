@@ -86,6 +86,9 @@ func (v *visit) match(o admin.Operation, values url.Values) (more bool, err erro
 	if !is {
 		panic("jobs list tells no jobs")
 	}
+	if len(page.Items) == 0 && page.Next != "" {
+		return false, unmatchedError("none of the newest jobs passes all filters; a status or a time narrows it")
+	}
 	if len(page.Items) == 0 {
 		return false, unmatchedError("no job passes the filter any more")
 	}

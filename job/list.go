@@ -1,0 +1,160 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Filter selects jobs. Zero fields match everything.
+type Filter struct {
+	Statuses []Status
+	Type     string
+	Category string
+	Lane     string
+	GroupID  *uuid.UUID
+	Awaiting bool       // only those that wait for approval
+	Since    *time.Time // only those that were requested then or later, by the beginning of the transaction; nil: all
+	Until    *time.Time // only those that were requested before; nil: all
+	BeforeID int64      // only older jobs: for paging; 0: from the newest
+	Limit    int        // at most this many; 0: 100
+}
+
+// pageLooks is how many of the newest jobs of each status a page looks at, at most, by each of
+// its filters.
+const pageLooks = 2000
+
+// List returns the jobs that f selects, newest first. See Page.
+func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
+	f.Limit = cmp.Or(f.Limit, 100)
+	for wanted := f.Limit; ; f.Limit = wanted - len(list) {
+		page, lookedTo, err := s.Page(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, page...); lookedTo == 0 {
+			return list, nil
+		}
+		f.BeforeID = lookedTo
+	}
+}
+
+// Page is List for somebody who waits: it looks at a bounded number of jobs, since many may pass
+// each of several filters, and few or none all. If it has fewer than Limit by then, perhaps
+// none, lookedTo is the lowest id that it looked at, and a BeforeID of that goes on. Otherwise it is 0.
+func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64, err error) {
+	args := f.args()
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if f.Since != nil || f.Until != nil {
+			var lowest, beyond int64
+			if err := tx.QueryRow(ctx, queries.jobSpan, pgx.StrictNamedArgs{"since": f.Since, "until": f.Until}).Scan(&lowest, &beyond); err != nil {
+				return fmt.Errorf("list jobs: %w", err)
+			}
+			before, _ := args["before_id"].(int64)
+			args["lowest"], args["before_id"] = lowest, min(before, beyond)
+		}
+		statement := queries.jobsAwaiting // which are few, whatever they are filtered by
+		if f.Awaiting {
+			args["limit"] = cmp.Or(f.Limit, 100)
+		} else {
+			var ids []int64
+			var err error
+			if ids, lookedTo, err = f.looked(ctx, tx, args); err != nil {
+				return fmt.Errorf("list jobs: %w", err)
+			}
+			statement, args = queries.jobGetAll, pgx.StrictNamedArgs{"ids": ids}
+		}
+		rows, err := tx.Query(ctx, statement, args)
+		if err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Job]); err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		slices.SortFunc(list, func(a, b Job) int { return cmp.Compare(b.ID, a.ID) })
+		return nil
+	})
+	return list, lookedTo, err
+}
+
+// args are those that JobsLooked and JobsAwaiting share.
+func (f Filter) args() pgx.StrictNamedArgs {
+	wanted := f.Statuses
+	if len(wanted) == 0 {
+		wanted = Statuses()
+	}
+	statuses := make([]string, len(wanted)) // plain strings: pgx's exec and simple modes know no other
+	for i, status := range wanted {
+		statuses[i] = string(status)
+	}
+	args := pgx.StrictNamedArgs{
+		"before_id": int64(math.MaxInt64), "statuses": statuses, "type": optional(f.Type), "category": optional(f.Category),
+		"lane": optional(f.Lane), "group_id": f.GroupID, "lowest": int64(1), "since": f.Since, "until": f.Until,
+	}
+	if f.BeforeID > 0 {
+		args["before_id"] = f.BeforeID
+	}
+	return args
+}
+
+// indexed names those of the filters which an index serves together with the status; of several
+// none does.
+func (f Filter) indexed() (by []string) {
+	if f.GroupID != nil { // a group is small
+		return []string{"group"}
+	}
+	for _, filter := range []struct{ name, value string }{{"lane", f.Lane}, {"category", f.Category}, {"type", f.Type}} {
+		if filter.value != "" {
+			by = append(by, filter.name)
+		}
+	}
+	if len(by) == 0 {
+		by = []string{"status"}
+	}
+	return by
+}
+
+// looked returns the ids of a page: those that pass all filters of the jobs that pass one, by
+// which looking came to the last job, or farthest. Most pages are full after the first look, at
+// no more than is asked for.
+func (f Filter) looked(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs) (ids []int64, lookedTo int64, err error) {
+	limit := cmp.Or(f.Limit, 100)
+	for _, looks := range []int{limit, max(limit, pageLooks)} {
+		lookedTo = math.MaxInt64
+		for _, by := range f.indexed() {
+			args["by"], args["looks"] = by, looks
+			rows, err := tx.Query(ctx, queries.jobsLooked, args)
+			if err != nil {
+				return nil, 0, err
+			}
+			var passed []int64
+			var id int64
+			var passes bool
+			seen, err := pgx.ForEachRow(rows, []any{&id, &passes}, func() error {
+				if passes {
+					passed = append(passed, id)
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, 0, err
+			}
+			if seen.RowsAffected() < int64(looks) { // these are all there are
+				return passed, 0, nil
+			}
+			if id < lookedTo {
+				ids, lookedTo = passed, id
+			}
+		}
+		if len(ids) >= limit {
+			return ids[:limit], 0, nil
+		}
+	}
+	return ids, lookedTo, nil
+}
