@@ -264,6 +264,8 @@ func VersionOf(out any) (version int64, known bool) {
 		return r.Jobs[0].Version, true
 	case approval:
 		return r.Version, true
+	case retriedSkipped:
+		return r.Version, true
 	case job.Lane:
 		return r.Version, true
 	case Sender:

@@ -1,5 +1,7 @@
 package admin
 
+import "reflect"
+
 // SendRefused is what `send` makes of the database's errors.
 func SendRefused(err error, repeatable bool) error { return sendRefused(err, repeatable) }
 
@@ -46,4 +48,18 @@ const StreamedRows = streamedRows
 // InBatches hands rows on in slices.
 func InBatches[T any](each func([]T) error) (add func(T) error, end func() error) {
 	return inBatches(each)
+}
+
+// CountsThings reports whether a receipt of an operation says of how many things it was.
+func CountsThings(o Operation) bool {
+	for _, t := range o.outputs {
+		result := reflect.Zero(t)
+		if t.Kind() == reflect.Pointer {
+			result = reflect.New(t.Elem())
+		}
+		if accountOf(o.Verb(), result.Interface()).noun != "" {
+			return true
+		}
+	}
+	return false
 }

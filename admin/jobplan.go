@@ -18,23 +18,31 @@ type jobVerb struct {
 	done   string // aborted
 	from   []job.Status
 	goesOn bool
+	rested bool // a job that came to rest later is younger
 }
 
-const aborted, recalled = "aborted", "recalled"
+const aborted, recalled, triedAgain = "aborted", "recalled", "tried again"
 
 // namedJobs is how many jobs a plan names one by one.
 const namedJobs = 20
 
 func aborting() jobVerb { // others as well, with messages that are left
-	return jobVerb{aborted, []job.Status{job.Pending, job.Running}, false}
+	return jobVerb{done: aborted, from: []job.Status{job.Pending, job.Running}}
 }
-func resuming() jobVerb { return jobVerb{"resumed", []job.Status{job.Aborted}, true} }
+func resuming() jobVerb {
+	return jobVerb{done: "resumed", from: []job.Status{job.Aborted}, goesOn: true}
+}
 func correcting() jobVerb {
-	return jobVerb{"corrected and resumed", []job.Status{job.Aborted, job.Failed}, true}
+	return jobVerb{done: "corrected and resumed", from: []job.Status{job.Aborted, job.Failed}, goesOn: true}
 }
-func retrying() jobVerb { return jobVerb{"retried", []job.Status{job.Failed, job.Expired}, true} }
+func retrying() jobVerb {
+	return jobVerb{done: "retried", from: []job.Status{job.Failed, job.Expired}, goesOn: true}
+}
 func recalling() jobVerb {
-	return jobVerb{recalled, []job.Status{job.Aborted, job.Processed, job.Failed}, false}
+	return jobVerb{done: recalled, from: []job.Status{job.Aborted, job.Processed, job.Failed}, rested: true}
+}
+func retryingSkipped() jobVerb {
+	return jobVerb{done: triedAgain, from: []job.Status{job.Processed, job.Failed}, goesOn: true, rested: true}
 }
 
 // jobsPlan is what an act would do to jobs, made of their rows and their own progress: no
@@ -132,7 +140,7 @@ func (v jobsPlan) outcomes(s JobState, ofGroup bool) []Outcome {
 
 // younger reports whether the job is left because of its age.
 func (v jobsPlan) younger(s JobState) bool {
-	return s.CreatedAt.After(v.asOf) || v.verb.done == recalled && s.FinishedAt != nil && s.FinishedAt.After(v.asOf)
+	return s.CreatedAt.After(v.asOf) || v.verb.rested && s.FinishedAt != nil && s.FinishedAt.After(v.asOf)
 }
 
 // outcome is what becomes of one job. Its count is of people, as far as they are known: who
@@ -143,8 +151,16 @@ func (v jobsPlan) outcome(s JobState) Outcome {
 		o.Outcome, o.Detail = "left", why
 		return o
 	}
-	if v.verb.done == recalled {
+	switch v.verb.done {
+	case recalled:
 		return takenBack(s)
+	case triedAgain:
+		o.Count, o.Detail = s.Skipped, writtenOf(s)
+		if s.Status == job.Failed {
+			o.Detail += "; and whoever it has not reached"
+		}
+		o.Detail += v.collision(s.Job)
+		return o
 	}
 	rest := "everybody else"
 	total, known := recipientsOf(s.Job)
@@ -173,6 +189,8 @@ func (v jobsPlan) leaves(s JobState) string {
 		return "it is younger"
 	case !slices.Contains(v.verb.from, s.Status) && !held:
 		return "it is " + string(s.Status)
+	case v.verb.done == triedAgain && s.Skipped == 0:
+		return "nobody was skipped"
 	case v.stuck[s.ID] == "retention":
 		return "retention deletes its rows"
 	case v.stuck[s.ID] != "":

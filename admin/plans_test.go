@@ -31,9 +31,10 @@ func TestQueries_OfEveryPageReadByIndexes(t *testing.T) {
 	for statement, want := range map[string][]string{
 		queries.statusRead:   {"jobs_one_running_per_lane", "job_events_pkey", "events_pkey"},
 		queries.sessionsLook: {"sessions_sha256_key"},
+		queries.segmentUsers: {"jobs_status_idx"},
 	} {
 		rows, err := base.Pool.Query(t.Context(), "EXPLAIN (COSTS OFF) "+statement, pgx.NamedArgs{
-			"limit": 100, "sha256": [][]byte{make([]byte, 32), make([]byte, 31)}, "idle": "1 hour",
+			"limit": 100, "segment": "beta", "looks": segmentLooks, "sha256": [][]byte{make([]byte, 32), make([]byte, 31)}, "idle": "1 hour",
 		})
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

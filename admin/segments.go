@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 )
+
+// segmentLooks is among how many jobs that wait those on a segment are looked for, the next first.
+const segmentLooks = 10_000
 
 // segmentRef names a segment.
 type segmentRef struct {
@@ -23,12 +29,24 @@ type newSegment struct {
 
 type segmentDrop struct {
 	segmentRef
+	planChoice
 	Act
 }
 
-// SegmentNamed is a segment that was made or removed.
+// SegmentNamed is a segment that was made.
 type SegmentNamed struct {
 	Segment string `json:"segment"`
+}
+
+// SegmentDropped is a segment that was removed.
+type SegmentDropped struct {
+	Plan    *Plan  `json:"plan,omitempty"` // then it was not
+	Segment string `json:"segment"`
+	Members int64  `json:"members"` // that it had
+}
+
+func (d *SegmentDropped) account() account {
+	return account{n: d.Members, noun: "member", none: d.Plan != nil}
 }
 
 func segmentOperations() []Operation {
@@ -45,18 +63,26 @@ func segmentOperations() []Operation {
 			Example: `  belfry channels segment create beta --description "beta testers"`,
 		}, func(ctx context.Context, env *Env, in newSegment) (SegmentNamed, error) {
 			err := env.Channels.CreateSegment(ctx, env.DB, in.Name, in.Description, in.of(env))
-			return segmentRef{in.Name}.done(err)
+			if err != nil {
+				return SegmentNamed{}, segmentProblem(in.Name, err)
+			}
+			return SegmentNamed{in.Name}, nil
 		}, func(p *printer.Page, _ newSegment, out SegmentNamed) {
 			p.Note("created; fill it with\n  belfry channels segment add %s FILE", out.Segment)
 		}),
 		Define(Operation{
 			Name: "channels segment drop", Short: "Remove a segment, not its channels", Role: Operator, Changes: true, Events: "the segment's events",
 			Long: `Remove a segment, not its channels. A job on it that is under way finds no further
-members and ends early.`,
+members and ends early. --dry-run counts the members, and names the jobs that wait or run
+and the schedules that are for them; --expect refuses another number of members.`,
 			SQL: `DELETE FROM belfry.segments WHERE name = 'beta';`,
-		}, func(ctx context.Context, env *Env, in segmentDrop) (SegmentNamed, error) {
-			return in.done(env.Channels.DropSegment(ctx, env.DB, in.Name, in.of(env)))
-		}, func(*printer.Page, segmentDrop, SegmentNamed) {}),
+			Example: `  belfry channels segment drop beta --dry-run
+  belfry channels segment drop beta --expect 120`,
+		}, dropSegment, func(p *printer.Page, _ segmentDrop, out *SegmentDropped) {
+			if out.Plan != nil {
+				out.Plan.text(p, "member", "removed")
+			}
+		}),
 	}, memberOperations()...)
 }
 
@@ -72,12 +98,47 @@ func segmentsText(p *printer.Page, _ None, out List[channels.Segment]) {
 	p.Table(t)
 }
 
-// done is the segment that was acted on, unless it was not.
-func (s segmentRef) done(err error) (SegmentNamed, error) {
-	if err != nil {
-		return SegmentNamed{}, segmentProblem(s.Name, err)
+// dropSegment removes a segment, or takes it back once it is known how many members go with it.
+func dropSegment(ctx context.Context, env *Env, in segmentDrop) (*SegmentDropped, error) {
+	out := &SegmentDropped{Segment: in.Name}
+	plan := &Plan{Selection: "segment " + in.Name, Outcomes: []Outcome{}}
+	if in.looks() {
+		var err error
+		if plan.AsOf, err = env.Jobs.Now(ctx); err != nil {
+			return nil, err
+		}
+		if plan.Outcomes, err = segmentUsers(ctx, env, in.Name); err != nil {
+			return nil, err
+		}
 	}
-	return SegmentNamed{s.Name}, nil
+	change, err := env.Channels.DropSegment(ctx, env.DB, channels.SegmentEdit{
+		Segment: in.Name, By: in.of(env), Agree: func(c channels.SegmentChange) error {
+			plan.Count = c.Removed
+			if err := in.agrees(plan, "member", "removed"); err != nil || !in.DryRun {
+				return err
+			}
+			plan.Outcomes = slices.Insert(plan.Outcomes, 0, Outcome{Of: "members", Outcome: "removed", Count: c.Removed})
+			out.Plan = plan
+			return errPlanned
+		},
+	})
+	if err != nil && out.Plan == nil {
+		return nil, segmentProblem(in.Name, err)
+	}
+	out.Members = change.Removed
+	return out, nil
+}
+
+// segmentUsers are who is left with nobody to send to: jobs and schedules on a segment.
+func segmentUsers(ctx context.Context, env *Env, segment string) (list []Outcome, err error) {
+	rows, err := env.DB.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "looks": segmentLooks, "limit": namedJobs})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Outcome, err error) {
+		o.Outcome = "left"
+		return o, row.Scan(&o.Of, &o.Detail)
+	})
 }
 
 // segmentProblem says where to look, and that a bad name is a matter of the input.

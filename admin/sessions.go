@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,11 +32,12 @@ type Session struct {
 
 // EndedSessions are sessions and links that were ended.
 type EndedSessions struct {
+	Plan     *Plan     `json:"plan,omitempty"` // then none was
 	Sessions []Session `json:"sessions"`
 }
 
 func (e EndedSessions) account() account {
-	return account{n: int64(len(e.Sessions)), noun: "session"}
+	return account{n: int64(len(e.Sessions)), noun: "session", none: e.Plan != nil}
 }
 
 type sessionFilter struct {
@@ -44,6 +47,7 @@ type sessionFilter struct {
 type sessionAct struct {
 	IDs  []int64 `arg:"[ID]..." values:"sessions list" is:"a session's id" min:"1" allowed:"whole numbers from 1, as belfry sessions list shows them"`
 	User string  `flag:"user" label:"NAME" values:"users list" help:"all of this user's"`
+	datedChoice
 	Act
 }
 
@@ -63,8 +67,15 @@ func sessionOperations() []Operation {
 		}, listSessions, sessionsText),
 		Define(Operation{
 			Name: "sessions revoke", Short: "End sessions at once", Role: Admin, Changes: true, Events: "the user's events", Usage: "{ID... | --user NAME}",
-			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
+			Long: `End sessions at once, and links that nobody has used. --dry-run counts them by user, and
+says as of when; given to --as-of, that time leaves sessions that were opened since, and
+--expect refuses another number.`,
+			Example: "  belfry sessions revoke 17\n  belfry sessions revoke --user ann --dry-run\n  belfry sessions revoke --user ann --reason \"lost laptop\"",
 		}, revokeSessions, func(p *printer.Page, _ sessionAct, out EndedSessions) {
+			if out.Plan != nil {
+				out.Plan.datedText(p, "session", "ended")
+				return
+			}
 			p.Printf("%s ended\n", printer.Counted(int64(len(out.Sessions)), "session"))
 		}),
 	}
@@ -91,18 +102,67 @@ func sessionsText(p *printer.Page, _ sessionFilter, out List[Session]) {
 	p.Table(t)
 }
 
+// revokeSessions ends them, or takes it back once it is known which would be ended.
 func revokeSessions(ctx context.Context, env *Env, in sessionAct) (out EndedSessions, err error) {
 	who := in.by(env)
+	args := pgx.StrictNamedArgs{"actor": who.Actor, "reason": who.Reason, "ids": in.IDs, "name": in.User, "as_of": nil}
+	var asOf time.Time
+	if in.DryRun || in.bound() { // else what is opened this moment is ended too
+		if asOf, err = in.moment(ctx, env); err != nil {
+			return out, err
+		}
+		args["as_of"] = asOf
+	}
 	err = db.InTx(ctx, env.DB, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.sessionRevoke, pgx.StrictNamedArgs{"actor": who.Actor, "reason": who.Reason, "ids": in.IDs, "name": in.User})
+		out = EndedSessions{}
+		rows, err := tx.Query(ctx, queries.sessionRevoke, args)
 		if err != nil {
 			return err
 		}
-		out.Sessions, err = pgx.CollectRows(rows, pgx.RowToStructByName[Session])
-		return err
+		ended, err := pgx.CollectRows(rows, pgx.RowToStructByName[Session])
+		if err != nil {
+			return err
+		}
+		plan := in.plan(ended, asOf)
+		switch err := in.agrees(plan, "session", "ended"); {
+		case err != nil:
+			return err
+		case in.DryRun:
+			out = EndedSessions{plan, []Session{}}
+			return errPlanned
+		case len(ended) == 0 && in.Expect == nil:
+			return ErrNoSession
+		}
+		out.Sessions = ended
+		return nil
 	})
-	if err == nil && len(out.Sessions) == 0 {
-		err = ErrNoSession
+	if errors.Is(err, errPlanned) {
+		err = nil
 	}
 	return out, err
+}
+
+// plan counts sessions and links by user, and names the ids that are of none.
+func (in sessionAct) plan(ended []Session, asOf time.Time) *Plan {
+	p := &Plan{Selection: "all of user " + in.User, AsOf: asOf, Count: int64(len(ended)), Outcomes: []Outcome{}}
+	for _, s := range ended {
+		of := s.Kind + "s of " + s.Name
+		i := slices.IndexFunc(p.Outcomes, func(o Outcome) bool { return o.Of == of })
+		if i < 0 {
+			i, p.Outcomes = len(p.Outcomes), append(p.Outcomes, Outcome{Of: of, Outcome: "ended"})
+		}
+		p.Outcomes[i].Count++
+	}
+	if in.User != "" {
+		return p
+	}
+	names := make([]string, len(in.IDs))
+	for i, id := range in.IDs {
+		names[i] = printer.Int(id)
+		if !slices.ContainsFunc(ended, func(s Session) bool { return s.ID == id }) {
+			p.Outcomes = append(p.Outcomes, Outcome{Of: "session " + names[i], Outcome: "left", Detail: "there was none as of then"})
+		}
+	}
+	p.Selection = "sessions " + strings.Join(names, ", ")
+	return p
 }

@@ -14,10 +14,22 @@ type skipPage struct {
 	After string `flag:"after" label:"KEY" help:"only those after this one, for the next page"`
 }
 
-type jobAct struct {
+// retrySkippedInput is the input of `jobs retry-skipped`.
+type retrySkippedInput struct {
 	jobRef
+	datedChoice
 	expects
 	Act
+}
+
+// retriedSkipped is a job whose skipped recipients are tried again, or would be.
+type retriedSkipped struct {
+	Plan *Plan `json:"plan,omitempty"` // then they are not
+	job.Job
+}
+
+func (r retriedSkipped) account() account {
+	return account{n: r.Skipped, noun: "recipient", none: r.Plan != nil}
 }
 
 // acted is the job that was acted on, unless it was not: then nothing is shown of it.
@@ -45,15 +57,69 @@ KEY is the channel's id, for a job type of your own the key it walks.`,
 			Name: "jobs retry-skipped", Short: "Have the recipients that a job skipped tried again", Role: Operator, Changes: true, Events: "the job's events",
 			Long: `Have every recipient that a PROCESSED or FAILED job skipped tried again, and
 nobody else but those that a FAILED job has not reached: the job is PENDING, and
-the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.`,
-			Example: `  belfry jobs retry-skipped 17 --reason "constraint dropped"`,
-		}, func(ctx context.Context, env *Env, in jobAct) (job.Job, error) {
-			j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env))
-			return acted(j, noSuchJob(err))
-		}, func(p *printer.Page, _ jobAct, j job.Job) {
-			p.Printf("%s; %s tried again by the next run\n", statusLine(j), printer.Counted(j.Skipped, "skipped recipient"))
+the next run does it. Who fails again stays in ` + "`belfry jobs skips ID`" + `.
+
+--dry-run counts them, and says as of when; given to --as-of, that time leaves a job that
+has run since, and may have skipped more, and --expect refuses another number.`,
+			Example: `  belfry jobs retry-skipped 17 --dry-run
+  belfry jobs retry-skipped 17 --reason "constraint dropped"`,
+		}, retrySkipped, func(p *printer.Page, _ retrySkippedInput, r retriedSkipped) {
+			if r.Plan != nil {
+				r.Plan.datedText(p, "recipient", triedAgain)
+				return
+			}
+			p.Printf("%s; %s tried again by the next run\n", statusLine(r.Job), printer.Counted(r.Skipped, "skipped recipient"))
 		}),
 	}
+}
+
+// retrySkipped says whom it would have tried again, or has them tried. The count that is
+// compared is the act's own.
+func retrySkipped(ctx context.Context, env *Env, in retrySkippedInput) (retriedSkipped, error) {
+	asOf, err := in.moment(ctx, env)
+	if err != nil {
+		return retriedSkipped{}, err
+	}
+	if in.DryRun {
+		return planSkipped(ctx, env, in)
+	}
+	var agree func(job.Job) error
+	if in.bound() {
+		agree = func(j job.Job) error {
+			made, p := jobsPlan{verb: retryingSkipped(), asOf: asOf}, &Plan{AsOf: asOf}
+			if made.leaves(JobState{Job: j}) == "" {
+				p.Count = j.Skipped
+			}
+			if err := in.agrees(p, "recipient", triedAgain); err != nil {
+				return err
+			}
+			if made.younger(JobState{Job: j}) {
+				return &job.YoungerError{JobID: j.ID, AsOf: asOf}
+			}
+			return nil
+		}
+	}
+	j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env), agree)
+	if err != nil {
+		return retriedSkipped{}, noSuchJob(err)
+	}
+	return retriedSkipped{Job: j}, nil
+}
+
+// planSkipped is the plan of an act on one job, which counts recipients.
+func planSkipped(ctx context.Context, env *Env, in retrySkippedInput) (out retriedSkipped, err error) {
+	choice := in.datedChoice
+	choice.Expect = nil // of jobs
+	planned, err := planJobs(ctx, env, retryingSkipped(), false, choice, []int64{in.ID}, nil)
+	if err != nil {
+		return out, err
+	}
+	if out.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
+		return out, noSuchJob(err)
+	}
+	out.Plan = planned.Plan
+	out.Plan.Count = out.Plan.Outcomes[0].Count
+	return out, in.agrees(out.Plan, "recipient", triedAgain)
 }
 
 func skipsText(p *printer.Page, in skipPage, out List[job.Skip]) {

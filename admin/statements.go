@@ -15,7 +15,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                  string
 	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                  string
-	statusRead, healthRead, jobsUnderWay, schemaExists, schemaVersion                         string
+	statusRead, healthRead, segmentUsers, jobsUnderWay, schemaExists, schemaVersion           string
 	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale              string
 	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases string
 	doctorDead, doctorNames                                                                   string

@@ -50,12 +50,23 @@ type CarrierWorker struct {
 
 // TransportDone is what came of a rebuild or a drain.
 type TransportDone struct {
-	Messages int64  `json:"messages"` // pushed again soon, or taken back
-	By       string `json:"by"`       // the relay that pushes; "": none now
-	Emptied  bool   `json:"emptied"`  // the carrier
+	Plan     *Plan  `json:"plan,omitempty"` // then nothing was done
+	Messages int64  `json:"messages"`       // pushed again soon, or taken back
+	By       string `json:"by"`             // the relay that pushes; "": none now
+	Emptied  bool   `json:"emptied"`        // the carrier
 }
 
-func (d *TransportDone) account() account { return account{n: d.Messages, noun: "message"} }
+func (d *TransportDone) account() account {
+	return account{n: d.Messages, noun: "message", none: d.Plan != nil}
+}
+
+// transportAct is the input of what is done to all that is QUEUED.
+type transportAct struct {
+	planChoice
+	Act
+}
+
+const drained, pushedAgain = "taken back", "pushed again"
 
 func transportOperations() []Operation {
 	return []Operation{
@@ -78,11 +89,15 @@ memory, or pushes, is rebuilt without this command, and a copy that is lost alon
 pushed again after delivery.requeue_after. The relay that pushes begins within ten
 seconds. What the carrier still has may come up twice; each message is claimed once.
 
-It asks on a terminal; elsewhere say --yes.`,
-			Example: `  belfry transport rebuild
+--dry-run counts it, by queue, and --expect refuses another number. It asks on a terminal;
+elsewhere say --yes.`,
+			Example: `  belfry transport rebuild --dry-run
   belfry transport rebuild --yes --reason "restored from a snapshot"`,
 			Role: Operator, Changes: true, Events: "the transport's events",
-			Confirm: Confirming(func(context.Context, *Env, Act) (Question, error) {
+			Confirm: Confirming(func(_ context.Context, _ *Env, in transportAct) (Question, error) {
+				if in.DryRun {
+					return Question{}, nil
+				}
 				return Question{Text: "Push all that is queued again?", If: "all that is queued is to be pushed again"}, nil
 			}),
 		}, rebuildTransport, rebuiltText),
@@ -94,15 +109,23 @@ given up at once; relays without one do the same by themselves within a minute o
 but for the emptying. Interrupted, it leaves what it did done, and repeating it goes on.
 
 While relays work on a carrier it names them, does nothing, and ends with exit code 75;
-with 69 when all was taken back and the carrier does not answer to be emptied. It asks on
-a terminal; elsewhere say --yes.`,
-			Example: `  belfry transport drain
+with 69 when all was taken back and the carrier does not answer to be emptied. --dry-run
+counts, by queue, also what is inside the carrier, and --expect refuses another number of
+messages. It asks on a terminal; elsewhere say --yes.`,
+			Example: `  belfry transport drain --dry-run
   belfry transport drain --yes --reason "moving to another server"`,
 			Role: Operator, Changes: true, Events: "the transport's events", Deadline: -1,
-			Confirm: Confirming(func(ctx context.Context, env *Env, _ Act) (Question, error) {
+			Confirm: Confirming(func(ctx context.Context, env *Env, in transportAct) (Question, error) {
+				if in.DryRun {
+					return Question{}, nil
+				}
 				return Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
 			}),
-		}, drainTransport, func(p *printer.Page, _ Act, done *TransportDone) {
+		}, drainTransport, func(p *printer.Page, _ transportAct, done *TransportDone) {
+			if done.Plan != nil {
+				done.Plan.text(p, "message", drained)
+				return
+			}
 			p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 		}),
 		timeline{
@@ -130,12 +153,8 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 		return out, nil
 	}
 	out.Server = env.Carrier.Server
-	broker, err := env.Carrier.Open()
+	inside, err := insideCarrier(ctx, env)
 	if err != nil {
-		return out, err
-	}
-	inside, err := broker.Queues(ctx)
-	if err = errors.Join(err, broker.Close()); err != nil {
 		out.Error = err.Error()
 		return out, &UnavailableError{fmt.Errorf("the carrier at %s: %w", out.Server, err)}
 	}
@@ -147,6 +166,16 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 		}
 	}
 	return out, nil
+}
+
+// insideCarrier asks the carrier what is inside its queues.
+func insideCarrier(ctx context.Context, env *Env) ([]relay.QueueStatus, error) {
+	broker, err := env.Carrier.Open()
+	if err != nil {
+		return nil, err
+	}
+	inside, err := broker.Queues(ctx)
+	return inside, errors.Join(err, broker.Close())
 }
 
 func insideOf(q outbox.QueueState, in relay.QueueStatus) *CarrierQueue {
@@ -246,68 +275,6 @@ func queueText(out *Transport, q TransportQueue) string {
 		return "ok"
 	}
 	return strings.Join(parts, ", ")
-}
-
-func rebuildTransport(ctx context.Context, env *Env, in Act) (*TransportDone, error) {
-	n, err := outbox.RebuildQueues(ctx, env.DB, in.by(env))
-	if err != nil {
-		return nil, err
-	}
-	done := &TransportDone{Messages: n}
-	states, err := outbox.QueueStates(ctx, env.DB)
-	for _, q := range states {
-		if q.LeadsUntil != nil {
-			done.By = q.Dispatcher
-		}
-	}
-	return done, err
-}
-
-func rebuiltText(p *printer.Page, _ Act, done *TransportDone) {
-	when := "by the next relay that works on a carrier"
-	if done.By != "" {
-		when = "by " + done.By + " within ten seconds"
-	}
-	p.Printf("%s to be pushed again, %s\n", printer.Counted(done.Messages, "message"), when)
-}
-
-// drainTransport takes everything back and empties the carrier.
-func drainTransport(ctx context.Context, env *Env, in Act) (*TransportDone, error) {
-	if err := carrierFree(ctx, env); err != nil {
-		return nil, err
-	}
-	done := new(TransportDone)
-	var err error
-	done.Messages, err = outbox.TakeBackQueued(ctx, env.DB, in.by(env), func(taken int64) {
-		env.progress("taken back so far: %s", printer.Counted(taken, "message"))
-	})
-	if err != nil {
-		return done, err
-	}
-	if err := carrierFree(ctx, env); err != nil { // one has started meanwhile, and pushes
-		return done, err
-	}
-	states, err := outbox.QueueStates(ctx, env.DB)
-	if err != nil {
-		return done, err
-	}
-	for _, q := range states {
-		if q.Queued > 0 {
-			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
-		}
-	}
-	if env.Carrier.Open == nil {
-		return done, nil
-	}
-	broker, err := env.Carrier.Open()
-	if err != nil {
-		return done, err
-	}
-	if err := errors.Join(broker.Empty(ctx), broker.Close()); err != nil {
-		return done, &UnavailableError{fmt.Errorf("the carrier is not emptied, which loses nothing: %w", err)}
-	}
-	done.Emptied = true
-	return done, outbox.RecordEmptied(ctx, env.DB, env.Carrier.Transport, in.by(env))
 }
 
 // carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.

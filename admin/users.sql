@@ -171,10 +171,11 @@ SELECT id, kind, name, role, via, address, created_at, used_at, expires_at FROM 
  ORDER BY id DESC;
 
 -- name: SessionRevoke :many
--- Ends sessions and links, by id or all of @name.
+-- Ends sessions and links, by id or all of @name; with @as_of none that is younger.
 WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason)),
 gone AS (
-    DELETE FROM belfry.sessions s USING act WHERE s.id = ANY (@ids::bigint[]) OR s.name = @name
+    DELETE FROM belfry.sessions s USING act
+     WHERE (s.id = ANY (@ids::bigint[]) OR s.name = @name) AND (@as_of::timestamptz IS NULL OR s.created_at <= @as_of)
     RETURNING s.id, s.kind, s.name, s.role, s.via, s.address, s.created_at, s.used_at, s.expires_at
 ), said AS (
     INSERT INTO belfry.events (subject, name, kind, actor, reason, detail)

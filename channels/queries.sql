@@ -370,10 +370,14 @@ FROM (SELECT c.id FROM {{relation}} c ORDER BY c.id LIMIT @limit) k;
 WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
 INSERT INTO belfry.segments (name, description) SELECT @segment, @description FROM act RETURNING name;
 
--- name: SegmentDrop :one
--- Removes a segment with its members, by @actor for @reason; no row: no such segment.
+-- name: SegmentMembers :one
+-- How many members a segment has (segment_members_pkey).
+SELECT count(*) FROM belfry.segment_members s WHERE s.segment = @segment;
+
+-- name: SegmentDrop :exec
+-- Removes a segment with its members, by @actor for @reason.
 WITH act AS MATERIALIZED (SELECT belfry.act(@actor, @reason))
-DELETE FROM belfry.segments g USING act WHERE g.name = @segment RETURNING g.name;
+DELETE FROM belfry.segments g USING act WHERE g.name = @segment;
 
 -- name: SegmentList :many
 -- Every segment with the number of its members, counted from the index and no further than @most.

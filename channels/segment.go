@@ -47,10 +47,10 @@ type SegmentChange struct {
 // By is who acts and why, for the events; without an actor it is who is logged in.
 type By struct{ Actor, Reason string }
 
-// SegmentEdit is a change of the members of a segment.
+// SegmentEdit is a change of the members of a segment, or its end.
 type SegmentEdit struct {
 	Segment string    // its name
-	Key     MemberKey // what the members are named by
+	Key     MemberKey // what the members are named by that are given
 	By      By
 	// Agree looks at what is changed before it is committed; an error takes all of it back, and
 	// is returned. nil: agreed.
@@ -70,11 +70,19 @@ func (s *Store) CreateSegment(ctx context.Context, q Querier, name, description 
 	return nil
 }
 
-// DropSegment removes a segment and its members; ErrNoSegment if there is none.
-// A job on it that is under way finds no further members and ends early.
-func (s *Store) DropSegment(ctx context.Context, q Querier, name string, by By) error {
-	err := q.QueryRow(ctx, queries.segmentDrop, pgx.StrictNamedArgs{"segment": name, "actor": by.Actor, "reason": by.Reason}).Scan(nil)
-	return segmentError("drop", name, err)
+// DropSegment removes a segment with its members, which are counted; ErrNoSegment if there is
+// none. A job on it that is under way finds no further members and ends early.
+func (s *Store) DropSegment(ctx context.Context, db Beginner, e SegmentEdit) (SegmentChange, error) {
+	return holdSegment(ctx, db, e, "drop", func(tx pgx.Tx, change *SegmentChange) error {
+		if err := tx.QueryRow(ctx, queries.segmentMembers, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(&change.Removed); err != nil {
+			return err
+		}
+		if err := e.agree(*change); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, queries.segmentDrop, pgx.StrictNamedArgs{"segment": e.Segment, "actor": e.By.Actor, "reason": e.By.Reason})
+		return err
+	})
 }
 
 // ListSegments returns every segment by name.
@@ -148,12 +156,7 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, e SegmentEdit, r
 	default:
 		return SegmentChange{}, fmt.Errorf("channels: members by %q; allowed values: id, external_id", e.Key)
 	}
-	var change SegmentChange
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		change = SegmentChange{}
-		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(nil); err != nil {
-			return err
-		}
+	return holdSegment(ctx, db, e, "change", func(tx pgx.Tx, change *SegmentChange) error {
 		if _, err := tx.Exec(ctx, queries.segmentStage); err != nil {
 			return err
 		}
@@ -170,13 +173,11 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, e SegmentEdit, r
 		if err := tx.QueryRow(ctx, queries.segmentUnknown).Scan(&change.Unknown, &change.UnknownSample); err != nil {
 			return err
 		}
-		if err := apply(ctx, tx, &change); err != nil {
+		if err := apply(ctx, tx, change); err != nil {
 			return err
 		}
-		if e.Agree != nil {
-			if err := e.Agree(change); err != nil {
-				return &disagreedError{err}
-			}
+		if err := e.agree(*change); err != nil {
+			return err
 		}
 		if change.Added+change.Removed == 0 {
 			return nil
@@ -186,12 +187,23 @@ func (s *Store) changeSegment(ctx context.Context, db Beginner, e SegmentEdit, r
 		})
 		return err
 	})
+}
+
+// holdSegment changes a segment in a transaction that holds its row.
+func holdSegment(ctx context.Context, db Beginner, e SegmentEdit, verb string, do func(pgx.Tx, *SegmentChange) error) (change SegmentChange, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		change = SegmentChange{}
+		if err := tx.QueryRow(ctx, queries.segmentLock, pgx.StrictNamedArgs{"segment": e.Segment}).Scan(nil); err != nil {
+			return err
+		}
+		return do(tx, &change)
+	})
 	var disagreed *disagreedError
 	if errors.As(err, &disagreed) {
 		return change, disagreed.error
 	}
 	if err != nil {
-		return SegmentChange{}, segmentError("change", e.Segment, err)
+		return SegmentChange{}, segmentError(verb, e.Segment, err)
 	}
 	return change, nil
 }
@@ -210,6 +222,17 @@ func segmentError(verb, name string, err error) error {
 
 // disagreedError is what Agree said.
 type disagreedError struct{ error }
+
+// agree asks whether the change is agreed to.
+func (e SegmentEdit) agree(c SegmentChange) error {
+	if e.Agree == nil {
+		return nil
+	}
+	if err := e.Agree(c); err != nil {
+		return &disagreedError{err}
+	}
+	return nil
+}
 
 // memberSource feeds COPY with the keys of a file, a line each.
 type memberSource struct {

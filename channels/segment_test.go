@@ -46,8 +46,11 @@ func TestSegment_LifeOfOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n, "3 is inactive")
 
-	require.NoError(t, b.store.DropSegment(b.ctx, b.pool, "vip", By{}))
-	require.ErrorIs(t, b.store.DropSegment(b.ctx, b.pool, "vip", By{}), ErrNoSegment)
+	change, err = b.store.DropSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip"})
+	require.NoError(t, err)
+	require.Equal(t, SegmentChange{Removed: 3}, change)
+	_, err = b.store.DropSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip"})
+	require.ErrorIs(t, err, ErrNoSegment)
 	require.Nil(t, b.queryIDs(t, members))
 	_, err = b.store.Count(b.ctx, b.pool, InSegment("vip"))
 	require.ErrorIs(t, err, ErrNoSegment)
@@ -137,7 +140,8 @@ func TestSegment_RecordsWhoChangedItsMembers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.store.AddToSegment(b.ctx, b.pool, edit, strings.NewReader("2\n3"))
 	require.NoError(t, err, "nothing is changed, and nothing recorded")
-	require.NoError(t, b.store.DropSegment(b.ctx, b.pool, "vip", by))
+	_, err = b.store.DropSegment(b.ctx, b.pool, SegmentEdit{Segment: "vip", By: by})
+	require.NoError(t, err)
 	rows, err := b.pool.Query(b.ctx, `SELECT kind || ' ' || coalesce(detail ->> 'added', '') FROM belfry.events
 		WHERE subject = 'segment' AND name = 'vip' AND actor = 'ann' AND reason = 'from the form' ORDER BY id`)
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ type querySet struct {
 	countRadius, countIDs, countExternalIDs, countSegment, platformNames, importTable,
 	importInsert, importUpdate, relationFacts, recipientsRecorded, recipientsRecord,
 	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
-	segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
+	segmentMembers, segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
 	segmentInsert, segmentRecord, channelsInspect, recipients, recipientsRange, channelPlace, optOuts, invalidAddresses,
 	optOutRecord, optOutRemove, optOutTold, optInTold, channelBlank, channelForget, categoryList, categoryAdd, actorSet, categorySet, categoryGet string

@@ -163,13 +163,42 @@ func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job
 }
 
 // RetrySkipped has every skipped recipient of a PROCESSED or FAILED job tried again,
-// whatever else the job has left to do. ErrNoSkips when it has none.
-func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act) (Job, error) {
-	j, err := s.actOne(ctx, retrySkippedOperation(), id, act)
+// whatever else the job has left to do. ErrNoSkips when it has none. agree looks at the job
+// before, under its lock, and an error leaves it as it is and is returned; nil: agreed.
+func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(Job) error) (j Job, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if agree != nil {
+			if err := agreed(ctx, tx, id, agree); err != nil {
+				return err
+			}
+		}
+		if j, err = actTx(ctx, tx, retrySkippedOperation(), id, act); err != nil {
+			return err
+		}
+		return s.unflag(ctx, id)
+	})
 	if err == nil && j.Status != Pending {
 		return j, fmt.Errorf("job %d: %w", id, ErrNoSkips)
 	}
 	return j, err
+}
+
+// agreed locks a job and asks whether an act on it is agreed to. One that is not there is left to
+// the act.
+func agreed(ctx context.Context, tx pgx.Tx, id int64, agree func(Job) error) error {
+	var status Status
+	err := tx.QueryRow(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lock job %d: %w", id, err)
+	}
+	j, err := get(ctx, tx, id)
+	if err != nil {
+		return err
+	}
+	return agree(j)
 }
 
 func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j Job, err error) {

@@ -136,7 +136,7 @@ func (w *world) settle(t *testing.T) {
 	w.note("retry what was skipped")
 	for _, j := range w.jobs {
 		w.try(t, "retry skipped", func(ctx context.Context) error {
-			_, err := w.b.jobs.RetrySkipped(ctx, j.id, job.Act{Actor: "chaos"})
+			_, err := w.b.jobs.RetrySkipped(ctx, j.id, job.Act{Actor: "chaos"}, nil)
 			if errors.Is(err, job.ErrNoSkips) {
 				return nil
 			}

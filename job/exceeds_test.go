@@ -95,7 +95,7 @@ func TestMaxRecipients_CountsWhoIsTriedAgain(t *testing.T) {
 	b.runDue(t, b.runner(t, "r"))
 	require.Len(t, b.state(t, id).Rows, 198)
 	b.poisoned(t, "")
-	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	s := b.state(t, id)

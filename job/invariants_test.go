@@ -191,7 +191,7 @@ func TestRunner_DuplicateRowIsSkippedAndRecorded(t *testing.T) {
 
 			b.exec(t, `DELETE FROM belfry.notifications WHERE channel_id = 2500`)
 			b.exec(t, `DELETE FROM belfry.messages WHERE channel_id = 2500`)
-			_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+			_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))
 			b.requireDone(t, id, everyone(500))

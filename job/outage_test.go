@@ -196,7 +196,7 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 
 	b.exec(t, `DROP TRIGGER plain ON belfry.jobs`)
 	b.exec(t, `CREATE TRIGGER plain BEFORE UPDATE OF skipped ON belfry.jobs FOR EACH ROW WHEN (NEW.skipped < OLD.skipped) EXECUTE FUNCTION plain()`)
-	_, err = b.jobs.RetrySkipped(t.Context(), skips[0].JobID, job.Act{})
+	_, err = b.jobs.RetrySkipped(t.Context(), skips[0].JobID, job.Act{}, nil)
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	j = b.get(t, skips[0].JobID)

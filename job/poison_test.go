@@ -103,7 +103,7 @@ func TestPoison_OnePercentFinishesWithExactlyTheGoodOnes(t *testing.T) {
 
 			// Half of them fixed.
 			b.poisoned(t, `NEW.channel_id % 2000 = 330`)
-			_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "fixed"})
+			_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "fixed"}, nil)
 			require.NoError(t, err)
 			before := b.get(t, id)
 			b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
@@ -136,7 +136,7 @@ func TestPoison_RetryOfSkipsSurvivesACrash(t *testing.T) {
 	b.runDue(t, b.runner(t, "r"))
 	require.Equal(t, int64(10), b.get(t, id).Skipped)
 	b.poisoned(t, "")
-	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.NoError(t, err)
 	require.False(t, b.crash(t, "dying", job.PointCommitLost, 5)) // the first is the open
 	require.Equal(t, int64(6), b.get(t, id).Skipped)
@@ -161,7 +161,7 @@ func TestPoison_RetryOfSomebodyGone(t *testing.T) {
 	b.exec(t, `DELETE FROM belfry.channels WHERE id = 500`)
 	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id = 1500`)
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (495, 'n1', 'ios'), (501, 'n2', 'ios'), (2495, 'n3', 'ios')`)
-	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	b.requireDone(t, id, slices.DeleteFunc(everyone(300), func(id int64) bool { return id == 500 || id == 1500 }))
@@ -210,7 +210,7 @@ func TestPoison_EverybodyFailingIsNobodysFault(t *testing.T) {
 	require.Equal(t, int64(199), j.RowsWritten)
 	require.Equal(t, int64(100), j.Skipped)
 	b.poisoned(t, "")
-	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	b.requireDone(t, id, everyone(500))

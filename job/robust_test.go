@@ -137,7 +137,7 @@ func TestPoison_RetryMeetsNoRowsOfAWriter(t *testing.T) {
 	id := b.enqueue(t, job.Spec{Type: "custom"})
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), []job.Type{kind}))
 	fixed = true
-	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err := b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), []job.Type{kind}))
 	require.Equal(t, "50 2 false", one[string](t, b, `SELECT string_agg(key || ' ' || attempts || ' ' || retry, ', ') FROM belfry.job_skips`))

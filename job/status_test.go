@@ -163,7 +163,7 @@ func TestAbort_WhileMessagesAreLeft(t *testing.T) {
 	require.ErrorContains(t, err, "is PROCESSED and has no message left to send")
 
 	b.skipped(t, left) // another walk
-	_, err = b.jobs.RetrySkipped(ctx, left, job.Act{})
+	_, err = b.jobs.RetrySkipped(ctx, left, job.Act{}, nil)
 	require.NoError(t, err)
 	require.Nil(t, b.get(t, left).WalkedAt)
 	_, err = b.jobs.Abort(ctx, left, job.Act{})
@@ -207,7 +207,7 @@ func TestStatus_ProcessedIsFinalWithoutSkips(t *testing.T) {
 	b.runDue(t, b.runner(t, "r"))
 	_, err := b.db.Pool.Exec(t.Context(), set(job.Pending), id)
 	require.ErrorContains(t, err, "belfry.jobs.status: job 1 is PROCESSED and has no skipped recipient to retry")
-	_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{})
+	_, err = b.jobs.RetrySkipped(t.Context(), id, job.Act{}, nil)
 	require.ErrorIs(t, err, job.ErrNoSkips)
 	require.Equal(t, job.Processed, b.state(t, id).Status)
 }
@@ -228,7 +228,7 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 			return b.jobs.Retry(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
 		},
 		"retry-skipped": func(id int64) (job.Job, error) {
-			return b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
+			return b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "why"}, nil)
 		},
 	}
 	allowed := map[job.Status]map[string]job.Status{

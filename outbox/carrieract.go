@@ -55,28 +55,42 @@ func queueStates(ctx context.Context, tx pgx.Tx) ([]QueueState, error) {
 // RebuildQueues has all that is QUEUED handed over again, by the dispatcher, when it goes on
 // with its lead, in bounded pushes and while work goes on; what the carrier still has of it
 // stays valid. It returns how many messages that is, and records the act (I14). Without a
-// carrier so far nothing is done.
-func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act) (queued int64, err error) {
+// carrier so far nothing is done. agree is asked whether it is to be so many, and an error keeps
+// it from being done; nil: agreed.
+func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree func(queued int64) error) (queued int64, err error) {
+	var refused error
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.queuesRebuild)
 		if err != nil {
 			return err
 		}
 		begun, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil || len(begun) == 0 {
-			return err
-		}
-		states, err := queueStates(ctx, tx)
 		if err != nil {
 			return err
 		}
-		queued = 0
-		for _, q := range states {
-			queued += q.Queued
+		if queued = 0; len(begun) > 0 {
+			states, err := queueStates(ctx, tx)
+			if err != nil {
+				return err
+			}
+			for _, q := range states {
+				queued += q.Queued
+			}
+		}
+		if agree != nil {
+			if refused = agree(queued); refused != nil {
+				return refused
+			}
+		}
+		if len(begun) == 0 {
+			return nil
 		}
 		_, err = recordTransport(ctx, tx, "rebuilt", "", &queued, act)
 		return err
 	})
+	if refused != nil {
+		return 0, refused
+	}
 	if err != nil {
 		return 0, fmt.Errorf("rebuild the carrier: %w", err)
 	}

@@ -45,7 +45,7 @@ func TestQueueStates_TellWhatIsQueued(t *testing.T) {
 func TestRebuildQueues_BeginsAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	n, err := outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"})
+	n, err := outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.events WHERE subject = 'transport'`), "there was no carrier")
@@ -54,7 +54,7 @@ func TestRebuildQueues_BeginsAnEpoch(t *testing.T) {
 	_, before := lead(t, l)
 	id := b.rest(t, outbox.TypePush, 10, job.Processed)
 	queued(t, l, before, id, 4)
-	n, err = outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"})
+	n, err = outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, n)
 	none, _ := queued(t, l, before, id, 3)

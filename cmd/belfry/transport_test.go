@@ -109,8 +109,17 @@ func TestTransport_DrainTakesEverythingBack(t *testing.T) {
 	require.Equal(t, codeUsage, r.code)
 	require.Contains(t, r.stderr, "nothing was changed; say --yes if")
 	require.EqualValues(t, 30, d.statuses()["QUEUED"])
+	r = command(t, environ, "transport", "drain", "--dry-run")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Regexp(t, `(?m)^messages of the queue bulk +taken back +30 *$`, r.stdout)
+	require.Regexp(t, `(?m)^ids in the carrier at redis.* +emptied +0 *$`, r.stdout)
+	require.Contains(t, r.stdout, "all that is queued: would be taken back: 30 messages\n")
+	r = command(t, environ, "transport", "drain", "--yes", "--expect", "29")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, "30 messages would be taken back as of ")
+	require.EqualValues(t, 30, d.statuses()["QUEUED"])
 
-	r = command(t, environ, "transport", "drain", "--yes", "--actor", "ann", "--reason", "moving")
+	r = command(t, environ, "transport", "drain", "--yes", "--expect", "30", "--actor", "ann", "--reason", "moving")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Equal(t, "30 messages taken back; the carrier is empty\n", r.stdout)
 	require.EqualValues(t, 30, d.statuses()["PENDING"])
@@ -143,6 +152,32 @@ func TestTransport_DrainTakesEverythingBack(t *testing.T) {
 	r = command(t, environ, "transport", "drain", "--yes")
 	require.Equal(t, codeHeld, r.code)
 	require.Contains(t, r.stderr, "relays work on a carrier: gone (redislist, until ")
+	d.queue("redislist")
+	r = command(t, away, "transport", "drain", "--dry-run")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Regexp(t, `(?m)^messages of the queue bulk +left +30  relays work on a carrier: gone `, r.stdout)
+	require.Regexp(t, `(?m)^ids in the carrier at redis.* +left +\?  `, r.stdout)
+	require.Contains(t, r.stdout, "would be taken back: 0 messages\n")
+	require.EqualValues(t, 30, d.statuses()["QUEUED"])
+}
+
+// A rebuild does what its plan says, and to another number nothing.
+func TestTransport_RebuildIsAsPlanned(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, dbtest.New(t), 20)
+	d.queue("redislist")
+	environ, before := d.environ(), d.status(d.environ(), codeDone).Queues[1].Epoch
+	r := command(t, environ, "transport", "rebuild", "--dry-run")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Regexp(t, `(?m)^messages of the queue bulk +pushed again +20  by the next relay that works on a carrier$`, r.stdout)
+	require.Contains(t, r.stdout, "all that is queued: would be pushed again: 20 messages\n")
+	r = command(t, environ, "transport", "rebuild", "--yes", "--expect", "21")
+	require.Equal(t, codeUsage, r.code)
+	require.Contains(t, r.stderr, "expect: 20 messages would be pushed again as of ")
+	require.Equal(t, before, d.status(environ, codeDone).Queues[1].Epoch, "nothing was changed")
+	r = command(t, environ, "transport", "rebuild", "--yes", "--expect", "20")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.NotEqual(t, before, d.status(environ, codeDone).Queues[1].Epoch)
 }
 
 // A rebuild has what is QUEUED pushed again, while the relay works.
