@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
@@ -96,39 +100,26 @@ func throughHere(ts *testscript.TestScript, environ, args []string) (environWith
 	return append(environ, "BELFRY_SERVER="+serveHere(tb, environ, db, who), config.TokenVariable+"=any"), args
 }
 
-// scenes are command lines that use operations as people do; each is done in three ways.
-var scenes = []string{
-	`enqueue --type inbox,push --category operator_notice --title Hello --everyone`,
-	`enqueue --type inbox --category operator_notice --title <b>&</b> --data {"a":"<i>"} --external-id u1 --external-id nobody`,
-	`enqueue --type inbox --category operator_notice --title Late --everyone --at 2026-01-01T00:00:00Z`,
-	`enqueue --type inbox --category operator_notice --title Late --everyone --at 2026-01-01T00:00:00Z --yes`,
-	`enqueue --type inbox --category none --title Hello --everyone`,
-	`enqueue --type inbox`,
-	`enqueue --city Seoul --radius 30km --preview`,
-	`enqueue --type push --category operator_notice --title Hello --everyone --preview`,
-	`jobs list`, `jobs list --limit 2`, `jobs list --status FAILED`, `jobs list --group 1`, `jobs list --limit 0`, `jobs list --group 99`,
-	`jobs show 1`, `jobs show 99`, `jobs show x`, `jobs events 1`, `jobs revisions 1`, `jobs preview 1`, `jobs skips 1`,
-	`jobs set 1 priority=5 chunk_target=50ms --reason slow`, `jobs set 1 priority=5000`, `jobs set 1 max_rows_per_second=none`, `jobs set 99 priority=1`, `jobs set 1 colour=red`,
-	`abort 1 2 --dry-run`, `abort --group 1 --recall --dry-run --json`, `abort 1 2 --expect 9`, `abort 1 --as-of 2001-01-01T00:00:00Z`, `abort 1 --as-of 2999-01-01T00:00:00Z`, `abort 1 99 --expect 1`,
-	`resume 1 --dry-run`, `retry 1 2 --dry-run --expect 1`, `recall 1 2 --expect 2`, `resume 1 --edit --title New --dry-run`, `abort 4 --expect 1 --reason exactly`, `resume 4 --expect 1`,
-	`dead-letters discard --all --dry-run`, `dead-letters redrive --all --expect 3`, `prune --older-than 90d --dry-run`, `prune --expect 3`, `channels forget --external-id u2 --dry-run`, `channels forget 2 --expect 99`,
-	`abort 1 98 99 --reason wrong`, `abort`, `abort --group 1`, `resume 1 --reason fixed`, `resume 3 --edit --title New`, `retry 1`, `recall 1`, `recall 99 98`,
-	`lanes list`, `lanes pause night --reason hot`, `lanes pause night`, `lanes events`, `lanes events --limit 1`, `lanes resume night`, `lanes pause Night!`, `lanes pause`,
-	`categories set popular_content cap=3/24h quiet_hours=22:00-08:00`, `categories set nothing cap=3/24h`, `categories list`, `categories events`,
-	`limits list`, `limits set duty_cycle=50% chunk_target=1s`, `limits events`,
-	`schedules add digest --cron @daily --type inbox --category popular_content --title Today --everyone`, `schedules list`, `schedules show digest`, `schedules next digest`,
-	`timetable`, `timetable --lane night --for 7d --free 30m`, `timetable --free 30m`, `timetable --for 32d`,
-	`schedules pause digest`, `schedules next digest`, `schedules run digest`, `schedules next nothing`, `schedules remove digest`, `schedules list`,
-	`send --external-id u1 --title Hi`, `send 99 --title Hi`, `send`, `jobs test-send 2 --to u1`,
-	`channels count --everyone`, `channels count`, `channels opt-out 1 --medium push`, `channels opt-outs 1`, `channels opt-in 1 --medium push`, `channels segment list`, `channels segment create beta`, `channels segment set beta testdata/members.txt --reason all`, `channels segment add beta testdata/no-such.txt`, `channels segment add beta testdata/members.txt --by id`, `channels segment add none testdata/members.txt`, `channels segment remove beta testdata/members.txt --dry-run`, `channels segment remove beta testdata/members.txt --json`, `channels segment drop beta`,
-	`channels verify`, `channels attach users --external-id id`, `channels attach belfry.jobs --external-id id --platform x`, `channels attach users`, `channels detach`,
-	`senders list`, `senders pause fcm --reason down`, `senders set fcm rate_per_second=5`, `senders resume fcm`, `senders events`,
-	`dead-letters list`, `dead-letters errors`, `dead-letters redrive --all --yes`, `dead-letters show --job 1 --channel 1`, `transport status`, `transport drain`, `prune --dry-run`, `prune --older-than 90d`,
-	`tokens list`, `tokens revoke nobody`,
+// scenes are the lines of testdata/through.txt, which says what they are.
+func scenes(t *testing.T) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/through.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // What differs from run to run.
-var volatile = regexp.MustCompile(`"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|"in_ms": \d+|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
+var volatile = regexp.MustCompile(`"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{43}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|"in_ms": \d+|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
+
+// plain is a text without what differs from run to run, and the widths of columns that have it.
+func plain(text string) string {
+	return regexp.MustCompile(` {3,}`).ReplaceAllString(volatile.ReplaceAllString(text, "…"), "  ")
+}
 
 // stage is a database with two channels.
 func stage(t *testing.T) *dbtest.DB {
@@ -144,11 +135,17 @@ func recorded(t *testing.T, db *dbtest.DB) string {
 	t.Helper()
 	var text string
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(line, E'\n'), '') FROM (
-		SELECT format('%s %s %s %s %s', subject, name, kind, actor, reason) AS line FROM belfry.events ORDER BY id) AS e`).Scan(&text))
+		SELECT format('%s %s %s %s %s %s', subject, name, kind, actor, reason, detail) AS line FROM belfry.events ORDER BY id) AS e`).Scan(&text))
 	var ofJobs string
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT coalesce(string_agg(line, E'\n'), '') FROM (
-		SELECT format('job %s %s %s %s', job_id, kind, actor, reason) AS line FROM belfry.job_events ORDER BY id) AS e`).Scan(&ofJobs))
-	return text + "\n" + ofJobs
+		SELECT format('job %s %s %s %s %s', job_id, kind, actor, reason, detail) AS line FROM belfry.job_events ORDER BY id) AS e`).Scan(&ofJobs))
+	return plain(text + "\n" + ofJobs)
+}
+
+// elsewhere are the operations that no scene does, and what does them.
+var elsewhere = map[string]string{
+	"doctor":       "is about the process that looks: TestDoctor_LooksAtTheProcess",
+	"events watch": "ends with a signal alone: TestEventsWatch_TellsWhatIsDone; `jobs watch` is a stream like it",
 }
 
 // I14: an operation has the same result, the same error and the same events at the command line,
@@ -160,41 +157,50 @@ func TestOperations_AreTheSameThroughEachTransport(t *testing.T) {
 	atHand := []string{"BELFRY_DATABASE_URL=" + here.DSN}
 	server := []string{"BELFRY_SERVER=" + serveHere(t, nil, there, who), config.TokenVariable + "=any"}
 	url := serveHere(t, nil, bare, who)
-	for i, line := range append(scenes, remaining(t)...) {
+	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
+	for i, line := range scenes(t) {
+		if statement, is := strings.CutPrefix(line, "sql "); is {
+			for _, db := range []*dbtest.DB{here, there, bare} {
+				_, err := db.Pool.Exec(t.Context(), statement)
+				require.NoError(t, err, statement)
+			}
+			continue
+		}
+		line, refused := strings.CutPrefix(line, "! ")
+		o, rest := operationOf(t, root, strings.Fields(line))
 		forms := [][]string{nil, {"--json"}}
-		if cmd, _, err := newRootCommand(new(app)).Find(strings.Fields(line)); err == nil && cmd.Annotations[readsAnnotation] == "" {
-			forms = forms[i%2 : i%2+1] // an act is done once
+		if o.Changes || refused || done[o.Name] {
+			forms = forms[i%2 : i%2+1] // an act is done once, and both forms of a look are seen once
 		}
 		for _, form := range forms {
 			args := append(strings.Fields(line), form...)
 			want, got := command(t, atHand, args...), command(t, server, args...)
+			require.Equal(t, refused, want.code != codeDone, "%s: %s", line, want.stderr)
 			sameSaid(t, line, want, got)
-			if strings.Contains(want.stderr, "say --yes") {
-				continue // a bare request is the answer
-			}
-			status, body := rawRequest(t, url, args)
-			switch {
-			case form == nil:
-			case want.code == codeDone && status != 0: // which --json shows
-				require.Equal(t, http.StatusOK, status, line)
-				require.Equal(t, volatile.ReplaceAllString(want.stdout, "…"), volatile.ReplaceAllString(reindented(t, body), "…"), line)
-			case want.code != codeDone && status != 0:
-				require.GreaterOrEqual(t, status, http.StatusBadRequest, line)
-				sameRefused(t, operationOf(args), line, want.stderr, body)
+			if !strings.Contains(want.stderr, "say --yes") { // to which a bare request is the answer
+				sameBare(t, url, o, append(rest, form...), want)
 			}
 		}
+		done[o.Name] = done[o.Name] || !refused
 	}
 	for _, list := range []string{"jobs list --limit 2", "jobs events 1", "senders list", "limits list", "lanes list --no-headers"} {
 		args := append(strings.Fields(list), "-o", "csv")
 		sameSaid(t, list, command(t, atHand, args...), command(t, server, args...))
 	}
 	require.Equal(t, recorded(t, here), recorded(t, there))
+	require.Equal(t, recorded(t, here), recorded(t, bare))
+	var left []string
+	for _, o := range admin.Operations() {
+		if !done[o.Name] {
+			left = append(left, o.Name)
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(elsewhere)), left, "a scene does each operation, or elsewhere says what does")
 }
 
 // sameSaid compares what two ways said; an error of the kind failed is told in the server's log.
 func sameSaid(t *testing.T, line string, want, got result) {
 	t.Helper()
-	plain := func(text string) string { return volatile.ReplaceAllString(text, "…") }
 	require.Equal(t, want.code, got.code, "%s: %s%s", line, want.stderr, got.stderr)
 	require.Equal(t, plain(want.stdout), plain(got.stdout), line)
 	if !strings.Contains(got.stderr, "belfry's log has the error") {
@@ -219,73 +225,60 @@ func sameRefused(t *testing.T, o admin.Operation, line, stderr string, body []by
 		require.Equal(t, o.WithNames(text), text, "%s: a caller of the API has no flags", line)
 		first, _, _ := strings.Cut(o.WithFlags(text), "\n")
 		if !strings.Contains(first, "belfry's log has the error") {
-			require.Contains(t, volatile.ReplaceAllString(stderr, "…"), volatile.ReplaceAllString(first, "…"), line)
+			require.Contains(t, plain(stderr), plain(first), line)
 		}
 	}
 }
 
-// operationOf is the operation that a command line does, zero: none.
-func operationOf(args []string) admin.Operation {
-	cmd, _, err := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}).Find(args)
-	for _, o := range admin.Operations() {
-		if err == nil && cmd.Annotations[operationAnnotation] == o.Name {
-			return o
-		}
-	}
-	return admin.Operation{}
-}
-
-// remaining are command lines of the operations that no scene has, with what they require.
-func remaining(t *testing.T) (lines []string) {
+// operationOf is the operation that a command line does, and what is given to it.
+func operationOf(t *testing.T, root *cobra.Command, args []string) (o admin.Operation, rest []string) {
 	t.Helper()
-	for _, o := range admin.Operations() {
-		used := false
-		for _, line := range scenes {
-			used = used || line == o.Name || strings.HasPrefix(line, o.Name+" ")
-		}
-		if used || o.Item() != nil || o.Name == "doctor" { // which is about the process that looks
-			continue
-		}
-		line := o.Name
-		for _, p := range o.Params() {
-			switch {
-			case !p.Required:
-			case p.Place == admin.Argument:
-				line += " 1"
-			case p.Place == admin.Flag:
-				line += " --" + p.Flag + " 1"
-			}
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// rawRequest does what a command line says without belfry's client; 0: the command line is wrong
-// by itself.
-func rawRequest(t *testing.T, url string, args []string) (status int, body []byte) {
-	t.Helper()
-	o := operationOf(args)
-	if o.Name == "" {
-		return 0, nil
-	}
-	in := o.NewInput()
-	a := &app{stdout: io.Discard, stderr: io.Discard, now: time.Now}
-	_, rest, err := newRootCommand(a).Find(args)
+	cmd, rest, err := root.Find(args)
 	require.NoError(t, err)
-	fresh := a.operationCommandOn(o, in)
-	if fresh.ParseFlags(rest) != nil || fresh.Args(fresh, fresh.Flags().Args()) != nil {
-		return 0, nil
+	require.NotEmpty(t, cmd.Annotations[operationAnnotation], args)
+	return operationNamed(cmd.Annotations[operationAnnotation]), slices.Clip(rest)
+}
+
+// sameBare does an operation, with what a command line gives to it, without belfry's client, and
+// compares what comes of it.
+func sameBare(t *testing.T, url string, o admin.Operation, args []string, want result) {
+	t.Helper()
+	line := o.Name + " " + strings.Join(args, " ")
+	var shown bytes.Buffer
+	a := &app{stdout: &shown, stderr: io.Discard, now: time.Now}
+	in := o.NewInput()
+	cmd := a.operationCommandOn(o, in)
+	if cmd.ParseFlags(args) != nil || cmd.Args(cmd, cmd.Flags().Args()) != nil {
+		require.Equal(t, codeUsage, want.code, "%s: %s", line, want.stderr) // the command line is wrong by itself
+		return
 	}
 	req, err := api.NewRequest(t.Context(), url, o, in)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer any")
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
-	body, err = io.ReadAll(res.Body)
+	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
-	return res.StatusCode, body
+	form := outputOf(cmd)
+	switch {
+	case res.StatusCode != http.StatusOK:
+		require.GreaterOrEqual(t, res.StatusCode, http.StatusBadRequest, line)
+		require.NotEqual(t, codeDone, want.code, "%s: %s", line, body)
+		sameRefused(t, o, line, want.stderr, body)
+		return
+	case o.Item() != nil && !form.json(): // which it is not over bare HTTP
+		return
+	case o.Item() != nil:
+		shown.Write(body)
+	case form.json():
+		shown.WriteString(reindented(t, body))
+	default:
+		out, err := o.ReadResult(body, api.NextPage(res.Header))
+		require.NoError(t, err, line)
+		require.Equal(t, want.code != codeDone, a.show(o, in, out, form) != nil, line)
+	}
+	require.Equal(t, plain(want.stdout), plain(shown.String()), line)
 }
 
 func reindented(t *testing.T, body []byte) string {
