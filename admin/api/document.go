@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -26,6 +27,34 @@ type document struct {
 // security is the name of the tokens in the document.
 const security = "token"
 
+// The tags of what is not about one noun.
+const (
+	tagWhole = "belfry"
+	tagLogin = "login"
+)
+
+// tags are what the document's operations are sorted by.
+func tags() []*huma.Tag {
+	list := []*huma.Tag{
+		{Name: tagWhole, Description: "Write and stop jobs and whole groups of them, and see to belfry as a whole"},
+		{Name: tagLogin, Description: "Sign in with a browser, and out"},
+	}
+	for _, n := range admin.Nouns() {
+		list = append(list, &huma.Tag{Name: n.Name, Description: n.Short})
+	}
+	return list
+}
+
+// nounOf is the tag of an operation: its noun, also of one that asks what is to be agreed to before.
+func nounOf(o admin.Operation) string {
+	for _, n := range slices.Backward(admin.Nouns()) { // "channels segment" is after "channels"
+		if strings.HasPrefix(o.Name, n.Name+" ") {
+			return n.Name
+		}
+	}
+	return tagWhole
+}
+
 func newDocument() *document {
 	schemas := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	schemas.RegisterTypeAlias(reflect.TypeFor[channels.Audience](), reflect.TypeFor[map[string]any]()) // its fields depend on its kind
@@ -35,6 +64,7 @@ func newDocument() *document {
 		OpenAPI: "3.1.0",
 		Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
 		Servers: []*huma.Server{{URL: Prefix}},
+		Tags:    tags(),
 		Components: &huma.Components{
 			Schemas:   schemas,
 			Responses: make(map[string]*huma.Response),
@@ -68,11 +98,9 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		OperationID: strings.ReplaceAll(o.Name, " ", "-"),
 		Method:      r.method, Path: r.path,
 		Summary: o.Short, Description: strings.TrimSpace(strings.ReplaceAll(o.WithNames(o.Long), "{keys}", "")),
+		Tags:       []string{nounOf(o)},
 		Responses:  make(map[string]*huma.Response),
 		Extensions: map[string]any{"x-role": o.Role.String()},
-	}
-	if o.Noun() != "" {
-		described.Tags = []string{o.Noun()}
 	}
 	if o.Item() == nil {
 		described.Responses["200"] = d.result(o, r)
@@ -149,6 +177,7 @@ func (d *document) describeSignIn() {
 		if o.Security = []map[string][]string{{}}; o.Method == "" {
 			o.Method = http.MethodPost
 		}
+		o.Tags = []string{tagLogin}
 		answer := d.schemas.Schema(reflect.TypeFor[SignedIn](), true, "SignedIn")
 		switch o.OperationID {
 		case "logout":
@@ -348,11 +377,21 @@ func defaultOf(p admin.Param, shape admin.Shape) any {
 	return p.Default
 }
 
-// json is the document's text.
+// json is the document's text, without the schemas that nothing of it leads to: those of acts'
+// results, which stand in the answers with a receipt.
 func (d *document) json() []byte {
-	text, err := json.MarshalIndent(d.open, "", "  ")
-	if err != nil {
-		panic(err) // what it is made of is ours
+	for {
+		text, err := json.MarshalIndent(d.open, "", "  ")
+		if err != nil {
+			panic(err) // what it is made of is ours
+		}
+		all := d.schemas.Map()
+		used := len(all)
+		maps.DeleteFunc(all, func(name string, _ *huma.Schema) bool {
+			return !bytes.Contains(text, []byte(`"#/components/schemas/`+name+`"`))
+		})
+		if len(all) == used {
+			return append(text, '\n')
+		}
 	}
-	return append(text, '\n')
 }
