@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/channels"
@@ -67,8 +68,7 @@ above how many recipients it waits for the approval of a second person.
 
 ` + "`belfry categories add`" + ` makes one, and so does INSERT INTO belfry.categories.`,
 		}, func(ctx context.Context, env *Env, _ None) (List[channels.Category], error) {
-			list, err := channels.Categories(ctx, env.DB)
-			return List[channels.Category]{Items: list}, err
+			return listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Category, error) { return channels.Categories(ctx, tx) })
 		}, categoriesText),
 		Define(Operation{
 			Name: "categories add", Short: "Add a category", Role: Operator, Changes: true, Events: "the category's events",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -44,7 +46,10 @@ func checkContract(ctx context.Context, env *Env, _ None) (*Contract, error) {
 		}
 	}
 	if out.Relation == channels.DefaultRelation {
-		out.Attached, err = env.Channels.Attached(ctx, env.DB)
+		err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+			out.Attached, err = env.Channels.Attached(ctx, tx)
+			return err
+		})
 	}
 	return out, err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -41,7 +40,7 @@ and ` + "`belfry doctor`" + ` finds what is wrong.`,
 }
 
 func readHealth(ctx context.Context, env *Env, _ None) (h ServerHealth, err error) {
-	err = db.InTx(ctx, env.DB, db.Options{Limit: DefaultDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.healthRead, pgx.StrictNamedArgs{"seconds": RelayAlive.Seconds()})
 		if err != nil {
 			return err

@@ -1,9 +1,14 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // List is one page of a list. Its JSON is that of the items; Next goes beside it.
@@ -61,6 +66,32 @@ func pointed(t reflect.Type) reflect.Type {
 		t = t.Elem()
 	}
 	return t
+}
+
+// reading runs what only reads, on a standby too, in one transaction whose statements the server ends
+// when an operation's time is over: behind a pooler, which takes no cancel request, nothing else does.
+func reading(ctx context.Context, env *Env, do func(context.Context, pgx.Tx) error) error {
+	return db.InTx(ctx, env.DB, db.Options{Limit: DefaultDeadline, Reads: true}, do)
+}
+
+// listed is a list that is read whole.
+func listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx.Tx) ([]T, error)) (out List[T], err error) {
+	err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+		out.Items, err = read(ctx, tx)
+		return err
+	})
+	return out, err
+}
+
+// selected is a list that a statement selects.
+func selected[T any](ctx context.Context, env *Env, statement string, args ...any) (List[T], error) {
+	return listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]T, error) {
+		rows, err := tx.Query(ctx, statement, args...)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	})
 }
 
 // pageOf cuts a list that was read with one item more than limit, and says by next how the

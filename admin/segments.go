@@ -54,8 +54,9 @@ func segmentOperations() []Operation {
 		Define(Operation{Name: "channels segment list", Offers: "name description", Short: "List segments by name", Role: Viewer,
 			Long: "List segments by name. Members are counted to 10,000; `belfry channels count --segment NAME`\ncounts those that are active."},
 			func(ctx context.Context, env *Env, _ None) (List[channels.Segment], error) {
-				list, err := env.Channels.ListSegments(ctx, env.DB)
-				return List[channels.Segment]{Items: list}, err
+				return listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]channels.Segment, error) {
+					return env.Channels.ListSegments(ctx, tx)
+				})
 			}, segmentsText),
 		Define(Operation{
 			Name: "channels segment create", Short: "Make an empty segment", Role: Operator, Changes: true, Events: "the segment's events",

@@ -82,12 +82,7 @@ says as of when; given to --as-of, that time leaves sessions that were opened si
 }
 
 func listSessions(ctx context.Context, env *Env, in sessionFilter) (List[Session], error) {
-	rows, err := env.DB.Query(ctx, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
-	if err != nil {
-		return List[Session]{}, err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Session])
-	return List[Session]{Items: list}, err
+	return selected[Session](ctx, env, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
 }
 
 func sessionsText(p *printer.Page, _ sessionFilter, out List[Session]) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -39,7 +38,7 @@ finds; ` + "`belfry doctor`" + ` finds what is wrong.`,
 }
 
 func readStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
-	err = db.InTx(ctx, env.DB, db.Options{Limit: DefaultDeadline, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.statusRead, pgx.StrictNamedArgs{"limit": statusMost})
 		if err != nil {
 			return err

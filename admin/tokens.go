@@ -149,12 +149,7 @@ name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 }
 
 func listTokens(ctx context.Context, env *Env, _ None) (List[Token], error) {
-	rows, err := env.DB.Query(ctx, queries.tokenList)
-	if err != nil {
-		return List[Token]{}, err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Token])
-	return List[Token]{Items: list}, err
+	return selected[Token](ctx, env, queries.tokenList)
 }
 
 func tokensText(p *printer.Page, _ None, out List[Token]) {

@@ -133,12 +133,7 @@ func userText[In any](done string) func(*printer.Page, In, User) {
 }
 
 func listUsers(ctx context.Context, env *Env, _ None) (List[User], error) {
-	rows, err := env.DB.Query(ctx, queries.userList)
-	if err != nil {
-		return List[User]{}, err
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[User])
-	return List[User]{Items: list}, err
+	return selected[User](ctx, env, queries.userList)
 }
 
 func usersText(p *printer.Page, _ None, out List[User]) {
