@@ -48,6 +48,7 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	require.Regexp(t, `^adopted: relays deliver from database \d+ of server \d+, and send:\n  what 1 job that `, d.out)
 	require.Regexp(t, `"adopted":true,.*"changed":true`, d.json)
 	require.True(t, adopted())
+	require.NotNil(t, d.receipt().InForceSince)
 	events, err := d.env.Jobs.ControlEvents(t.Context(), "installation", "", 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann@host", "moved"}, []string{events[0].Actor, events[0].Reason})

@@ -16,7 +16,10 @@ type haltState struct {
 	Changed bool `json:"changed"` // by this act
 }
 
-func (h haltState) account() account { return account{n: 1, since: h.At} }
+// account counts the jobs that a halt stopped, also when they go on: none if it was so already.
+func (h haltState) account() account {
+	return account{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted"}, halted: h.Changed}
+}
 
 const haltEvents = "belfry.events"
 

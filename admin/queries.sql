@@ -113,3 +113,12 @@ SELECT j.id
  WHERE j.delivered_at IS NULL AND j.started_at IS NOT NULL AND j.status NOT IN ('ABORTED', 'PENDING') AND p.waiting > 0
  ORDER BY id
  LIMIT @limit;
+
+-- name: EventNewest :one
+-- When the newest event of @kind of a thing was, and of how many jobs it was
+-- (events_subject_idx). No row: there was none.
+SELECT e.at, coalesce((e.detail ->> 'jobs')::bigint, 0)
+  FROM belfry.events e
+ WHERE e.subject = @subject AND e.name = @name AND e.kind = @kind
+ ORDER BY e.id DESC
+ LIMIT 1;

@@ -8,10 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // Receipt answers an act: what is done is in force.
@@ -20,9 +23,10 @@ type Receipt struct {
 	AskedAt time.Time `json:"asked_at"`
 	// InForceSince is since when what was asked for holds, by the database's clock: an act
 	// that changed nothing has been in force for longer than it was asked for. nil: the
-	// database did not say.
+	// database did not say, or it has never been otherwise.
 	InForceSince *time.Time `json:"in_force_since"`
-	// Concerned is how many things the act was about and found: jobs, messages, rows.
+	// Concerned is how many things the act was about and found: jobs, messages, rows. Of a
+	// halt, and of its end, the jobs that it stopped.
 	Concerned int64 `json:"concerned"`
 }
 
@@ -66,14 +70,20 @@ func plainJSON(v any) ([]byte, error) {
 
 // account is what a receipt says of a result.
 type account struct {
-	n     int64
-	noun  string     // of what n counts; "": it is about the one thing that the result shows
-	since *time.Time // nil: from now on
-	none  bool       // nothing was done: it was a plan
+	n      int64
+	noun   string     // of what n counts; "": it is about the one thing that the result shows
+	since  *time.Time // nil: as event says
+	event  eventKind  // since when it was last; zero: from now on
+	halted bool       // n is how many jobs the newest halt stopped
+	none   bool       // nothing was done: it was a plan
 }
 
+// eventKind is a kind of events of one thing.
+type eventKind struct{ subject, name, kind string }
+
 // accountOf reads the result of an act. What it does not know is about one thing, which holds
-// from now on. What was so before, as a lane that is paused already, has been since then.
+// from now on. What was so before, as a lane that is paused already, has been since then: what
+// goes on since the newest event that says so, which an act that changed something wrote itself.
 func accountOf(verb string, result any) account {
 	if own, is := result.(interface{ account() account }); is {
 		return own.account()
@@ -96,10 +106,20 @@ func accountOf(verb string, result any) account {
 	if !slices.Contains([]string{"pause", "opt-out", "revoke", "disable"}, verb) {
 		a.since = nil
 	}
+	if verb == "resume" {
+		switch r := result.(type) {
+		case job.Lane:
+			a.event = eventKind{job.SubjectLane, r.Name, "resumed"}
+		case Sender:
+			a.event = eventKind{outbox.SubjectSender, r.Name, "resumed"}
+		case schedule.Schedule:
+			a.event = eventKind{job.SubjectSchedule, r.Name, "resumed"}
+		}
+	}
 	return a
 }
 
-// receiptLimit bounds the question for the database's clock: the act is done.
+// receiptLimit bounds the questions for since when and how many: the act is done.
 const receiptLimit = 2 * time.Second
 
 // receipted adds the receipt to what came of an act.
@@ -109,14 +129,34 @@ func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, resu
 		return result
 	}
 	r := Receipt{AskedAt: asked.UTC(), InForceSince: a.since, Concerned: a.n}
-	if a.since == nil && env.Jobs != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiptLimit)
-		defer cancel()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiptLimit)
+	defer cancel()
+	switch {
+	case a.since != nil || env.Jobs == nil:
+	case a.event != eventKind{}:
+		r.InForceSince, _ = newest(ctx, env, a.event)
+	default:
 		if now, err := env.Jobs.Now(ctx); err == nil {
 			r.InForceSince = &now
 		}
 	}
+	if a.halted {
+		_, r.Concerned = newest(ctx, env, eventKind{subjectInstallation, "", "halted"})
+	}
 	return Acted{result, r}
+}
+
+// newest is when the newest event of a kind was, and of how many jobs; nil: there is none, or the
+// database does not say.
+func newest(ctx context.Context, env *Env, e eventKind) (at *time.Time, jobs int64) {
+	err := reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.eventNewest, pgx.StrictNamedArgs{"subject": e.subject, "name": e.name, "kind": e.kind}).Scan(&at, &jobs)
+	})
+	if err != nil {
+		return nil, 0
+	}
+	utc := at.UTC()
+	return &utc, jobs
 }
 
 // withReceipt is a result that was read, with its receipt; a plan has none.

@@ -63,6 +63,47 @@ func TestReceipt_AnswersEveryAct(t *testing.T) {
 	require.Zero(t, d.receipt().Concerned)
 }
 
+// What is resumed that was not paused has been in force since it was resumed last, or has never been
+// otherwise; a halt counts the jobs that it stopped, and its end those that go on.
+func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.enqueue("inbox")
+	require.NoError(t, d.run("schedules add", "name", "daily", "cron", "0 9 * * *", "type", "inbox", "category", "popular_content", "title", "Hello", "everyone", "on"))
+	for _, c := range [][]string{{"lanes", "lane", "night"}, {"senders", "sender", "fcm"}, {"schedules", "name", "daily"}} {
+		noun, thing := c[0], c[1:]
+		require.NoError(t, d.run(noun+" resume", thing...))
+		require.Nil(t, d.receipt().InForceSince, "%s were never paused", noun)
+		require.NoError(t, d.run(noun+" pause", thing...))
+		paused := *d.receipt().InForceSince
+		require.NoError(t, d.run(noun+" resume", thing...))
+		resumed := *d.receipt().InForceSince
+		require.True(t, resumed.After(paused), noun)
+		require.NoError(t, d.run(noun+" resume", thing...))
+		require.Equal(t, resumed, *d.receipt().InForceSince, noun)
+	}
+
+	require.NoError(t, d.run("go"))
+	require.Nil(t, d.receipt().InForceSince, "it was never halted")
+	require.Zero(t, d.receipt().Concerned)
+	require.Contains(t, d.notes, ", 0 jobs")
+	d.exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = 1`)
+	require.NoError(t, d.run("halt"))
+	halted := *d.receipt().InForceSince
+	require.EqualValues(t, 1, d.receipt().Concerned)
+	require.Contains(t, d.notes, ", 1 job\n")
+	require.NoError(t, d.run("halt"))
+	require.Equal(t, halted, *d.receipt().InForceSince)
+	require.Zero(t, d.receipt().Concerned)
+	require.NoError(t, d.run("go"))
+	lifted := *d.receipt().InForceSince
+	require.True(t, lifted.After(halted))
+	require.EqualValues(t, 1, d.receipt().Concerned)
+	require.NoError(t, d.run("go"))
+	require.Equal(t, lifted, *d.receipt().InForceSince)
+	require.Zero(t, d.receipt().Concerned)
+}
+
 // What comes over HTTP is told with its receipt, too.
 func TestReceipt_IsReadFromTheJSON(t *testing.T) {
 	t.Parallel()

@@ -13,12 +13,12 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                  string
-	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                  string
-	statusRead, healthRead, segmentUsers, jobsUnderWay, schemaExists, schemaVersion           string
-	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale              string
-	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases string
-	doctorDead, doctorNames                                                                   string
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                     string
+	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                     string
+	statusRead, healthRead, segmentUsers, eventNewest, jobsUnderWay, schemaExists, schemaVersion string
+	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale                 string
+	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
+	doctorDead, doctorNames                                                                      string
 
 	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut                           string
 	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList, sessionRevoke string

@@ -196,6 +196,7 @@ func TestTransport_RebuildPushesAgain(t *testing.T) {
 	r = command(t, environ, "transport", "rebuild", "--yes", "--json")
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, `"by": "r1"`)
+	require.Contains(t, r.stdout, `"in_force_since"`)
 	require.Eventually(t, func() bool { return d.statuses()["SENT"] == 40 }, patience, 20*time.Millisecond)
 	after := d.status(environ, codeDone).Queues[1]
 	require.NotEqual(t, before.Epoch, after.Epoch)
