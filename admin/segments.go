@@ -132,14 +132,18 @@ func dropSegment(ctx context.Context, env *Env, in segmentDrop) (*SegmentDropped
 
 // segmentUsers are who is left with nobody to send to: jobs and schedules on a segment.
 func segmentUsers(ctx context.Context, env *Env, segment string) (list []Outcome, err error) {
-	rows, err := env.DB.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "looks": segmentLooks, "limit": namedJobs})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Outcome, err error) {
-		o.Outcome = "left"
-		return o, row.Scan(&o.Of, &o.Detail)
+	err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.segmentUsers, pgx.StrictNamedArgs{"segment": segment, "looks": segmentLooks, "limit": namedJobs})
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Outcome, err error) {
+			o.Outcome = "left"
+			return o, row.Scan(&o.Of, &o.Detail)
+		})
+		return err
 	})
+	return list, err
 }
 
 // segmentProblem says where to look, and that a bad name is a matter of the input.
