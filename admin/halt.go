@@ -39,7 +39,7 @@ acts are accepted, and wait. Processes go on running, and say so.`,
 			return h, refused(err, nil)
 		}, func(p *printer.Page, _ haltAct, h haltState) {
 			if !h.Changed {
-				p.Printf("%s; nothing was changed\n", h.Err())
+				p.Printf("%s; nothing was changed\n", haltText(h.Halt, p.Times))
 				return
 			}
 			p.Printf("halted: nothing more is written or sent; `belfry go` lifts it\n")

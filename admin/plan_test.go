@@ -189,8 +189,13 @@ func TestPlan_OfAGroup(t *testing.T) {
 	require.NoError(t, d.run("abort", append([]string{"group", "1"}, as(p)...)...))
 	require.Equal(t, "ABORTED,ABORTED,PENDING", d.one(`SELECT string_agg(status, ',' ORDER BY id) FROM belfry.jobs`))
 
+	d.exec(`UPDATE belfry.jobs SET lane = 'night' WHERE id = 1; UPDATE belfry.jobs SET lane = 'day' WHERE id IN (2, 3)`)
+	require.NoError(t, d.run("lanes pause", "lane", "night"))
+	d.stands(3, "RUNNING")
 	p = d.planned("resume", "group", "1")
 	require.EqualValues(t, 2, p.Count)
+	require.Contains(t, p.Outcomes[0].Detail, "; waits: lane night is paused")
+	require.Contains(t, p.Outcomes[1].Detail, "; waits: job 3 runs in lane day")
 	require.NoError(t, d.run("resume", append([]string{"group", "1"}, as(p)...)...))
 	err = d.run("abort", "group", "1", "as_of", "2999-01-01T00:00:00Z")
 	require.ErrorContains(t, err, "as_of: 2999-01-01T00:00:00Z is still to come; allowed values: times up to now")

@@ -51,7 +51,7 @@ func readStatus(ctx context.Context, env *Env, _ None) (s Status, err error) {
 
 func statusText(p *printer.Page, _ None, s Status) {
 	if s.Halted() {
-		p.Printf("%s\n", s.haltText(p.Times))
+		p.Printf("%s\n", haltText(s.Halt, p.Times))
 		p.Note("`belfry go` lifts it")
 	} else {
 		p.Printf("belfry is not halted\n")
@@ -68,10 +68,10 @@ func statusText(p *printer.Page, _ None, s Status) {
 }
 
 // haltText says since when, by whom and why.
-func (s Status) haltText(times printer.Times) string {
-	text := "everything is halted since " + times.Clock(*s.At) + " by " + s.By
-	if s.Reason != "" {
-		text += ": " + printer.OneLine(s.Reason, 200)
+func haltText(h job.Halt, times printer.Times) string {
+	text := "everything is halted since " + times.Clock(*h.At) + " by " + h.By
+	if h.Reason != "" {
+		text += ": " + printer.OneLine(h.Reason, 200)
 	}
 	return text
 }
@@ -81,5 +81,5 @@ func (s Status) HaltText() string {
 	if !s.Halted() {
 		return ""
 	}
-	return s.haltText(printer.Times{})
+	return haltText(s.Halt, printer.Times{})
 }

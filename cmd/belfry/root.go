@@ -45,7 +45,7 @@ Without database.url it runs a private PostgreSQL in the user's data directory.`
 	keySwitch(flags, "no-input", "client.no_input", "ask nothing, also at a terminal: for scripts")
 	keyFlag(flags, "data-dir", "server.data_dir", "`DIRECTORY` of the private PostgreSQL")
 	a.color = choiceOf(flags, "color", "WHEN", "colours of statuses in text: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never (default auto)", "auto", "always", "never")
-	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone as Europe/Berlin; JSON and CSV have UTC (default local)", a.parseTimes)
+	a.times = flagOf(flags, "times", "HOW", "times in text: local, utc, relative (3m ago, in 2h), or a time zone as Europe/Berlin; JSON and CSV have UTC; errors, questions and what doctor finds do not follow it (default local)", a.parseTimes)
 	a.times.words = timesWords
 	keyFlag(flags, "log-level", "log.level", "`LEVEL` of logs: debug, info, warn, error")
 	keyFlag(flags, "log-format", "log.format", "`FORMAT` of logs: auto, json, console")
