@@ -267,3 +267,14 @@ func TestLists_AreBoundedWhereFewPass(t *testing.T) {
 	require.NoError(t, d.run("dead-letters list", "dead_reason", "exhausted", "before", "2:200"))
 	require.Equal(t, "no more dead letters\n", d.out)
 }
+
+// What is many is counted to 10,000.
+func TestLists_CountTo10000(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	dbtest.Past(t, d.db.Pool, `INSERT INTO belfry.jobs (id, type, category, title, lane, route)
+		SELECT g, 'inbox', 'operator_notice', 'x', CASE WHEN g <= 10000 THEN 'day' ELSE 'night' END, '{}' FROM generate_series(1, 20001) g`)
+	require.NoError(t, d.run("lanes list"))
+	require.Regexp(t, `(?m)^day +open +- +10,000 +0`, d.out)
+	require.Regexp(t, `(?m)^night +open +- +10,000\+ +0`, d.out)
+}
