@@ -164,7 +164,7 @@ func deadOperations() []Operation {
 		Define(Operation{
 			Name: "dead-letters list", Short: "List dead letters, those of the newest jobs first", Role: Viewer, Deadline: -1,
 			Long: `List dead letters, those of the newest jobs first and activities last. A page looks at
-five thousand letters, so that a filter that few pass shows less than it may; the next
+three thousand letters, so that a filter that few pass shows less than it may; the next
 page goes on.
 
 ` + deadHelp(),
@@ -208,7 +208,7 @@ func listDead(ctx context.Context, env *Env, in deadPage) (List[outbox.DeadLette
 func deadText(p *printer.Page, in deadPage, out List[outbox.DeadLetter]) {
 	switch {
 	case len(out.Items) == 0 && out.Next != "":
-		p.Printf("none of 5,000 dead letters matches\n")
+		p.Printf("none of 3,000 dead letters matches\n")
 		more(p, "before", out.Next)
 		return
 	case len(out.Items) == 0 && in.Before != nil:

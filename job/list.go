@@ -125,7 +125,8 @@ func (f Filter) indexed() (by []string) {
 // no more than is asked for.
 func (f Filter) looked(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs) (ids []int64, lookedTo int64, err error) {
 	limit := cmp.Or(f.Limit, 100)
-	for _, looks := range []int{limit, max(limit, pageLooks)} {
+	most := max(limit, pageLooks)
+	for looks := limit; ; looks = min(5*looks, most) {
 		lookedTo = math.MaxInt64
 		for _, by := range f.indexed() {
 			args["by"], args["looks"] = by, looks
@@ -146,15 +147,17 @@ func (f Filter) looked(ctx context.Context, tx pgx.Tx, args pgx.StrictNamedArgs)
 				return nil, 0, err
 			}
 			if seen.RowsAffected() < int64(looks) { // these are all there are
-				return passed, 0, nil
+				return passed[:min(len(passed), limit)], 0, nil
 			}
 			if id < lookedTo {
 				ids, lookedTo = passed, id
 			}
 		}
-		if len(ids) >= limit {
+		switch {
+		case len(ids) >= limit:
 			return ids[:limit], 0, nil
+		case looks == most:
+			return ids, lookedTo, nil
 		}
 	}
-	return ids, lookedTo, nil
 }

@@ -40,6 +40,7 @@ func TestList_OfATimeHasWhatWasRequestedThen(t *testing.T) {
 	require.Empty(t, titles(job.Filter{Since: at(10), Until: at(13), Statuses: []job.Status{job.Failed}}))
 	list, err := store.List(t.Context(), job.Filter{Since: at(10), Until: at(13), Limit: 2})
 	require.NoError(t, err)
+	require.Len(t, list, 2)
 	require.Equal(t, []string{"hour 10"}, titles(job.Filter{Since: at(10), Until: at(13), BeforeID: list[1].ID}))
 
 	_, err = db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET needs_approval = true WHERE title IN ('hour 11', 'hour 50')`)
@@ -68,42 +69,41 @@ func TestList_PagesOfSeveralFiltersAreBounded(t *testing.T) {
 	_, err := db.Pool.Exec(t.Context(), twoKinds)
 	require.NoError(t, err)
 	since := time.Now().Add(-100 * time.Hour)
+	for _, f := range []job.Filter{
+		{Lane: "night", Type: "push"}, {Lane: "night", Category: "popular_content"}, {Category: "question", Type: "push"},
+		{Lane: "day", Type: "inbox"}, {Lane: "day", Category: "popular_content"}, {Lane: "none", Type: "inbox"},
+		{Lane: "day", Category: "popular_content", Type: "inbox"}, {Lane: "night", Category: "question", Type: "push"},
+		{Lane: "day", Type: "inbox", Statuses: []job.Status{job.Processed}}, {Lane: "day", Type: "inbox", Since: &since}, {Lane: "day", Type: "inbox", Until: &since},
+	} {
+		rows, err := db.Pool.Query(t.Context(), `SELECT id FROM belfry.jobs WHERE $1 IN ('', lane) AND $2 IN ('', category) AND $3 IN ('', type)
+			AND (cardinality($4::text[]) = 0 OR status = ANY ($4)) AND created_at >= coalesce($5::timestamptz, '-infinity') AND created_at < coalesce($6::timestamptz, 'infinity') ORDER BY id DESC`,
+			f.Lane, f.Category, f.Type, append([]job.Status{}, f.Statuses...), f.Since, f.Until)
+		require.NoError(t, err)
+		want, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		require.NoError(t, err)
+		var got []int64
+		pages := 0
+		for f.Limit = 500; ; pages++ {
+			list, lookedTo, err := store.Page(t.Context(), f)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(list), f.Limit)
+			for _, j := range list {
+				got = append(got, j.ID)
+			}
+			if f.BeforeID = lookedTo; lookedTo == 0 {
+				if len(list) < f.Limit {
+					break
+				}
+				f.BeforeID = list[len(list)-1].ID
+			}
+		}
+		require.Equal(t, want, append([]int64{}, got...), "%+v", f)
+		require.LessOrEqual(t, pages, 2+20_000/min(mostLooks, f.Limit), "%+v", f)
+	}
 	for _, analysed := range []bool{false, true} {
 		if analysed {
 			_, err = db.Pool.Exec(t.Context(), "VACUUM ANALYZE belfry.jobs")
 			require.NoError(t, err)
-		}
-		for _, f := range []job.Filter{
-			{Lane: "night", Type: "push"}, {Lane: "night", Category: "popular_content"}, {Category: "question", Type: "push"},
-			{Lane: "day", Type: "inbox"}, {Lane: "day", Category: "popular_content"}, {Lane: "none", Type: "inbox"},
-			{Lane: "day", Category: "popular_content", Type: "inbox"}, {Lane: "night", Category: "question", Type: "push"},
-			{Lane: "day", Type: "inbox", Statuses: []job.Status{job.Processed}}, {Lane: "day", Type: "inbox", Since: &since}, {Lane: "day", Type: "inbox", Until: &since},
-		} {
-			f.Limit = 20_000
-			want, err := store.List(t.Context(), f)
-			require.NoError(t, err)
-			var got []int64
-			pages := 0
-			for f.Limit = 30; ; pages++ {
-				list, lookedTo, err := store.Page(t.Context(), f)
-				require.NoError(t, err)
-				for _, j := range list {
-					got = append(got, j.ID)
-				}
-				if f.BeforeID = lookedTo; lookedTo == 0 {
-					if len(list) < f.Limit {
-						break
-					}
-					f.BeforeID = list[len(list)-1].ID
-				}
-			}
-			ids := make([]int64, len(want))
-			for i, j := range want {
-				ids[i] = j.ID
-			}
-			require.ElementsMatch(t, ids, got, "%+v", f)
-			require.IsDecreasing(t, append(got, 0, -1), "%+v", f)
-			require.LessOrEqual(t, pages, 2+20_000/min(mostLooks, f.Limit), "%+v", f)
 		}
 		for _, by := range []string{"lane", "category", "type"} {
 			plan := explained(t, db, "JobsLooked", pgx.StrictNamedArgs{

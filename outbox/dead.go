@@ -19,6 +19,8 @@ import (
 const (
 	// deadKeys is how many dead letters one transaction looks at.
 	deadKeys = 5000
+	// deadLooks is how many dead letters a page looks at.
+	deadLooks = 3000
 	// deadPage is how many letters DeadLetters returns unless it is told.
 	deadPage = 100
 	// maxAttemptsShown bounds the record that ShowMessage returns: its newest entries.
@@ -149,7 +151,7 @@ type DeadLetter struct {
 // none, lookedTo is the lowest key that it looked at, and a before of that goes on. Otherwise
 // it is nil. Errors are those of the filter: *DeadFilterError, and job.ErrNotFound.
 func DeadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *Key, limit int) (list []DeadLetter, lookedTo *Key, err error) {
-	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadKeys)
+	list, lookedTo, err = deadLetters(ctx, pool, f, before, cmp.Or(limit, deadPage), deadLooks)
 	if err != nil {
 		return nil, nil, fmt.Errorf("dead letters: %w", err)
 	}
