@@ -49,8 +49,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {
 // each of several filters, and few or none all. If it has fewer than Limit by then, perhaps
 // none, lookedTo is the lowest id that it looked at, and a BeforeID of that goes on. Otherwise it is 0.
 func (s *Store) Page(ctx context.Context, f Filter) (list []Job, lookedTo int64, err error) {
-	args := f.args()
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		args := f.args()
 		if f.Since != nil || f.Until != nil {
 			var lowest, beyond int64
 			if err := tx.QueryRow(ctx, queries.jobSpan, pgx.StrictNamedArgs{"since": f.Since, "until": f.Until}).Scan(&lowest, &beyond); err != nil {
