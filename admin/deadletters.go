@@ -208,8 +208,7 @@ func listDead(ctx context.Context, env *Env, in deadPage) (List[outbox.DeadLette
 func deadText(p *printer.Page, in deadPage, out List[outbox.DeadLetter]) {
 	switch {
 	case len(out.Items) == 0 && out.Next != "":
-		p.Printf("none of 3,000 dead letters matches\n")
-		more(p, "before", out.Next)
+		nonePasses(p, out.Next)
 		return
 	case len(out.Items) == 0 && in.Before != nil:
 		p.Printf("no more dead letters\n")

@@ -67,6 +67,12 @@ func more(p *printer.Page, flag, next string) {
 	}
 }
 
+// nonePasses is the text of a page that looked at as many as it may and has none.
+func nonePasses(p *printer.Page, next string) {
+	p.Printf("none of those that this page looked at passes the filters\n")
+	more(p, "before", next)
+}
+
 // compacted is JSON as a text has it: without blanks, which JSON over HTTP has lost.
 func compacted(raw json.RawMessage) string {
 	var b bytes.Buffer

@@ -157,8 +157,7 @@ func jobsText(p *printer.Page, in jobFilter, out List[JobState]) {
 	switch {
 	case len(out.Items) > 0:
 	case out.Next != "":
-		p.Printf("none of the newest jobs passes all filters\n")
-		more(p, "before", out.Next)
+		nonePasses(p, out.Next)
 		return
 	case in.narrows():
 		p.Printf("no job matches; `belfry jobs list` without flags shows the newest of all\n")

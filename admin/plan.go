@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -19,6 +20,12 @@ type Plan struct {
 	Version *int64 `json:"version,omitempty"`
 	// Outcomes are what becomes of what: each with how many, and what to know about it.
 	Outcomes []Outcome `json:"outcomes"`
+}
+
+// Idle reports whether the act has nothing to do: neither anything that is counted, nor anything
+// beside it, as the ids in a carrier where no message is QUEUED.
+func (p *Plan) Idle() bool {
+	return p.Count == 0 && !slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Outcome != "left" && (o.Count > 0 || o.Unknown) })
 }
 
 // Outcome is a part of a plan.

@@ -365,3 +365,12 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	require.Equal(t, "3,4,5|8|8|1", d.one(`SELECT concat_ws('|', (SELECT string_agg(id::text, ',' ORDER BY id) FROM belfry.jobs), (SELECT count(*) FROM belfry.notifications),
 		(SELECT count(*) FROM belfry.messages WHERE job_id > 0), (SELECT count(*) FROM belfry.events WHERE subject = 'lane'))`))
 }
+
+// A plan that counts nothing may still have something to do.
+func TestPlan_IsIdleWhereNothingIsLeftToDo(t *testing.T) {
+	t.Parallel()
+	require.True(t, (&admin.Plan{Outcomes: []admin.Outcome{{Outcome: "left", Count: 3}, {Outcome: "emptied"}}}).Idle())
+	require.False(t, (&admin.Plan{Outcomes: []admin.Outcome{{Outcome: "emptied", Count: 3}}}).Idle())
+	require.False(t, (&admin.Plan{Outcomes: []admin.Outcome{{Outcome: "emptied", Unknown: true}}}).Idle())
+	require.False(t, (&admin.Plan{Count: 1}).Idle())
+}

@@ -153,7 +153,11 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 		return out, nil
 	}
 	out.Server = env.Carrier.Server
-	inside, err := insideCarrier(ctx, env)
+	broker, err := env.Carrier.Open()
+	if err != nil {
+		return out, err
+	}
+	inside, err := insideCarrier(ctx, broker)
 	if err != nil {
 		out.Error = err.Error()
 		return out, &UnavailableError{fmt.Errorf("the carrier at %s: %w", out.Server, err)}
@@ -168,12 +172,8 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 	return out, nil
 }
 
-// insideCarrier asks the carrier what is inside its queues.
-func insideCarrier(ctx context.Context, env *Env) ([]relay.QueueStatus, error) {
-	broker, err := env.Carrier.Open()
-	if err != nil {
-		return nil, err
-	}
+// insideCarrier asks the carrier what is inside its queues, once.
+func insideCarrier(ctx context.Context, broker relay.Broker) ([]relay.QueueStatus, error) {
 	inside, err := broker.Queues(ctx)
 	return inside, errors.Join(err, broker.Close())
 }

@@ -144,7 +144,11 @@ func planDrain(ctx context.Context, env *Env, busy error) (*Plan, error) {
 	}
 	if env.Carrier.Open != nil {
 		o := Outcome{Of: "ids in the carrier at " + env.Carrier.Server, Outcome: "emptied"}
-		inside, err := insideCarrier(ctx, env)
+		broker, err := env.Carrier.Open()
+		if err != nil {
+			return nil, err
+		}
+		inside, err := insideCarrier(ctx, broker)
 		if err != nil {
 			o.Unknown, o.Detail = true, err.Error()
 		}

@@ -156,7 +156,7 @@ func (v *visit) plan(o admin.Operation, page *operationPage, values url.Values) 
 		}
 		page.Told.Note("counted as of " + printer.LocalClock(plan.AsOf) + "; if it is " + what + " when it is done, nothing is done")
 		page.Hidden = append(slices.DeleteFunc(page.Hidden, func(i input) bool { return plan.Version != nil && i.Name == "if_version" }), v.bound(o, plan)...)
-		page.Idle = plan.Count == 0
+		page.Idle = plan.Idle()
 	}
 	return http.StatusOK, nil
 }
