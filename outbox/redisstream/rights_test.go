@@ -38,11 +38,15 @@ func TestCarrier_AUserWithFewRights(t *testing.T) {
 			require.NoError(t, c.Settled(t.Context(), settled(got[10:20], outbox.Pending, 0)))
 			require.NoError(t, c.Settled(t.Context(), sent(got[20:])))
 			w.forget()
-			require.NoError(t, c.Settled(t.Context(), sent(receive(t, c, 10))))
-			list, err := b.Queues(t.Context())
-			require.NoError(t, err)
-			require.EqualValues(t, 10, list[1].Dead)
-			require.Zero(t, list[1].Ready+list[1].Later+list[1].Taken)
+			// What was taken over twice may be claimed by an old entry: the new one goes by the next claim.
+			settles := receiveAll(t, c, &room{30})
+			eventually(t, "nothing is left", func() bool {
+				list, err := b.Queues(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 10, list[1].Dead)
+				return list[1].Ready+list[1].Later+list[1].Taken == 0
+			})
+			settles()
 			stop()
 			require.NoError(t, b.Empty(t.Context()))
 		})
