@@ -305,22 +305,3 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	tagged(w, out)
 	respond(w, http.StatusOK, "application/json", out)
 }
-
-// nextPage is the Link to the page after a result; empty: there is none.
-func (h *Handler) nextPage(r route, req *http.Request, out any) string {
-	list, is := out.(interface{ NextPage() string })
-	if !is || list.NextPage() == "" {
-		return ""
-	}
-	for _, name := range admin.Pagers() {
-		if r.in[name] != inQuery {
-			continue
-		}
-		next := *req.URL
-		query := next.Query()
-		query.Set(name, list.NextPage())
-		next.RawQuery = query.Encode()
-		return "<" + h.public.path + next.RequestURI() + `>; rel="next"`
-	}
-	return ""
-}

@@ -38,7 +38,7 @@ func TestAPI_DoesWhatTheOperationsDo(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(a.text), &events))
 	require.Len(t, events, 1)
 	link := a.header.Get("Link")
-	require.Regexp(t, `^</api/v1/lanes/events\?before=\d+&lane=night&limit=1>; rel="next"$`, link)
+	require.Regexp(t, `^</api/v1/lanes/events\?lane=night&limit=1&page_token=[\w-]+>; rel="next"$`, link)
 	next, _, _ := strings.Cut(strings.TrimPrefix(link, "</api/v1"), ">")
 	a = b.call(t, "viewer", "GET", next, "")
 	require.NoError(t, json.Unmarshal([]byte(a.text), &events))
@@ -112,7 +112,7 @@ func TestAPI_RefusesBadInput(t *testing.T) {
 		location, message  string
 	}{
 		{"GET", "/lanes?colour=red", "", 422, "query.colour", "is not known; there is nothing to give in the query"},
-		{"GET", "/lanes/events?limt=3", "", 422, "query.limt", `is not known; allowed: lane, limit, before; did you mean limit?`},
+		{"GET", "/lanes/events?limt=3", "", 422, "query.limt", `is not known; allowed: lane, limit, before, page_token; did you mean limit?`},
 		{"GET", "/lanes/events?limit=0", "", 422, "query.limit", "allowed values: whole numbers from 1 to 1000"},
 		{"GET", "/lanes/events?limit=1&limit=2", "", 422, "query.limit", "is given more than once"},
 		{"GET", "/lanes/events?lane=%00", "", 422, "query.lane", "is no text; allowed values: UTF-8 without NUL"},
@@ -230,6 +230,41 @@ func TestAPI_RefusesMalformedCursors(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, lists, 14)
+}
+
+// A token is good for the list whose Link had it, once, and not beside where a page begins otherwise.
+func TestAPI_RefusesPageTokens(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	lists := 0
+	for _, o := range read(t) {
+		paged := false
+		for _, p := range o.Parameters {
+			paged = paged || p.Name == "page_token"
+		}
+		if !paged {
+			continue
+		}
+		lists++
+		for _, token := range []string{"", "x", "17", "====", api.TokenOf("nobody's list", "17"), api.TokenOf(strings.ReplaceAll(o.ID, "-", " "), ""), "bGFuZXMgZXZlbnRz"} {
+			a := b.call(t, "admin", o.method, filled(o.path)+"?"+url.Values{"page_token": {token}}.Encode(), "")
+			require.Equal(t, http.StatusUnprocessableEntity, a.status, "%s %q: %s", o.ID, token, a.text)
+			require.Equal(t, "query.page_token", a.problem(t).Errors[0].Location)
+			require.Contains(t, a.text, "is no token of this list")
+		}
+	}
+	require.GreaterOrEqual(t, lists, 14)
+	good := api.TokenOf("lanes events", "17")
+	require.Equal(t, http.StatusOK, b.call(t, "viewer", "GET", "/lanes/events?page_token="+good, "").status)
+	for query, why := range map[string]string{
+		"/lanes/events?before=3&page_token=" + good: "is not given beside before", "/lanes/events?page_token=" + good + "&page_token=" + good: "more than once",
+		"/lanes/events?page_token=" + api.TokenOf("lanes events", "x"): "is no token of this list", "/senders/events?page_token=" + good: "is no token of this list",
+		"/lanes?page_token=" + good: "is not known", "/lanes/events?pagetoken=1": "page_token",
+	} {
+		a := b.call(t, "viewer", "GET", query, "")
+		require.Equal(t, http.StatusUnprocessableEntity, a.status, query)
+		require.Contains(t, a.problem(t).Errors[0].Message, why, query)
+	}
 }
 
 // filled is a path of the document whose parameters are 1.

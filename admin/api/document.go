@@ -134,6 +134,12 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 			})
 		}
 	}
+	if pager := r.pager(); pager != "" {
+		described.Parameters = append(described.Parameters, &huma.Param{
+			Name: pageToken, In: string(inQuery), Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "the next page, as the Link of the page before has it; not beside " + pager,
+		})
+	}
 	if o.Changes {
 		described.Parameters = append(described.Parameters, &huma.Param{
 			Name: keyHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
@@ -233,7 +239,7 @@ func (d *document) result(o admin.Operation, r route) *huma.Response {
 		Content:     map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
 	answer.Headers = make(map[string]*huma.Param)
-	if slices.ContainsFunc(admin.Pagers(), func(name string) bool { return r.in[name] == inQuery }) {
+	if r.pager() != "" {
 		answer.Headers["Link"] = &huma.Param{Description: `the next page, rel="next", if there is one`, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	if o.Versioned() {

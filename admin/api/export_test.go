@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/belfryhq/belfry/admin"
+)
 
 // SetStreams sets the limits of streams, before the first.
 func (h *Handler) SetStreams(most, own int, beat, event time.Duration) {
@@ -35,3 +39,6 @@ func NextBeat() time.Duration { return newStreams().nextBeat() }
 
 // Hurry divides the time that a request may take to be read, before Run.
 func (s *Server) Hurry(by int) { s.http.ReadTimeout /= time.Duration(by) }
+
+// TokenOf is the page_token of a list's page.
+func TokenOf(list, begins string) string { return tokenOf(admin.Operation{Name: list}, begins) }

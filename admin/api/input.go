@@ -80,6 +80,9 @@ func (r *reading) param(at place, name string) (admin.Param, bool) {
 			names = append(names, p.Name)
 		}
 	}
+	if at == inQuery && r.route.pager() != "" {
+		names = append(names, pageToken)
+	}
 	if len(names) == 0 {
 		r.note(at, name, fmt.Errorf("is not known; there is nothing to give in the %s", at))
 	} else {
@@ -89,13 +92,14 @@ func (r *reading) param(at place, name string) (admin.Param, bool) {
 }
 
 func (r *reading) takeQuery(query url.Values) {
+	r.takeToken(query)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		p, known := r.param(inQuery, name)
 		if !known {
 			continue
 		}
 		if values := query[name]; len(values) > 1 && !p.Repeated {
-			r.note(inQuery, name, errors.New("is given more than once"))
+			r.note(inQuery, name, errTwice)
 			continue
 		}
 		for _, text := range query[name] {
@@ -120,6 +124,9 @@ func (r *reading) takeBody(fields map[string]json.RawMessage) {
 		r.note(inBody, name, err)
 	}
 }
+
+// errTwice is what is given twice and can be there once.
+var errTwice = errors.New("is given more than once")
 
 // errNUL is a text that the database does not take.
 var errNUL = errors.New("is no text; allowed values: UTF-8 without NUL")

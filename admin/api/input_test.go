@@ -44,6 +44,22 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
+// A token is what its page begins with, whatever that is, and nothing else is a token.
+func FuzzPageToken(f *testing.F) {
+	for _, text := range []string{"17", "17:4711", "a\x00b", "ü", "bGFuZXMgZXZlbnRz", "="} {
+		f.Add(text)
+	}
+	o := admin.Operations()[0]
+	f.Fuzz(func(t *testing.T, text string) {
+		begins, err := beginOf(o, tokenOf(o, text))
+		require.Equal(t, text == "", err != nil)
+		require.Equal(t, text, begins)
+		if begins, err = beginOf(o, text); err == nil {
+			require.Equal(t, text, tokenOf(o, begins), "there is one token of each page")
+		}
+	})
+}
+
 // What is taken for an object is one to everybody else.
 func FuzzObject(f *testing.F) {
 	for _, body := range []string{`{}`, `{"a": 1, "b": [{}]}`, `{"a": 1} x`, `{"a": 1, "a": 2}`, `{`, ``, `{"a"`, `null`, "\xff"} {

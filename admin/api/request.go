@@ -66,22 +66,6 @@ func NewRequest(ctx context.Context, root string, o admin.Operation, in any) (*h
 	return req, nil
 }
 
-// NextPage is what the parameter that pages takes for the page that a Link header names; empty:
-// there is none.
-func NextPage(header http.Header) string {
-	link, _, is := strings.Cut(strings.TrimPrefix(header.Get("Link"), "<"), `>; rel="next"`)
-	at, err := url.Parse(link)
-	if !is || err != nil {
-		return ""
-	}
-	for _, name := range admin.Pagers() {
-		if next := at.Query().Get(name); next != "" {
-			return next
-		}
-	}
-	return ""
-}
-
 // Err is the error that the problem tells about an operation, of the same admin.Kind and with
 // the same text and parameters as where it arose.
 func (p *Problem) Err(o admin.Operation) error {
