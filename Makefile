@@ -36,7 +36,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers test-bench demo run screenshots clean postgres servers-for-tests browser promtool
+.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers bench-seed test-bench demo run screenshots clean postgres servers-for-tests browser promtool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ bench-relay: postgres ## measure delivery against River, and what a message cost
 
 bench-carriers: postgres servers-for-tests ## measure the transports of messages against each other and against asynq, and what is lost (ARGS='--messages N')
 	@$(BENCH) --only carriers,due,loss --messages 500000 $(ARGS)
+
+bench-seed: ## fill an empty database with a long past to look at (ARGS='--database-url URL')
+	@$(BENCH) seed $(ARGS)
 
 test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
 	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...

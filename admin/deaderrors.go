@@ -11,11 +11,11 @@ import (
 )
 
 // deadErrorsNewest is how many letters are looked at unless all are to be.
-const deadErrorsNewest = 4_000
+const deadErrorsNewest = 3_000
 
 type deadErrorsInput struct {
 	deadFilter
-	All   bool `flag:"all" help:"look at all letters, for five seconds at most, rather than at the newest 4,000"`
+	All   bool `flag:"all" help:"look at all letters, for five seconds at most, rather than at the newest 3,000"`
 	Limit int  `flag:"limit" label:"N" help:"at most so many errors, 1 to 1000 (default 100)" min:"1" max:"1000" default:"100"`
 }
 
@@ -35,7 +35,7 @@ of what is left count. Names among other words stay, so errors are shown to oper
 REDRIVE says what a redrive of the error would do, by medium and reason: there is no
 filter by error. OTHERS are letters of other errors that it would take as well.
 
-It looks at 4,000 letters, those of the newest jobs first and of activities last, or with
+It looks at 3,000 letters, those of the newest jobs first and of activities last, or with
 --all at as many as it can in five seconds, until there are 2,000 errors, and says so if
 there are more.
 

@@ -55,9 +55,14 @@ func (e *env) open(ctx context.Context, stock bool) {
 		e.startServer(ctx, stock)
 	}
 	e.dsn = e.database(ctx)
+	e.pool = e.connect(ctx, e.dsn, application, nil)
+	e.fill(ctx)
+}
+
+// fill makes the schema and channels in the database.
+func (e *env) fill(ctx context.Context) {
 	_, err := migrations.Up(ctx, e.dsn)
 	e.check(err)
-	e.pool = e.connect(ctx, e.dsn, application, nil)
 	e.store, err = channels.New(channels.DefaultConfig())
 	e.check(err)
 	e.say("generating %s channels at real cities", grouped(e.size))

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
@@ -34,6 +35,7 @@ type config struct {
 	dir         string   // where temporary directories are made; empty: os.TempDir()
 	only        []string // the benchmarks to run; none: all that need not be named
 	quick, json bool
+	seed        bool // fill the database and measure nothing
 	svg         string // file to draw load to
 	profile     string // file for a CPU profile
 	progress    io.Writer
@@ -114,6 +116,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if c.seed {
+		if err := seedAt(ctx, c); err != nil {
+			fmt.Fprintf(stderr, "bench: %v\n", err)
+			return 1
+		}
+		return 0
+	}
 	var r report
 	err = c.profiled(func() (err error) {
 		r, err = measure(ctx, c)
@@ -136,6 +145,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 // no flag gives.
 func parse(args []string, stderr io.Writer) (config, error) {
 	c := config{progress: zerolog.SyncWriter(stderr)} // runners warn from goroutines of their own
+	if c.seed = len(args) > 0 && args[0] == seedCommand; c.seed {
+		args = args[1:]
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // errors are printed once, by the caller
 	only := flags.String("only", "", "run only the `NAMES`, separated by commas: "+strings.Join(names(), ", "))
@@ -151,7 +163,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(stderr, "Usage: make bench ARGS='[flags]', or bench-load, bench-relay, bench-carriers")
+			fmt.Fprintln(stderr, "Usage: make bench ARGS='[flags]', or bench-load, bench-relay, bench-carriers;\n"+
+				"  make bench-seed ARGS='--database-url URL' fills an empty database with what lists looks at (--channels, --jobs, --history)")
 			flags.SetOutput(stderr)
 			flags.PrintDefaults()
 		}
@@ -169,6 +182,9 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if c.seed {
+		problems = append(problems, c.seedable(given)...)
+	}
 	for _, s := range c.sizes() {
 		if c.quick && !given[s.name] {
 			*s.value = s.quick
@@ -178,6 +194,20 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		}
 	}
 	return c, errors.Join(problems...)
+}
+
+// seedable is what is wrong with the flags of seed, which takes few of them.
+func (c *config) seedable(given map[string]bool) (problems []error) {
+	if c.databaseURL == "" {
+		problems = append(problems, errors.New("database-url: is missing; allowed values: an empty database, which is filled and kept"))
+	}
+	takes := []string{"database-url", "quick", "channels", "jobs", "history"}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(takes, name) {
+			problems = append(problems, fmt.Errorf("%s: seed measures nothing; allowed flags: %s", name, strings.Join(takes, ", ")))
+		}
+	}
+	return problems
 }
 
 // profiled runs f, with a profile if that is wanted.

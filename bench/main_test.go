@@ -124,6 +124,32 @@ func TestBench_EveryBenchmarkMeasures(t *testing.T) {
 	require.Zero(t, left)
 }
 
+// A database is filled once, kept, and has what the command line lists. One with belfry in it is
+// left alone.
+func TestSeed_FillsAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	d := dbtest.NewEmpty(t)
+	args := []string{"seed", "--quick", "--channels=3000", "--jobs=1000", "--history=2000", "--database-url", d.DSN}
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(args, &stdout, &stderr), stderr.String())
+	require.Empty(t, stdout.String())
+	require.Contains(t, stderr.String(), "belfry jobs list")
+	count := func() (jobs, messages int64) {
+		require.NoError(t, d.Pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM belfry.jobs), (SELECT count(*) FROM belfry.messages)").Scan(&jobs, &messages))
+		return jobs, messages
+	}
+	jobs, messages := count()
+	require.EqualValues(t, 1000, jobs)
+	require.EqualValues(t, 2000, messages)
+	list, err := job.NewStore(d.Pool).List(t.Context(), job.Filter{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, list, 10)
+	require.Equal(t, 1, run(args, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "has a schema belfry")
+	again, _ := count()
+	require.Equal(t, jobs, again)
+}
+
 // Without a URL the servers are private, durable, and leave nothing behind.
 func TestBench_PrivateServerIsDurableAndLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -261,6 +287,13 @@ enqueues: -1 is not allowed; allowed values: 1 to 10000
 kills: 10001 is not allowed; allowed values: 1 to 10000
 messages: 5 is not allowed; allowed values: 1000 to 100000000
 orders: 1 is not allowed; allowed values: 100 to 10000000
+`,
+		},
+		{
+			[]string{"seed", "--database-url=", "--only=walk", "--rounds=2"}, 2,
+			`bench: database-url: is missing; allowed values: an empty database, which is filled and kept
+only: seed measures nothing; allowed flags: database-url, quick, channels, jobs, history
+rounds: seed measures nothing; allowed flags: database-url, quick, channels, jobs, history
 `,
 		},
 		{[]string{"--quick", "--database-url", "host=" + t.TempDir() + " connect_timeout=2"}, 1, "bench: make a database of its own"},

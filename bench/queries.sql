@@ -15,6 +15,10 @@ CREATE DATABASE {{database}};
 -- Drops it again, with whatever connections killed runners left in it.
 DROP DATABASE IF EXISTS {{database}} WITH (FORCE);
 
+-- name: DatabaseUsed :one
+-- Whether belfry is in a database that is to be filled.
+SELECT current_database() AS name, to_regnamespace('belfry') IS NOT NULL AS used;
+
 -- name: ServerCheckpoint :exec
 -- Starts each measurement with nothing left to write from the one before. Needs the role
 -- pg_checkpoint; without it (42501) measurements are noisier.

@@ -13,7 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	serverDescribe, databaseCreate, databaseDrop, serverCheckpoint, channelsVacuum,
+	serverDescribe, databaseCreate, databaseDrop, databaseUsed, serverCheckpoint, channelsVacuum,
 	channelsActive, channelSample, outboxEmpty, jobsEmpty, rowCount, notificationInsertAll,
 	messageInsertAll, notificationInsertOne, notificationInsertOffset, relationCreate,
 	relationFill, platformRare, backendsOf, pgbenchAtWork, pgbenchVacuum, messagesVacuum,

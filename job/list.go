@@ -28,7 +28,7 @@ type Filter struct {
 
 // pageLooks is how many of the newest jobs of each status a page looks at, at most, by each of
 // its filters.
-const pageLooks = 2000
+const pageLooks = 1000
 
 // List returns the jobs that f selects, newest first. See Page.
 func (s *Store) List(ctx context.Context, f Filter) (list []Job, err error) {

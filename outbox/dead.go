@@ -20,7 +20,7 @@ const (
 	// deadKeys is how many dead letters one transaction looks at.
 	deadKeys = 5000
 	// deadLooks is how many dead letters a page looks at.
-	deadLooks = 3000
+	deadLooks = 2000
 	// deadPage is how many letters DeadLetters returns unless it is told.
 	deadPage = 100
 	// maxAttemptsShown bounds the record that ShowMessage returns: its newest entries.
