@@ -125,13 +125,9 @@ type httpClient struct {
 func newHTTPClient(cfg HTTPConfig, o httpOptions) (*httpClient, error) {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	if o.guard {
-		g := guard{}
-		for i, text := range cfg.AllowAddresses {
-			prefix, err := parsePrefix(text)
-			if err != nil {
-				return nil, fmt.Errorf("allow_addresses[%d]: %w", i, err)
-			}
-			g.allowed = append(g.allowed, prefix)
+		g, err := newGuard(cfg.AllowAddresses)
+		if err != nil {
+			return nil, err
 		}
 		dialer.Control = g.control
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
+// codeBlocked is of a call that the guard refused.
+const codeBlocked = "blocked_address"
+
 // callError is a call without an answer.
 type callError struct {
 	class        sender.Class
@@ -45,7 +48,7 @@ func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 	)
 	switch {
 	case errors.Is(err, errBlocked):
-		e.class, e.code, e.detail = sender.Permanent, "blocked_address", "the address is private; allow_addresses lets it through"
+		e.class, e.code, e.detail = sender.Permanent, codeBlocked, "the address is private; allow_addresses lets it through"
 	case !tried && ctx.Err() == nil:
 		e.class, e.code, e.detail = sender.Permanent, "request", "the request is not valid HTTP"
 	case errors.As(err, &dns):

@@ -14,6 +14,27 @@ var errBlocked = errors.New("private address")
 // guard decides which addresses may be dialled.
 type guard struct{ allowed []netip.Prefix }
 
+// newGuard lets the addresses through that are allowed.
+func newGuard(allowed []string) (g guard, err error) {
+	for i, text := range allowed {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			return guard{}, fmt.Errorf("allow_addresses[%d]: %w", i, err)
+		}
+		g.allowed = append(g.allowed, prefix)
+	}
+	return g, nil
+}
+
+// permitsHost reports whether a URL's host may be dialled, as far as it says without being resolved.
+func (g guard) permitsHost(host string) bool {
+	if host == "localhost" {
+		return g.permits(netip.AddrFrom4([4]byte{127, 0, 0, 1})) || g.permits(netip.IPv6Loopback())
+	}
+	addr, err := netip.ParseAddr(host)
+	return err != nil || g.permits(addr)
+}
+
 // control is a net.Dialer's: it sees the address that was resolved, before connect.
 func (g guard) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)

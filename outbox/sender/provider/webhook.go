@@ -84,7 +84,11 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	req.Header.Set(webhookSignature, signWebhook(c.keys, d.Key, stamp, body))
 	answer, err := c.http.do(req)
 	if err != nil {
-		return failureOf(err)
+		failure := failureOf(err)
+		if c.fixed != nil && failure.Code == codeBlocked {
+			failure.Class = sender.Retryable
+		}
+		return failure
 	}
 	if answer.status == http.StatusGone && c.fixed == nil {
 		return answer.as(sender.InvalidAddress, "410", "the receiver wants no more")

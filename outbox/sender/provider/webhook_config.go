@@ -41,7 +41,8 @@ import (
 //  3. A body is not read for what it says: what counts is the status.
 //
 // Where the URL is fixed, 410 is permanent and no invalid address: it would speak of the
-// endpoint and condemn one recipient after the other.
+// endpoint and condemn one recipient after the other. For the same reason a name that resolves
+// to a private address is retryable there: it is the operator's, and no recipient's fault.
 type WebhookConfig struct {
 	// URL is where every message goes. Empty: each to its channel's address.
 	URL string `mapstructure:"url"`
@@ -66,7 +67,10 @@ const webhookMaxSecrets = 8
 func (c *WebhookConfig) validate(p *sender.Problems) {
 	check := p.Check
 	if c.URL != "" {
-		_, err := parseURL(c.URL, c.AllowHTTP)
+		at, err := parseURL(c.URL, c.AllowHTTP)
+		if g, wrong := newGuard(c.HTTP.AllowAddresses); err == nil && wrong == nil && !g.permitsHost(at.Hostname()) {
+			err = fmt.Errorf("its host %s is a private address, to which nothing would be sent; allowed is a public one, and a private one that allow_addresses has", at.Hostname())
+		}
 		hint := ""
 		if !c.AllowHTTP && strings.HasPrefix(c.URL, "http:") {
 			hint = ", and http with allow_http"

@@ -178,6 +178,14 @@ func TestWebhook_FixedURL(t *testing.T) {
 	// 410 speaks of the endpoint, not of the recipient.
 	status = 410
 	require.Equal(t, sender.Permanent, send(t, s, webhookDelivery("whatever"), 5*time.Second).Class)
+	// So does the guard: no recipient is condemned for where an operator's name leads.
+	away := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
+	})
+	cfg.URL = away.URL
+	got := send(t, open(t, cfg, time.Now), webhookDelivery("whatever"), 5*time.Second)
+	require.Equal(t, sender.Retryable, got.Class)
+	require.Equal(t, "blocked_address", got.Code)
 }
 
 func TestWebhook_ContentThatIsNoJSON(t *testing.T) {
@@ -211,6 +219,19 @@ senders[0].webhook.secrets[1]: is no secret; allowed is whsec_ followed by the b
 senders[0].webhook.secrets[2]: is no secret; allowed is whsec_ followed by the base64 of 24 to 64 bytes
 senders[0].webhook.allow_addresses[0]: "x" is not allowed; allowed are prefixes such as 10.0.0.0/8 and addresses`)
 	require.NotContains(t, err.Error(), "s3cret")
+
+	// Where nothing would be sent is said before the first message, as far as the URL tells.
+	for host, allowed := range map[string]string{
+		"localhost": "127.0.0.1", "127.0.0.1:8080": "127.0.0.0/8", "[::1]": "::1", "10.1.2.3": "10.0.0.0/8", "169.254.169.254": "169.254.169.254",
+	} {
+		cfg := &WebhookConfig{URL: "https://" + host + "/x", Secrets: []string{webhookSecret("a")}}
+		err := Validate("w", cfg)
+		require.ErrorContains(t, err, "w.url: its host ", host)
+		require.ErrorContains(t, err, "allow_addresses", host)
+		cfg.HTTP.AllowAddresses = []string{allowed}
+		require.NoError(t, Validate("w", cfg), host)
+	}
+	require.NoError(t, Validate("w", &WebhookConfig{URL: "https://in-house", Secrets: []string{webhookSecret("a")}}), "who that is, is known when it is called")
 }
 
 func TestWebhook_ReadsTheSecretFile(t *testing.T) {
