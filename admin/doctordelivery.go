@@ -150,11 +150,11 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox
 	for _, q := range states {
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
 			d.warn(check, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
-				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.Counted(q.Queued, "message"), q.Name, printer.OrNone(q.Transport))
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.CountedTo(q.Queued, outbox.QueueCounts, "message"), q.Name, printer.OrNone(q.Transport))
 		}
 	}
 	if d.quiet(check) {
-		d.ok(check, "%s; %s QUEUED", configured, printer.Counted(queued, "message"))
+		d.ok(check, "%s; %s QUEUED", configured, printer.CountedTo(queued, outbox.QueueCounts, "message"))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -277,4 +278,26 @@ func TestLists_CountTo10000(t *testing.T) {
 	require.NoError(t, d.run("lanes list"))
 	require.Regexp(t, `(?m)^day +open +- +10,000 +0`, d.out)
 	require.Regexp(t, `(?m)^night +open +- +10,000\+ +0`, d.out)
+
+	dbtest.Past(t, d.db.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
+	require.NoError(t, d.run("transport status"))
+	require.Regexp(t, `(?m)^bulk +10,000\+ +nobody`, d.out)
+	require.Contains(t, d.json, `"queued":10001,`)
+	require.Contains(t, fmt.Sprint(d.examined().Findings), "10,000+ messages of the queue bulk are QUEUED for ")
+}
+
+// Plans of all that is queued count all of it.
+func TestPlan_OfWhatIsQueuedIsExact(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.exec(`INSERT INTO belfry.queues (name, transport, dispatcher, leads_until) SELECT n, 'memory', 'r1', now() FROM unnest('{activities,bulk}'::text[]) n`)
+	dbtest.Past(t, d.db.Pool, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) SELECT 1, g, now(), 'QUEUED', 1 FROM generate_series(1, 10002) g`)
+	for act, done := range map[string]string{"transport drain": "taken back", "transport rebuild": "pushed again"} {
+		require.EqualValues(t, 10_002, d.planned(act).Count)
+		require.ErrorContains(t, d.run(act, "expect", "10001"), "expect: 10,002 messages would be "+done)
+	}
+	require.NoError(t, d.run("transport rebuild", "expect", "10002"))
+	require.EqualValues(t, 10_002, d.receipt().Concerned)
+	require.NoError(t, d.run("transport drain", "expect", "10002"))
+	require.EqualValues(t, 10_002, d.receipt().Concerned)
 }

@@ -75,9 +75,9 @@ func transportOperations() []Operation {
 			Long: `Show where relays of this configuration get their messages from, and for each of a
 carrier's two queues what is inside: READY to be taken, LATER, TAKEN by workers, where
 that is bounded how many may be taken and later AT MOST, and ids of DEAD letters that
-are kept for a look; and what the database says: how many messages are QUEUED, for how
-long at most, who pushes, and since when the epoch is. An epoch begins when a carrier
-has lost its memory, or is rebuilt. Then its workers, and the relays.
+are kept for a look; and what the database says: how many messages are QUEUED, counted
+to 10,000, for how long at most, who pushes, and since when the epoch is. An epoch begins
+when a carrier has lost its memory, or is rebuilt. Then its workers, and the relays.
 
 Exit code 69 when the carrier does not answer; what the database knows is shown.`,
 		}, transportStatus, transportText),
@@ -221,7 +221,7 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		if q.LeadsUntil != nil {
 			by = printer.OneLine(q.Dispatcher, 60)
 		}
-		t.Add(append(cells, printer.Grouped(q.Queued), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+		t.Add(append(cells, printer.Bounded(q.Queued, outbox.QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
 	}
 	if out.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {

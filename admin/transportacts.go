@@ -51,7 +51,7 @@ func planQueues(ctx context.Context, env *Env, outcome string) (*Plan, []outbox.
 	if err != nil {
 		return nil, nil, err
 	}
-	states, err := outbox.QueueStates(ctx, env.DB)
+	states, err := outbox.CountQueues(ctx, env.DB)
 	p := &Plan{Selection: "all that is queued", AsOf: asOf, Outcomes: []Outcome{}}
 	for _, q := range states {
 		if p.Count += q.Queued; q.Queued > 0 {
@@ -116,7 +116,7 @@ func drainTransport(ctx context.Context, env *Env, in transportAct) (*TransportD
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.Counted(q.Queued, "message"), q.Name)
+			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.CountedTo(q.Queued, outbox.QueueCounts, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {

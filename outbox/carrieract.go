@@ -27,15 +27,30 @@ type QueueState struct {
 	Epoch      string     `json:"epoch" db:"epoch"`             // a UUID
 	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // when the carrier was last to begin anew
 	LastPush   int64      `json:"last_push" db:"last_push"`     // made
-	Queued     int64      `json:"queued" db:"queued"`           // messages
+	// Queued are messages. Where they are not all counted, QueueCounts+1 are more than
+	// QueueCounts.
+	Queued int64 `json:"queued" db:"queued"`
 	// Oldest is for how long a message has been QUEUED at most, in nanoseconds; null: none is.
 	Oldest *time.Duration `json:"oldest" db:"oldest"`
 }
 
-// QueueStates returns both queues: activities, then bulk.
-func QueueStates(ctx context.Context, pool *pgxpool.Pool) (list []QueueState, err error) {
+// QueueCounts is how far QueueStates counts what is QUEUED in a queue.
+const QueueCounts = 10_000
+
+// QueueStates returns both queues: activities, then bulk. What is QUEUED is counted to
+// QueueCounts.
+func QueueStates(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
+	return readQueues(ctx, pool, new(int64(QueueCounts+1)))
+}
+
+// CountQueues is QueueStates with all that is QUEUED counted, which reads all of it.
+func CountQueues(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
+	return readQueues(ctx, pool, nil)
+}
+
+func readQueues(ctx context.Context, pool *pgxpool.Pool, most *int64) (list []QueueState, err error) {
 	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		list, err = queueStates(ctx, tx)
+		list, err = queueStates(ctx, tx, most)
 		return err
 	})
 	if err != nil {
@@ -44,8 +59,8 @@ func QueueStates(ctx context.Context, pool *pgxpool.Pool) (list []QueueState, er
 	return list, nil
 }
 
-func queueStates(ctx context.Context, tx pgx.Tx) ([]QueueState, error) {
-	rows, err := tx.Query(ctx, queries.queueStates)
+func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, error) {
+	rows, err := tx.Query(ctx, queries.queueStates, pgx.StrictNamedArgs{"most": most})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +84,7 @@ func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree f
 			return err
 		}
 		if queued = 0; len(begun) > 0 {
-			states, err := queueStates(ctx, tx)
+			states, err := queueStates(ctx, tx, nil)
 			if err != nil {
 				return err
 			}

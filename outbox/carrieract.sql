@@ -3,11 +3,14 @@
 -- name: QueueStates :many
 -- The two queues of a carrier as the database knows them, whether there has been one or not
 -- (queues_pkey, messages_queued_idx, pushes_pkey). leads_until is NULL while nobody pushes;
--- oldest is for how long a message has been QUEUED at most, NULL when none is.
+-- queued is counted up to @most, NULL: all of it; oldest is for how long a message has been
+-- QUEUED at most, NULL when none is.
 SELECT n.name, coalesce(q.transport, '') AS transport, coalesce(q.dispatcher, '') AS dispatcher,
        CASE WHEN q.leads_until > clock_timestamp() THEN q.leads_until END AS leads_until,
        coalesce(q.epoch::text, '') AS epoch, q.epoch_at, coalesce(q.last_push, 0) AS last_push,
-       (SELECT count(*) FROM belfry.messages m WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities) AS queued,
+       (SELECT count(*) FROM (SELECT FROM belfry.messages m
+                               WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities
+                               ORDER BY m.push, m.job_id, m.channel_id LIMIT @most::bigint) c) AS queued,
        (SELECT clock_timestamp() - p.made_at FROM belfry.pushes p
          WHERE p.queue = n.name AND p.number = (SELECT m.push FROM belfry.messages m
                                                  WHERE m.status = 'QUEUED' AND (m.job_id < 0) = n.activities

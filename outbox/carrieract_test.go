@@ -1,9 +1,13 @@
 package outbox_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
@@ -92,19 +96,35 @@ func TestTakeBackQueued_TakesAllThatNobodyPushes(t *testing.T) {
 		one[string](t, b, `SELECT string_agg(format('%s %s by %s: %s', kind, detail ->> 'messages', actor, reason), ', ') FROM belfry.events WHERE subject = 'transport'`))
 }
 
-// What operators ask about a carrier does not read what is not QUEUED.
-func TestQueueStates_KeepTheirPlan(t *testing.T) {
+// What operators ask about a carrier does not read what is not QUEUED, and counts what is to
+// 10,000, from the index; who asks for all gets all.
+func TestQueueStates_CountTo10000(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.rest(t, outbox.TypePush, 20_000, job.Processed)
-	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
-	plan := b.db.Pool
-	rows, err := plan.Query(bg, "EXPLAIN "+outbox.Statement("QueueStates"))
-	require.NoError(t, err)
-	for rows.Next() {
-		var line string
-		require.NoError(t, rows.Scan(&line))
-		require.NotContains(t, line, "Seq Scan on messages")
+	id := b.rest(t, outbox.TypePush, 30_000, job.Processed)
+	b.past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id <= $2`, id, outbox.QueueCounts)
+	queued := func(read func(context.Context, *pgxpool.Pool) ([]outbox.QueueState, error)) int64 {
+		states, err := read(bg, b.db.Pool)
+		require.NoError(t, err)
+		require.Zero(t, states[0].Queued)
+		return states[1].Queued
 	}
-	require.NoError(t, rows.Err())
+	require.EqualValues(t, outbox.QueueCounts, queued(outbox.QueueStates), "exact as far as that")
+	b.past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 2 WHERE job_id = $1 AND channel_id <= $2`, id, 15_000)
+	require.EqualValues(t, outbox.QueueCounts+1, queued(outbox.QueueStates))
+	require.EqualValues(t, 15_000, queued(outbox.CountQueues))
+
+	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
+	for _, most := range []any{outbox.QueueCounts + 1, nil} {
+		rows, err := b.db.Pool.Query(bg, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+outbox.Statement("QueueStates"), pgx.StrictNamedArgs{"most": most})
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		plan := strings.Join(lines, "\n")
+		require.NotContains(t, plan, "Seq Scan on messages")
+		require.Contains(t, plan, "using messages_queued_idx")
+		if most != nil {
+			require.NotContains(t, plan, "rows=15000", "no more is looked at than is counted")
+		}
+	}
 }
