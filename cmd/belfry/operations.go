@@ -46,6 +46,12 @@ func operationNamed(name string) admin.Operation {
 	return all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })]
 }
 
+// synonyms are what other programs call a verb.
+var synonyms = map[string][]string{
+	"add": {"create", "new"}, "create": {"add", "new"}, "drop": {"delete", "remove", "rm"}, "list": {"ls"}, "remove": {"delete", "drop", "rm"},
+	"revoke": {"delete", "remove", "rm"}, "set": {"edit", "update", "change"}, "show": {"get", "describe", "status"}, "pause": {"stop"}, "resume": {"start", "unpause"},
+}
+
 // operationCommand is the command of an operation.
 func (a *app) operationCommand(o admin.Operation) *cobra.Command {
 	return a.operationCommandOn(o, o.NewInput())
@@ -56,6 +62,7 @@ func (a *app) operationCommandOn(o admin.Operation, in any) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: strings.TrimSpace(o.Verb() + " " + usageOf(o)), Short: o.Short, Long: longOf(o), Example: o.Example,
 		Annotations:       annotationsOf(o),
+		SuggestFor:        synonyms[o.Verb()],
 		Args:              func(cmd *cobra.Command, args []string) error { return takeArguments(cmd, o, in, args) },
 		ValidArgsFunction: a.argumentsOf(o),
 	}

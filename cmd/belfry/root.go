@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,6 +76,7 @@ func keySwitch(flags *pflag.FlagSet, name, key, usage string) {
 // newGroup returns a command that only has subcommands.
 func newGroup(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: runGroup}
+	c.FParseErrWhitelist.UnknownFlags = true // they are those of a subcommand that there is not, which is said
 	c.AddCommand(subcommands...)
 	return c
 }
@@ -94,6 +96,11 @@ func runGroup(cmd *cobra.Command, args []string) error {
 		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
 	}
 	suggestion := config.Hint(args[0], names)
+	for _, c := range slices.Concat(cmd.Root().Commands(), cmd.Commands()) {
+		if c.IsAvailableCommand() && (c.Name() == args[0] || slices.Contains(c.SuggestFor, args[0])) {
+			suggestion = "; did you mean `" + c.CommandPath() + "`?"
+		}
+	}
 	if suggestion == "" {
 		suggestion = "; there are: " + strings.Join(names, ", ")
 	}
