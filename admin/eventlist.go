@@ -67,7 +67,7 @@ func eventOperations() []Operation {
 			Name: "events list", Short: "Show who did what, to anything, newest first", Role: Viewer,
 			Long: `Show the acts of operators, programs and belfry itself: who enqueued, stopped, corrected
 or took back which job, halted everything, paused a lane or a sender, changed a schedule,
-redrove dead letters, made a token, signed in. What runs do by themselves is in
+redrove dead letters, sent somebody a message, made a token, signed in. What runs do by themselves is in
 ` + "`belfry jobs events ID`" + `, what a schedule does by the clock in ` + "`belfry schedules events`" + `.
 A page looks at the last few thousand entries, so that a filter that few pass shows less
 than it may; the next page goes on.`,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,18 +85,25 @@ func compacted(raw json.RawMessage) string {
 
 // changes tells what an event changed, by the two states in its detail: values that one of
 // them does not have are "unset". Who paused, when and why the event itself says. Of an
-// event that only counts messages, or members of a segment, it is their number.
+// event that only counts messages, or members of a segment, it is their number; of one message to
+// one channel it is which.
 func changes(detail json.RawMessage) string {
 	var d struct {
 		Before, After  map[string]json.RawMessage
 		Messages       *int64
 		Added, Removed *int64
+		Activity       *int64
+		TestOf         *int64 `json:"test_of"`
 	}
 	switch err := json.Unmarshal(detail, &d); {
 	case err == nil && d.Messages != nil:
 		return printer.Counted(*d.Messages, "message")
 	case err == nil && d.Added != nil && d.Removed != nil:
 		return printer.Counted(*d.Added, "member") + " added, " + printer.Grouped(*d.Removed) + " removed"
+	case err == nil && d.Activity != nil && d.TestOf != nil:
+		return fmt.Sprintf("activity %d, a test of job %d", *d.Activity, *d.TestOf)
+	case err == nil && d.Activity != nil:
+		return fmt.Sprintf("activity %d", *d.Activity)
 	case err != nil || d.Before == nil || d.After == nil:
 		return "" // nothing was before, or is after; or this kind of event has another detail
 	}

@@ -105,8 +105,8 @@ the application records by SQL and a recipient by a link.`,
   belfry channels opt-in --channel 4711 --category popular_content --medium sms`,
 		}, optInChannel, optInText),
 		timeline{
-			noun: "channels", subject: "channel", label: "CHANNEL", short: "Show which channels operators opted out and in, and when one was forgotten, newest first",
-			example: "  belfry channels events\n  belfry channels events 4711 --json", none: "no channel was ever opted out or in by an operator, and none forgotten",
+			noun: "channels", subject: "channel", label: "CHANNEL", short: "Show which channels operators opted out and in and sent to, and when one was forgotten, newest first",
+			example: "  belfry channels events\n  belfry channels events 4711 --json", none: "no channel was ever opted out or in, or sent to, by an operator, and none forgotten",
 		}.events(),
 	}
 }

@@ -24,8 +24,11 @@ type sendInput struct {
 	contentInput
 	DeliverAt      *Instant `flag:"deliver-at" label:"TIME" help:"deliver it at this time (default: at once)"`
 	IdempotencyKey *string  `flag:"idempotency-key" label:"KEY" help:"repeating the command with it returns the first activity"`
-	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
+	RequestedBy    string   `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
 }
+
+// sentEvents has what is sent by an operation to one channel.
+const sentEvents = "the channel's events"
 
 func (in sendInput) check(o Operation, _ time.Time) error {
 	switch {
@@ -47,10 +50,11 @@ type sentActivity struct {
 func sendOperation() Operation {
 	return Define(Operation{
 		Name: "send", Short: "Send one message to one channel, ahead of every bulk",
-		Usage: "{CHANNEL | --external-id ID} --title TITLE", Role: Author, Changes: true,
+		Usage: "{CHANNEL | --external-id ID} --title TITLE", Role: Author, Changes: true, Events: sentEvents,
 		Long: `Send one message to one channel: an activity, as a like, a comment or a receipt. It
 waits behind no bulk job. Its id, which is negative, is printed; the message is due when
-the command is done, and whatever relay runs delivers it.
+the command is done, and whatever relay runs delivers it. Who sent it to which channel is
+in ` + "`belfry events list`" + `; of belfry.send, which an application calls, there is no event.
 
 TITLE, TEXT and variants may refer to the channel, as {{attributes.name | default "friend"}}.`,
 		SQL: `SELECT belfry.send(4711, 'activity', 'Ann likes your photo');`,

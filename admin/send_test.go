@@ -35,3 +35,33 @@ func TestSend_SaysHowToRepeatWhatMayHaveBeenDone(t *testing.T) {
 		require.Equal(t, c.kind, admin.KindOf(got), c.text)
 	}
 }
+
+// What is sent to somebody by an operation is an event with who sent it to which channel, once, and
+// without what it says; what the application sends is none. Who is forgotten is in no event.
+func TestSend_IsAnEvent(t *testing.T) {
+	t.Parallel()
+	d := crowd(t)
+	events := func() string {
+		return d.one(`SELECT coalesce(string_agg(concat_ws(' ', name, kind, actor, detail - 'session_user'), '; ' ORDER BY id), '') FROM belfry.events WHERE subject = 'channel'`)
+	}
+	require.Empty(t, events())
+	for range 2 {
+		require.NoError(t, d.run("send", "external_id", "u3", "title", "Hello u3", "idempotency_key", "order-17"))
+	}
+	sent := `3 sent_to ann@host {"activity": -2, "category": "activity"}`
+	require.Equal(t, sent, events(), "once for its key")
+	require.NoError(t, d.run("jobs test-send", "id", "1", "to", "u3", "requested_by", "kim"))
+	require.Equal(t, sent+`; 3 sent_to kim {"test_of": 1, "activity": -4, "category": "operator_notice"}`, events())
+	require.Error(t, d.run("send", "external_id", "u3", "title", "Hello", "category", "nonsense"))
+	require.Error(t, d.run("jobs test-send", "id", "99", "to", "u3"))
+
+	require.NoError(t, d.run("events list", "of", "channel"))
+	require.Regexp(t, `(?m)^20\S+ \S+ +kim +channel +3 +sent_to +activity -4, a test of job 1 *$`, d.out)
+	require.Regexp(t, `(?m)^20\S+ \S+ +ann@host +channel +3 +sent_to +activity -2 *$`, d.out)
+	require.NoError(t, d.run("channels events", "channel", "3"))
+	require.Contains(t, d.out, "a test of job 1")
+	require.Contains(t, d.kept(), "events")
+	require.NoError(t, d.run("channels forget", "channel", "3"))
+	require.Empty(t, d.kept())
+	require.Equal(t, "2", d.one(`SELECT count(*)::text FROM belfry.events WHERE kind = 'sent_to' AND name = ''`), "that it was done is kept")
+}

@@ -16,7 +16,7 @@ import (
 type testSend struct {
 	jobRef
 	To          string `flag:"to" label:"CHANNEL" help:"external id, or id, of the channel"`
-	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"who asks (default: user@host)"`
+	RequestedBy string `flag:"requested-by" local:"true" label:"WHO" help:"who asks, kept in {events} (default: user@host)"`
 }
 
 func (in testSend) check(Operation, time.Time) error {
@@ -28,11 +28,12 @@ func (in testSend) check(Operation, time.Time) error {
 
 func testSendOperation() Operation {
 	return Define(Operation{
-		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: Author, Changes: true,
+		Name: "jobs test-send", Short: "Send a job's content to one channel now, as a test", Usage: "ID --to CHANNEL", Role: Author, Changes: true, Events: sentEvents,
 		Long: `Send what a job says now to one channel, before all bulk: an activity that names the job
 in belfry.activities.test_of. The job itself is not concerned: its counts, its report and
 its audit do not know of it, and the channel gets the job all the same. Its words, its
-route, opt-outs, quiet hours and caps are those of the job's category.
+route, opt-outs, quiet hours and caps are those of the job's category. Who sent it to
+which channel is in ` + "`belfry events list`" + `.
 
 CHANNEL is an external id, or the id of a channel where no external id is that. A running
 daemon or ` + "`belfry relay`" + ` delivers it.`,

@@ -586,8 +586,8 @@ UPDATE belfry.channels
 -- name: ChannelForget :one
 -- Deletes what belfry.channels and the tables beside it have of a channel (channels_pkey,
 -- opt_outs_pkey, invalid_addresses_pkey, segment_members_pkey by segment), or with @dry_run
--- counts it. belfry.channels is left out unless @own. The events of its opt-outs stay, and say of
--- nobody (events_subject_idx).
+-- counts it. belfry.channels is left out unless @own. The events of its opt-outs and of what it
+-- was sent stay, and say of nobody (events_subject_idx).
 WITH members AS MATERIALIZED (
     SELECT k.segment FROM belfry.segments s
      CROSS JOIN LATERAL (SELECT m.segment FROM belfry.segment_members m WHERE m.segment = s.name AND m.channel_id = @id OFFSET 0) k

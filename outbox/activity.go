@@ -54,8 +54,9 @@ func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity
 }
 
 // SendActivity sends a message and returns its activity with no more than the id: the first
-// one's where its idempotency key was seen. No Route is the category's, no DeliverAt at once.
-// Content that cannot be sent is a *job.InvalidError.
+// one's where its idempotency key was seen. No Route is the category's, no DeliverAt at once. An
+// event says who requested it, and for which channel; activities that are inserted, or sent by
+// belfry.send, have none. Content that cannot be sent is a *job.InvalidError.
 func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Activity, err error) {
 	object := func(raw json.RawMessage) *string {
 		if raw == nil {
@@ -65,10 +66,14 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 		return &text
 	}
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
+		err := tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
 			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data), "variants": object(a.Variants),
 			"route": a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
 		}).Scan(&sent.ID)
+		if err != nil {
+			return err
+		}
+		return recordActivity(ctx, tx, sent.ID, a.RequestedBy)
 	})
 	if err != nil {
 		return Activity{}, fmt.Errorf("send: %w", err)
@@ -78,7 +83,7 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 
 // SendTest sends what a job says to one channel, as a test of it. It is job.ErrNotFound when
 // there is no such job, and a *job.InvalidError when the content cannot be sent. It is no
-// repeatable act: each sends a message.
+// repeatable act: each sends a message, and is recorded as SendActivity's.
 func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, requestedBy string) (Activity, error) {
 	var id int64
 	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -90,10 +95,19 @@ func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, r
 		if errors.Is(err, pgx.ErrNoRows) {
 			return job.ErrNotFound
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return recordActivity(ctx, tx, id, requestedBy)
 	})
 	if err != nil {
 		return Activity{}, fmt.Errorf("send a test of job %d: %w", jobID, err)
 	}
 	return ReadActivity(ctx, pool, id)
+}
+
+// recordActivity writes the event of an activity, if this transaction sent it.
+func recordActivity(ctx context.Context, tx pgx.Tx, id int64, actor string) error {
+	_, err := tx.Exec(ctx, queries.activityTold, pgx.StrictNamedArgs{"id": id, "actor": actor})
+	return err
 }

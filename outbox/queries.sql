@@ -234,6 +234,15 @@ SELECT @channel_id, j.category, j.title, j.body, j.data, j.variants, j.route, @r
  WHERE j.id = @job_id
 RETURNING id;
 
+-- name: ActivityTold :exec
+-- The event of the activity @id, which this transaction sent for @actor; none where an earlier
+-- one has its idempotency key (activities_pkey). It says to whom, and not what.
+INSERT INTO belfry.events (subject, name, kind, actor, detail)
+SELECT 'channel', a.channel_id::text, 'sent_to', coalesce(nullif(@actor, ''), session_user),
+       jsonb_strip_nulls(jsonb_build_object('session_user', session_user, 'activity', a.id, 'category', a.category, 'test_of', a.test_of))
+  FROM belfry.activities a
+ WHERE a.id = @id AND a.xmin = pg_current_xact_id()::xid;
+
 -- name: ActivityGet :one
 -- Reads the activity @id and what became of its message, '' when that is deleted. Relies
 -- on activities_pkey and messages_pkey. No row: it was deleted, with its message.

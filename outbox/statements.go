@@ -45,7 +45,7 @@ type querySet struct {
 	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,
 	operatorAct, recallRecord, recallCount, messageRecall, notificationRecall, deliveryCounts,
 	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
-	unsentJobs, activityTest, activityGet, activitySend string
+	unsentJobs, activityTest, activityTold, activityGet, activitySend string
 
 	// retention.sql
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,

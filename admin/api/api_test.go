@@ -55,6 +55,28 @@ func TestAPI_DoesWhatTheOperationsDo(t *testing.T) {
 	require.Contains(t, a.text, `"route":["push","sms"]`)
 }
 
+// What is sent to somebody is recorded with whose token it was, whatever the body says.
+func TestAPI_WhatIsSentIsAnEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios');
+		INSERT INTO belfry.jobs (type, category, title) VALUES ('push', 'operator_notice', 'Hello')`)
+	for path, body := range map[string]string{"/send": `{"external_id": "u1", "title": "Hi"}`, "/jobs/1/test-send": `{"to": "u1"}`} {
+		a := b.call(t, "author", "POST", path, strings.Replace(body, "}", `, "requested_by": "kim"}`, 1))
+		require.Equal(t, http.StatusUnprocessableEntity, a.status, a.text)
+		a = b.call(t, "author", "POST", path, body)
+		require.Equal(t, http.StatusOK, a.status, a.text)
+	}
+	var events []job.ControlEvent
+	a := b.call(t, "viewer", "GET", "/events?of=channel", "")
+	require.NoError(t, json.Unmarshal([]byte(a.text), &events), a.text)
+	require.Len(t, events, 2)
+	for _, e := range events {
+		require.Equal(t, []string{"the-author", "1", "sent_to"}, []string{e.Actor, e.Name, e.Kind})
+		require.NotContains(t, string(e.Detail), "Hi")
+	}
+}
+
 // A new operation needs its definition and nothing else.
 func TestAPI_ServesWhateverIsDefined(t *testing.T) {
 	t.Parallel()
