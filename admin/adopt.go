@@ -56,8 +56,12 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 	}, adopt, adoptionText)
 }
 
-// account counts what was adopted; a look, and what was adopted before, is no act.
-func (a *Adoption) account() account { return account{n: 1, none: !a.Changed} }
+func (in adoptInput) plans() bool { return in.DryRun }
+
+// account is of the one database, since it was adopted last.
+func (a *Adoption) account() account {
+	return account{n: 1, event: eventKind{subjectInstallation, "", "adopted", ""}}
+}
 
 // adoptable is what an adoption would do.
 func adoptable(ctx context.Context, env *Env) (out *Adoption, err error) {

@@ -31,6 +31,9 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	require.Empty(t, question(), "there is nothing to agree to")
 	require.NoError(t, d.run("adopt"))
 	require.Regexp(t, `^nothing to adopt: belfry was made or adopted here, in database \d+ of server \d+\n$`, d.out)
+	require.Nil(t, d.receipt().InForceSince, "it was made here")
+	require.NoError(t, d.run("adopt", "dry_run", "on"))
+	require.NotContains(t, d.json, "receipt", "a look is no act")
 
 	d.exec(`UPDATE belfry.installation SET database_oid = NULL`)
 	require.Equal(t, "Adopt it?", question().Text)
@@ -48,10 +51,13 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	require.Regexp(t, `^adopted: relays deliver from database \d+ of server \d+, and send:\n  what 1 job that `, d.out)
 	require.Regexp(t, `"adopted":true,.*"changed":true`, d.json)
 	require.True(t, adopted())
-	require.NotNil(t, d.receipt().InForceSince)
+	moved := *d.receipt().InForceSince
 	events, err := d.env.Jobs.ControlEvents(t.Context(), "installation", "", 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ann@host", "moved"}, []string{events[0].Actor, events[0].Reason})
 	require.NoError(t, d.run("adopt"))
 	require.Regexp(t, `"adopted":true,.*"changed":false`, d.json)
+	require.Equal(t, moved, *d.receipt().InForceSince, "it is so already, since then")
+	require.EqualValues(t, 1, d.receipt().Concerned)
+	require.Contains(t, d.notes, ", in force since ")
 }

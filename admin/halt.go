@@ -18,7 +18,7 @@ type haltState struct {
 
 // account counts the jobs that a halt stopped, also when they go on: none if it was so already.
 func (h haltState) account() account {
-	return account{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted"}, halted: h.Changed}
+	return account{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted", ""}, halted: h.Changed}
 }
 
 const haltEvents = "belfry.events"

@@ -311,7 +311,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		return nil, err
 	}
 	out = env.shown(out)
-	if o.Changes {
+	if o.Changes && !Plans(in) {
 		out = receipted(ctx, env, o, asked, out)
 	}
 	return out, err

@@ -115,10 +115,12 @@ SELECT j.id
  LIMIT @limit;
 
 -- name: EventNewest :one
--- When the newest event of @kind of a thing was, and of how many jobs it was
--- (events_subject_idx). No row: there was none.
-SELECT e.at, coalesce((e.detail ->> 'jobs')::bigint, 0)
+-- When the newest event of @kind of a thing was, of those that set its member @lifted to null, ''
+-- any, and of how many jobs it was (events_subject_idx). NULL: there was none since another thing
+-- of that name was removed. No row: there was none at all.
+SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::bigint, 0)
   FROM belfry.events e
- WHERE e.subject = @subject AND e.name = @name AND e.kind = @kind
+ WHERE e.subject = @subject AND e.name = @name
+   AND (e.kind = @kind AND (@lifted::text = '' OR e.detail -> 'before' ? @lifted AND e.detail -> 'after' ->> @lifted IS NULL) OR e.kind = 'removed')
  ORDER BY e.id DESC
  LIMIT 1;

@@ -78,8 +78,8 @@ type account struct {
 	none   bool       // nothing was done: it was a plan
 }
 
-// eventKind is a kind of events of one thing.
-type eventKind struct{ subject, name, kind string }
+// eventKind is a kind of events of one thing; with lifted, those that set this member to null.
+type eventKind struct{ subject, name, kind, lifted string }
 
 // accountOf reads the result of an act. What it does not know is about one thing, which holds
 // from now on. What was so before, as a lane that is paused already, has been since then: what
@@ -106,14 +106,16 @@ func accountOf(verb string, result any) account {
 	if !slices.Contains([]string{"pause", "opt-out", "revoke", "disable"}, verb) {
 		a.since = nil
 	}
-	if verb == "resume" {
+	if verb == "resume" || verb == "enable" {
 		switch r := result.(type) {
 		case job.Lane:
-			a.event = eventKind{job.SubjectLane, r.Name, "resumed"}
+			a.event = eventKind{job.SubjectLane, r.Name, "resumed", ""}
 		case Sender:
-			a.event = eventKind{outbox.SubjectSender, r.Name, "resumed"}
+			a.event = eventKind{outbox.SubjectSender, r.Name, "resumed", ""}
 		case schedule.Schedule:
-			a.event = eventKind{job.SubjectSchedule, r.Name, "resumed"}
+			a.event = eventKind{job.SubjectSchedule, r.Name, "resumed", ""}
+		case User:
+			a.event = eventKind{subjectUser, r.Name, "changed", "disabled_at"}
 		}
 	}
 	return a
@@ -141,18 +143,18 @@ func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, resu
 		}
 	}
 	if a.halted {
-		_, r.Concerned = newest(ctx, env, eventKind{subjectInstallation, "", "halted"})
+		_, r.Concerned = newest(ctx, env, eventKind{subjectInstallation, "", "halted", ""})
 	}
 	return Acted{result, r}
 }
 
-// newest is when the newest event of a kind was, and of how many jobs; nil: there is none, or the
-// database does not say.
+// newest is when the newest event of a kind was, and of how many jobs; nil: there is none since the
+// thing was made, or the database does not say.
 func newest(ctx context.Context, env *Env, e eventKind) (at *time.Time, jobs int64) {
 	err := reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, queries.eventNewest, pgx.StrictNamedArgs{"subject": e.subject, "name": e.name, "kind": e.kind}).Scan(&at, &jobs)
+		return tx.QueryRow(ctx, queries.eventNewest, pgx.StrictNamedArgs{"subject": e.subject, "name": e.name, "kind": e.kind, "lifted": e.lifted}).Scan(&at, &jobs)
 	})
-	if err != nil {
+	if err != nil || at == nil {
 		return nil, 0
 	}
 	utc := at.UTC()

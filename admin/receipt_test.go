@@ -104,6 +104,32 @@ func TestReceipt_SaysSinceWhenThingsGoOn(t *testing.T) {
 	require.Zero(t, d.receipt().Concerned)
 }
 
+// Who is enabled already is so since somebody enabled them last, or has never been otherwise since they
+// were added; other changes of theirs are no matter.
+func TestReceipt_SaysSinceWhenAUserMaySignIn(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	add := func() {
+		require.NoError(t, d.run("users add", "name", "kim", "role", "viewer", "password", "a long new password"))
+		require.NoError(t, d.run("users enable", "name", "kim"))
+		require.Nil(t, d.receipt().InForceSince, "nobody disabled them")
+		require.EqualValues(t, 1, d.receipt().Concerned)
+	}
+	add()
+	require.NoError(t, d.run("users disable", "name", "kim"))
+	disabled := *d.receipt().InForceSince
+	require.NoError(t, d.run("users disable", "name", "kim"))
+	require.Equal(t, disabled, *d.receipt().InForceSince)
+	require.NoError(t, d.run("users enable", "name", "kim"))
+	enabled := *d.receipt().InForceSince
+	require.True(t, enabled.After(disabled))
+	require.NoError(t, d.run("users set", "name", "kim", "role", "operator"))
+	require.NoError(t, d.run("users enable", "name", "kim"))
+	require.Equal(t, enabled, *d.receipt().InForceSince)
+	require.NoError(t, d.run("users remove", "name", "kim"))
+	add()
+}
+
 // What comes over HTTP is told with its receipt, too.
 func TestReceipt_IsReadFromTheJSON(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,9 @@ var (
 	ErrUserExists = errors.New("a user of that name exists already")
 )
 
+// subjectUser is the subject of belfry.events of who signs in.
+const subjectUser = "user"
+
 // User is what may be known of somebody who may sign in. Nobody is disabled without a time, and
 // whom a provider signs in has no password.
 type User struct {
@@ -122,7 +125,7 @@ the name is locked out.`,
 			p.Printf("%s\n", l.Secret)
 		}),
 		timeline{
-			noun: "users", values: "users list", subject: "user", label: "NAME", short: "Show when users were changed and signed in, newest first",
+			noun: "users", values: "users list", subject: subjectUser, label: "NAME", short: "Show when users were changed and signed in, newest first",
 			example: "  belfry users events\n  belfry users events ann --json", none: "no user was ever added",
 		}.events(),
 	}
