@@ -49,16 +49,17 @@ man: build ## write the manual pages, man/man1/belfry*.1
 	@rm -rf man && bin/belfry man man/man1
 
 examples: servers-for-tests ## build the programs of _examples and run them against a private server
-	@$(GO_TEST) -run '^TestExamples_' .
+	@$(GO_TEST) -run '^Test(Long_)?Examples' .
 
 lint: ## check style, sizes and the direction of imports (.golangci.yml)
 	$(GOLANGCI_LINT) run ./...
 	cd bench && $(GOLANGCI_LINT) run ./...
 
 # What kills processes, crashes servers, follows long random schedules and goes through the
-# console in a browser is slow by nature: those tests have names of their own, and `make test` leaves them to `make
-# test-fault`, unless RUN asks for some. Benchmarks are tested by `make test-bench`.
-FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Model|Process)_
+# console in a browser is slow by nature, and so are whole tables, the conformance of carriers,
+# clusters and the scripts (TestLong_): those tests have names of their own, and `make test` leaves
+# them to `make test-fault`, unless RUN asks for some. Benchmarks are tested by `make test-bench`.
+FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Long|Model|Process)_
 
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.

@@ -44,7 +44,7 @@ func program(t *testing.T, db *dbtest.DB, name string) *exec.Cmd {
 var address = regexp.MustCompile(`http://\S+`)
 
 // Every example with a main.go builds, and does what it says.
-func TestExamples_RunAgainstAServer(t *testing.T) {
+func TestLong_ExamplesRunAgainstAServer(t *testing.T) {
 	t.Parallel()
 	runs := map[string]func(t *testing.T, db *dbtest.DB){
 		"embedded": func(t *testing.T, db *dbtest.DB) {

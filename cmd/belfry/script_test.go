@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ type (
 	testKey struct{}
 )
 
-// TestScripts runs testdata/script, each with a database of its own in
+// TestScripts runs some of testdata/script, each with a database of its own in
 // BELFRY_DATABASE_URL; one whose name begins with "unmigrated" gets it empty, and one whose
 // name begins with "offline" a server that does not answer.
 // Beside testscript's own there are the commands
@@ -48,13 +49,40 @@ type (
 // relative, and where it runs in the background. Other files are named by $WORK.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, scriptParams(filepath.Dir(binary(t))))
+	testscript.Run(t, scriptParams(filepath.Dir(binary(t)), quickScripts...))
 }
 
-// scriptParams run every script, with belfry's directory in the path.
-func scriptParams(path string) testscript.Params {
+// The other scripts.
+func TestLong_Scripts(t *testing.T) {
+	t.Parallel()
+	all, err := filepath.Glob(scriptFile("*"))
+	require.NoError(t, err)
+	var others []string
+	for _, path := range all {
+		if name := strings.TrimSuffix(filepath.Base(path), ".txtar"); !slices.Contains(quickScripts, name) {
+			others = append(others, name)
+		}
+	}
+	require.Len(t, others, len(all)-len(quickScripts), "each quick script is there")
+	testscript.Run(t, scriptParams(filepath.Dir(binary(t)), others...))
+}
+
+// quickScripts are a sample: each exit code, processes, and an act of each kind.
+var quickScripts = []string{
+	"acts", "channels", "daemon", "exit_failed", "lanes", "limits", "offline_exit_config",
+	"offline_exit_unreachable", "offline_exit_usage", "offline_help", "send",
+}
+
+func scriptFile(name string) string { return filepath.Join("testdata", "script", name+".txtar") }
+
+// scriptParams run these scripts, with belfry's directory in the path.
+func scriptParams(path string, names ...string) testscript.Params {
+	var files []string
+	for _, name := range names {
+		files = append(files, scriptFile(name))
+	}
 	return testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+		Files:               files,
 		UpdateScripts:       *rewrite,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -55,15 +55,20 @@ func serveHere(t testing.TB, environ []string, db *dbtest.DB, who string) string
 var throughScripts = []string{"acts", "audit", "categories", "dead", "edit", "forget", "jobs", "lanes", "recall", "segment", "senders", "set", "skips"}
 
 // The scripts say the same through a server.
+func TestLong_ScriptsThroughAServer(t *testing.T) {
+	t.Parallel()
+	runThrough(t, throughScripts[1:])
+}
+
+// One of them, for every day.
 func TestScripts_ThroughAServer(t *testing.T) {
 	t.Parallel()
-	path := filepath.Dir(binary(t))
-	var files []string
-	for _, name := range throughScripts {
-		files = append(files, filepath.Join("testdata", "script", name+".txtar"))
-	}
-	params := scriptParams(path)
-	params.Files, params.Dir = files, ""
+	runThrough(t, throughScripts[:1])
+}
+
+func runThrough(t *testing.T, scripts []string) {
+	t.Helper()
+	params := scriptParams(filepath.Dir(binary(t)), scripts...)
 	setup := params.Setup
 	params.Setup = func(env *testscript.Env) error {
 		if err := setup(env); err != nil {
@@ -150,7 +155,7 @@ var elsewhere = map[string]string{
 
 // I14: an operation has the same result, the same error and the same events at the command line,
 // through a server, and over bare HTTP.
-func TestOperations_AreTheSameThroughEachTransport(t *testing.T) {
+func TestLong_OperationsAreTheSameThroughEachTransport(t *testing.T) {
 	t.Parallel()
 	here, there, bare := stage(t), stage(t), stage(t)
 	who := new(app).whoami()
@@ -189,6 +194,17 @@ func TestOperations_AreTheSameThroughEachTransport(t *testing.T) {
 	}
 	require.Equal(t, recorded(t, here), recorded(t, there))
 	require.Equal(t, recorded(t, here), recorded(t, bare))
+}
+
+func TestOperations_EachHasAScene(t *testing.T) {
+	t.Parallel()
+	root, done := newRootCommand(&app{stdout: io.Discard, stderr: io.Discard, now: time.Now}), make(map[string]bool)
+	for _, line := range scenes(t) {
+		if !strings.HasPrefix(line, "sql ") && !strings.HasPrefix(line, "! ") {
+			o, _ := operationOf(t, root, strings.Fields(line))
+			done[o.Name] = true
+		}
+	}
 	var left []string
 	for _, o := range admin.Operations() {
 		if !done[o.Name] {
