@@ -194,12 +194,12 @@ var audiences = map[string]*rapid.Generator[Audience]{
 	}),
 }
 
-// TestWalk_ReadsEachSteadyChannelOnce proves I1 for each kind of audience and
+// TestLong_WalkReadsEachSteadyChannelOnce proves I1 for each kind of audience and
 // relation, against a naive oracle: with channels inserted, deleted, moved,
 // deactivated and re-enrolled behind and ahead of the walk between any two
 // pages, whatever matched throughout is read exactly once, and nothing that does
 // not match, lies above the bound or was read before ever is.
-func TestWalk_ReadsEachSteadyChannelOnce(t *testing.T) {
+func TestLong_WalkReadsEachSteadyChannelOnce(t *testing.T) {
 	t.Parallel()
 	for _, where := range places {
 		t.Run(where.name, func(t *testing.T) {

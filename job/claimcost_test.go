@@ -83,7 +83,7 @@ var statistics = []knowledge{
 
 // What a claim, a run's look for a more urgent job, and a timetable read does not depend on how
 // many jobs wait, whatever they wait for and whatever the planner knows.
-func TestClaim_ReadsAFewRowsHoweverManyJobsWait(t *testing.T) {
+func TestLong_ClaimReadsAFewRowsHoweverManyJobsWait(t *testing.T) {
 	t.Parallel()
 	claims(t, waiting, statistics, func(plans string) { golden(t, "claim.golden", plans) })
 }

@@ -162,7 +162,7 @@ func TestExpiry_OnlyOfWhatNeverStarted(t *testing.T) {
 // However many jobs are overdue, none of them is left for a claim to step over; and
 // those that become overdue in the middle of a run are EXPIRED before the next chunk
 // looks for a more urgent job.
-func TestExpiry_LeavesNoneInTheWayOfAClaimOrARun(t *testing.T) {
+func TestLong_ExpiryLeavesNoneInTheWayOfAClaimOrARun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
 	overdue := `INSERT INTO belfry.jobs (id, type, category, title, route, priority, schedule_at, expires_at)

@@ -103,7 +103,7 @@ func TestHalt_StopsEveryWalkAtOnce(t *testing.T) {
 
 // A halt races with claims and with chunks, many times: when it has returned no job is
 // RUNNING, and what was committed then is all, until it is lifted.
-func TestHalt_RacesWithClaimsAndChunks(t *testing.T) {
+func TestLong_HaltRacesWithClaimsAndChunks(t *testing.T) {
 	t.Parallel()
 	const times, n = 40, 2_000
 	b := setup(t, n)

@@ -61,7 +61,7 @@ ALTER TABLE belfry.jobs ENABLE TRIGGER USER;`
 
 // A page with several filters looks at a bounded number of jobs, though many are of each kind and
 // few or none of all, and the pages together have what a list has.
-func TestList_PagesOfSeveralFiltersAreBounded(t *testing.T) {
+func TestLong_ListPagesOfSeveralFiltersAreBounded(t *testing.T) {
 	t.Parallel()
 	const mostLooks = 2000
 	db := dbtest.New(t)

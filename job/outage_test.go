@@ -25,7 +25,7 @@ func (b *bundle) refusing(t tester, when, condition string) {
 
 // A constraint that suddenly refuses everybody is waited out, and nobody is skipped for it:
 // the job goes on when it is fixed, and is FAILED only when Retry.For is over.
-func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
+func TestLong_PoisonConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestPoison_ConstraintThatRefusesEverybodyIsAnOutage(t *testing.T) {
 // A constraint that begins to refuse everybody when few are left is an outage as well, if
 // somebody who has a row is refused by it now; skipped ones have none. Without that the ones
 // that are left are to blame, however few they are.
-func TestPoison_ConstraintThatRefusesTheRest(t *testing.T) {
+func TestLong_PoisonConstraintThatRefusesTheRest(t *testing.T) {
 	t.Parallel()
 	check := func(condition string) string {
 		return fmt.Sprintf(`ALTER TABLE belfry.messages DROP CONSTRAINT IF EXISTS not_now, ADD CONSTRAINT not_now CHECK (NOT (%s)) NOT VALID`, condition)
@@ -211,7 +211,7 @@ func TestPoison_PlainRaiseOfATrigger(t *testing.T) {
 // A constraint that is fixed while the fault is looked for costs nobody: the one who failed
 // last is tried again before it is skipped. A sequence is not rolled back, so the constraint
 // is fixed after each number of refusals in turn.
-func TestPoison_ConstraintFixedWhileItIsAskedSkipsNobody(t *testing.T) {
+func TestLong_PoisonConstraintFixedWhileItIsAskedSkipsNobody(t *testing.T) {
 	t.Parallel()
 	fixedAfter(t, 1, 5, 9, 14)
 }

@@ -131,7 +131,7 @@ func (a *asked) last(n int) []question {
 
 // A daemon that hears hints, with nothing that runs or is due, asks one thing every few
 // seconds, however often it polls while something runs.
-func TestRun_IdleDaemonAsksOften(t *testing.T) {
+func TestLong_RunIdleDaemonAsksOften(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	trace := &asked{}

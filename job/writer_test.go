@@ -79,7 +79,7 @@ func TestWriter_CannotEndTheChunksTransaction(t *testing.T) {
 }
 
 // A chunk that runs out of time in the Writer's Go code is tried again smaller.
-func TestWriter_FaultOfASlowWriterShrinksTheChunk(t *testing.T) {
+func TestLong_WriterFaultOfASlowWriterShrinksTheChunk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 400)
 	c := config("r")
@@ -191,7 +191,7 @@ func TestStore_NamesTheRemedyWhereAPoolerLosesPreparedStatements(t *testing.T) {
 
 // The Store works in every way pgx can talk, poolers included, and whatever the
 // role's defaults for transactions are.
-func TestStore_WorksInEveryExecModeAndUnderAnyDefaults(t *testing.T) {
+func TestLong_StoreWorksInEveryExecModeAndUnderAnyDefaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	for name, change := range map[string]func(*pgx.ConnConfig){

@@ -289,7 +289,7 @@ func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 
 // I13: an audit holds a page of each side, whatever the size of the job. Not
 // parallel: it measures the process.
-func TestAudit_NeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralleltest // see above
+func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralleltest // see above
 	b := setup(t, 30000)
 	id := b.rest(t, outbox.TypePush, 30000, job.Processed)
 	most := func(relation string, rows int64) (heap uint64) {

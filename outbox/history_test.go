@@ -34,7 +34,7 @@ func (b *bundle) history(t *testing.T, channel, limit int) (first outbox.History
 }
 
 // A history says of each job what its audit says of the channel, whatever has become of either.
-func TestHistory_SaysWhatAuditsSay(t *testing.T) {
+func TestLong_HistorySaysWhatAuditsSay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 30)
 	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id = 9`)

@@ -18,7 +18,7 @@ import (
 
 // The ledger's statements keep plans that cost by their keys on tables with other jobs
 // in them, with good statistics and with those of an empty table.
-func TestQueries_TheLedgerKeepsItsPlans(t *testing.T) {
+func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 	t.Parallel()
 	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
 		t.Run(name, func(t *testing.T) {

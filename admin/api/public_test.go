@@ -51,7 +51,9 @@ func TestAPI_WorksUnderAPublicPath(t *testing.T) {
 			a := b.call(t, "viewer", "GET", "/lanes/events?limit=1", "")
 			require.True(t, strings.HasPrefix(a.header.Get("Link"), "<"+test.path+"/api/v1/lanes/events?"), a.header)
 			require.Equal(t, strings.HasPrefix(test.public, "https"), a.header.Get("Strict-Transport-Security") != "")
-			require.Equal(t, http.StatusOK, b.call(t, "", "GET", "/openapi.json", "").status)
+			if below != "" { // which each server makes, and takes its time for
+				require.Equal(t, http.StatusOK, b.call(t, "", "GET", "/openapi.json", "").status)
+			}
 		}
 		for _, odd := range []string{"/a", "/a/bapi/v1/lanes", "/a/b", "/a/b/..", "/a/b/../b/api/v1/lanes", "/a/b//api/v1/lanes", "/a/b/a/b/api/v1/lanes", "/%61/b/api/v1/lanes", "/a%2fb/api/v1/lanes"} {
 			b.url = root

@@ -323,7 +323,7 @@ func walk(t *testing.T, requests int) {
 // Whatever is asked, the answer is one that the document has.
 func TestDocument_AnswersAreThoseItAllows(t *testing.T) {
 	t.Parallel()
-	walk(t, 500)
+	walk(t, 200)
 }
 
 // The same, for longer.

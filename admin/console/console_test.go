@@ -409,7 +409,7 @@ func TestConsole_LiveSendsWhatChanges(t *testing.T) {
 	require.Equal(t, "wait", cells[printer.Int(id)+".tone"])
 }
 
-func TestConsole_APageThatIsLeftOpenIsNoUse(t *testing.T) {
+func TestLong_ConsoleAPageThatIsLeftOpenIsNoUse(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	b := h.as(t, "")

@@ -21,7 +21,7 @@ func (p page) allThatMatch(act string) string {
 
 // An act on all that match is on those that were seen, counted and confirmed, and on no job that
 // came since.
-func TestConsole_ActsOnAllThatMatch(t *testing.T) {
+func TestLong_ConsoleActsOnAllThatMatch(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	enqueue := func(lane string, n int) {

@@ -76,7 +76,7 @@ func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) setti
 }
 
 // I9, I11: every kind of answer of every kind of provider ends as it should.
-func TestClasses_EverySenderAndAnswerAgainstTheFakes(t *testing.T) {
+func TestLong_ClassesEverySenderAndAnswerAgainstTheFakes(t *testing.T) {
 	t.Parallel()
 	testClasses(t, relay.Exponential)
 }

@@ -82,7 +82,7 @@ func TestProcess_APoolerMayChangeItsModeWhileBelfryRuns(t *testing.T) {
 }
 
 // The doctor tries prepared statements where a pooler stands, and says what it found.
-func TestDoctor_TriesPreparedStatementsBehindAPooler(t *testing.T) {
+func TestLong_DoctorTriesPreparedStatementsBehindAPooler(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	transaction := dbtest.StartPgBouncer(t, db.DSN, nil).DSN(db.Name)

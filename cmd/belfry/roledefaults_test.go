@@ -14,7 +14,7 @@ import (
 
 // Whatever a role's defaults are, every command works, jobs run, the relay delivers, and
 // an application's own session can use the SQL contract.
-func TestRoleDefaults_EverythingWorks(t *testing.T) {
+func TestLong_RoleDefaultsEverythingWorks(t *testing.T) {
 	t.Parallel()
 	grants := []string{"DO $$BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO :role', current_database()); END$$"}
 	for _, d := range []string{

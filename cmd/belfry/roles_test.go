@@ -36,7 +36,7 @@ func withProfiles(t *testing.T, db *dbtest.DB, owner, kinds string) *dbtest.DB {
 }
 
 // Each line of the table in docs/roles.md, with a fresh role that has no more.
-func TestRoles_EachIsEnoughForWhatItDoes(t *testing.T) {
+func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	t.Parallel()
 	empty := dbtest.NewEmpty(t)
 	owner := withProfiles(t, empty, "", "migrate")

@@ -39,7 +39,7 @@ func (b *bundle) batchOf(t require.TestingT, first, step, n int64) (list []outbo
 
 // A batch of 500 under a cap does not look 500 times at each job of the window
 // (invariant 6): once at those that have few messages, or whose recipients lie together.
-func TestCap_ManyJobsInTheWindowAreNotReadOncePerChannel(t *testing.T) {
+func TestLong_CapManyJobsInTheWindowAreNotReadOncePerChannel(t *testing.T) {
 	t.Parallel()
 	const jobs = 400
 	for name, c := range map[string]struct {
@@ -120,7 +120,7 @@ func TestCap_CountsTheSameByAnyWay(t *testing.T) {
 // A batch whose counting does not end before the deadline goes on in parts: the first
 // messages are composed and the others wait. One relay asking for too much would ask for
 // the same again and again.
-func TestCap_WhatTakesTooLongGoesOnInParts(t *testing.T) {
+func TestLong_CapWhatTakesTooLongGoesOnInParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.capTo(t, "operator_notice", 3)

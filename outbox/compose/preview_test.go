@@ -79,7 +79,7 @@ func TestPreview_SaysWhatWouldBeComposed(t *testing.T) {
 }
 
 // Of a large audience it looks at slices of all of it, at bounded cost, and counts exactly.
-func TestPreview_OfManyIsASampleOfAll(t *testing.T) {
+func TestLong_PreviewOfManyIsASampleOfAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, locale) SELECT n, 'n-' || n, 'web', 'l' || n / 25000 FROM generate_series(1001, 150000) n`)

@@ -8,10 +8,21 @@ import (
 	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
+func TestLong_BrokerIsATransport(t *testing.T) {
+	t.Parallel()
+	outboxtest.Exercise(t, subjects(t))
+}
+
 func TestBroker_IsATransport(t *testing.T) {
 	t.Parallel()
+	outboxtest.Sample(t, subjects(t))
+}
+
+// subjects are brokers on one server.
+func subjects(t *testing.T) func(t testing.TB) *outboxtest.Subject {
+	t.Helper()
 	servers := dbtest.StartNATS(t, 1)
-	outboxtest.Exercise(t, func(t testing.TB) *outboxtest.Subject {
+	return func(t testing.TB) *outboxtest.Subject {
 		t.Helper()
 		b := setup(t, servers)
 		return outboxtest.NewDatabase(t, dbtest.Reused(t, 4), 200).Carried(t, b, outboxtest.CarrierSubject{
@@ -19,5 +30,5 @@ func TestBroker_IsATransport(t *testing.T) {
 			Forget: func(t testing.TB) { t.Helper(); b.forget(t) },
 			Lose:   func(t testing.TB, keys []outbox.Key) { t.Helper(); b.lose(t, keys) },
 		})
-	})
+	}
 }

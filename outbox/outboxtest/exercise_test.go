@@ -17,7 +17,7 @@ func TestExercise_PassesACarrier(t *testing.T) {
 }
 
 // Every check fails on a carrier that is wrong in one way, so that no check is for show.
-func TestExercise_FailsAWrongCarrier(t *testing.T) {
+func TestLong_ExerciseFailsAWrongCarrier(t *testing.T) {
 	t.Parallel()
 	failed := make(map[string][]fault)
 	var mu sync.Mutex

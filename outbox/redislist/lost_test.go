@@ -134,7 +134,7 @@ func delivered(t testing.TB, d *outboxtest.Database, s *server, b *redislist.Bro
 
 // Sentence 3, conformance "connection cut at each command": whichever command's connection is
 // cut, before the server gets it or before its answer comes, everything is received once.
-func TestCarrier_AConnectionCutAtEachCommand(t *testing.T) {
+func TestLong_CarrierAConnectionCutAtEachCommand(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"push", "take", "settle", "keep", "return", "status", "hkeys", "blmove"} {
 		for name, fault := range map[string]dbtest.Fault{"before": dbtest.Cut, "after": dbtest.DropReply} {

@@ -17,7 +17,7 @@ import (
 
 // Sentence 19: on a cluster, with each queue on another node, it is the carrier that it is on one
 // server.
-func TestBroker_IsACarrierOnACluster(t *testing.T) {
+func TestLong_BrokerIsACarrierOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redisdb.DefaultConfig()
 	c.URL, _ = dbtest.StartCluster(t)

@@ -50,7 +50,7 @@ func TestReceive_AnswerOfATakeIsLost(t *testing.T) {
 }
 
 // The connection is cut before, and after, each kind of command: everything is settled once.
-func TestCarrier_ConnectionCutAtEachCommand(t *testing.T) {
+func TestLong_CarrierConnectionCutAtEachCommand(t *testing.T) {
 	t.Parallel()
 	server := dbtest.StartRedis(t)
 	for _, command := range []string{"xreadgroup", "evalsha", "client"} {

@@ -124,7 +124,7 @@ func spread(t *testing.T, rule func(name string, alive []string) []string) (got 
 
 // Of 30,000 entries that are taken over each of three consumers gets a third, within a tenth of
 // it, although the first of them polls 100 ms before the next.
-func TestReclaim_SpreadsOverLiveConsumers(t *testing.T) {
+func TestLong_ReclaimSpreadsOverLiveConsumers(t *testing.T) {
 	t.Parallel()
 	got := spread(t, func(_ string, alive []string) []string { return alive })
 	t.Logf("rendezvous hashing: %v", got)

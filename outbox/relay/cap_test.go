@@ -9,7 +9,7 @@ import (
 
 // What a cap lets through goes out in the first drain, and the rest ends there, however
 // many jobs are due to the same channels at once and whoever has them in flight.
-func TestDrain_TwoDueJobsSentNoneUnderACap(t *testing.T) {
+func TestLong_DrainTwoDueJobsSentNoneUnderACap(t *testing.T) {
 	t.Parallel()
 	for _, relays := range []int{1, 2} {
 		b := setup(t, 200)

@@ -25,16 +25,23 @@ var errAway = errors.New("the carrier is away")
 const capacity = 100
 
 // A carrier in memory, with the claim by key and the dispatcher that all carriers have.
+func TestLong_CarrierIsATransport(t *testing.T) {
+	t.Parallel()
+	outboxtest.Exercise(t, inMemory)
+}
+
 func TestCarrier_IsATransport(t *testing.T) {
 	t.Parallel()
-	outboxtest.Exercise(t, func(t testing.TB) *outboxtest.Subject {
-		t.Helper()
-		memory := outboxtest.NewMemory(capacity)
-		return setup(t, 200).Carried(t, memory, outboxtest.CarrierSubject{
-			Copies: func(testing.TB) int { return memory.Copies() }, Capacity: capacity,
-			Forget: func(testing.TB) { memory.Forget() },
-			Lose:   func(_ testing.TB, keys []outbox.Key) { memory.Lose(keys) },
-		})
+	outboxtest.Sample(t, inMemory)
+}
+
+func inMemory(t testing.TB) *outboxtest.Subject {
+	t.Helper()
+	memory := outboxtest.NewMemory(capacity)
+	return setup(t, 200).Carried(t, memory, outboxtest.CarrierSubject{
+		Copies: func(testing.TB) int { return memory.Copies() }, Capacity: capacity,
+		Forget: func(testing.TB) { memory.Forget() },
+		Lose:   func(_ testing.TB, keys []outbox.Key) { memory.Lose(keys) },
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 // A relay that dies while it calls by a later step, because the first was bypassed,
 // has used up one attempt of that step, not of the first: no medium is called more often
 // than its policy says.
-func TestRelay_CrashAfterABypassedStepCountsForTheMediumThatWasCalled(t *testing.T) {
+func TestLong_RelayCrashAfterABypassedStepCountsForTheMediumThatWasCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	id := b.job(t, "default", 1, 1, "push", "sms")
@@ -40,7 +40,7 @@ func TestRelay_CrashAfterABypassedStepCountsForTheMediumThatWasCalled(t *testing
 // A message's record has each step that was bypassed, and has it once, wherever its relay
 // stopped with it, and when the answer to the COMMIT that recorded it was lost. The relay
 // goes on after its lease has run out and adds nothing.
-func TestRelay_RecordHasTheBypassedStepsWhereverItsRelayStopped(t *testing.T) {
+func TestLong_RelayRecordHasTheBypassedStepsWhereverItsRelayStopped(t *testing.T) {
 	t.Parallel()
 	for point, want := range map[string][]string{
 		relay.PointHandOver: {"1 push 0/0 refused", "1 sms 1/1 retryable"}, // it comes back as it was

@@ -11,7 +11,7 @@ import (
 // A job whose messages wait for a sender that is slower than claims is left alone: also when
 // they go there because its first medium was bypassed, and the sender of that has nothing to
 // do.
-func TestCredits_JobOfASlowSenderIsClaimedAndDeferredAllTheTime(t *testing.T) {
+func TestLong_CreditsJobOfASlowSenderIsClaimedAndDeferredAllTheTime(t *testing.T) {
 	t.Parallel()
 	for name, route := range map[string][]string{"its own": {"sms"}, "by the next medium": {"email", "sms"}} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestCredits_JobOfASlowSenderIsClaimedAndDeferredAllTheTime(t *testing.T) {
 
 // A job whose next messages are for a sender that takes nothing comes to those behind them
 // that are for another.
-func TestCredits_MessagesBehindAPausedSendersAreNeverReached(t *testing.T) {
+func TestLong_CreditsMessagesBehindAPausedSendersAreNeverReached(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 600)
 	b.exec(t, `UPDATE belfry.channels SET platform = CASE WHEN id <= 560 THEN 'android' ELSE 'ios' END`)

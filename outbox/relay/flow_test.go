@@ -211,7 +211,7 @@ func TestDrain_EndsWhenNothingIsDue(t *testing.T) {
 }
 
 // A drain follows its messages through their media.
-func TestDrain_FollowsFailover(t *testing.T) {
+func TestLong_DrainFollowsFailover(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 700)
 	b.job(t, "a", 1, 700, "push", "sms")

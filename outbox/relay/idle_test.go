@@ -41,7 +41,7 @@ func rests(t *testing.T, run *running) {
 
 // Between the passes before a rest, which are longer apart here than the test waits, an activity
 // is found when it falls due.
-func TestRelay_CalmRelayMissesNoDueTime(t *testing.T) {
+func TestLong_RelayCalmRelayMissesNoDueTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 6)
 	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'later', clock_timestamp() + interval '8 seconds')`)
@@ -53,7 +53,7 @@ func TestRelay_CalmRelayMissesNoDueTime(t *testing.T) {
 
 // A pass that comes before an activity is due, as one may whose clock is not the database's, does
 // not put the relay at ease.
-func TestRelay_CalmRelayLooksAgainAtWhatItMissed(t *testing.T) {
+func TestLong_RelayCalmRelayLooksAgainAtWhatItMissed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 6)
 	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, deliver_at) VALUES (1, 'later', clock_timestamp() + interval '8 seconds')`)
@@ -74,7 +74,7 @@ func TestRelay_CalmRelayLooksAgainAtWhatItMissed(t *testing.T) {
 
 // Whatever makes messages sendable wakes a relay that asks for nothing, and so does the
 // time at which one is due that it knows of.
-func TestRelay_RestingRelayMissesWork(t *testing.T) {
+func TestLong_RelayRestingRelayMissesWork(t *testing.T) {
 	t.Parallel()
 	sent := func(t *testing.T, b *bundle, n int) {
 		t.Helper()
@@ -188,7 +188,7 @@ func (a *asked) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBa
 func (*asked) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // A relay with nothing to do asks less than twice a second.
-func TestRelay_IdleRelayAsksOften(t *testing.T) {
+func TestLong_RelayIdleRelayAsksOften(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	trace := &asked{}

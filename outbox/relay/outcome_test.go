@@ -264,7 +264,7 @@ func TestRelay_MessageThatCannotBeComposedEndsAlone(t *testing.T) {
 
 // Hundreds of jobs without a due message cost little, and hold up neither activities nor
 // a job that has some.
-func TestRelay_ManyJobsWithoutDueMessages(t *testing.T) {
+func TestLong_RelayManyJobsWithoutDueMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100)
 	first := b.job(t, "default", 1, 1)

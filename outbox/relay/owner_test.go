@@ -277,7 +277,7 @@ func TestRelay_SoftStopFinishesWhatIsInFlight(t *testing.T) {
 
 // The answer to a COMMIT of outcomes is lost, again and again: it is repeated, and nothing
 // is recorded twice or called unknown.
-func TestRelay_SettlesAgainAfterAnUnknownCommit(t *testing.T) {
+func TestLong_RelaySettlesAgainAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{relay.PointSettle, relay.PointSettled} {
 		b := setup(t, 300)

@@ -13,7 +13,7 @@ import (
 // Claims that take longer than their share of the time: of thousands of jobs without a
 // due message, those of high ids are looked at as often as the others, and a job that
 // has messages goes on beside them, whatever its id.
-func TestFeed_HighIDsOfThousandsOfIdleJobsStarve(t *testing.T) {
+func TestLong_FeedHighIDsOfThousandsOfIdleJobsStarve(t *testing.T) {
 	t.Parallel()
 	const jobs = 1000
 	list := make([]outbox.Candidate, jobs)

@@ -35,7 +35,7 @@ func TestPostgres_JobIsDeliveredWithItsLastMessage(t *testing.T) {
 }
 
 // A relay that records the last message of a job and dies leaves it to the others to notice.
-func TestPostgres_JobWhoseLastMessageADeadRelayRecorded(t *testing.T) {
+func TestLong_PostgresJobWhoseLastMessageADeadRelayRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
 	id := b.job(t, "default", 1, 2)

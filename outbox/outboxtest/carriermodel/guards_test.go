@@ -25,7 +25,7 @@ var carriers = map[string]bool{"lists": false, "streams": true}
 
 // I8 to I11 and I13 in all that may happen to a message, on lists and on streams: two crashes
 // and the loss of what a carrier took last, and less of the other faults.
-func TestCarrierModel_HoldsInEveryState(t *testing.T) {
+func TestLong_CarrierModelHoldsInEveryState(t *testing.T) {
 	t.Parallel()
 	holds(t,
 		model{all: failures{crash: 2, cut: 1}},
