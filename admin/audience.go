@@ -160,7 +160,7 @@ func countOperation() Operation {
 		}
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		n, err := env.Channels.Count(ctx, env.DB, audience)
+		n, err := env.Channels.Count(ctx, env.reads(), audience)
 		if err != nil {
 			return nil, err
 		}

@@ -157,7 +157,7 @@ func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Cat
 
 // noSuchCategory is the error of an act on a category that there is not.
 func noSuchCategory(ctx context.Context, env *Env, name string) error {
-	unknown := UnknownCategory(ctx, env.DB, name)
+	unknown := UnknownCategory(ctx, env.reads(), name)
 	if bad := new(InvalidError); errors.As(unknown, &bad) {
 		bad.Err = channels.ErrNoCategory // the one to act on, not a value of something else
 	}

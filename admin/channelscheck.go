@@ -32,7 +32,7 @@ A process that serves the HTTP API does so when it begins, not when it is asked.
 }
 
 func checkContract(ctx context.Context, env *Env, _ None) (*Contract, error) {
-	faults, err := env.Channels.Check(ctx, env.DB)
+	faults, err := faultsOf(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +52,15 @@ func checkContract(ctx context.Context, env *Env, _ None) (*Contract, error) {
 		})
 	}
 	return out, err
+}
+
+// faultsOf are those of channels.relation.
+func faultsOf(ctx context.Context, env *Env) (faults []channels.Fault, err error) {
+	err = reading(ctx, env, func(ctx context.Context, tx pgx.Tx) error {
+		faults, err = env.Channels.Check(ctx, tx)
+		return err
+	})
+	return faults, err
 }
 
 // Verdict says that no job could walk the relation.

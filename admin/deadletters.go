@@ -102,7 +102,7 @@ func (f deadFilter) find(ctx context.Context, env *Env) (d outbox.DeadFilter, er
 	d = outbox.DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.at(env), Until: f.Until.at(env), ChannelID: f.Channel}
 	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
 	if f.ExternalID != nil {
-		id, err := env.Channels.Resolve(ctx, env.DB, *f.ExternalID)
+		id, err := env.Channels.Resolve(ctx, env.reads(), *f.ExternalID)
 		if err != nil {
 			return d, err
 		}
@@ -248,7 +248,7 @@ func showMessage(ctx context.Context, env *Env, in messageRef) (m outbox.Message
 	key := outbox.Key{JobID: int64(in.Job)}
 	if in.Channel != nil {
 		key.ChannelID = *in.Channel
-	} else if key.ChannelID, err = env.Channels.Resolve(ctx, env.DB, *in.ExternalID); err != nil {
+	} else if key.ChannelID, err = env.Channels.Resolve(ctx, env.reads(), *in.ExternalID); err != nil {
 		return m, err
 	}
 	m, err = outbox.ShowMessage(ctx, env.DB, key)

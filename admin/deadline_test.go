@@ -2,15 +2,19 @@ package admin_test
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -19,7 +23,8 @@ import (
 type unbounded struct{ statements []string }
 
 func (u *unbounded) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if sql := strings.ToLower(data.SQL); c.PgConn().TxStatus() == 'I' && !strings.HasPrefix(sql, "begin") && !strings.Contains(sql, "clock_timestamp()") {
+	if sql := strings.ToLower(data.SQL); c.PgConn().TxStatus() == 'I' && !strings.HasPrefix(sql, "begin") && !strings.Contains(sql, "clock_timestamp()") &&
+		!strings.Contains(sql, "pg_backend_pid()") && !strings.Contains(sql, "current_setting('server_version_num')") {
 		u.statements = append(u.statements, data.SQL)
 	}
 	return ctx
@@ -28,12 +33,14 @@ func (u *unbounded) TraceQueryStart(ctx context.Context, c *pgx.Conn, data pgx.T
 func (*unbounded) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // What looks does so in transactions, whose statements the server ends when time is up: behind a
-// pooler nothing else would. The doctor, which has to work where belfry does not, has a limit for
-// each of its checks.
+// pooler nothing else would. Of the doctor's the look for a pooler is left, and what the session's
+// settings are, which no transaction may change first.
 func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.enqueue("inbox")
+	d.exec(`INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'u' || n, 'ios', '{"push": "token"}' FROM generate_series(1, 3) n`)
+	d.exec(`UPDATE belfry.categories SET cap = 3, cap_window = '1 day' WHERE name = 'operator_notice'`)
+	d.enqueue("push")
 	sent := new(unbounded)
 	pc, err := pgxpool.ParseConfig(d.db.DSN)
 	require.NoError(t, err)
@@ -45,7 +52,7 @@ func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 	looked := 0
 	for _, o := range admin.Operations() {
 		told := slices.ContainsFunc(o.Params(), func(p admin.Param) bool { return p.Required })
-		if o.Changes || o.Item() != nil || told || o.Name == "doctor" {
+		if o.Changes || o.Item() != nil || told {
 			continue
 		}
 		sent.statements = nil
@@ -55,4 +62,70 @@ func TestOperations_LooksAreEndedByTheServer(t *testing.T) {
 		require.Empty(t, sent.statements, o.Name)
 	}
 	require.Greater(t, looked, 20)
+	for _, given := range [][]string{
+		{"jobs preview", "id", "1"}, {"channels count", "everyone", "on"}, {"channels show", "external_id", "u1"}, {"channels opt-outs", "channel", "1"},
+		{"enqueue", "everyone", "on", "preview", "on"}, {"enqueue", "type", "push", "category", "operator_notice", "title", "Hello", "everyone", "on", "preview", "on"},
+		{"dead-letters list", "external_id", "u1"},
+	} {
+		sent.statements = nil
+		require.NoError(t, d.run(given[0], given[1:]...), given)
+		require.Empty(t, sent.statements, given)
+	}
+}
+
+// pooled is a pool that sends no cancel request, as through a pooler: what the server does not end goes on.
+func pooled(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pc, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	pc.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		var connected atomic.Bool
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if connected.Swap(true) {
+				return nil, net.ErrClosed
+			}
+			return dial(ctx, network, address)
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), pc)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// A preview, the doctor and a count whose time is over leave no statement running, though nobody tells the
+// server that they have gone.
+func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
+	t.Parallel()
+	for _, given := range [][]string{{"jobs preview", "id", "1"}, {"doctor"}, {"channels count", "everyone", "on"}, {"channels show", "external_id", "u1"}} {
+		t.Run(given[0], func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.exec(`INSERT INTO belfry.channels (external_id, platform) VALUES ('u1', 'ios')`)
+			d.enqueue("inbox")
+			d.exec(`CREATE VIEW slow AS SELECT c.* FROM belfry.channels c WHERE pg_sleep(600) IS NOT NULL`)
+			var err error
+			d.env.Channels, err = channels.New(channels.Config{Relation: "public.slow"})
+			require.NoError(t, err)
+			d.env.DB = pooled(t, d.db.DSN)
+			d.env.Jobs = job.NewStore(d.env.DB)
+			running := func() bool {
+				return d.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep'`) != "0"
+			}
+			o, in := d.input(given[0], given[1:]...)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := o.Run(ctx, d.env, in)
+				ended <- err
+			}()
+			require.Eventually(t, running, patience, 10*time.Millisecond)
+			err = <-ended
+			require.True(t, err == nil || admin.KindOf(err) == admin.TooSlow, "%v", err) // the doctor's is a finding
+			require.Eventually(t, func() bool { return !running() }, patience, 10*time.Millisecond, "the server goes on")
+		})
+	}
 }

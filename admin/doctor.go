@@ -182,7 +182,7 @@ func (d *doctor) examine(ctx context.Context) {
 // checkSchema reports whether the tables can be looked at.
 func (d *doctor) checkSchema(ctx context.Context) bool {
 	const check = "schema"
-	have, err := SchemaVersion(ctx, d.DB)
+	have, err := SchemaVersion(ctx, d.reads())
 	if err == nil && have < migrations.Latest() && d.Setup.Private {
 		d.warn(check, "", "version %d of %d; the next command that needs it migrates the private server", have, migrations.Latest())
 		return false
@@ -204,7 +204,7 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 
 // collect reads the rows of a statement.
 func collect[T any](ctx context.Context, d *doctor, statement string, args ...any) ([]T, error) {
-	rows, err := d.DB.Query(ctx, statement, args...)
+	rows, err := d.reads().Query(ctx, statement, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -260,7 +260,7 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 func (d *doctor) checkLeases(ctx context.Context, check string, live []outbox.RelayState) error {
 	var n int64
 	var longest time.Duration
-	if err := d.DB.QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {
+	if err := d.reads().QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {
 		return err
 	}
 	switch {

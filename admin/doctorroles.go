@@ -29,7 +29,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := SchemaVersion(ctx, d.DB); err == nil || KindOf(err) != Forbidden {
+	if _, err := SchemaVersion(ctx, d.reads()); err == nil || KindOf(err) != Forbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {
@@ -50,7 +50,7 @@ func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	list := d.profiles
 	if len(list) == 0 {
 		var writes bool
-		if err := d.DB.QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
+		if err := d.reads().QueryRow(ctx, queries.doctorWrites).Scan(&writes); err != nil {
 			return err
 		}
 		if done, err := d.judgeProfiles(ctx, check, writes); err != nil || done {

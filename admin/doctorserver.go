@@ -141,7 +141,7 @@ func (d *doctor) checkDurability(facts serverFacts) {
 
 func (d *doctor) checkConnections(ctx context.Context, check string) error {
 	var allowed, used int
-	if err := d.DB.QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
+	if err := d.reads().QueryRow(ctx, queries.doctorConnections).Scan(&allowed, &used); err != nil {
 		return err
 	}
 	// The doctor's own connections are among those used.

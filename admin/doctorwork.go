@@ -17,7 +17,7 @@ import (
 
 // checkChannels looks at the contract of channels.relation.
 func (d *doctor) checkChannels(ctx context.Context, check string) error {
-	faults, err := d.Channels.Check(ctx, d.DB)
+	faults, err := faultsOf(ctx, d.Env)
 	if err != nil {
 		return err
 	}
@@ -28,14 +28,14 @@ func (d *doctor) checkChannels(ctx context.Context, check string) error {
 	if fatalFaults(faults) > 0 {
 		return nil
 	}
-	switch was, err := d.Channels.Recorded(ctx, d.DB); {
+	switch was, err := d.Channels.Recorded(ctx, d.reads()); {
 	case err != nil:
 		return err
 	case was != "":
 		d.warn(check, "`belfry channels check` brings it in step, and so does a runner or relay that starts",
 			"SQL functions and checks of audiences go by %s as it was; channels.relation is %s", was, relation)
 	}
-	bound, err := d.Channels.Bound(ctx, d.DB)
+	bound, err := d.Channels.Bound(ctx, d.reads())
 	switch {
 	case err != nil:
 		return err
@@ -68,7 +68,7 @@ func (d *doctor) checkJobs(ctx context.Context, check string) error {
 	var waiting int64
 	var longest time.Duration
 	var unknown []string
-	err = d.DB.QueryRow(ctx, queries.doctorOverdue, pgx.StrictNamedArgs{"types": []string{outbox.TypeInbox, outbox.TypePush}}).Scan(&waiting, &longest, &unknown)
+	err = d.reads().QueryRow(ctx, queries.doctorOverdue, pgx.StrictNamedArgs{"types": []string{outbox.TypeInbox, outbox.TypePush}}).Scan(&waiting, &longest, &unknown)
 	switch {
 	case err != nil:
 		return err
@@ -90,7 +90,7 @@ func (d *doctor) checkApprovals(ctx context.Context, check string) error {
 	var n, first int64
 	var longest time.Duration
 	var by string
-	err := d.DB.QueryRow(ctx, queries.doctorAwaiting, pgx.StrictNamedArgs{"most": approvalsCounted + 1}).Scan(&n, &first, &longest, &by)
+	err := d.reads().QueryRow(ctx, queries.doctorAwaiting, pgx.StrictNamedArgs{"most": approvalsCounted + 1}).Scan(&n, &first, &longest, &by)
 	switch {
 	case err != nil:
 		return err

@@ -99,7 +99,7 @@ func (in enqueueInput) reach(ctx context.Context, env *Env) int64 {
 	}
 	ctx, cancel := context.WithTimeout(ctx, previewDeadline)
 	defer cancel()
-	n, err := env.Channels.Count(ctx, env.DB, audience)
+	n, err := env.Channels.Count(ctx, env.reads(), audience)
 	if err != nil {
 		return 0
 	}
@@ -241,7 +241,7 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 	switch {
 	case in.Preview && in.Category == "":
 		made.count = &audienceCount{Audience: audience}
-		made.count.Channels, err = env.Channels.Count(ctx, env.DB, audience)
+		made.count.Channels, err = env.Channels.Count(ctx, env.reads(), audience)
 	case in.Preview:
 		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
 		if err == nil && len(in.Types) > 0 {
@@ -283,7 +283,7 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *Env, audience chan
 	if in.ConfirmCount == nil {
 		return nil
 	}
-	n, err := env.Channels.Count(ctx, env.DB, audience)
+	n, err := env.Channels.Count(ctx, env.reads(), audience)
 	if err == nil && n != *in.ConfirmCount {
 		err = conflict("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
 	}
@@ -355,7 +355,7 @@ func enqueueRefused(err error, spec job.Spec) error {
 // unknownChannels names the channels that an audience lists and that there are not. A role
 // that may only enqueue cannot look for them.
 func unknownChannels(ctx context.Context, env *Env, audience channels.Audience) []string {
-	n, sample, err := env.Channels.Unknown(ctx, env.DB, audience)
+	n, sample, err := env.Channels.Unknown(ctx, env.reads(), audience)
 	switch {
 	case err != nil:
 		return []string{"whether each listed channel is there could not be looked at: " + printer.OneLine(err.Error(), 200)}

@@ -335,7 +335,7 @@ func planRequests(ctx context.Context, env *Env, asked []job.Request, made []job
 		audience := r.Spec.Audience.String()
 		count, known := counted[audience]
 		if !known {
-			n, err := env.Channels.Count(ctx, env.DB, r.Spec.Audience)
+			n, err := env.Channels.Count(ctx, env.reads(), r.Spec.Audience)
 			count = Outcome{Count: n, Unknown: err != nil}
 			counted[audience] = count
 		}

@@ -112,10 +112,10 @@ func forgetChannel(ctx context.Context, env *Env, in forgetInput) (*Forgotten, e
 // its id finds them.
 func (in forgetInput) find(ctx context.Context, env *Env) (id int64, external string, err error) {
 	if in.ExternalID != nil {
-		id, err = env.Channels.Resolve(ctx, env.DB, *in.ExternalID)
+		id, err = env.Channels.Resolve(ctx, env.reads(), *in.ExternalID)
 		return id, *in.ExternalID, err
 	}
-	found, err := env.Channels.Recipients(ctx, env.DB, []int64{*in.ID})
+	found, err := env.Channels.Recipients(ctx, env.reads(), []int64{*in.ID})
 	if err != nil || len(found) == 0 {
 		return *in.ID, "", err
 	}

@@ -74,7 +74,7 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 	if err != nil {
 		return approval{}, err
 	}
-	n, err := env.Channels.Count(ctx, env.DB, j.Audience)
+	n, err := env.Channels.Count(ctx, env.reads(), j.Audience)
 	if err != nil {
 		return approval{}, err
 	}

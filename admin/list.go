@@ -71,8 +71,12 @@ func pointed(t reflect.Type) reflect.Type {
 // reading runs what only reads, on a standby too, in one transaction whose statements the server ends
 // when an operation's time is over: behind a pooler, which takes no cancel request, nothing else does.
 func reading(ctx context.Context, env *Env, do func(context.Context, pgx.Tx) error) error {
-	return db.InTx(ctx, env.DB, db.Options{Limit: DefaultDeadline, Reads: true}, do)
+	return db.InTx(ctx, env.DB, db.Options{Limit: db.Left(ctx, DefaultDeadline), Reads: true}, do)
 }
+
+// reads is for what reads one statement at a time, also for longer than DefaultDeadline where its
+// operation may: the server ends each when the operation's time is over.
+func (e *Env) reads() db.Reader { return db.NewReader(e.DB, longest) }
 
 // listed is a list that is read whole.
 func listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx.Tx) ([]T, error)) (out List[T], err error) {

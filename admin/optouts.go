@@ -25,9 +25,9 @@ func (c channelRef) find(ctx context.Context, env *Env, operation string) (int64
 		return 0, invalid("", "%s takes either --channel ID or --external-id ID", operation)
 	}
 	if c.ExternalID != nil {
-		return env.Channels.Resolve(ctx, env.DB, *c.ExternalID)
+		return env.Channels.Resolve(ctx, env.reads(), *c.ExternalID)
 	}
-	found, err := env.Channels.Recipients(ctx, env.DB, []int64{*c.Channel})
+	found, err := env.Channels.Recipients(ctx, env.reads(), []int64{*c.Channel})
 	if err != nil {
 		return 0, err
 	}
@@ -121,11 +121,11 @@ func listOptOuts(ctx context.Context, env *Env, in channelRef) (OptOuts, error) 
 
 // optOutsOf are those of a channel.
 func optOutsOf(ctx context.Context, env *Env, id int64) (OptOuts, error) {
-	list, err := channels.OptOuts(ctx, env.DB, []int64{id})
+	list, err := channels.OptOuts(ctx, env.reads(), []int64{id})
 	if err != nil {
 		return OptOuts{}, err
 	}
-	addresses, err := channels.InvalidAddresses(ctx, env.DB, []int64{id})
+	addresses, err := channels.InvalidAddresses(ctx, env.reads(), []int64{id})
 	return OptOuts{id, orEmpty(list), orEmpty(addresses)}, err
 }
 

@@ -118,7 +118,7 @@ func showPerson(ctx context.Context, env *Env, in personPage) (Person, error) {
 
 // describe reads who the channel is.
 func (p *Person) describe(ctx context.Context, env *Env, id int64) error {
-	found, err := env.Channels.RecipientsBare(ctx, env.DB, []int64{id})
+	found, err := env.Channels.RecipientsBare(ctx, env.reads(), []int64{id})
 	if err != nil || len(found) == 0 {
 		return err
 	}
@@ -128,7 +128,7 @@ func (p *Person) describe(ctx context.Context, env *Env, id int64) error {
 	if json.Unmarshal(r.Addresses, &addresses) == nil { // the contract has an object there
 		p.Media = orEmpty(slices.Sorted(maps.Keys(addresses)))
 	}
-	latitude, longitude, err := env.Channels.Place(ctx, env.DB, id)
+	latitude, longitude, err := env.Channels.Place(ctx, env.reads(), id)
 	if err == nil && latitude != nil && longitude != nil {
 		p.Place = fmt.Sprintf("%g, %g", *latitude, *longitude)
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -16,7 +15,7 @@ import (
 )
 
 // previewDeadline bounds a preview, which has to look at every candidate.
-const previewDeadline = 2 * time.Minute
+const previewDeadline = compose.PreviewLimit
 
 // previewHelp is part of the help of operations that preview.
 const previewHelp = `The preview counts the channels, tells how many there are by platform, locale and first
@@ -74,7 +73,7 @@ func preview(ctx context.Context, env *Env, what compose.Content, audience chann
 	p, err := composer.Preview(ctx, what, audience)
 	switch {
 	case errors.Is(err, channels.ErrNoCategory):
-		return nil, UnknownCategory(ctx, env.DB, what.Category)
+		return nil, UnknownCategory(ctx, env.reads(), what.Category)
 	case err != nil:
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func preview(ctx context.Context, env *Env, what compose.Content, audience chann
 	if !what.Messages {
 		return out, nil
 	}
-	has, err := env.Channels.HasAddresses(ctx, env.DB)
+	has, err := env.Channels.HasAddresses(ctx, env.reads())
 	if err == nil && !has {
 		out.Addressless = env.Channels.Relation()
 	}

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 )
@@ -22,16 +21,16 @@ func (e *schemaError) Is(target error) bool { return target == ErrSchema }
 
 // SchemaVersion returns the newest migration that the database has; 0 when it
 // has none, or no belfry schema at all.
-func SchemaVersion(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
+func SchemaVersion(ctx context.Context, q channels.Querier) (int64, error) {
 	var exists bool
-	if err := pool.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
+	if err := q.QueryRow(ctx, queries.schemaExists).Scan(&exists); err != nil {
 		return 0, job.Unanswered(fmt.Errorf("look for the belfry schema: %w", err), job.ErrLocked)
 	}
 	if !exists {
 		return 0, nil
 	}
 	var version int64
-	if err := pool.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
+	if err := q.QueryRow(ctx, queries.schemaVersion).Scan(&version); err != nil {
 		return 0, job.Unanswered(fmt.Errorf("read the schema's version: %w", err), job.ErrLocked)
 	}
 	return version, nil

@@ -69,7 +69,7 @@ func sendTest(ctx context.Context, env *Env, in testSend) (outbox.Activity, erro
 
 // findChannel finds a channel by its external id, or by its id.
 func findChannel(ctx context.Context, env *Env, name string) (int64, error) {
-	found, unknown := env.Channels.Resolve(ctx, env.DB, name)
+	found, unknown := env.Channels.Resolve(ctx, env.reads(), name)
 	if unknown == nil {
 		return found, nil
 	}
@@ -77,7 +77,7 @@ func findChannel(ctx context.Context, env *Env, name string) (int64, error) {
 	if err != nil {
 		return 0, unknown
 	}
-	people, err := env.Channels.RecipientsBare(ctx, env.DB, []int64{id})
+	people, err := env.Channels.RecipientsBare(ctx, env.reads(), []int64{id})
 	if err == nil && len(people) == 0 {
 		err = fmt.Errorf("%w with external id or id %s in %s", channels.ErrNoChannel, name, env.Channels.Relation())
 	}

@@ -55,14 +55,7 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
 	err := pgx.BeginTxFunc(ctx, server{on}, o.begin(), func(tx pgx.Tx) error {
-		args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(o.Limit * 4 / 5), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
-		if o.Often {
-			if err := forgetPlans(ctx, tx); err != nil {
-				return err
-			}
-			args["fresh"] = tx.Conn().PgConn().PID()
-		}
-		if _, err := tx.Exec(ctx, queries.txBegin, args); err != nil {
+		if err := o.set(ctx, tx); err != nil {
 			return err
 		}
 		if o.readsOnly() {
@@ -79,6 +72,19 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 	if err == nil && !o.readsOnly() {
 		meets(ctx)
 	}
+	return err
+}
+
+// set tells the server what the transaction is.
+func (o Options) set(ctx context.Context, tx pgx.Tx) error {
+	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(o.Limit * 4 / 5), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
+	if o.Often {
+		if err := forgetPlans(ctx, tx); err != nil {
+			return err
+		}
+		args["fresh"] = tx.Conn().PgConn().PID()
+	}
+	_, err := tx.Exec(ctx, queries.txBegin, args)
 	return err
 }
 

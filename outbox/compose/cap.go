@@ -29,7 +29,7 @@ type pair struct {
 
 // capped refuses and defers what a cap leaves no room for: first come, first served
 // within the batch.
-func (c *Composer) capped(ctx context.Context, b *batch, list []outbox.Composed, turn int64) error {
+func (c *Composer) capped(ctx context.Context, q channels.Querier, b *batch, list []outbox.Composed, turn int64) error {
 	var pairs []pair
 	limits := make(map[pair]channels.Cap)
 	for i := range list {
@@ -51,7 +51,7 @@ func (c *Composer) capped(ctx context.Context, b *batch, list []outbox.Composed,
 	for i := range list {
 		here.keys[list[i].Claimed.Key] = true
 	}
-	room, err := c.roomInTime(ctx, pairs, limits, here)
+	room, err := c.roomInTime(ctx, q, pairs, limits, here)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ type room struct {
 // much work it goes on by an eighth of them, in half of what is left then, and so on, for
 // as long as there is time: of any batch some get on. The pairs there was no time for are
 // not in the result.
-func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
+func (c *Composer) roomInTime(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	counted := make(map[pair]*room, len(pairs))
 	deadline, limited := ctx.Deadline()
 	for size := len(pairs); len(pairs) > 0; {
@@ -107,7 +107,7 @@ func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair
 		if limited && (len(part) > 1 || len(counted) > 0) {
 			try, cancel = context.WithTimeout(ctx, deadline.Sub(began)/2)
 		}
-		found, err := c.room(try, part, limits, here)
+		found, err := c.room(try, q, part, limits, here)
 		late := errors.Is(try.Err(), context.DeadlineExceeded) && ctx.Err() == nil
 		cancel()
 		switch {
@@ -129,7 +129,7 @@ func (c *Composer) roomInTime(ctx context.Context, pairs []pair, limits map[pair
 }
 
 // room counts for all pairs what is sent and what is in the hands of others.
-func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
+func (c *Composer) room(ctx context.Context, q channels.Querier, pairs []pair, limits map[pair]channels.Cap, here mine) (map[pair]*room, error) {
 	var ids, lows, highs []int64
 	var categories, spanned []string
 	var windows []float64
@@ -141,7 +141,7 @@ func (c *Composer) room(ctx context.Context, pairs []pair, limits map[pair]chann
 	for _, s := range spans(pairs) {
 		spanned, lows, highs = append(spanned, s.category), append(lows, s.low), append(highs, s.high)
 	}
-	rows, err := c.pool.Query(ctx, queries.capCounts, pgx.StrictNamedArgs{
+	rows, err := q.Query(ctx, queries.capCounts, pgx.StrictNamedArgs{
 		"channel_ids": ids, "categories": categories, "windows": windows, "span_categories": spanned, "lows": lows, "highs": highs,
 	})
 	if err != nil {

@@ -64,13 +64,13 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]out
 	for i, m := range claimed {
 		list[i] = b.route(m, c.config.NoAddress)
 	}
-	if err := c.endUnsent(ctx, list); err != nil {
+	if err := c.endUnsent(ctx, c.pool, list); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	for i := range list {
 		c.quiet(b, &list[i])
 	}
-	if err := c.capped(ctx, b, list, turn); err != nil {
+	if err := c.capped(ctx, c.pool, b, list, turn); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	for i := range list {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -60,6 +61,9 @@ type Preview struct {
 	Samples           []Sample         `json:"samples"`
 }
 
+// PreviewLimit is how long the server lets a statement of a Preview run at most.
+const PreviewLimit = 2 * time.Minute
+
 const (
 	// previewKeys is how many keys a preview looks at, whatever the size of the audience.
 	previewKeys = 100_000
@@ -72,24 +76,26 @@ const (
 // Preview composes content for the channels that an audience has now, and counts. It
 // looks at up to 100,000 keys, so that its cost does not grow with the audience, but for
 // the count of a larger one (channels.Store.Count). It writes nothing. A malformed audience
-// is channels.ErrAudience, an unknown category channels.ErrNoCategory; ctx needs a deadline.
+// is channels.ErrAudience, an unknown category channels.ErrNoCategory; ctx needs a deadline,
+// at which the server ends a statement, too.
 func (c *Composer) Preview(ctx context.Context, what Content, audience channels.Audience) (Preview, error) {
 	p := Preview{
 		Platforms: map[string]int64{}, Locales: map[string]int64{}, Media: map[string]int64{},
 		MissingAttributes: map[string]int64{}, Samples: []Sample{},
 	}
-	b, err := c.previewed(ctx, what)
+	reads := db.NewReader(c.pool, PreviewLimit)
+	b, err := previewed(ctx, reads, what)
 	if err != nil {
 		return p, err
 	}
-	v := &preview{composer: c, batch: b, what: what, out: &p}
-	p.Exact, err = c.who.Sample(ctx, c.pool, audience, previewKeys, func(ids []int64) error { return v.page(ctx, ids) })
+	v := &preview{composer: c, reads: reads, batch: b, what: what, out: &p}
+	p.Exact, err = c.who.Sample(ctx, reads, audience, previewKeys, func(ids []int64) error { return v.page(ctx, ids) })
 	if err != nil {
 		return p, fmt.Errorf("preview: %w", err)
 	}
 	p.Channels = p.LookedAt
 	if !p.Exact {
-		if p.Channels, err = c.who.Count(ctx, c.pool, audience); err != nil {
+		if p.Channels, err = c.who.Count(ctx, reads, audience); err != nil {
 			return p, err
 		}
 	}
@@ -98,7 +104,7 @@ func (c *Composer) Preview(ctx context.Context, what Content, audience channels.
 }
 
 // previewed reads what holds for the category.
-func (c *Composer) previewed(ctx context.Context, what Content) (*batch, error) {
+func previewed(ctx context.Context, reads db.Reader, what Content) (*batch, error) {
 	b := &batch{}
 	t := &content{category: what.Category, title: what.Title, body: what.Body, data: what.Data, variants: what.Variants, route: what.Route}
 	if len(t.variants) == 0 {
@@ -108,7 +114,7 @@ func (c *Composer) previewed(ctx context.Context, what Content) (*batch, error) 
 	var most *int
 	var installation *uuid.UUID
 	var route []string
-	err := c.pool.QueryRow(ctx, queries.previewCategory, pgx.StrictNamedArgs{"category": what.Category}).
+	err := reads.QueryRow(ctx, queries.previewCategory, pgx.StrictNamedArgs{"category": what.Category}).
 		Scan(&b.now, &installation, &route, &from, &until, &most, &window)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -133,6 +139,7 @@ func (c *Composer) previewed(ctx context.Context, what Content) (*batch, error) 
 // preview is one Preview under way.
 type preview struct {
 	composer *Composer
+	reads    db.Reader
 	batch    *batch
 	what     Content
 	out      *Preview
@@ -146,7 +153,7 @@ type preview struct {
 func (v *preview) page(ctx context.Context, ids []int64) error {
 	b := v.batch
 	b.people = make(map[int64]*person, len(ids))
-	if err := b.readPeople(ctx, v.composer.pool, v.composer.who, ids); err != nil {
+	if err := b.readPeople(ctx, v.reads, v.composer.who, ids); err != nil {
 		return err
 	}
 	list := v.list[:0]
@@ -162,7 +169,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 		}
 	}
 	v.list = list
-	if err := v.composer.endUnsent(ctx, list); err != nil {
+	if err := v.composer.endUnsent(ctx, v.reads, list); err != nil {
 		return err
 	}
 	for i := range list {
@@ -178,7 +185,7 @@ func (v *preview) page(ctx context.Context, ids []int64) error {
 	v.trial = append(v.trial[:0], list...)
 	turn := v.composer.turns.begin(nil)
 	defer v.composer.turns.end(turn)
-	if err := v.composer.capped(ctx, b, v.trial, turn); err != nil {
+	if err := v.composer.capped(ctx, v.reads, b, v.trial, turn); err != nil {
 		return err
 	}
 	for i := range v.trial {

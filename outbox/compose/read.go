@@ -112,7 +112,7 @@ func (b *batch) readPeople(ctx context.Context, q channels.Querier, who *channel
 
 // endUnsent decides how those end that have no medium left: by the last call of those
 // that were called before.
-func (c *Composer) endUnsent(ctx context.Context, list []outbox.Composed) error {
+func (c *Composer) endUnsent(ctx context.Context, q channels.Querier, list []outbox.Composed) error {
 	var jobs, ids []int64
 	var asked []int
 	for i := range list {
@@ -122,7 +122,7 @@ func (c *Composer) endUnsent(ctx context.Context, list []outbox.Composed) error 
 	}
 	failures := make(map[int]outbox.Outcome)
 	if len(asked) > 0 {
-		rows, err := c.pool.Query(ctx, queries.lastFailures, pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
+		rows, err := q.Query(ctx, queries.lastFailures, pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": ids})
 		if err != nil {
 			return err
 		}
