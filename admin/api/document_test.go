@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,13 +29,16 @@ type described struct {
 	Responses map[string]json.RawMessage
 }
 
+// wholeDocument is made once: it takes its time under the race detector.
+var wholeDocument = sync.OnceValue(func() []byte { return api.Document(admin.Operations()) })
+
 // read takes the document apart, by operationId.
 func read(t *testing.T) map[string]described {
 	t.Helper()
 	var whole struct {
 		Paths map[string]map[string]described
 	}
-	require.NoError(t, json.Unmarshal(api.Document(admin.Operations()), &whole))
+	require.NoError(t, json.Unmarshal(wholeDocument(), &whole))
 	list := make(map[string]described)
 	for path, methods := range whole.Paths {
 		for method, o := range methods {
@@ -50,5 +54,5 @@ func TestDocument_IsServedToEverybody(t *testing.T) {
 	b := setup(t, nil)
 	a := b.call(t, "", "GET", "/openapi.json", "")
 	require.Equal(t, http.StatusOK, a.status)
-	require.Equal(t, strings.TrimSpace(string(api.Document(admin.Operations()))), a.text)
+	require.Equal(t, strings.TrimSpace(string(wholeDocument())), a.text)
 }

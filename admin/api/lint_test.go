@@ -10,9 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/admin/api"
 )
 
 // object is an object of a JSON document.
@@ -63,7 +60,7 @@ func operationsOf(doc object, each func(called string, o any)) {
 // openAPI is the document of what is served.
 func openAPI(t *testing.T) object {
 	t.Helper()
-	return parsed(t, string(api.Document(admin.Operations())))
+	return parsed(t, string(wholeDocument()))
 }
 
 func parsed(t *testing.T, document string) object {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 )
 
@@ -57,7 +56,7 @@ func newWalker(t *testing.T, seed uint64) *walker {
 	var whole struct {
 		Components struct{ Schemas map[string]schema }
 	}
-	require.NoError(t, json.Unmarshal(api.Document(admin.Operations()), &whole))
+	require.NoError(t, json.Unmarshal(wholeDocument(), &whole))
 	w.schemas = whole.Components.Schemas
 	return w
 }

@@ -43,7 +43,7 @@ func text(t *testing.T, db *dbtest.DB, sql string) (s string) {
 
 // Nothing leaves a copy of a database, by whatever command, and everybody says why, until
 // it is adopted; then relays that wait go on by themselves. Jobs are run all the same.
-func TestAdopt_NothingLeavesACopyBefore(t *testing.T) {
+func TestLong_AdoptNothingLeavesACopyBefore(t *testing.T) {
 	t.Parallel()
 	requireNothingLeaves(t, func(db *dbtest.DB) *dbtest.DB { return dbtest.CopyOf(t, db) })
 }

@@ -87,7 +87,7 @@ func TestAdopt_AsksAtATerminal(t *testing.T) {
 }
 
 // What goes to many is agreed to by their number, also through a server. A yes is none.
-func TestAsk_ToManyTheirNumberIsTyped(t *testing.T) {
+func TestLong_AskToManyTheirNumberIsTyped(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, newKept(t), 1001)
 	adopted := func() string { return text(t, d.db, `SELECT belfry.delivers()::text`) }

@@ -8,7 +8,7 @@ import (
 
 // A process that dies while it brings rows over leaves whole steps, and the next one goes
 // on from there.
-func TestAttach_KilledInTheMiddleGoesOn(t *testing.T) {
+func TestLong_AttachKilledInTheMiddleGoesOn(t *testing.T) {
 	t.Parallel()
 	db := newKept(t)
 	ctx := t.Context()

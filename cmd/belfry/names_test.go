@@ -13,7 +13,7 @@ import (
 // Two processes under one name, as of a copied unit file: one of them runs, the other names
 // it and ends with 75, and doctor tells of both. On a machine that is too busy to let the
 // first beat in time, it is the first that ends.
-func TestNames_TwoProcessesUnderOneName(t *testing.T) {
+func TestLong_NamesTwoProcessesUnderOneName(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, newKept(t), 1)
 	for kind, c := range map[string]struct {

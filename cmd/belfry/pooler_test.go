@@ -116,7 +116,7 @@ func TestLong_DoctorTriesPreparedStatementsBehindAPooler(t *testing.T) {
 
 // Migrations prepare nothing under a name, so a pooler has nothing to lose. Jobs run all the
 // same, and the process says once what would spare it the look.
-func TestPooler_MigrationsAndJobsGoThroughOneThatLosesPreparedStatements(t *testing.T) {
+func TestLong_PoolerMigrationsAndJobsGoThroughOneThatLosesPreparedStatements(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)
 	pooler := dbtest.StartPgBouncer(t, db.DSN, map[string]string{"default_pool_size": "3"})

@@ -13,7 +13,7 @@ import (
 
 // A file of keys has any size on a database at hand. A server takes so many bytes at once, which
 // the client says before it sends them; what it refuses changes nothing.
-func TestSegment_TakesFilesOfAnySizeAtHand(t *testing.T) {
+func TestLong_SegmentTakesFilesOfAnySizeAtHand(t *testing.T) {
 	t.Parallel()
 	db := stage(t)
 	atHand := []string{"BELFRY_DATABASE_URL=" + db.DSN}

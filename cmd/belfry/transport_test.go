@@ -254,7 +254,7 @@ func TestTransport_DoctorLooksAtCarriers(t *testing.T) {
 
 // What is QUEUED for another carrier goes to JetStream when relays do, and as many ids as may be out
 // at once are shown.
-func TestTransport_SwitchesToJetStream(t *testing.T) {
+func TestLong_TransportSwitchesToJetStream(t *testing.T) {
 	t.Parallel()
 	nats := dbtest.StartNATS(t, 1)[0]
 	d := deliverable(t, dbtest.New(t), 40)

@@ -16,7 +16,7 @@ import (
 )
 
 // Sentence 19: each queue lives on one node of a Cluster, and the two on different ones.
-func TestBroker_OnACluster(t *testing.T) {
+func TestLong_BrokerOnACluster(t *testing.T) {
 	t.Parallel()
 	config := redisdb.DefaultConfig()
 	config.URL, _ = dbtest.StartCluster(t)

@@ -72,7 +72,7 @@ func TestFault_RelayOutlivesItsDatabase(t *testing.T) {
 // I8, I9, I10: three relays on one database, senders that answer at random, leases that
 // run out at random, a relay that is stopped hard and another that comes: every message
 // ends, and no call is made that is not accounted for.
-func TestRelay_RandomFaultsAreAccountedFor(t *testing.T) {
+func TestLong_RelayRandomFaultsAreAccountedFor(t *testing.T) {
 	t.Parallel()
 	randomFaults(t, 250)
 }

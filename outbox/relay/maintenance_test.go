@@ -22,7 +22,7 @@ import (
 
 // A dozen leases that the database will not let go of, and that expired first, hold up
 // none of the others.
-func TestRelay_LeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
+func TestLong_RelayLeaseThatCannotBeRecoveredBlocksTheOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 14)
 	id := b.job(t, "default", 1, 14)

@@ -21,7 +21,7 @@ func (b *bundle) left(t *testing.T, memory *outboxtest.Memory, n int) {
 
 // I10: what is in a carrier when it is given up is delivered by relays without one, or with
 // another one, each message once; also when the old one comes back with its copies.
-func TestSwitch_LosesNothing(t *testing.T) {
+func TestLong_SwitchLosesNothing(t *testing.T) {
 	t.Parallel()
 	for to, options := range map[string][]relay.Option{
 		"postgres":        nil,
@@ -69,7 +69,7 @@ func TestSwitch_DrainGoesWithoutTheCarrier(t *testing.T) {
 }
 
 // A drain beside relays on the carrier ends, and each message is called for once.
-func TestSwitch_DrainBesideRelaysOnTheCarrier(t *testing.T) {
+func TestLong_SwitchDrainBesideRelaysOnTheCarrier(t *testing.T) {
 	t.Parallel()
 	b, memory, s := setup(t, 300), outboxtest.NewMemory(capacity), &script{}
 	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour))
