@@ -69,6 +69,8 @@ func TestFault_TwoHundredPagesCostNoMoreThanOne(t *testing.T) {
 	all := cost()
 	t.Logf("in 30 s one page took %d connections, two hundred %d; %d lines came", one, all, lines.Load())
 	require.Greater(t, one, int64(100), "it looks")
-	require.LessOrEqual(t, all, one*11/10+4)
+	// A look that was late for a busy machine is one less: the half more is for that, where each page's own would be
+	// two hundred times as many.
+	require.LessOrEqual(t, all, one*3/2)
 	require.Greater(t, lines.Load(), int64(200*10), "all of them are live")
 }
