@@ -17,7 +17,7 @@ JSON ?=
 TRANSPORT ?=
 # make test PKG=./job/... RUN=Resumes: a part of the suite. Otherwise the packages that
 # take longest come first, so that none of them runs on alone at the end.
-PKG ?= ./cmd/belfry ./outbox/relay ./job ./...
+PKG ?= ./cmd/belfry ./outbox/sender/provider ./outbox/relay ./job ./admin ./migrations/dbtest ./...
 RUN ?=
 # make test-fault COUNT=20: how often.
 COUNT ?= 1
