@@ -35,7 +35,7 @@ type config struct {
 	dir         string   // where temporary directories are made; empty: os.TempDir()
 	only        []string // the benchmarks to run; none: all that need not be named
 	quick, json bool
-	seed        bool // fill the database and measure nothing
+	seed        bool   // fill the database and measure nothing
 	svg         string // file to draw load to
 	profile     string // file for a CPU profile
 	progress    io.Writer
