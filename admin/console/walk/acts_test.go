@@ -41,9 +41,9 @@ func (p *tab) stayed() {
 
 func TestBrowser_AJobIsWatchedStoppedResumedAndFinished(t *testing.T) {
 	t.Parallel()
-	const people = 300_000
+	const people = 60_000 // for a minute, at first
 	h := live(t, options{channels: people, config: map[string]any{"runner": map[string]any{
-		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 4_000}, "chunk": map[string]any{"initial_rows": 1_000, "max_rows": 1_000},
+		"load": map[string]any{"health": map[string]any{"enabled": false}, "max_rows_per_second": 1_000}, "chunk": map[string]any{"initial_rows": 500, "max_rows": 500},
 	}}})
 	b := startBrowser(t)
 	now := b.person(t, h.url)
