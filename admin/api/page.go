@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -87,16 +88,21 @@ func (h *Handler) nextPage(r route, req *http.Request, out any) string {
 }
 
 // NextPage is what the parameter of a list that pages takes for the page that a Link header names;
-// empty: there is none. It is for belfry's own client, which is as old as what it asks or says so.
-func NextPage(o admin.Operation, header http.Header) string {
-	link, _, is := strings.Cut(strings.TrimPrefix(header.Get("Link"), "<"), `>; rel="next"`)
-	at, err := url.Parse(link)
-	if !is || err != nil {
-		return ""
+// empty: there is none. It is for belfry's own client. A Link that it does not understand, as of a
+// belfry of another version, is an error: a list that is longer is not shown as if it were whole.
+func NextPage(o admin.Operation, header http.Header) (string, error) {
+	link := header.Get("Link")
+	if link == "" {
+		return "", nil
+	}
+	path, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), `>; rel="next"`)
+	at, err := url.Parse(path)
+	if err != nil {
+		return "", fmt.Errorf("the Link to the next page: %w", err)
 	}
 	begins, err := beginOf(o, at.Query().Get(pageToken))
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("the Link to the next page: %s %w", pageToken, err)
 	}
-	return begins
+	return begins, nil
 }

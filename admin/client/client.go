@@ -94,7 +94,11 @@ func (c *Client) Run(ctx context.Context, o admin.Operation, in any) (any, error
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("the answer of the server has more than %d bytes", maxAnswer)
 	case res.StatusCode == http.StatusOK:
-		out, err := o.ReadResult(body, api.NextPage(o, res.Header))
+		next, err := api.NextPage(o, res.Header)
+		if err != nil {
+			return nil, c.strange(err)
+		}
+		out, err := o.ReadResult(body, next)
 		if err != nil {
 			return nil, c.strange(err)
 		}

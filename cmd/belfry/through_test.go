@@ -290,7 +290,9 @@ func sameBare(t *testing.T, url string, o admin.Operation, args []string, want r
 	case form.json():
 		shown.WriteString(reindented(t, body))
 	default:
-		out, err := o.ReadResult(body, api.NextPage(o, res.Header))
+		next, err := api.NextPage(o, res.Header)
+		require.NoError(t, err, line)
+		out, err := o.ReadResult(body, next)
 		require.NoError(t, err, line)
 		require.Equal(t, want.code != codeDone, a.show(o, in, out, form) != nil, line)
 	}
