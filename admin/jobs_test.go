@@ -29,7 +29,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	db := dbtest.New(t)
+	db := dbtest.Reused(t, 10)
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)
 	return &desk{t: t, db: db, env: &admin.Env{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -65,9 +66,7 @@ func troop(t *testing.T) *desk {
 	}
 	d.exec(`UPDATE belfry.jobs SET expires_at = now() + interval '1 hour' WHERE id IN (7, 8)`)
 	d.exec(`UPDATE belfry.jobs SET status = 'EXPIRED' WHERE id IN (7, 8)`)
-	d.exec(`ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	d.exec(`UPDATE belfry.jobs SET expires_at = CASE id WHEN 8 THEN now() - interval '1 hour' END WHERE id IN (7, 8)`)
-	d.exec(`ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+	dbtest.Past(t, d.db.Pool, `UPDATE belfry.jobs SET expires_at = CASE id WHEN 8 THEN now() - interval '1 hour' END WHERE id IN (7, 8)`)
 	d.stands(3, "ABORTED")
 	d.stands(4, "FAILED")
 	d.stands(5, "PROCESSED")
@@ -333,14 +332,10 @@ func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	d.exec(`INSERT INTO belfry.notifications (job_id, channel_id) SELECT j, n FROM generate_series(1, 3, 2) j, generate_series(1, 8) n`)
 	d.exec(`INSERT INTO belfry.messages (job_id, channel_id, status, sent_at, next_attempt_at) SELECT j, n, 'SENT', now() - interval '40 days', now() - interval '40 days' FROM generate_series(2, 4, 2) j, generate_series(1, 8) n`)
 	d.exec(`SELECT belfry.send(1, 'activity', 'liked') FROM generate_series(1, 2)`)
-	d.exec(`ALTER TABLE belfry.activities DISABLE TRIGGER USER`)
-	d.exec(`UPDATE belfry.activities SET created_at = now() - make_interval(days => CASE id WHEN -1 THEN 40 ELSE 10 END)`)
-	d.exec(`ALTER TABLE belfry.activities ENABLE TRIGGER USER`)
+	dbtest.Past(t, d.db.Pool, `UPDATE belfry.activities SET created_at = now() - make_interval(days => CASE id WHEN -1 THEN 40 ELSE 10 END)`)
 	d.exec(`UPDATE belfry.messages SET status = 'SENT', sent_at = now() - interval '40 days', next_attempt_at = now() - interval '40 days' WHERE job_id < 0`)
 	d.exec(`INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => n) FROM generate_series(10, 40, 30) n`)
-	d.exec(`ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
-	d.exec(`UPDATE belfry.jobs SET finished_at = now() - make_interval(days => CASE WHEN id < 3 THEN 40 ELSE 10 END)`)
-	d.exec(`ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+	dbtest.Past(t, d.db.Pool, `UPDATE belfry.jobs SET finished_at = now() - make_interval(days => CASE WHEN id < 3 THEN 40 ELSE 10 END)`)
 
 	p := d.planned("prune", "older_than", "30d")
 	require.Equal(t, "what is older than 30d", p.Selection)

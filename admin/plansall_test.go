@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // unplanned are the acts that may be about more than one thing and say nothing beforehand, and why.
@@ -170,10 +171,8 @@ func TestPlan_SkippedAreTriedAgainAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := troop(t)
 	skip := func(id int64, n int) {
-		d.exec(`ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)
 		d.exec(`INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT ` + strconv.FormatInt(id, 10) + `, 'k' || n, '', 'poison' FROM generate_series(1, ` + strconv.Itoa(n) + `) n`)
-		d.exec(`UPDATE belfry.jobs SET skipped = ` + strconv.Itoa(n) + ` WHERE id = ` + strconv.FormatInt(id, 10))
-		d.exec(`ALTER TABLE belfry.jobs ENABLE TRIGGER USER`)
+		dbtest.Past(t, d.db.Pool, `UPDATE belfry.jobs SET skipped = $2 WHERE id = $1`, id, n)
 	}
 	skip(4, 2)
 	skip(5, 3)

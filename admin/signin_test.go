@@ -25,7 +25,7 @@ type people struct {
 
 func newPeople(t *testing.T) *people {
 	t.Helper()
-	base := dbtest.New(t)
+	base := dbtest.Reused(t, 10)
 	sessions, err := admin.NewSessions(base.Pool, 12*time.Hour, time.Hour)
 	require.NoError(t, err)
 	p := &people{base, &admin.Env{DB: base.Pool, Jobs: job.NewStore(base.Pool), Role: admin.Admin, Actor: "root@host"}, sessions}

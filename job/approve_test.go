@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -261,8 +262,7 @@ func TestApproval_EndsWithTheJob(t *testing.T) {
 	refused(b.enqueue(t, job.Spec{Lane: "b"}), "job %d needs no approval")
 
 	late := b.enqueue(t, job.Spec{NeedsApproval: true, Lane: "c"})
-	dbPast := `ALTER TABLE belfry.jobs DISABLE TRIGGER USER; UPDATE belfry.jobs SET schedule_at = now() - interval '2 hours', expires_at = now() - interval '1 hour' WHERE id = ` + text(late) + `; ALTER TABLE belfry.jobs ENABLE TRIGGER USER`
-	b.exec(t, dbPast)
+	dbtest.Past(t, b.db.Pool, `UPDATE belfry.jobs SET schedule_at = now() - interval '2 hours', expires_at = now() - interval '1 hour' WHERE id = $1`, late)
 
 	// While it runs it does not come to need another approval.
 	g := b.gate(job.PointWritten, 2)

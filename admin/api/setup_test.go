@@ -48,7 +48,7 @@ func tokens(_ context.Context, token string) (admin.Identity, error) {
 // setup serves operations, or all of them; change may be nil.
 func setup(t *testing.T, change func(*api.Options)) *bundle {
 	t.Helper()
-	b := &bundle{db: dbtest.New(t), log: new(dbtest.Buffer)}
+	b := &bundle{db: dbtest.Reused(t, 10), log: new(dbtest.Buffer)}
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)
 	c := api.Options{

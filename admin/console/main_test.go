@@ -48,7 +48,7 @@ func tokens(_ context.Context, token string) (admin.Identity, error) {
 // open serves all operations at a path; change may be nil.
 func open(t *testing.T, change func(*api.Options)) *house {
 	t.Helper()
-	h := &house{db: dbtest.New(t), log: new(dbtest.Buffer)}
+	h := &house{db: dbtest.Reused(t, 10), log: new(dbtest.Buffer)}
 	h.jobs = job.NewStore(h.db.Pool)
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)

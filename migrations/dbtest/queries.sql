@@ -37,8 +37,10 @@ SELECT xmin::text::bigint FROM belfry.installation;
 -- lines that insert the vocabulary again where it is missing. The script deletes the rows of
 -- transactions after $born, past triggers and foreign keys, and sets the sequences. Its last row
 -- has what must be as it was, or a test has changed more than rows: how many rows there are,
--- how many objects the schema has, and how many of these, or of what the planner or
--- settings say of them, are younger than $born. DDL leaves a younger one or one less.
+-- how many objects the schema has, how many of these, or of what the planner or settings say of
+-- them, are younger than $born, and what relations and schemas are like. DDL leaves a younger one
+-- or one less, but what a trigger, a constraint or a right leaves of itself when it is gone
+-- does not count: relhastriggers, and a list of rights where there was none.
 WITH tables AS MATERIALIZED (
     SELECT c.oid::regclass::text AS name, format('(SELECT count(*) FROM %s)', c.oid::regclass) AS rows, c.oid,
            (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') AS columns
@@ -47,15 +49,19 @@ WITH tables AS MATERIALIZED (
 SELECT 'SET LOCAL session_replication_role = ''replica'';'
        || string_agg(format('DELETE FROM %s WHERE xmin::text::bigint > $born;', t.name), '' ORDER BY t.oid),
        string_agg(format('SELECT format(%L, (SELECT jsonb_agg(t) FROM %s t)) WHERE EXISTS (SELECT FROM %2$s)',
-                         format('INSERT INTO %s (%s) SELECT %2$s FROM jsonb_populate_recordset(NULL::%1$s, %%L) ON CONFLICT DO NOTHING;', t.name, t.columns), t.name), ' UNION ALL ')
-           FILTER (WHERE t.name <> 'belfry.installation'),
+                         format('INSERT INTO %s (%s) SELECT %2$s FROM jsonb_populate_recordset(NULL::%1$s, %%L) ON CONFLICT DO NOTHING;', t.name, t.columns), t.name), ' UNION ALL '),
        (SELECT string_agg(format('SELECT setval(''%I.%I'', %s, %L);', s.schemaname, s.sequencename, coalesce(s.last_value, s.start_value), s.last_value IS NOT NULL), '')
           FROM pg_sequences s WHERE s.schemaname = 'belfry')
-       || 'SELECT concat_ws('' '', ' || string_agg(t.rows, ' + ') || ', count(*), count(*) FILTER (WHERE x::text::bigint > $born)) FROM ('
+       || 'UPDATE belfry.installation SET database_oid = d.oid FROM pg_database d WHERE d.datname = current_database() AND d.oid <> database_oid;'
+       || 'SELECT concat_ws('' '', ' || string_agg(t.rows, ' + ') || ', count(*), count(*) FILTER (WHERE x::text::bigint > $born),'
+       || '(SELECT sum(hashtextextended(concat_ws('' '', c.relname, c.relkind, c.relowner, c.relfilenode, c.relnatts, c.relchecks, c.relrowsecurity, c.relforcerowsecurity, c.relreplident, c.reloptions,'
+       || ' coalesce(c.relacl, acldefault(CASE c.relkind WHEN ''S'' THEN ''s''::"char" ELSE ''r'' END, c.relowner))), 0)) FROM pg_class c WHERE c.oid >= 16384 AND c.relnamespace = ''belfry''::regnamespace),'
+       || '(SELECT sum(hashtextextended(concat_ws('' '', n.nspname, n.nspowner, coalesce(n.nspacl, acldefault(''n'', n.nspowner))), 0)) FROM pg_namespace n WHERE n.nspname !~ ''_temp_''))'
+       || ' FROM ('
        || (SELECT string_agg(format('SELECT xmin x FROM %s WHERE %s >= 16384', c.name, c.key), ' UNION ALL ')
-             FROM (VALUES ('pg_class', 'oid'), ('pg_attribute', 'attrelid'), ('pg_attrdef', 'adrelid'), ('pg_constraint', 'oid'), ('pg_index', 'indexrelid'),
+             FROM (VALUES ('pg_attribute', 'attrelid'), ('pg_attrdef', 'adrelid'), ('pg_constraint', 'oid'), ('pg_index', 'indexrelid'),
                           ('pg_trigger', 'oid'), ('pg_proc', 'oid'), ('pg_type', 'oid'), ('pg_rewrite', 'oid'), ('pg_policy', 'oid'),
-                          ('pg_statistic', 'starelid'), ('pg_statistic_ext', 'oid'), ('pg_namespace', 'CASE WHEN nspname ~ ''_temp_'' THEN 0 ELSE 16384 END'), ('pg_extension', 'oid'),
+                          ('pg_statistic', 'starelid'), ('pg_statistic_ext', 'oid'), ('pg_extension', 'oid'),
                           ('pg_default_acl', 'oid'), ('pg_event_trigger', 'oid'), ('pg_publication', 'oid')) c(name, key))
        || ' UNION ALL SELECT d.xmin FROM pg_database d WHERE d.datname = current_database()'
        || ' UNION ALL SELECT s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()) o'

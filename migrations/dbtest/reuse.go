@@ -18,7 +18,7 @@ import (
 // again: more costs more to empty than a new database costs, and is in the next test's way.
 const mostBytes = 1 << 20
 
-// ending is how long the pool's connections that a test has cut off may take to end.
+// ending is how long connections that a test has closed or cut off may take to end.
 const ending = time.Second
 
 // clone is a test's database that may be used again.
@@ -176,11 +176,13 @@ func (c *clone) empty(ctx context.Context, r restorer) error {
 	}
 	conn := idle[0].Conn()
 	var sessions, bytes int
-	if err := conn.QueryRow(ctx, queries.cloneUse).Scan(&sessions, &bytes); err != nil {
-		return err
-	}
-	if sessions != len(idle) || bytes > mostBytes {
-		return errors.New("there are other sessions, or too many rows")
+	for began := time.Now(); sessions != len(idle); <-tick.C { // those of other pools end after these have been closed
+		if err := conn.QueryRow(ctx, queries.cloneUse).Scan(&sessions, &bytes); err != nil {
+			return err
+		}
+		if bytes > mostBytes || time.Since(began) > ending {
+			return errors.New("there are other sessions, or too many rows")
+		}
 	}
 	if err := c.tidy(ctx, conn); err != nil {
 		return err

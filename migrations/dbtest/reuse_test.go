@@ -32,6 +32,7 @@ func TestReused_IsAsItWasMade(t *testing.T) { //nolint:paralleltest // one after
 			`SELECT coalesce(string_agg(t::text, ' ' ORDER BY t::text), '') FROM belfry.limits t`,
 			`SELECT coalesce(string_agg(t::text, ' ' ORDER BY t::text), '') FROM belfry.events t`,
 			`SELECT coalesce(string_agg(t::text, ' ' ORDER BY t::text), '') FROM belfry.lanes t`,
+			`SELECT concat_ws(' ', i.system_identifier, i.database_oid = d.oid, i.halted_at) FROM belfry.installation i, pg_database d WHERE d.datname = current_database()`,
 			`SELECT count(*)::text FROM belfry.channels`,
 			`SELECT count(*)::text FROM belfry.jobs`,
 			`SELECT count(*)::text FROM belfry.job_events`,
@@ -59,6 +60,11 @@ func TestReused_IsAsItWasMade(t *testing.T) { //nolint:paralleltest // one after
 				`SELECT belfry.send(1, 'activity', 'told')`,
 				`UPDATE belfry.categories SET cap = 1, cap_window = '1 hour' WHERE name = 'operator_notice'`,
 				`UPDATE belfry.limits SET max_skips = 5`,
+				`SELECT belfry.halt('me', 'a test')`,
+				`UPDATE belfry.installation SET database_oid = 1`,
+				`ALTER TABLE belfry.messages ADD CONSTRAINT of_test CHECK (channel_id > 0)`,
+				`CREATE ROLE belfry_test_reused; GRANT USAGE ON SCHEMA belfry TO belfry_test_reused; GRANT SELECT ON ALL TABLES IN SCHEMA belfry TO belfry_test_reused`,
+				`DROP OWNED BY belfry_test_reused; DROP ROLE belfry_test_reused`,
 				`DELETE FROM belfry.platforms WHERE name = 'web'`,
 				`INSERT INTO belfry.platforms (name, description) VALUES ('watch', 'on a wrist')`,
 				`CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY); CREATE TABLE users (id int REFERENCES app.users); CREATE VIEW seen AS TABLE users`,
@@ -89,7 +95,6 @@ func TestReused_NotAfterMoreThanRows(t *testing.T) { //nolint:paralleltest // on
 		"a setting":           `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = ''64kB''', current_database()); END $$`,
 		"emptied":             `TRUNCATE belfry.channels CASCADE`,
 		"many rows":           `INSERT INTO belfry.lanes (name) SELECT 'lane' || g FROM generate_series(1, 40000) g`,
-		"another place":       `UPDATE belfry.installation SET database_oid = 1`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.False(t, used(t, func(t *testing.T, db *DB) {
