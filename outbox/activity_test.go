@@ -20,7 +20,7 @@ func TestActivity_IsSentOnceForItsKey(t *testing.T) {
 		if change != nil {
 			change(&a)
 		}
-		return outbox.SendActivity(ctx, b.db.Pool, a)
+		return outbox.SendActivity(ctx, b.DB.Pool, a)
 	}
 	first, err := send(nil)
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestActivity_IsSentOnceForItsKey(t *testing.T) {
 	again, err := send(func(a *outbox.Activity) { a.Title = "Goodbye" })
 	require.NoError(t, err)
 	require.Equal(t, first.ID, again.ID)
-	read, err := outbox.ReadActivity(ctx, b.db.Pool, first.ID)
+	read, err := outbox.ReadActivity(ctx, b.DB.Pool, first.ID)
 	require.NoError(t, err)
 	require.Equal(t, "Hello", read.Title)
 	require.EqualValues(t, 2, read.ChannelID)
@@ -48,36 +48,13 @@ func TestActivity_IsSentOnceForItsKey(t *testing.T) {
 func TestActivity_TestsAJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
-	id := b.rest(t, outbox.TypePush, 3, job.Processed)
-	sent, err := outbox.SendTest(t.Context(), b.db.Pool, id, 2, "ann")
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	sent, err := outbox.SendTest(t.Context(), b.DB.Pool, id, 2, "ann")
 	require.NoError(t, err)
 	require.Equal(t, "told", sent.Title)
 	require.Equal(t, id, *sent.TestOf)
 	require.Equal(t, "ann", sent.RequestedBy)
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1`, id))
-	_, err = outbox.SendTest(t.Context(), b.db.Pool, id+1, 2, "ann")
+	_, err = outbox.SendTest(t.Context(), b.DB.Pool, id+1, 2, "ann")
 	require.ErrorIs(t, err, job.ErrNotFound)
-}
-
-// What is not sent is listed with what it waits for, the most urgent first.
-func TestUnsentJobs_SayWhatTheyWaitFor(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 2)
-	held, due := b.rest(t, outbox.TypePush, 2, job.Aborted), b.rest(t, outbox.TypePush, 2, job.Processed)
-	b.exec(t, `UPDATE belfry.jobs SET priority = 5 WHERE id = $1`, due)
-	list, err := outbox.UnsentJobs(t.Context(), b.db.Pool, nil, 10)
-	require.NoError(t, err)
-	require.Len(t, list, 2)
-	require.Equal(t, due, list[0].JobID)
-	require.False(t, list[0].Held)
-	require.EqualValues(t, 2, list[0].Waiting)
-	require.NotNil(t, list[0].DueIn)
-	require.True(t, list[1].Held)
-	list, err = outbox.UnsentJobs(t.Context(), b.db.Pool, []int64{held}, 10)
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	require.Equal(t, held, list[0].JobID)
-	list, err = outbox.UnsentJobs(t.Context(), b.db.Pool, nil, 1)
-	require.NoError(t, err)
-	require.Len(t, list, 1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func countsOf(r outbox.Report) counts {
 func (b *bundle) audit(t require.TestingT, id int64) (outbox.Report, []outbox.Entry) {
 	ctx := context.Background()
 	var list []outbox.Entry
-	report, err := outbox.Audit(ctx, b.db.Pool, b.who, id, outbox.AuditOptions{PageKeys: 7, Each: func(e outbox.Entry) error {
+	report, err := outbox.Audit(ctx, b.DB.Pool, b.who, id, outbox.AuditOptions{PageKeys: 7, Each: func(e outbox.Entry) error {
 		list = append(list, e)
 		return nil
 	}})
@@ -55,7 +56,7 @@ func (b *bundle) run(t *testing.T) {
 	c := job.DefaultConfig()
 	c.Listen = false
 	c.Chunk.InitialRows, c.Chunk.MinRows, c.Chunk.MaxRows = 10, 10, 10
-	r, err := job.NewRunner(b.db.Pool, c, outbox.Types(b.who))
+	r, err := job.NewRunner(b.DB.Pool, c, outbox.Types(b.who))
 	require.NoError(t, err)
 	_, err = r.RunDue(t.Context())
 	require.NoError(t, err)
@@ -65,7 +66,7 @@ func (b *bundle) run(t *testing.T) {
 func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 90)
-	b.exec(t, `UPDATE belfry.channels SET active = false WHERE id BETWEEN 80 AND 83`) // one of the four on android
+	b.Exec(t, `UPDATE belfry.channels SET active = false WHERE id BETWEEN 80 AND 83`) // one of the four on android
 	ids := make(map[string]int64)
 	for _, kind := range []string{outbox.TypeInbox, outbox.TypePush} {
 		id, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: kind, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
@@ -84,16 +85,16 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 		require.EqualValues(t, 57, report.Rows)
 	}
 
-	b.exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id <= 10`) // 7 on ios
-	b.exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE channel_id <= 10`)
-	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE channel_id = 11`)
-	b.exec(t, `UPDATE belfry.channels SET platform = 'android' WHERE id IN (13, 14)`)                                 // left since
-	b.exec(t, `UPDATE belfry.channels SET platform = 'ios' WHERE id IN (15, 18, 21)`)                                 // joined since
-	b.exec(t, `UPDATE belfry.channels SET active = true WHERE id = 80`)                                               // joined since
-	b.exec(t, `DELETE FROM belfry.channels WHERE id IN (1, 90, 89)`)                                                  // 1 and 89 had one
-	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (91, 'n-1', 'ios'), (1, 'n-2', 'ios')`) // 1 has a row already
-	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (0, 'n-3', 'ios'), (92, 'n-4', 'android')`)
-	_, err := outbox.Recall(t.Context(), b.db.Pool, ids[outbox.TypeInbox], ann, nil)
+	b.Exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id <= 10`) // 7 on ios
+	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE channel_id <= 10`)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'permanent', last_error = 'no such token' WHERE channel_id = 11`)
+	b.Exec(t, `UPDATE belfry.channels SET platform = 'android' WHERE id IN (13, 14)`)                                 // left since
+	b.Exec(t, `UPDATE belfry.channels SET platform = 'ios' WHERE id IN (15, 18, 21)`)                                 // joined since
+	b.Exec(t, `UPDATE belfry.channels SET active = true WHERE id = 80`)                                               // joined since
+	b.Exec(t, `DELETE FROM belfry.channels WHERE id IN (1, 90, 89)`)                                                  // 1 and 89 had one
+	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (91, 'n-1', 'ios'), (1, 'n-2', 'ios')`) // 1 has a row already
+	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform) VALUES (0, 'n-3', 'ios'), (92, 'n-4', 'android')`)
+	_, err := outbox.Recall(t.Context(), b.DB.Pool, ids[outbox.TypeInbox], ann, nil)
 	require.NoError(t, err)
 
 	want := counts{
@@ -104,7 +105,7 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	require.Equal(t, want, countsOf(report))
 	require.True(t, report.Agree, "%v", report.Disagreements)
 	for _, e := range list {
-		got, err := outbox.AuditChannel(t.Context(), b.db.Pool, b.who, ids[outbox.TypeInbox], e.ChannelID)
+		got, err := outbox.AuditChannel(t.Context(), b.DB.Pool, b.who, ids[outbox.TypeInbox], e.ChannelID)
 		require.NoError(t, err)
 		require.Equal(t, e, got)
 	}
@@ -117,12 +118,12 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 	require.Contains(t, list, outbox.Entry{ChannelID: 89, Reason: outbox.ReasonWaiting, ChannelDeleted: true})
 	require.True(t, report.Agree, "%v", report.Disagreements)
 
-	one, err := outbox.AuditExternalID(t.Context(), b.db.Pool, b.who, ids[outbox.TypePush], "u-13")
+	one, err := outbox.AuditExternalID(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], "u-13")
 	require.NoError(t, err)
 	require.Equal(t, outbox.Entry{ChannelID: 13, Reason: outbox.ReasonWaiting, LeftSince: true}, one)
-	_, err = outbox.AuditExternalID(t.Context(), b.db.Pool, b.who, ids[outbox.TypePush], "nobody")
+	_, err = outbox.AuditExternalID(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], "nobody")
 	require.ErrorIs(t, err, channels.ErrNoChannel)
-	_, err = outbox.AuditChannel(t.Context(), b.db.Pool, b.who, ids[outbox.TypePush], 1000)
+	_, err = outbox.AuditChannel(t.Context(), b.DB.Pool, b.who, ids[outbox.TypePush], 1000)
 	require.ErrorIs(t, err, channels.ErrNoChannel)
 }
 
@@ -130,8 +131,8 @@ func TestAudit_SaysOfEveryChannelWhatBecameOfIt(t *testing.T) {
 func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 60)
-	id := b.rest(t, outbox.TypePush, 30, job.Aborted) // to everyone, up to 30 of 60
-	b.exec(t, `UPDATE belfry.jobs SET bound = '60' WHERE id = $1`, id)
+	id := b.Rest(t, outbox.TypePush, 30, job.Aborted) // to everyone, up to 30 of 60
+	b.Exec(t, `UPDATE belfry.jobs SET bound = '60' WHERE id = $1`, id)
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"held": 30, "not_reached": 30}, countsOf(report))
 
@@ -149,12 +150,12 @@ func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 4, job.Processed)
-	b.states(t, id, "SENT", "SENT", "PENDING", "PROCESSING")
-	b.exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
+	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
+	b.States(t, id, "SENT", "SENT", "PENDING", "PROCESSING")
+	b.Exec(t, `UPDATE belfry.messages SET revision = CASE channel_id WHEN 2 THEN 1 WHEN 4 THEN 2 END, receipt = CASE channel_id WHEN 4 THEN 'r' END WHERE job_id = $1`, id)
 	revisions := func() (list []any) {
 		for channel := range int64(4) {
-			e, err := outbox.AuditChannel(t.Context(), b.db.Pool, b.who, id, channel+1)
+			e, err := outbox.AuditChannel(t.Context(), b.DB.Pool, b.who, id, channel+1)
 			require.NoError(t, err)
 			if e.Revision == nil {
 				list = append(list, nil)
@@ -165,7 +166,7 @@ func TestAudit_NamesTheRevisionThatWasSent(t *testing.T) {
 		return list
 	}
 	require.Equal(t, []any{nil, nil, nil, nil}, revisions(), "there is one content")
-	b.past(t, `UPDATE belfry.jobs SET revision = 2 WHERE id = $1`, id)
+	b.Past(t, `UPDATE belfry.jobs SET revision = 2 WHERE id = $1`, id)
 	require.Equal(t, []any{0, 1, nil, 2}, revisions())
 }
 
@@ -185,37 +186,37 @@ func TestAudit_FindsWhatMustNotBe(t *testing.T) {
 		"more than were read":    {`UPDATE belfry.jobs SET channels_read = 39 WHERE id = $1`, "40 channels matched of only 39 that were read"},
 		"recalled":               {`UPDATE belfry.jobs SET recalled = 2 WHERE id = $1`, "2 rows were recalled, and 0 are marked so"},
 	} {
-		id := b.rest(t, outbox.TypeInbox, 40, job.Failed)
-		b.exec(t, `UPDATE belfry.jobs SET bound = '50' WHERE id = $1`, id)
+		id := b.Rest(t, outbox.TypeInbox, 40, job.Failed)
+		b.Exec(t, `UPDATE belfry.jobs SET bound = '50' WHERE id = $1`, id)
 		report, _ := b.audit(t, id)
 		require.True(t, report.Agree, "%v", report.Disagreements)
 		if name == "a row is gone" || name == "so somebody is missing" {
-			b.exec(t, c.sql)
+			b.Exec(t, c.sql)
 		} else {
-			b.exec(t, c.sql, id)
+			b.Exec(t, c.sql, id)
 		}
 		report, _ = b.audit(t, id)
 		require.False(t, report.Agree, name)
 		require.Contains(t, report.Disagreements, c.says, name)
-		b.exec(t, `DELETE FROM belfry.notifications`)
+		b.Exec(t, `DELETE FROM belfry.notifications`)
 	}
 }
 
 func TestAudit_ListsSkippedChannelsThatAreGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20)
-	id := b.rest(t, outbox.TypePush, 20, job.Processed)
-	b.exec(t, `DELETE FROM belfry.messages WHERE channel_id IN (5, 9, 12)`)
-	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, k, k, 'bad row ' || k FROM unnest('{5,9,12}'::text[]) k`, id)
-	b.exec(t, `UPDATE belfry.jobs SET rows_written = 17, skipped = 3 WHERE id = $1`, id)
-	b.exec(t, `DELETE FROM belfry.channels WHERE id IN (9, 12)`)
+	id := b.Rest(t, outbox.TypePush, 20, job.Processed)
+	b.Exec(t, `DELETE FROM belfry.messages WHERE channel_id IN (5, 9, 12)`)
+	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, k, k, 'bad row ' || k FROM unnest('{5,9,12}'::text[]) k`, id)
+	b.Exec(t, `UPDATE belfry.jobs SET rows_written = 17, skipped = 3 WHERE id = $1`, id)
+	b.Exec(t, `DELETE FROM belfry.channels WHERE id IN (9, 12)`)
 	report, list := b.audit(t, id)
 	require.True(t, report.Agree, "%v", report.Disagreements)
 	require.Equal(t, counts{"pending": 17, "skipped": 3, "channel_deleted": 2}, countsOf(report))
 	require.Contains(t, list, outbox.Entry{ChannelID: 5, Reason: outbox.ReasonSkipped, Error: "bad row 5"})
 	gone := outbox.Entry{ChannelID: 9, Reason: outbox.ReasonSkipped, ChannelDeleted: true, Error: "bad row 9"}
 	require.Contains(t, list, gone)
-	got, err := outbox.AuditChannel(t.Context(), b.db.Pool, b.who, id, 9)
+	got, err := outbox.AuditChannel(t.Context(), b.DB.Pool, b.who, id, 9)
 	require.NoError(t, err)
 	require.Equal(t, gone, got)
 }
@@ -225,20 +226,20 @@ func TestAudit_ListsSkippedChannelsThatAreGone(t *testing.T) {
 func TestAudit_WalksTheUsersOwnRelation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `CREATE TABLE people (uid bigint PRIMARY KEY, name text UNIQUE, os text, off boolean)`)
-	b.exec(t, `INSERT INTO people SELECT g, 'p-' || g, CASE WHEN g % 2 = 0 THEN 'ios' ELSE 'web' END, g % 10 = 0 FROM generate_series(1, 40) g`)
-	b.exec(t, `CREATE VIEW who AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active FROM people`)
+	b.Exec(t, `CREATE TABLE people (uid bigint PRIMARY KEY, name text UNIQUE, os text, off boolean)`)
+	b.Exec(t, `INSERT INTO people SELECT g, 'p-' || g, CASE WHEN g % 2 = 0 THEN 'ios' ELSE 'web' END, g % 10 = 0 FROM generate_series(1, 40) g`)
+	b.Exec(t, `CREATE VIEW who AS SELECT uid AS id, name AS external_id, os AS platform, NOT off AS active FROM people`)
 	var err error
 	b.who, err = channels.New(channels.Config{Relation: "who"})
 	require.NoError(t, err)
 	id, err := b.jobs.Enqueue(t.Context(), job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x", Audience: channels.OnPlatforms("ios")})
 	require.NoError(t, err)
 	b.run(t)
-	b.exec(t, `UPDATE people SET os = 'ios' WHERE uid = 7`)
+	b.Exec(t, `UPDATE people SET os = 'ios' WHERE uid = 7`)
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"pending": 16, "inactive": 4, "out_of_audience": 19, "joined_since": 1}, countsOf(report))
 	require.True(t, report.Agree, "%v", report.Disagreements)
-	e, err := outbox.AuditExternalID(t.Context(), b.db.Pool, b.who, id, "p-7")
+	e, err := outbox.AuditExternalID(t.Context(), b.DB.Pool, b.who, id, "p-7")
 	require.NoError(t, err)
 	require.Equal(t, outbox.Entry{ChannelID: 7, Reason: outbox.ReasonJoinedSince}, e)
 }
@@ -246,21 +247,21 @@ func TestAudit_WalksTheUsersOwnRelation(t *testing.T) {
 func TestAudit_RefusesWhatItCannotTell(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5)
-	_, err := outbox.Audit(t.Context(), b.db.Pool, b.who, 99, outbox.AuditOptions{})
+	_, err := outbox.Audit(t.Context(), b.DB.Pool, b.who, 99, outbox.AuditOptions{})
 	require.ErrorIs(t, err, job.ErrNotFound)
-	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
-	id := b.rest(t, "letter", 5, job.Processed)
-	_, err = outbox.Audit(t.Context(), b.db.Pool, b.who, id, outbox.AuditOptions{})
+	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
+	id := b.Rest(t, "letter", 5, job.Processed)
+	_, err = outbox.Audit(t.Context(), b.DB.Pool, b.who, id, outbox.AuditOptions{})
 	var other *outbox.AuditTypeError
 	require.ErrorAs(t, err, &other)
 	require.EqualError(t, other, "job 1 is of type letter; types that can be audited: inbox, push")
-	id = b.rest(t, outbox.TypePush, 5, job.Processed)
-	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, id)
-	report, err := outbox.Audit(t.Context(), b.db.Pool, b.who, id, outbox.AuditOptions{})
+	id = b.Rest(t, outbox.TypePush, 5, job.Processed)
+	b.Exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, id)
+	report, err := outbox.Audit(t.Context(), b.DB.Pool, b.who, id, outbox.AuditOptions{})
 	require.ErrorIs(t, err, outbox.ErrPruned)
 	require.EqualValues(t, 5, report.Job.RowsWritten)
 	stop := errors.New("enough")
-	_, err = outbox.Audit(t.Context(), b.db.Pool, b.who, b.rest(t, outbox.TypePush, 5, job.Processed), outbox.AuditOptions{Each: func(outbox.Entry) error { return stop }})
+	_, err = outbox.Audit(t.Context(), b.DB.Pool, b.who, b.Rest(t, outbox.TypePush, 5, job.Processed), outbox.AuditOptions{Each: func(outbox.Entry) error { return stop }})
 	require.ErrorIs(t, err, stop)
 }
 
@@ -275,7 +276,7 @@ func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 	require.True(t, report.Agree)
 	require.False(t, report.Moving)
 	ran := false
-	report, err = outbox.Audit(t.Context(), b.db.Pool, b.who, id, outbox.AuditOptions{PageKeys: 10, Observe: func(p outbox.AuditProgress) {
+	report, err = outbox.Audit(t.Context(), b.DB.Pool, b.who, id, outbox.AuditOptions{PageKeys: 10, Observe: func(p outbox.AuditProgress) {
 		if !ran {
 			require.EqualValues(t, 10, p.Channels)
 			b.run(t)
@@ -291,14 +292,14 @@ func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 // parallel: it measures the process.
 func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralleltest // see above
 	b := setup(t, 30000)
-	id := b.rest(t, outbox.TypePush, 30000, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 30000, job.Processed)
 	most := func(relation string, rows int64) (heap uint64) {
-		b.exec(t, `CREATE VIEW `+relation+` AS SELECT * FROM belfry.channels WHERE id <= `+textOf(int(rows)))
+		b.Exec(t, `CREATE VIEW `+relation+` AS SELECT * FROM belfry.channels WHERE id <= `+strconv.Itoa(int(rows)))
 		who, err := channels.New(channels.Config{Relation: relation})
 		require.NoError(t, err)
-		b.exec(t, `DELETE FROM belfry.messages WHERE channel_id > $1`, rows)
+		b.Exec(t, `DELETE FROM belfry.messages WHERE channel_id > $1`, rows)
 		next := time.Now()
-		report, err := outbox.Audit(t.Context(), b.db.Pool, who, id, outbox.AuditOptions{PageKeys: 1000, Observe: func(outbox.AuditProgress) {
+		report, err := outbox.Audit(t.Context(), b.DB.Pool, who, id, outbox.AuditOptions{PageKeys: 1000, Observe: func(outbox.AuditProgress) {
 			if time.Now().Before(next) {
 				return
 			}

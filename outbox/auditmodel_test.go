@@ -145,7 +145,7 @@ func (w *world) goOn(t *rapid.T) {
 
 // load writes the world to the database and returns the job.
 func (w *world) load(t require.TestingT, b *bundle) int64 {
-	id := b.rest(t, w.kind, 0, job.Aborted)
+	id := b.Rest(t, w.kind, 0, job.Aborted)
 	var all pgx.Batch
 	for _, table := range []string{"channels", "segment_members", "notifications", "messages"} {
 		all.Queue(`DELETE FROM belfry.` + table)
@@ -181,7 +181,7 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 	}
 	all.Queue(`UPDATE belfry.jobs SET audience = $2, bound = $3, "cursor" = $4, rows_written = $5, skipped = $6, channels_matched = $7, channels_read = $7 WHERE id = $1`,
 		id, w.audience, strconv.FormatInt(w.bound, 10), strconv.FormatInt(w.cursor, 10), rows, skips, rows+skips)
-	require.NoError(t, b.db.Pool.SendBatch(context.Background(), &all).Close())
+	require.NoError(t, b.DB.Pool.SendBatch(context.Background(), &all).Close())
 	return id
 }
 
@@ -190,7 +190,7 @@ func (w *world) load(t require.TestingT, b *bundle) int64 {
 func TestAudit_AgreesWithANaiveModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `INSERT INTO belfry.segments (name) VALUES ('s')`)
+	b.Exec(t, `INSERT INTO belfry.segments (name) VALUES ('s')`)
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		w.walk(t)

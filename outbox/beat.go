@@ -12,6 +12,26 @@ import (
 // unless it is said.
 func (l *Ledger) Over(transport string) { l.transport = transport }
 
+// SenderLimits are what a relay works by: an operator's, where one set them, else its
+// configuration's.
+type SenderLimits struct {
+	Name          string  `json:"name,omitempty"`
+	RatePerSecond float64 `json:"rate_per_second"` // of all relays together; 0: no limit
+	Concurrency   int     `json:"concurrency"`     // calls at once of each relay
+}
+
+// SenderWork is what a sender of one relay does.
+type SenderWork struct {
+	SenderLimits
+
+	Medium          string  `json:"medium"`
+	Breaker         string  `json:"breaker"`           // closed, open, half_open or off
+	Waiting         int     `json:"waiting"`           // messages in its queue
+	Calling         int     `json:"calling"`           // calls in progress
+	SentPerSecond   float64 `json:"sent_per_second"`   // that the provider took, over the last seconds
+	FailedPerSecond float64 `json:"failed_per_second"` // that it did not, or may not have
+}
+
 // LiveSender is a sender of relays that live, as the database knows it.
 type LiveSender struct {
 	Relays int // that have it

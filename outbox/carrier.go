@@ -140,6 +140,12 @@ func (l *Ledger) Unserved(ctx context.Context, limit int) (int, error) {
 	return len(of), err
 }
 
+// UnservedTx is Ledger.Unserved as a part of the transaction tx. An error is as pgx returned it.
+func UnservedTx(ctx context.Context, tx pgx.Tx, limit int) (int64, error) {
+	tag, err := tx.Exec(ctx, queries.messagesUnserved, pgx.StrictNamedArgs{"keys": limit})
+	return tag.RowsAffected(), err
+}
+
 // ForgetPushes deletes what is known of pushes that no message is QUEUED by any more, but of
 // those that were made within age.
 func (l *Ledger) ForgetPushes(ctx context.Context, q PushQueue, age time.Duration) error {

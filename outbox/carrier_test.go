@@ -63,15 +63,15 @@ func TestClaimCopies_HasAnAnswerForEachCopy(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 12, job.Processed)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 8`)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 2, 0, 1, 'push', 'unknown')`, id)
-	b.states(t, id, "PENDING", "PENDING", "PENDING", "PROCESSING", "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING", "PENDING")
-	b.exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 2`)
+	id := b.Rest(t, outbox.TypePush, 12, job.Processed)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 8`)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 2, 0, 1, 'push', 'unknown')`, id)
+	b.States(t, id, "PENDING", "PENDING", "PENDING", "PROCESSING", "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PENDING", "PENDING", "PENDING")
+	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 2`)
 	keys, first := queued(t, l, bulk, id, 2) // channels 1 and 2
 	require.Equal(t, []outbox.Key{{JobID: id, ChannelID: 1}, {JobID: id, ChannelID: 2}}, keys)
-	b.exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = $1 WHERE channel_id IN (9, 10)`, first+1)
-	tx, err := b.db.Pool.Begin(bg)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'QUEUED', push = $1 WHERE channel_id IN (9, 10)`, first+1)
+	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	_, err = tx.Exec(bg, `SELECT FROM belfry.messages WHERE channel_id = 11 FOR UPDATE`)
 	require.NoError(t, err)
@@ -129,16 +129,16 @@ func TestClaimCopies_GivesBackWhatIsHeld(t *testing.T) {
 			b := setup(t, 0)
 			l := b.ledger("r1")
 			_, bulk := lead(t, l)
-			id := b.rest(t, outbox.TypePush, 6, job.Processed)
+			id := b.Rest(t, outbox.TypePush, 6, job.Processed)
 			keys, push := queued(t, l, bulk, id, 5)
 			copies := copiesOf(push, append(keys, outbox.Key{JobID: id, ChannelID: 6})...)
-			b.exec(t, what.hold, id)
+			b.Exec(t, what.hold, id)
 			require.Equal(t, slices.Repeat([]outbox.CopyVerdict{outbox.CopyHeld}, 6), verdicts(t, l, copies))
-			require.Equal(t, map[string]int{"PENDING": 6}, b.statuses(t, id))
+			require.Equal(t, map[string]int{"PENDING": 6}, b.Statuses(t, id))
 			none, number := queued(t, l, bulk, id, 5)
 			require.Empty(t, none)
 			require.Zero(t, number, "nothing was due, so no number was used")
-			b.exec(t, what.release, id)
+			b.Exec(t, what.release, id)
 			again, number := queued(t, l, bulk, id, 10)
 			require.Len(t, again, 6)
 			require.Equal(t, push+1, number)
@@ -165,25 +165,25 @@ func TestFault_DroppedCopiesAreNotForgottenByACrash(t *testing.T) {
 			b := setupOn(t, dbtest.NewOn(t, server), 0)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			b.exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
-			b.exec(t, `SELECT pg_reload_conf()`)
+			b.Exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
+			b.Exec(t, `SELECT pg_reload_conf()`)
 			l := b.ledger("r1")
 			_, bulk := lead(t, l)
-			id := b.rest(t, outbox.TypePush, 5, job.Processed)
+			id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 			keys, push := queued(t, l, bulk, id, 5)
 			copies := copiesOf(push, keys...)
 			if what.hold {
-				b.exec(t, `SELECT belfry.abort($1)`, id)
+				b.Exec(t, `SELECT belfry.abort($1)`, id)
 			}
-			b.exec(t, `CHECKPOINT`)
+			b.Exec(t, `CHECKPOINT`)
 			if !what.hold {
 				require.Equal(t, slices.Repeat([]outbox.CopyVerdict{outbox.CopyClaimed}, 5), verdicts(t, b.ledger("r2"), copies))
 			}
 			require.Equal(t, slices.Repeat([]outbox.CopyVerdict{what.verdict}, 5), verdicts(t, l, copies))
 			require.NoError(t, server.Stop(ctx, pgserver.Immediate))
 			require.NoError(t, server.Start(ctx))
-			b.db.Pool.Reset()
-			require.Equal(t, map[string]int{what.status: 5}, b.statuses(t, id))
+			b.DB.Pool.Reset()
+			require.Equal(t, map[string]int{what.status: 5}, b.Statuses(t, id))
 		})
 	}
 }
@@ -194,12 +194,12 @@ func TestClaimCopies_KeepsTheCopiesOfWhatIsNotSure(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 3, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	keys, push := queued(t, l, bulk, id, 3)
 	copies := copiesOf(push, keys...)
 	require.Equal(t, outbox.CopyClaimed, verdicts(t, b.ledger("r2"), copies[:1])[0])
-	b.exec(t, `SELECT belfry.abort($1)`, id)
-	tx, err := b.db.Pool.Begin(bg)
+	b.Exec(t, `SELECT belfry.abort($1)`, id)
+	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	_, err = tx.Exec(bg, `SELECT FROM belfry.messages WHERE channel_id = 1 FOR UPDATE`)
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestClaimCopies_OneOfTwoCopiesIsClaimed(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 300, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 300, job.Processed)
 	keys, push := queued(t, l, bulk, id, 300)
 	var copies []outbox.Copy
 	for _, k := range keys {
@@ -258,8 +258,8 @@ func TestQueueJob_CrashesBeforeTheCommit(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
-	tx, err := b.db.Pool.Begin(bg)
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
+	tx, err := b.DB.Pool.Begin(bg)
 	require.NoError(t, err)
 	_, err = tx.Exec(bg, `SELECT FROM belfry.queues FOR UPDATE`)
 	require.NoError(t, err)
@@ -269,11 +269,11 @@ func TestQueueJob_CrashesBeforeTheCommit(t *testing.T) {
 		ended <- err
 	}()
 	const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`
-	b.eventually(t, `SELECT EXISTS (`+waits+`)`)
-	b.exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`)
+	b.Eventually(t, `SELECT EXISTS (`+waits+`)`)
+	b.Exec(t, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%last_push + 1%'`)
 	require.Error(t, <-ended)
 	require.NoError(t, tx.Rollback(bg))
-	require.Equal(t, map[string]int{"PENDING": 10}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PENDING": 10}, b.Statuses(t, id))
 	keys, push := queued(t, l, bulk, id, 10)
 	require.Len(t, keys, 10)
 	require.Equal(t, bulk.Last+1, push)
@@ -287,7 +287,7 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	b := setup(t, 0)
 	one, two := b.ledger("r1"), b.ledger("r2")
 	_, bulk := lead(t, one)
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
 	none, err := two.Lead(bg, "memory", time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, none)
@@ -315,7 +315,7 @@ func TestLead_OneRelayPushes(t *testing.T) {
 	require.Equal(t, renewed, taken)
 	keys, _ = queued(t, one, renewed, id, 5)
 	require.Empty(t, keys, "another relay leads")
-	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
 	_, ok, err = one.RenewQueue(bg, taken)
 	require.NoError(t, err)
 	require.False(t, ok, "another relay leads")
@@ -331,8 +331,8 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	activities, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 40, job.Processed)
-	b.activitiesFor(t, 3)
+	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
+	b.ActivitiesFor(t, 3)
 	_, number, _, err := l.QueueActivities(bg, activities, time.Time{}, 10, outbox.AnyTry)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
@@ -340,7 +340,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 		queued(t, l, bulk, id, 10)
 	}
 	old := func(numbers ...int64) {
-		b.exec(t, `UPDATE belfry.pushes SET made_at = now() - interval '11 minutes' WHERE queue = 'bulk' AND number = ANY ($1)`, numbers)
+		b.Exec(t, `UPDATE belfry.pushes SET made_at = now() - interval '11 minutes' WHERE queue = 'bulk' AND number = ANY ($1)`, numbers)
 	}
 	unqueue := func(q outbox.PushQueue, oldest int64, limit int) int {
 		n, err := l.Unqueue(bg, q, oldest, 10*time.Minute, limit)
@@ -354,7 +354,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	require.Equal(t, 7, unqueue(bulk, 2, 7), "what was made before the oldest inside")
 	require.Equal(t, 3, unqueue(bulk, 2, 7))
 	require.Equal(t, 20, unqueue(bulk, 5, 100), "of old pushes")
-	require.Equal(t, map[string]int{"PENDING": 30, "QUEUED": 10}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PENDING": 30, "QUEUED": 10}, b.Statuses(t, id))
 
 	keys, lane, err := l.QueuedBy(bg, bulk, 4)
 	require.NoError(t, err)
@@ -373,7 +373,7 @@ func TestUnqueue_TakesBackWhatIsLost(t *testing.T) {
 	old(4)
 	require.NoError(t, l.ForgetPushes(bg, bulk, 10*time.Minute))
 	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.pushes WHERE queue = 'bulk'`), "messages are QUEUED by it")
-	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE status = 'QUEUED'`)
 	require.NoError(t, l.ForgetPushes(bg, bulk, 10*time.Minute))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.pushes WHERE queue = 'bulk'`))
 }
@@ -385,9 +385,9 @@ func TestAdopted_ACopyBeginsANewEpoch(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	activities, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
 	keys, push := queued(t, l, bulk, id, 5)
-	b.exec(t, `UPDATE belfry.installation SET database_oid = 1`)
+	b.Exec(t, `UPDATE belfry.installation SET database_oid = 1`)
 	none, _ := queued(t, l, bulk, id, 5)
 	require.Empty(t, none)
 	leads, err := l.Lead(bg, "memory", time.Minute)
@@ -395,8 +395,8 @@ func TestAdopted_ACopyBeginsANewEpoch(t *testing.T) {
 	require.Empty(t, leads)
 	_, err = l.ClaimCopies(bg, []outbox.Copy{{Key: keys[0], Push: push}})
 	require.ErrorContains(t, err, "nothing leaves the database")
-	require.Equal(t, map[string]int{"PENDING": 5, "QUEUED": 5}, b.statuses(t, id))
-	_, err = outbox.Adopt(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "a copy"})
+	require.Equal(t, map[string]int{"PENDING": 5, "QUEUED": 5}, b.Statuses(t, id))
+	_, err = outbox.Adopt(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "a copy"})
 	require.NoError(t, err)
 	likes, jobs := lead(t, l)
 	require.NotEqual(t, activities.Epoch, likes.Epoch)
@@ -416,14 +416,14 @@ func TestQueries_CarriersKeepTheirPlans(t *testing.T) {
 			id := int64(0)
 			for _, step := range analyze {
 				if step == "fill" {
-					id = b.fill(t)
+					id = b.Fill(t)
 					for range 5 {
 						queued(t, l, bulk, id, 100)
 					}
 					continue
 				}
 				for _, table := range []string{"messages", "jobs", "leases", "attempts", "queues", "pushes"} {
-					b.exec(t, "ANALYZE belfry."+table)
+					b.Exec(t, "ANALYZE belfry."+table)
 				}
 			}
 			plans := b.carrierPlans(t, bulk, id)
@@ -450,7 +450,7 @@ func (b *bundle) carrierPlans(t *testing.T, q outbox.PushQueue, id int64) string
 		jobs[i], channels[i], pushes[i] = id, int64(i*5+1), 1
 	}
 	var out strings.Builder
-	tx, err := b.db.Pool.Begin(t.Context())
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})

@@ -15,9 +15,6 @@ import (
 // recorded under.
 const SubjectTransport = "transport"
 
-// NoCarrier is the transport of relays that claim from the database.
-const NoCarrier = "postgres"
-
 // QueueState is one of a carrier's two queues as the database knows it, with or without one.
 type QueueState struct {
 	Name       string     `json:"name" db:"name"`               // activities or bulk
@@ -122,8 +119,8 @@ func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observ
 	for {
 		var n int64
 		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-			tag, err := tx.Exec(ctx, queries.messagesUnserved, pgx.StrictNamedArgs{"keys": MaxBatch})
-			if n = tag.RowsAffected(); err != nil || n == 0 {
+			var err error
+			if n, err = UnservedTx(ctx, tx, MaxBatch); err != nil || n == 0 {
 				return err
 			}
 			if event != 0 {

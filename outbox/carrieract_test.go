@@ -19,17 +19,17 @@ import (
 func TestQueueStates_TellWhatIsQueued(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	states, err := outbox.QueueStates(bg, b.db.Pool)
+	states, err := outbox.QueueStates(bg, b.DB.Pool)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.QueueState{{Name: "activities"}, {Name: "bulk"}}, states, "there has been no carrier")
 
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
 	queued(t, l, bulk, id, 4)
-	b.exec(t, `UPDATE belfry.pushes SET made_at = made_at - interval '1 hour'`)
+	b.Exec(t, `UPDATE belfry.pushes SET made_at = made_at - interval '1 hour'`)
 	queued(t, l, bulk, id, 3)
-	states, err = outbox.QueueStates(bg, b.db.Pool)
+	states, err = outbox.QueueStates(bg, b.DB.Pool)
 	require.NoError(t, err)
 	require.Zero(t, states[0].Queued)
 	require.Nil(t, states[0].Oldest)
@@ -40,7 +40,7 @@ func TestQueueStates_TellWhatIsQueued(t *testing.T) {
 	require.NotNil(t, states[1].LeadsUntil)
 	require.NotNil(t, states[1].EpochAt)
 	require.NoError(t, l.StopLeading(bg))
-	states, err = outbox.QueueStates(bg, b.db.Pool)
+	states, err = outbox.QueueStates(bg, b.DB.Pool)
 	require.NoError(t, err)
 	require.Nil(t, states[1].LeadsUntil)
 }
@@ -49,16 +49,16 @@ func TestQueueStates_TellWhatIsQueued(t *testing.T) {
 func TestRebuildQueues_BeginsAnEpoch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	n, err := outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
+	n, err := outbox.RebuildQueues(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.events WHERE subject = 'transport'`), "there was no carrier")
 
 	l := b.ledger("r1")
 	_, before := lead(t, l)
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
 	queued(t, l, before, id, 4)
-	n, err = outbox.RebuildQueues(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
+	n, err = outbox.RebuildQueues(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "new server"}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, n)
 	none, _ := queued(t, l, before, id, 3)
@@ -76,22 +76,22 @@ func TestTakeBackQueued_TakesAllThatNobodyPushes(t *testing.T) {
 	l := b.ledger("r1")
 	_, bulk := lead(t, l)
 	const n = outbox.MaxBatch*2 + 5
-	id := b.rest(t, outbox.TypePush, n+3, job.Processed)
+	id := b.Rest(t, outbox.TypePush, n+3, job.Processed)
 	for left := n; left > 0; left -= outbox.MaxBatch {
 		queued(t, l, bulk, id, min(left, outbox.MaxBatch))
 	}
-	taken, err := outbox.TakeBackQueued(bg, b.db.Pool, job.Act{Actor: "ann"}, nil)
+	taken, err := outbox.TakeBackQueued(bg, b.DB.Pool, job.Act{Actor: "ann"}, nil)
 	require.NoError(t, err)
 	require.Zero(t, taken)
-	require.Equal(t, map[string]int{"QUEUED": n, "PENDING": 3}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"QUEUED": n, "PENDING": 3}, b.Statuses(t, id))
 
 	require.NoError(t, l.StopLeading(bg))
 	var seen []int64
-	taken, err = outbox.TakeBackQueued(bg, b.db.Pool, job.Act{Actor: "ann", Reason: "to another"}, func(taken int64) { seen = append(seen, taken) })
+	taken, err = outbox.TakeBackQueued(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "to another"}, func(taken int64) { seen = append(seen, taken) })
 	require.NoError(t, err)
 	require.EqualValues(t, n, taken)
 	require.Equal(t, []int64{outbox.MaxBatch, 2 * outbox.MaxBatch, n}, seen)
-	require.Equal(t, map[string]int{"PENDING": n + 3}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PENDING": n + 3}, b.Statuses(t, id))
 	require.Equal(t, "drained "+one[string](t, b, `SELECT $1::int::text`, n)+" by ann: to another",
 		one[string](t, b, `SELECT string_agg(format('%s %s by %s: %s', kind, detail ->> 'messages', actor, reason), ', ') FROM belfry.events WHERE subject = 'transport'`))
 }
@@ -101,22 +101,22 @@ func TestTakeBackQueued_TakesAllThatNobodyPushes(t *testing.T) {
 func TestQueueStates_CountTo10000(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 30_000, job.Processed)
-	b.past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id <= $2`, id, outbox.QueueCounts)
+	id := b.Rest(t, outbox.TypePush, 30_000, job.Processed)
+	b.Past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 1 WHERE job_id = $1 AND channel_id <= $2`, id, outbox.QueueCounts)
 	queued := func(read func(context.Context, *pgxpool.Pool) ([]outbox.QueueState, error)) int64 {
-		states, err := read(bg, b.db.Pool)
+		states, err := read(bg, b.DB.Pool)
 		require.NoError(t, err)
 		require.Zero(t, states[0].Queued)
 		return states[1].Queued
 	}
 	require.EqualValues(t, outbox.QueueCounts, queued(outbox.QueueStates), "exact as far as that")
-	b.past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 2 WHERE job_id = $1 AND channel_id <= $2`, id, 15_000)
+	b.Past(t, `UPDATE belfry.messages SET status = 'QUEUED', push = 2 WHERE job_id = $1 AND channel_id <= $2`, id, 15_000)
 	require.EqualValues(t, outbox.QueueCounts+1, queued(outbox.QueueStates))
 	require.EqualValues(t, 15_000, queued(outbox.CountQueues))
 
-	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages")
 	for _, most := range []any{outbox.QueueCounts + 1, nil} {
-		rows, err := b.db.Pool.Query(bg, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+outbox.Statement("QueueStates"), pgx.StrictNamedArgs{"most": most})
+		rows, err := b.DB.Pool.Query(bg, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) "+outbox.Statement("QueueStates"), pgx.StrictNamedArgs{"most": most})
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(t, err)

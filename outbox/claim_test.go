@@ -30,15 +30,15 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	done := b.rest(t, outbox.TypePush, 30, job.Processed)
-	other := b.rest(t, outbox.TypePush, 3, job.Processed)
-	aborted := b.rest(t, outbox.TypePush, 5, job.Aborted)
-	b.states(t, done, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 7`)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 hour' WHERE channel_id = 19`)
-	b.exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 13`)
-	b.exec(t, `UPDATE belfry.messages SET step = 1, attempts = 0, reason = 'failover' WHERE channel_id = 25`)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 13, 0, 1, 'push', 'unknown'), ($1, 25, 0, 1, 'push', 'permanent')`, done)
+	done := b.Rest(t, outbox.TypePush, 30, job.Processed)
+	other := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	aborted := b.Rest(t, outbox.TypePush, 5, job.Aborted)
+	b.States(t, done, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE channel_id = 7`)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 hour' WHERE channel_id = 19`)
+	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 2, crashes = 1, reason = 'retry' WHERE channel_id = 13`)
+	b.Exec(t, `UPDATE belfry.messages SET step = 1, attempts = 0, reason = 'failover' WHERE channel_id = 25`)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) VALUES ($1, 13, 0, 1, 'push', 'unknown'), ($1, 25, 0, 1, 'push', 'permanent')`, done)
 
 	claimed := claim(t, l, done, 100)
 	lease := one[int64](t, b, `SELECT max(id) FROM belfry.leases WHERE relay = 'r1'`)
@@ -49,13 +49,13 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 		{Key: key(13), LeaseID: lease, Step: 1, Attempts: 2, Crashes: 1, Reason: outbox.ReasonRetry, Ambiguous: true},
 		{Key: key(25), LeaseID: lease, Step: 1, Reason: outbox.ReasonFailover},
 	}, outbox.Anywhere(claimed))
-	require.Equal(t, map[string]int{"PENDING": 1, "QUEUED": 5, "PROCESSING": 9, "SENT": 5, "DEAD": 5, "CANCELLED": 5}, b.statuses(t, done))
+	require.Equal(t, map[string]int{"PENDING": 1, "QUEUED": 5, "PROCESSING": 9, "SENT": 5, "DEAD": 5, "CANCELLED": 5}, b.Statuses(t, done))
 	require.True(t, one[bool](t, b, `SELECT relay = 'r1' AND expires_at > now() + interval '50 seconds' AND channel_ids @> '{1,13,19,25}' FROM belfry.leases WHERE id = $1`, lease))
-	require.Equal(t, map[string]int{"PENDING": 3}, b.statuses(t, other))
+	require.Equal(t, map[string]int{"PENDING": 3}, b.Statuses(t, other))
 
 	require.Empty(t, claim(t, l, done, 100))
 	require.Empty(t, claim(t, l, aborted, 100))
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
 	require.Empty(t, claim(t, l, 1000000, 100), "of no job")
 	_, err := b.jobs.Resume(t.Context(), aborted, job.Act{})
 	require.NoError(t, err)
@@ -71,9 +71,9 @@ func TestClaimJob_SkipsWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 10, job.Processed)
-	b.activitiesFor(t, 10)
-	other, err := b.db.Pool.Begin(t.Context())
+	id := b.Rest(t, outbox.TypePush, 10, job.Processed)
+	b.ActivitiesFor(t, 10)
+	other, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = other.Exec(t.Context(), `SELECT FROM belfry.messages WHERE channel_id IN (3, 4, 8) FOR UPDATE`)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestClaimJob_SkipsWhatIsLocked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2, 5, 6, 7}, channelsOf(claimed))
 	require.ElementsMatch(t, []int64{1, 2, 5, 6, 7, 9, 10}, channelsOf(claimActivities(t, l, 10)))
-	b.exec(t, `UPDATE belfry.jobs SET title = title WHERE id = $1`, id)
+	b.Exec(t, `UPDATE belfry.jobs SET title = title WHERE id = $1`, id)
 	require.NoError(t, other.Rollback(t.Context()))
 	claimed, _, err = l.ClaimJob(t.Context(), id, next, 5, outbox.AnyTry)
 	require.NoError(t, err)
@@ -97,8 +97,8 @@ func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 40, job.Processed)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = date_trunc('hour', now()) - make_interval(mins => (channel_id % 4)::int)`)
+	id := b.Rest(t, outbox.TypePush, 40, job.Processed)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = date_trunc('hour', now()) - make_interval(mins => (channel_id % 4)::int)`)
 	var position outbox.Position
 	var first []outbox.Claimed
 	var seen []int64
@@ -136,8 +136,8 @@ func TestClaimJob_GoesOnFromAPosition(t *testing.T) {
 func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 3000, job.Processed)
-	activities := b.activitiesFor(t, 600)
+	id := b.Rest(t, outbox.TypePush, 3000, job.Processed)
+	activities := b.ActivitiesFor(t, 600)
 	var mu sync.Mutex
 	owners := make(map[outbox.Key]int64)
 	var wg sync.WaitGroup
@@ -182,14 +182,6 @@ func TestClaimJob_GivesEachMessageToOneRelay(t *testing.T) {
 	}
 }
 
-// activitiesFor enqueues one activity each for the channels 1 to n, and returns their
-// ids in that order.
-func (b *bundle) activitiesFor(t require.TestingT, n int) []int64 {
-	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'a-' || g, 'ios' FROM generate_series(1, $1::bigint) g ON CONFLICT DO NOTHING`, n)
-	return one[[]int64](t, b, `WITH made AS (INSERT INTO belfry.activities (channel_id, title) SELECT g, 'hi' FROM generate_series(1, $1::bigint) g RETURNING id, channel_id)
-		SELECT array_agg(id ORDER BY channel_id) FROM made`, n)
-}
-
 func claimActivities(t require.TestingT, l *outbox.Ledger, n int) []outbox.Claimed {
 	claimed, _, err := l.ClaimActivities(context.Background(), time.Time{}, n, outbox.AnyTry)
 	require.NoError(t, err)
@@ -200,11 +192,11 @@ func TestClaimActivities_GoesByTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	b.rest(t, outbox.TypePush, 10, job.Processed)
-	ids := b.activitiesFor(t, 6)
+	b.Rest(t, outbox.TypePush, 10, job.Processed)
+	ids := b.ActivitiesFor(t, 6)
 	base := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i, minutes := range []int{3, 1, 2, 120, 0, 2} {
-		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
+		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = $2 WHERE job_id = $1`, ids[i], base.Add(time.Duration(minutes)*time.Minute))
 	}
 	claimed, next, err := l.ClaimActivities(t.Context(), base.Add(time.Minute), 2, outbox.AnyTry)
 	require.NoError(t, err)
@@ -229,14 +221,14 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	l := b.ledger("r1")
-	fine := b.rest(t, outbox.TypePush, 60, job.Processed)
-	held := b.rest(t, outbox.TypePush, 60, job.Aborted)
-	waits := b.rest(t, outbox.TypePush, 60, job.Processed)
-	b.exec(t, `UPDATE belfry.jobs SET needs_approval = true WHERE id = $1`, waits)
+	fine := b.Rest(t, outbox.TypePush, 60, job.Processed)
+	held := b.Rest(t, outbox.TypePush, 60, job.Aborted)
+	waits := b.Rest(t, outbox.TypePush, 60, job.Processed)
+	b.Exec(t, `UPDATE belfry.jobs SET needs_approval = true WHERE id = $1`, waits)
 	gone := int64(1000000)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
-	activity := b.activitiesFor(t, 1)[0]
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(1, 60) g`, gone)
+	activity := b.ActivitiesFor(t, 1)[0]
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, g, now() FROM generate_series(2, 60) g`, activity)
 	leases := make(map[string]int64)
 	for i, left := range []string{"1 hour", "-1 second"} {
 		leases[[]string{"live", "expired"}[i]] = one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($2, 'r1', now() + $1::interval, '{1}', '{1}') RETURNING id`, left, i+1)
@@ -252,7 +244,7 @@ func TestLook_SaysWhatTheRuleSays(t *testing.T) {
 					if channel++; mark != "" && (status == "PENDING" || status == "QUEUED") {
 						continue
 					}
-					b.exec(t, `UPDATE belfry.messages SET status = $3, lease_id = $4, reason = 'x', recalled_at = CASE $5 WHEN 'recalled' THEN now() END, receipt = CASE $5 WHEN 'receipt' THEN 'x' END
+					b.Exec(t, `UPDATE belfry.messages SET status = $3, lease_id = $4, reason = 'x', recalled_at = CASE $5 WHEN 'recalled' THEN now() END, receipt = CASE $5 WHEN 'receipt' THEN 'x' END
 						WHERE job_id = $1 AND channel_id = $2`, id, channel, status, leases[lease], mark)
 					mine := outbox.Claimed{Key: outbox.Key{JobID: id, ChannelID: channel}, LeaseID: leases[lease]}
 					others := mine
@@ -295,7 +287,7 @@ func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 30, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 30, job.Processed)
 	one1, two, three := claim(t, l, id, 10), claim(t, l, id, 10), claim(t, l, id, 10)
 	b.expire(t, three[0].LeaseID)
 	require.NoError(t, l.HandOver(t.Context(), slices.Concat(one1[:5], three, two[3:]), nil))
@@ -307,7 +299,7 @@ func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
 
 // expire lets a lease expire.
 func (b *bundle) expire(t require.TestingT, leases ...int64) {
-	b.exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp() WHERE id = ANY ($1)`, leases)
+	b.Exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp() WHERE id = ANY ($1)`, leases)
 }
 
 // I8: a crash of the server forgets a claim, and what was claimed before it is lost to
@@ -318,17 +310,17 @@ func TestFault_ClaimForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 	b := setupOn(t, dbtest.NewOn(t, server), 0)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	b.exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
-	b.exec(t, `SELECT pg_reload_conf()`)
+	b.Exec(t, `ALTER SYSTEM SET wal_writer_delay = '10s'`)
+	b.Exec(t, `SELECT pg_reload_conf()`)
 	var before, after []outbox.Claimed
 	for round := 0; len(after) == 0 && round < 10; round++ {
-		id := b.rest(t, outbox.TypePush, 5, job.Processed)
-		b.exec(t, `CHECKPOINT`)
+		id := b.Rest(t, outbox.TypePush, 5, job.Processed)
+		b.Exec(t, `CHECKPOINT`)
 		before = claim(t, b.ledger("before"), id, 5)
 		require.Len(t, before, 5)
 		require.NoError(t, server.Stop(ctx, pgserver.Immediate))
 		require.NoError(t, server.Start(ctx))
-		b.db.Pool.Reset()
+		b.DB.Pool.Reset()
 		after = claim(t, b.ledger("after"), id, 5)
 	}
 	require.Len(t, after, 5, "no crash has forgotten a claim")
@@ -356,14 +348,14 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	push, sms, none := b.serving("push", "email"), b.serving("sms"), b.serving()
-	id, other := b.rest(t, outbox.TypePush, 30, job.Processed), b.rest(t, outbox.TypePush, 2000, job.Processed)
-	b.past(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
-	b.past(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
-	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
-	b.exec(t, `UPDATE belfry.messages SET step = 2 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
-	b.activitiesFor(t, 4)
-	b.exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
-	b.past(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
+	id, other := b.Rest(t, outbox.TypePush, 30, job.Processed), b.Rest(t, outbox.TypePush, 2000, job.Processed)
+	b.Past(t, `UPDATE belfry.jobs SET route = '{push,sms}' WHERE id = $1`, id)
+	b.Past(t, `UPDATE belfry.jobs SET route = '{email}' WHERE id = $1`, other)
+	b.Exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id = $1 AND channel_id % 3 = 0`, id)
+	b.Exec(t, `UPDATE belfry.messages SET step = 2 WHERE job_id = $1 AND channel_id = 1`, id) // beyond the route: somebody is to say so
+	b.ActivitiesFor(t, 4)
+	b.Exec(t, `UPDATE belfry.messages SET step = 1 WHERE job_id < 0 AND channel_id = 2`)
+	b.Past(t, `UPDATE belfry.activities SET route = '{push,sms}'`)
 
 	require.Empty(t, claim(t, none, id, 100))
 	require.Empty(t, claimActivities(t, none, 100))
@@ -372,8 +364,8 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	require.Len(t, claim(t, push, id, 100), 19)
 	require.ElementsMatch(t, []int64{1, 3, 4}, channelsOf(claimActivities(t, push, 100)))
 
-	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
-	tx, err := b.db.Pool.Begin(t.Context())
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages")
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), outbox.Statement("LedgerBegin"), pgx.StrictNamedArgs{"timeout_ms": "10000", "durable": false})

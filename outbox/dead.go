@@ -167,7 +167,7 @@ func deadLetters(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, before *
 	if high.ChannelID < math.MaxInt64 {
 		high.ChannelID++
 	}
-	if before != nil && before.compare(high) < 0 {
+	if before != nil && before.Compare(high) < 0 {
 		high = *before
 	}
 	// Where all match no more is looked at than is asked for; where few do, soon as much as may be.
@@ -230,11 +230,6 @@ func text(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-// compare orders keys by job, then channel.
-func (k Key) compare(other Key) int {
-	return cmp.Or(cmp.Compare(k.JobID, other.JobID), cmp.Compare(k.ChannelID, other.ChannelID))
 }
 
 // DeadCount counts the dead letters of one job, medium and reason.

@@ -24,17 +24,17 @@ import (
 // letters makes the messages 1 to n of a new job on the route push, sms dead: odd
 // channels permanent at sms, even ones crashed at push, an hour ago.
 func (b *bundle) letters(t require.TestingT, n int, status job.Status) int64 {
-	id := b.rest(t, outbox.TypePush, n, status)
-	b.past(t, `UPDATE belfry.jobs SET route = '{push,sms}', delivered_at = now() WHERE id = $1`, id) // the route stands once a job has started
+	id := b.Rest(t, outbox.TypePush, n, status)
+	b.Past(t, `UPDATE belfry.jobs SET route = '{push,sms}', delivered_at = now() WHERE id = $1`, id) // the route stands once a job has started
 	b.kill(t, id)
 	return id
 }
 
 // kill makes all messages of a job dead, as letters does.
 func (b *bundle) kill(t require.TestingT, id int64) {
-	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', next_attempt_at = now() - interval '1 hour', step = channel_id % 2, attempts = 3, crashes = 2, lease_id = 7, last_error = 'no',
+	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', next_attempt_at = now() - interval '1 hour', step = channel_id % 2, attempts = 3, crashes = 2, lease_id = 7, last_error = 'no',
 		reason = CASE channel_id % 2 WHEN 1 THEN 'permanent' ELSE 'crashed' END WHERE job_id = $1`, id)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error, at)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error, at)
 		SELECT job_id, channel_id, step, 3, CASE step WHEN 0 THEN 'push' ELSE 'sms' END, 'main', CASE step WHEN 0 THEN 'crashed' ELSE 'permanent' END, '410', 'gone', now() - interval '1 hour'
 		  FROM belfry.messages WHERE job_id = $1 ORDER BY channel_id`, id)
 }
@@ -42,8 +42,8 @@ func (b *bundle) kill(t require.TestingT, id int64) {
 // activity makes a dead activity message, on the route push, and returns its id.
 func (b *bundle) activity(t require.TestingT, channel int64) int64 {
 	id := one[int64](t, b, `INSERT INTO belfry.activities (channel_id, title, route) VALUES ($1, 'liked', '{push}') RETURNING id`, channel)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, $2, now() WHERE NOT EXISTS (SELECT FROM belfry.messages WHERE job_id = $1)`, id, channel)
-	b.exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'no_address', next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, id)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, $2, now() WHERE NOT EXISTS (SELECT FROM belfry.messages WHERE job_id = $1)`, id, channel)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'DEAD', reason = 'no_address', next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, id)
 	return id
 }
 
@@ -76,7 +76,7 @@ func TestDeadLetters_LookAtWhatTheyShow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 30)
 	b.letters(t, 30, job.Processed)
-	c, err := pgxpool.ParseConfig(b.db.DSN)
+	c, err := pgxpool.ParseConfig(b.DB.DSN)
 	require.NoError(t, err)
 	var asked looks
 	c.ConnConfig.Tracer = &asked
@@ -110,7 +110,7 @@ func TestDeadLetters_LookAtABoundedNumber(t *testing.T) {
 		keys     int
 		lookedTo *outbox.Key
 	}{{20, &outbox.Key{JobID: id, ChannelID: 10}}, {29, &outbox.Key{JobID: id, ChannelID: 1}}, {30, nil}, {40, nil}} {
-		list, lookedTo, err := outbox.DeadLettersOf(t.Context(), b.db.Pool, outbox.DeadFilter{Reason: outbox.ReasonExhausted}, nil, 10, want.keys)
+		list, lookedTo, err := outbox.DeadLettersOf(t.Context(), b.DB.Pool, outbox.DeadFilter{Reason: outbox.ReasonExhausted}, nil, 10, want.keys)
 		require.NoError(t, err)
 		require.Empty(t, list)
 		require.Equal(t, want.lookedTo, lookedTo, want.keys)
@@ -128,10 +128,10 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 	old := b.letters(t, 6, job.Processed)
 	late := b.letters(t, 4, job.Aborted)
 	like := b.activity(t, 3)
-	b.states(t, b.rest(t, outbox.TypePush, 6, job.Processed), "PENDING", "QUEUED", "PROCESSING", "SENT", "CANCELLED")
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
+	b.States(t, b.Rest(t, outbox.TypePush, 6, job.Processed), "PENDING", "QUEUED", "PROCESSING", "SENT", "CANCELLED")
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '3 hours' WHERE job_id = $1 AND channel_id = 5`, old)
 
-	all, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 0)
+	all, _, err := outbox.DeadLetters(t.Context(), b.DB.Pool, outbox.DeadFilter{}, nil, 0)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Key{{late, 4}, {late, 3}, {late, 2}, {late, 1}, {old, 6}, {old, 5}, {old, 4}, {old, 3}, {old, 2}, {old, 1}, {like, 3}}, keysOf(all))
 	all[3].DeadAt = time.Time{}
@@ -145,7 +145,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		var paged []outbox.DeadLetter
 		var before *outbox.Key
 		for {
-			page, err := outbox.DeadLettersIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, before, size, 1+size/2)
+			page, err := outbox.DeadLettersIn(t.Context(), b.DB.Pool, outbox.DeadFilter{}, before, size, 1+size/2)
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -157,7 +157,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		require.Equal(t, keysOf(all), keysOf(paged))
 	}
 
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at) VALUES ($1, 3, 1, 4, 'sms', 'other', 'permanent', now())`, old)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, at) VALUES ($1, 3, 1, 4, 'sms', 'other', 'permanent', now())`, old)
 	three := int64(3)
 	for name, c := range map[string]struct {
 		filter outbox.DeadFilter
@@ -179,12 +179,12 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		"nothing":            {outbox.DeadFilter{Medium: "email"}, nil},
 		"all that there are": {outbox.DeadFilter{JobID: late, Medium: "sms", Reason: outbox.ReasonPermanent, ChannelID: &three, Since: ago(2 * time.Hour), Until: ago(0)}, []outbox.Key{{late, 3}}},
 	} {
-		got, err := outbox.DeadLettersIn(t.Context(), b.db.Pool, c.filter, nil, 20, 2)
+		got, err := outbox.DeadLettersIn(t.Context(), b.DB.Pool, c.filter, nil, 20, 2)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, keysOf(got), name)
 	}
 
-	counts, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{})
+	counts, err := outbox.DeadCounts(t.Context(), b.DB.Pool, outbox.DeadFilter{})
 	require.NoError(t, err)
 	require.Equal(t, []outbox.DeadCount{
 		{JobID: late, Medium: "push", Reason: outbox.ReasonCrashed, Letters: 2, Held: 2},
@@ -193,7 +193,7 @@ func TestDeadLetters_AreListedByFilterInPages(t *testing.T) {
 		{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 3},
 		{Medium: "push", Reason: outbox.ReasonNoAddress, Letters: 1},
 	}, counts)
-	counts, err = outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: like})
+	counts, err = outbox.DeadCounts(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: like})
 	require.NoError(t, err)
 	require.Equal(t, []outbox.DeadCount{{JobID: like, Medium: "push", Reason: outbox.ReasonNoAddress, Letters: 1}}, counts)
 }
@@ -207,16 +207,16 @@ func TestDeadLetters_RefuseAFilterOfWhatThereIsNot(t *testing.T) {
 		`medium: "fax" is not a medium; allowed values: alimtalk, email, push, sms, webhook`:                                                                   {Medium: "fax"},
 		"since: ": {Since: ago(time.Minute), Until: ago(time.Hour)},
 	} {
-		_, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, f, nil, 0)
+		_, _, err := outbox.DeadLetters(t.Context(), b.DB.Pool, f, nil, 0)
 		var bad *outbox.DeadFilterError
 		require.ErrorAs(t, err, &bad)
 		require.ErrorContains(t, err, want)
-		_, err = outbox.Redrive(t.Context(), b.db.Pool, f, outbox.DeadOptions{})
+		_, err = outbox.Redrive(t.Context(), b.DB.Pool, f, outbox.DeadOptions{})
 		require.ErrorAs(t, err, &bad)
 	}
-	_, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: 17})
+	_, err := outbox.DeadCounts(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: 17})
 	require.ErrorIs(t, err, job.ErrNotFound)
-	_, err = outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: -17}, outbox.DeadOptions{})
+	_, err = outbox.Discard(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: -17}, outbox.DeadOptions{})
 	require.ErrorIs(t, err, job.ErrNotFound)
 	require.ErrorContains(t, err, "activity -17")
 }
@@ -225,7 +225,7 @@ func TestShowMessage_TellsEverythingThatWasRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id := b.letters(t, 2, job.Aborted)
-	m, err := outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: id, ChannelID: 1})
+	m, err := outbox.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: id, ChannelID: 1})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Dead, m.Status)
 	require.Equal(t, []string{"push", "sms"}, m.Route)
@@ -236,24 +236,24 @@ func TestShowMessage_TellsEverythingThatWasRecorded(t *testing.T) {
 	require.Equal(t, outbox.AttemptRecord{Step: 1, Attempt: 3, Medium: "sms", Sender: "main", Outcome: outbox.OutcomePermanent, Code: "410", Error: "gone", At: m.Record[0].At}, m.Record[0])
 
 	like := b.activity(t, 9)
-	m, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: like, ChannelID: 9})
+	m, err = outbox.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: like, ChannelID: 9})
 	require.NoError(t, err)
 	require.Equal(t, "liked", m.Title)
 	require.Empty(t, m.Record)
 
-	sent := b.rest(t, outbox.TypePush, 1, job.Processed)
-	b.states(t, sent, "SENT")
-	m, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: sent, ChannelID: 1})
+	sent := b.Rest(t, outbox.TypePush, 1, job.Processed)
+	b.States(t, sent, "SENT")
+	m, err = outbox.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: sent, ChannelID: 1})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Sent, m.Status)
 	require.Nil(t, m.DeadAt)
-	_, err = outbox.ShowMessage(t.Context(), b.db.Pool, outbox.Key{JobID: sent, ChannelID: 2})
+	_, err = outbox.ShowMessage(t.Context(), b.DB.Pool, outbox.Key{JobID: sent, ChannelID: 2})
 	require.ErrorIs(t, err, outbox.ErrNoMessage)
 }
 
 // events are the acts on dead letters, oldest first.
 func (b *bundle) deadEvents(t require.TestingT) (list []deadEvent) {
-	rows, err := b.db.Pool.Query(context.Background(), `SELECT name, kind, actor, reason, detail - 'session_user' FROM belfry.events WHERE subject = 'dead_letter' ORDER BY id`)
+	rows, err := b.DB.Pool.Query(context.Background(), `SELECT name, kind, actor, reason, detail - 'session_user' FROM belfry.events WHERE subject = 'dead_letter' ORDER BY id`)
 	require.NoError(t, err)
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e deadEvent, err error) {
 		var detail []byte
@@ -282,7 +282,7 @@ func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
 	like := b.activity(t, 9)
 	who := outbox.DeadOptions{Act: job.Act{Actor: "ann", Reason: "key renewed"}}
 	for range 2 {
-		done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id, Medium: "sms"}, who)
+		done, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: id, Medium: "sms"}, who)
 		require.NoError(t, err)
 		if who.Observe == nil {
 			require.Equal(t, outbox.DeadDone{Looked: 3, Changed: 3}, done)
@@ -293,8 +293,8 @@ func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
 	}
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND reason = 'redriven'
 		AND step = 0 AND attempts = 0 AND crashes = 0 AND lease_id IS NULL AND next_attempt_at <= now() AND next_attempt_at > now() - interval '1 minute' AND last_error = 'no'`, id))
-	require.Equal(t, map[string]int{"PENDING": 3, "DEAD": 3}, b.statuses(t, id))
-	require.Equal(t, map[string]int{"DEAD": 2}, b.statuses(t, other))
+	require.Equal(t, map[string]int{"PENDING": 3, "DEAD": 3}, b.Statuses(t, id))
+	require.Equal(t, map[string]int{"DEAD": 2}, b.Statuses(t, other))
 	require.True(t, one[bool](t, b, `SELECT delivered_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
 	require.True(t, one[bool](t, b, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, other))
 	require.Equal(t, 6, one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE job_id = $1`, id))
@@ -304,11 +304,11 @@ func TestRedrive_ReturnsLettersToTheQueue(t *testing.T) {
 	}}, b.deadEvents(t))
 
 	b.kill(t, id)
-	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{SameMedium: true})
+	done, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{SameMedium: true})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 9, Changed: 9}, done)
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING' AND step = 1 AND attempts = 0`, id))
-	require.Equal(t, map[string]int{"PENDING": 1}, b.statuses(t, like))
+	require.Equal(t, map[string]int{"PENDING": 1}, b.Statuses(t, like))
 	last := b.deadEvents(t)[1]
 	require.Equal(t, map[string]any{"same_medium": true}, last.Filter)
 	require.Equal(t, map[string]int64{"PENDING": 9}, last.After)
@@ -321,13 +321,13 @@ func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 	b := setup(t, 0)
 	held, pruned := b.letters(t, 2, job.Aborted), b.letters(t, 3, job.Aborted)
 	recalled, resumed := b.letters(t, 4, job.Aborted), b.letters(t, 5, job.Processed)
-	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
-	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
+	b.Exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
+	_, err := outbox.Recall(t.Context(), b.DB.Pool, recalled, job.Act{}, nil)
 	require.NoError(t, err)
-	b.exec(t, `UPDATE belfry.jobs SET recalled_at = now() - interval '2 hours' WHERE id = $1`, resumed) // they died after it
-	b.exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id = 5`, resumed)
+	b.Exec(t, `UPDATE belfry.jobs SET recalled_at = now() - interval '2 hours' WHERE id = $1`, resumed) // they died after it
+	b.Exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id = 5`, resumed)
 
-	counts, err := outbox.DeadCounts(t.Context(), b.db.Pool, outbox.DeadFilter{Medium: "sms"})
+	counts, err := outbox.DeadCounts(t.Context(), b.DB.Pool, outbox.DeadFilter{Medium: "sms"})
 	require.NoError(t, err)
 	require.Equal(t, []outbox.DeadCount{
 		{JobID: resumed, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 3, Recalled: 1},
@@ -335,13 +335,13 @@ func TestRedrive_LeavesWhatIsNotToGoOutAgain(t *testing.T) {
 		{JobID: pruned, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 2, Retention: 2},
 		{JobID: held, Medium: "sms", Reason: outbox.ReasonPermanent, Letters: 1, Held: 1},
 	}, counts)
-	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	done, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 14, Changed: 6, Held: 2, Retention: 3, Recalled: 5}, done)
-	require.Equal(t, map[string]int{"PENDING": 2}, b.statuses(t, held))
-	require.Equal(t, map[string]int{"DEAD": 3}, b.statuses(t, pruned))
-	require.Equal(t, map[string]int{"DEAD": 4}, b.statuses(t, recalled))
-	require.Equal(t, map[string]int{"DEAD": 1, "PENDING": 4}, b.statuses(t, resumed))
+	require.Equal(t, map[string]int{"PENDING": 2}, b.Statuses(t, held))
+	require.Equal(t, map[string]int{"DEAD": 3}, b.Statuses(t, pruned))
+	require.Equal(t, map[string]int{"DEAD": 4}, b.Statuses(t, recalled))
+	require.Equal(t, map[string]int{"DEAD": 1, "PENDING": 4}, b.Statuses(t, resumed))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, held))
 	require.Equal(t, map[string]int64{"PENDING": 6}, b.deadEvents(t)[0].After)
 }
@@ -350,16 +350,16 @@ func TestDiscard_IsPermanent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id, recalled, pruned := b.letters(t, 4, job.Processed), b.letters(t, 2, job.Aborted), b.letters(t, 2, job.Aborted)
-	b.exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
-	_, err := outbox.Recall(t.Context(), b.db.Pool, recalled, job.Act{}, nil)
+	b.Exec(t, `UPDATE belfry.jobs SET retention_at = now() WHERE id = $1`, pruned)
+	_, err := outbox.Recall(t.Context(), b.DB.Pool, recalled, job.Act{}, nil)
 	require.NoError(t, err)
-	done, err := outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Act: job.Act{Actor: "ann"}, SameMedium: true})
+	done, err := outbox.Discard(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Act: job.Act{Actor: "ann"}, SameMedium: true})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 8, Changed: 6, Retention: 2}, done)
 	require.Equal(t, 6, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'CANCELLED' AND reason = 'discarded'`))
 	require.True(t, one[bool](t, b, `SELECT delivered_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
 	require.Equal(t, []deadEvent{{"", "discarded", "ann", "", map[string]any{}, map[string]int64{"DEAD": 6}, map[string]int64{"CANCELLED": 6}}}, b.deadEvents(t))
-	done, err = outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	done, err = outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 2, Retention: 2}, done)
 }
@@ -372,21 +372,21 @@ func TestRedrive_GoesOnWhereItWasCutShort(t *testing.T) {
 	id := b.letters(t, 20, job.Processed)
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	done, err := outbox.RedriveIn(ctx, b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
+	done, err := outbox.RedriveIn(ctx, b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
 		if steps++; steps == 3 {
 			cancel()
 		}
 	}}, 4)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, outbox.DeadDone{Looked: 12, Changed: 12}, done)
-	require.Equal(t, map[string]int{"PENDING": 12, "DEAD": 8}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PENDING": 12, "DEAD": 8}, b.Statuses(t, id))
 	require.Equal(t, map[string]int64{"PENDING": 12}, b.deadEvents(t)[0].After)
 
 	// Retention may take the event of an act that lasts.
 	steps = 0
-	done, err = outbox.RedriveIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
+	done, err = outbox.RedriveIn(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{Observe: func(outbox.DeadDone) {
 		if steps++; steps == 1 {
-			b.exec(t, `DELETE FROM belfry.events`)
+			b.Exec(t, `DELETE FROM belfry.events`)
 		}
 	}}, 5)
 	require.NoError(t, err)
@@ -400,22 +400,22 @@ func TestRedrive_SeesARecallThatCameBetween(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id := b.letters(t, 3, job.Processed)
-	operator, err := b.db.Pool.Begin(t.Context())
+	operator, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = operator.Exec(t.Context(), `UPDATE belfry.jobs SET recalled_at = clock_timestamp() WHERE id = $1`, id)
 	require.NoError(t, err)
 	var done outbox.DeadDone
 	var acting sync.WaitGroup
 	acting.Go(func() {
-		done, err = outbox.Redrive(context.Background(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+		done, err = outbox.Redrive(context.Background(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
 	})
-	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	b.Eventually(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 	commit := operator.Commit(t.Context())
 	acting.Wait()
 	require.NoError(t, commit)
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 3, Recalled: 3}, done)
-	require.Equal(t, map[string]int{"DEAD": 3}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"DEAD": 3}, b.Statuses(t, id))
 	require.Empty(t, b.deadEvents(t))
 }
 
@@ -434,7 +434,7 @@ func TestRedrive_SideBySideTakesEveryLetterOnce(t *testing.T) {
 			if i%2 == 1 {
 				act = outbox.DiscardIn
 			}
-			results[i], errs[i] = act(context.Background(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{}, 37+i)
+			results[i], errs[i] = act(context.Background(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{}, 37+i)
 		})
 	}
 	acting.Wait()
@@ -486,7 +486,7 @@ func TestDeadLetters_AgreeWithANaiveModel(t *testing.T) {
 				world = append(world, l)
 			}
 		}
-		require.NoError(t, b.db.Pool.SendBatch(context.Background(), &all).Close())
+		require.NoError(t, b.DB.Pool.SendBatch(context.Background(), &all).Close())
 		pick := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		from, to := 0, 24
 		if pick("by job") {
@@ -520,20 +520,20 @@ func TestDeadLetters_AgreeWithANaiveModel(t *testing.T) {
 			}
 		}
 		keys := rapid.IntRange(1, 15).Draw(t, "keys")
-		list, err := outbox.DeadLettersIn(context.Background(), b.db.Pool, f, nil, 100, keys)
+		list, err := outbox.DeadLettersIn(context.Background(), b.DB.Pool, f, nil, 100, keys)
 		require.NoError(t, err)
 		slices.Reverse(list)
 		require.Equal(t, want, keysOf(list))
-		groups, err := outbox.DeadCounts(context.Background(), b.db.Pool, f)
+		groups, err := outbox.DeadCounts(context.Background(), b.DB.Pool, f)
 		require.NoError(t, err)
 		require.Len(t, groups, len(counts))
 		for _, g := range groups {
 			require.Equal(t, counts[fmt.Sprint(g.JobID, g.Medium, g.Reason)], g.Letters)
 		}
-		done, err := outbox.RedriveIn(context.Background(), b.db.Pool, f, outbox.DeadOptions{}, keys)
+		done, err := outbox.RedriveIn(context.Background(), b.DB.Pool, f, outbox.DeadOptions{}, keys)
 		require.NoError(t, err)
 		require.EqualValues(t, len(want), done.Changed)
-		rows, err := b.db.Pool.Query(context.Background(), `SELECT job_id, channel_id FROM belfry.messages WHERE status = 'PENDING' AND reason = 'redriven' ORDER BY 1, 2`)
+		rows, err := b.DB.Pool.Query(context.Background(), `SELECT job_id, channel_id FROM belfry.messages WHERE status = 'PENDING' AND reason = 'redriven' ORDER BY 1, 2`)
 		require.NoError(t, err)
 		changed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[outbox.Key])
 		require.NoError(t, err)
@@ -546,11 +546,11 @@ func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	id := b.letters(t, 10000, job.Processed)
-	done := b.rest(t, outbox.TypePush, 20000, job.Processed)
-	b.states(t, done, "SENT", "SENT", "CANCELLED")
-	b.jobsThatWait(t, 2000)
-	b.exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
-	dbtest.Vacuum(t, b.db.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
+	done := b.Rest(t, outbox.TypePush, 20000, job.Processed)
+	b.States(t, done, "SENT", "SENT", "CANCELLED")
+	b.JobsThatWait(t, 2000)
+	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
 	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000, "category": "operator_notice", "sender": "fcm"}
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		for k, v := range filter {
@@ -580,7 +580,7 @@ func TestRedrive_KeepsWhatMayHaveBeenAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	id := b.letters(t, 4, job.Processed)
-	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{Act: job.Act{Actor: "ann", Reason: "up again"}})
+	done, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{Act: job.Act{Actor: "ann", Reason: "up again"}})
 	require.NoError(t, err)
 	require.EqualValues(t, 4, done.Changed)
 	for _, c := range outbox.Anywhere(claim(t, b.ledger("r1"), id, 10)) {

@@ -203,10 +203,10 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 	}
 	var key Key
 	recalls := make(map[int64]*time.Time) // by job
-	counts := make(map[int64]countChange)
+	counts := make(map[int64]ProgressChange)
 	_, err = pgx.ForEachRow(rows, []any{&key.JobID, &key.ChannelID}, func() error {
 		changed++
-		counts[key.JobID] = counts[key.JobID].revived(a.to)
+		counts[key.JobID] = a.revive(counts[key.JobID])
 		if d := letters[key]; a.to == Pending {
 			recalls[key.JobID] = d.recalledAt
 			if d.held {
@@ -217,7 +217,7 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 	})
 	sum.Changed += changed
 	if err == nil {
-		err = addCounts(ctx, tx, counts)
+		err = ChangeProgressTx(ctx, tx, counts)
 	}
 	if err != nil {
 		return 0, err
@@ -228,6 +228,15 @@ func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum 
 		}
 	}
 	return changed, undeliver(ctx, tx, recalls)
+}
+
+// revive adds a letter that the act has changed.
+func (a *deadAct) revive(c ProgressChange) ProgressChange {
+	c.Dead--
+	if a.to == Cancelled {
+		c.Cancelled++
+	}
+	return c
 }
 
 // undeliver says that jobs have messages to send again, if none of them was recalled

@@ -14,13 +14,14 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // died sets what the letters of a job died of: the text, with the channel for %, and a last attempt
 // by a sender, with its code.
 func (b *bundle) died(t require.TestingT, id int64, which, text, sender, code string) {
-	b.exec(t, `UPDATE belfry.messages SET last_error = replace($2, '%', channel_id::text) WHERE job_id = $1 AND `+which, id, text)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error)
+	b.Exec(t, `UPDATE belfry.messages SET last_error = replace($2, '%', channel_id::text) WHERE job_id = $1 AND `+which, id, text)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, sender, outcome, code, error)
 		SELECT job_id, channel_id, step, 4, 'push', $2, 'permanent', $3, '' FROM belfry.messages WHERE job_id = $1 AND `+which, id, sender, code)
 }
 
@@ -34,10 +35,10 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 		b.died(t, id, "channel_id % 2 = 1", `user "u%" is unknown to +82-10-%`, "post", "410")
 	}
 	b.died(t, old, "channel_id = 5", "quota exceeded", "post", "429")
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '5 hours' WHERE job_id = $1 AND channel_id = 3`, old)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, late)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '5 hours' WHERE job_id = $1 AND channel_id = 3`, old)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1`, late)
 
-	list, err := outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{}, 0, 0)
+	list, err := outbox.DeadErrors(t.Context(), b.DB.Pool, outbox.DeadFilter{}, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []any{true, int64(11), int64(11), int64(4)}, []any{list.Complete, list.Looked, list.Matched, list.Kinds})
 	require.Nil(t, list.DownTo)
@@ -55,19 +56,19 @@ func TestDeadErrors_CountsByWhatTheyDiedOf(t *testing.T) {
 	}, list.Errors)
 	require.Equal(t, outbox.DeadFilter{JobID: old, Medium: "sms", Reason: outbox.ReasonPermanent}, first.Filter(outbox.DeadFilter{JobID: old}))
 
-	list, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: old, Medium: "sms", Since: ago(3 * time.Hour)}, 1, 0)
+	list, err = outbox.DeadErrors(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: old, Medium: "sms", Since: ago(3 * time.Hour)}, 1, 0)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 2, 6}, []int64{list.Kinds, list.Matched, list.Looked})
 	require.Len(t, list.Errors, 1, "as many as are asked for")
 
-	list, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{}, 0, 4)
+	list, err = outbox.DeadErrors(t.Context(), b.DB.Pool, outbox.DeadFilter{}, 0, 4)
 	require.NoError(t, err)
 	require.Equal(t, []any{false, int64(4), int64(4), int64(2)}, []any{list.Complete, list.Looked, list.Matched, list.Kinds}, "the newest four")
 	require.Equal(t, &outbox.Key{JobID: late, ChannelID: 1}, list.DownTo)
 
-	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{Medium: "fax"}, 0, 0)
+	_, err = outbox.DeadErrors(t.Context(), b.DB.Pool, outbox.DeadFilter{Medium: "fax"}, 0, 0)
 	require.ErrorContains(t, err, "is not a medium")
-	_, err = outbox.DeadErrors(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: late + 1}, 0, 0)
+	_, err = outbox.DeadErrors(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: late + 1}, 0, 0)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
 
@@ -79,19 +80,19 @@ func TestDeadErrors_IsBounded(t *testing.T) {
 	late := b.letters(t, 10, job.Processed)
 	later := time.Now().Add(time.Hour)
 
-	list, err := outbox.DeadErrorsIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, 100, 6, 1000, time.Now())
+	list, err := outbox.DeadErrorsIn(t.Context(), b.DB.Pool, outbox.DeadFilter{}, 100, 6, 1000, time.Now())
 	require.NoError(t, err)
 	require.False(t, list.Complete)
 	require.EqualValues(t, 6, list.Looked, "when the time is over one step was taken")
 	require.Equal(t, &outbox.Key{JobID: late, ChannelID: 5}, list.DownTo)
 
-	list, err = outbox.DeadErrorsIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, 100, 1, 2, later)
+	list, err = outbox.DeadErrorsIn(t.Context(), b.DB.Pool, outbox.DeadFilter{}, 100, 1, 2, later)
 	require.NoError(t, err)
 	require.False(t, list.Complete)
 	require.EqualValues(t, 2, list.Looked, "with two errors no more is looked at")
 	require.EqualValues(t, 2, list.Kinds)
 
-	list, err = outbox.DeadErrorsIn(t.Context(), b.db.Pool, outbox.DeadFilter{}, 100, 6, 1000, later)
+	list, err = outbox.DeadErrorsIn(t.Context(), b.DB.Pool, outbox.DeadFilter{}, 100, 6, 1000, later)
 	require.NoError(t, err)
 	require.True(t, list.Complete)
 	require.EqualValues(t, 40, list.Looked)
@@ -105,12 +106,12 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 	for i, n := range []int{7, 1, 12} {
 		id := b.letters(t, n, job.Processed)
 		b.died(t, id, "channel_id % 3 = 0", "user % is unknown", "post", "410")
-		b.exec(t, `UPDATE belfry.messages SET reason = 'permanent' WHERE job_id = $1 AND channel_id = 4`, id) // a reason at two media
-		b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - make_interval(hours => channel_id::int % 4 + $2) WHERE job_id = $1`, id, i)
+		b.Exec(t, `UPDATE belfry.messages SET reason = 'permanent' WHERE job_id = $1 AND channel_id = 4`, id) // a reason at two media
+		b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - make_interval(hours => channel_id::int % 4 + $2) WHERE job_id = $1`, id, i)
 	}
 	b.activity(t, 3)
 	b.activity(t, 4)
-	all, _, err := outbox.DeadLetters(t.Context(), b.db.Pool, outbox.DeadFilter{}, nil, 100)
+	all, _, err := outbox.DeadLetters(t.Context(), b.DB.Pool, outbox.DeadFilter{}, nil, 100)
 	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
 		var f outbox.DeadFilter
@@ -122,7 +123,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 		if hours := rapid.IntRange(0, 5).Draw(t, "since"); hours > 0 {
 			f.Since = ago(time.Duration(hours)*time.Hour + 30*time.Minute)
 		}
-		listed, _, err := outbox.DeadLetters(context.Background(), b.db.Pool, f, nil, 100)
+		listed, _, err := outbox.DeadLetters(context.Background(), b.DB.Pool, f, nil, 100)
 		require.NoError(t, err)
 		want := make(map[string]*outbox.DeadError)
 		jobs := make(map[string]bool)
@@ -144,7 +145,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 				w.LastAt = d.DeadAt
 			}
 		}
-		got, err := outbox.DeadErrorsIn(context.Background(), b.db.Pool, f, 100, rapid.IntRange(1, 9).Draw(t, "keys"), 1000, time.Now().Add(time.Hour))
+		got, err := outbox.DeadErrorsIn(context.Background(), b.DB.Pool, f, 100, rapid.IntRange(1, 9).Draw(t, "keys"), 1000, time.Now().Add(time.Hour))
 		require.NoError(t, err)
 		require.Len(t, got.Errors, len(want))
 		require.EqualValues(t, len(listed), got.Matched)
@@ -154,7 +155,7 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 			require.NotNil(t, w, e.Error)
 			require.Equal(t, []int64{w.Letters, w.Jobs, w.ExampleJobID, w.ExampleChannelID}, []int64{e.Letters, e.Jobs, e.ExampleJobID, e.ExampleChannelID})
 			require.True(t, w.FirstAt.Equal(e.FirstAt) && w.LastAt.Equal(e.LastAt))
-			selected, _, err := outbox.DeadLetters(context.Background(), b.db.Pool, e.Filter(f), nil, 100)
+			selected, _, err := outbox.DeadLetters(context.Background(), b.DB.Pool, e.Filter(f), nil, 100)
 			require.NoError(t, err)
 			require.EqualValues(t, len(selected), e.Letters+e.Others, "what the filter of the error selects")
 		}
@@ -166,13 +167,13 @@ func TestDeadErrors_AgreesWithTheList(t *testing.T) {
 func BenchmarkDeadErrors(b *testing.B) {
 	const letters = 200_000
 	db := dbtest.NewOn(b, dbtest.NewServer(b, true))
-	bench := &bundle{db: db, jobs: job.NewStore(db.Pool)}
+	bench := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool)}
 	for range 4 {
-		bench.states(b, bench.rest(b, outbox.TypePush, letters*10/4, job.Processed), "SENT")
+		bench.States(b, bench.Rest(b, outbox.TypePush, letters*10/4, job.Processed), "SENT")
 	}
 	id := bench.letters(b, letters, job.Processed)
-	bench.exec(b, `UPDATE belfry.messages SET last_error = 'no such user: kim-' || channel_id || '@example.org' WHERE job_id = $1`, id)
-	bench.exec(b, `VACUUM (ANALYZE) belfry.messages, belfry.attempts, belfry.jobs`)
+	bench.Exec(b, `UPDATE belfry.messages SET last_error = 'no such user: kim-' || channel_id || '@example.org' WHERE job_id = $1`, id)
+	bench.Exec(b, `VACUUM (ANALYZE) belfry.messages, belfry.attempts, belfry.jobs`)
 	for b.Loop() {
 		began := time.Now()
 		list, err := outbox.DeadErrorsIn(b.Context(), db.Pool, outbox.DeadFilter{}, 100, 5000, 2000, time.Now().Add(time.Hour))

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // The statements that go through a whole job, or through all notifications, keep
@@ -21,15 +21,15 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	b := setupOn(t, dbtest.New(t), 0)
 	var ids []int64
 	for range 4 {
-		ids = append(ids, b.rest(t, outbox.TypeInbox, 10000, job.Processed), b.rest(t, outbox.TypePush, 10000, job.Aborted))
+		ids = append(ids, b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Aborted))
 	}
-	b.jobsThatWait(t, 2000)
-	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
-	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
-	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
-	dbtest.Past(t, b.db.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+	b.JobsThatWait(t, 2000)
+	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
 		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
-	dbtest.Vacuum(t, b.db.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities", "belfry.job_events", "belfry.job_revisions")
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities", "belfry.job_events", "belfry.job_revisions")
 	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
 		args := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000}
 		for k, v := range more {
@@ -67,8 +67,6 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "ForgetErased", pgx.StrictNamedArgs{"job_ids": ids})
 	b.explain(t, &out, "ForgetListing", pgx.StrictNamedArgs{"external_id": "u3", "after": int64(0), "keys": 1000})
 	b.explain(t, &out, "ForgetRunning", pgx.StrictNamedArgs{"channel_id": int64(3)})
-	b.plan(t, &out, "what is due", dueSQL)
-	b.plan(t, &out, "a relay's look before the call", `SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
 	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
@@ -77,25 +75,50 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 	}
 }
 
+// What retention and the list of senders run goes by its keys beside relays that work, with good
+// statistics and with those of an empty table.
+func TestLong_QueriesKeepTheirPlansBesideRelays(t *testing.T) {
+	t.Parallel()
+	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, dbtest.New(t), 0)
+			id := int64(0)
+			for _, step := range analyze {
+				switch step {
+				case "fill":
+					id = b.Fill(t)
+				default:
+					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+						b.Exec(t, "ANALYZE belfry."+table)
+					}
+				}
+			}
+			var out strings.Builder
+			b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
+			b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
+			require.NotContains(t, out.String(), "Seq Scan on messages")
+			require.NotContains(t, out.String(), "Seq Scan on attempts")
+			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+				golden(t, "explain_retention_"+name+".golden", out.String())
+			}
+			if name == "stale" { // nothing is compiled there: that takes a thousand times as long
+				b.Compiles(t)
+				out.Reset()
+				for name, args := range map[string]pgx.StrictNamedArgs{
+					"MessagePrune":  {"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false},
+					"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100},
+					"SenderStates":  {"name": "", "seconds": 10.0}, // the doctor and belfry senders list run it
+				} {
+					outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (ANALYZE) "+outbox.Statement(name), args)
+				}
+				require.NotContains(t, out.String(), "JIT:")
+			}
+		})
+	}
+}
+
 func (b *bundle) explain(t *testing.T, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
 	t.Helper()
-	b.plan(t, out, name, outbox.Statement(name), args)
-}
-
-func (b *bundle) plan(t *testing.T, out *strings.Builder, name, sql string, args ...any) {
-	t.Helper()
-	plan(t, b.db.Pool, out, name, "EXPLAIN (COSTS OFF) "+sql, args...)
-}
-
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-func plan(t *testing.T, on querier, out *strings.Builder, name, sql string, args ...any) {
-	t.Helper()
-	rows, err := on.Query(t.Context(), sql, args...)
-	require.NoError(t, err, name)
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err, name)
-	out.WriteString("# " + name + "\n" + strings.Join(lines, "\n") + "\n")
+	outboxtest.Plan(t, b.DB.Pool, out, name, "EXPLAIN (COSTS OFF) "+outbox.Statement(name), args)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -62,7 +61,7 @@ func (i Installation) Err() error {
 // ReadInstallation returns where the database was made and where it is.
 func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, err error) {
 	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		i, err = installation(ctx, tx)
+		i, err = ReadInstallationTx(ctx, tx)
 		return err
 	})
 	if err != nil {
@@ -71,63 +70,10 @@ func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, 
 	return i, nil
 }
 
-func installation(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
+// ReadInstallationTx is ReadInstallation as a part of the transaction tx. An error is as pgx
+// returned it.
+func ReadInstallationTx(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
 	err = tx.QueryRow(ctx, queries.installationRead).Scan(&i.ID, &i.Made.SystemIdentifier, &i.Made.DatabaseOID,
 		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted, &i.Halt.At, &i.Halt.By, &i.Halt.Reason)
 	return i, err
-}
-
-// Adopt lets messages leave from where the database is now, records who decided so, and
-// wakes the relays. One that is adopted already stays as it is.
-func Adopt(ctx context.Context, pool *pgxpool.Pool, act job.Act) (i Installation, err error) {
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}); err != nil {
-			return err
-		}
-		i, err = installation(ctx, tx)
-		return err
-	})
-	if err != nil {
-		return Installation{}, fmt.Errorf("adopt the database: %w", err)
-	}
-	return i, nil
-}
-
-// Backlog is what waits to be sent in a database, of jobs by when they were enqueued.
-type Backlog struct {
-	Ages       []BacklogAge `json:"ages"`       // youngest first; without those that nothing waits of
-	Activities int64        `json:"activities"` // messages of activities; of more than 100,000 no more are counted
-	Unwalked   int64        `json:"unwalked"`   // jobs that have not written all their rows yet
-	Schedules  int64        `json:"schedules"`  // that are not paused
-}
-
-// BacklogAge is what waits of the jobs that were enqueued within a time and not within the
-// one before.
-type BacklogAge struct {
-	Within   *time.Duration `json:"within"` // nanoseconds; null: before
-	Jobs     int64          `json:"jobs"`
-	Messages int64          `json:"messages"`
-}
-
-// ReadBacklog returns what a relay would send, now or later. What is held, of ABORTED jobs
-// and paused lanes, does not count.
-func ReadBacklog(ctx context.Context, pool *pgxpool.Pool) (b Backlog, err error) {
-	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.backlogAges)
-		if err != nil {
-			return err
-		}
-		b.Ages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a BacklogAge, err error) {
-			err = row.Scan(&a.Within, &a.Jobs, &a.Messages)
-			return a, err
-		})
-		if err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, queries.backlogOther).Scan(&b.Activities, &b.Unwalked, &b.Schedules)
-	})
-	if err != nil {
-		return Backlog{}, fmt.Errorf("look for what waits to be sent: %w", err)
-	}
-	return b, nil
 }

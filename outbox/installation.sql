@@ -1,4 +1,4 @@
--- Where the database was made or adopted, and what would leave it.
+-- Where the database was made or adopted.
 
 -- name: InstallationRead :one
 -- Where the database was made or adopted and where it is. The first three are NULL when
@@ -8,28 +8,3 @@ SELECT i.id, i.system_identifier, i.database_oid, h.system_identifier, h.databas
        i.halted_at, coalesce(i.halted_by, ''), coalesce(i.halt_reason, '')
   FROM belfry.here() h
   LEFT JOIN belfry.installation i ON true;
-
--- name: InstallationAdopt :exec
--- Adopts the database where it is, and records by whom (belfry.adopt).
-SELECT belfry.adopt(@actor, @reason);
-
--- name: BacklogAges :many
--- The jobs that relays would send messages of, and how many wait, by when the jobs were
--- enqueued: within a time and not within the one before; NULL: before (jobs_undelivered_idx,
--- job_deliveries_pkey). No row: none waits.
-SELECT a.within, count(*), sum(p.waiting)::bigint
-  FROM belfry.sendable_jobs s
-  JOIN belfry.jobs j ON j.id = s.job_id
-  JOIN belfry.job_progress p ON p.job_id = s.job_id
- CROSS JOIN LATERAL (SELECT min(t.within) FROM unnest('{1 hour, 24 hours, 168 hours}'::interval[]) t(within)
-                      WHERE j.created_at > statement_timestamp() - t.within) a(within)
- WHERE p.waiting > 0
- GROUP BY a.within
- ORDER BY a.within NULLS LAST;
-
--- name: BacklogOther :one
--- Messages of activities that are not final, 100,000 at most; jobs that still have rows to
--- write; and schedules that are not paused (messages_activity_idx).
-SELECT (SELECT count(*) FROM (SELECT FROM belfry.messages m WHERE m.job_id < 0 AND m.status = 'PENDING' LIMIT 100000) t),
-       (SELECT count(*) FROM belfry.jobs j WHERE j.status IN ('PENDING', 'RUNNING')),
-       (SELECT count(*) FROM belfry.schedules c WHERE c.paused_at IS NULL);

@@ -26,6 +26,9 @@ const (
 	MaxBatch = 1000
 )
 
+// NoCarrier is the transport of relays that claim from the database.
+const NoCarrier = "postgres"
+
 // Ledger is one relay's way to the messages: every transition that a relay causes is
 // one of its statements, each a conditional UPDATE by whoever holds the message (I8).
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // One relay's way of 200,000 messages from PENDING to SENT, durable, in batches of 500,
@@ -21,12 +22,12 @@ func BenchmarkLedger(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			const messages, batch = 200_000, 500
 			db := dbtest.NewOn(b, dbtest.NewServer(b, true))
-			bench := &bundle{db: db, jobs: job.NewStore(db.Pool)}
+			bench := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool)}
 			for b.Loop() {
 				b.StopTimer()
-				id := bench.rest(b, outbox.TypePush, messages, job.Processed)
-				bench.exec(b, `VACUUM (ANALYZE) belfry.messages`)
-				bench.exec(b, `CHECKPOINT`)
+				id := bench.Rest(b, outbox.TypePush, messages, job.Processed)
+				bench.Exec(b, `VACUUM (ANALYZE) belfry.messages`)
+				bench.Exec(b, `CHECKPOINT`)
 				b.StartTimer()
 				began := time.Now()
 				sendAll(b, db.Pool, id, workers, batch)

@@ -14,7 +14,7 @@ import (
 
 // ledger is one of a relay with that name.
 func (b *bundle) ledger(relay string) *outbox.Ledger {
-	return outbox.NewLedger(b.db.Pool, relay, time.Minute)
+	return outbox.NewLedger(b.DB.Pool, relay, time.Minute)
 }
 
 // claim takes up to n due messages of a job from the beginning.
@@ -58,7 +58,7 @@ func TestLedger_DeliversAJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	ctx := t.Context()
-	id := b.rest(t, outbox.TypePush, 25, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 25, job.Processed)
 	l := b.ledger("r1")
 	candidates, err := l.Candidates(ctx)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestLedger_DeliversAJob(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, claimed)
 	require.Equal(t, position, after)
-	require.Equal(t, map[string]int{"SENT": 25}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"SENT": 25}, b.Statuses(t, id))
 	require.Zero(t, one[int](t, b, `SELECT (SELECT count(*) FROM belfry.leases) + (SELECT count(*) FROM belfry.handovers) + (SELECT count(*) FROM belfry.attempts)`))
 	require.EqualValues(t, 25, one[int64](t, b, `SELECT count(*) FROM belfry.messages WHERE sent_at > now() - interval '1 minute' AND attempts = 1`))
 	marked, err := l.MarkDelivered(ctx, id)
@@ -104,12 +104,12 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 0)
 			ctx := t.Context()
-			pool, err := pgxpool.New(ctx, b.db.DSN+"&default_query_exec_mode="+mode)
+			pool, err := pgxpool.New(ctx, b.DB.DSN+"&default_query_exec_mode="+mode)
 			require.NoError(t, err)
 			defer pool.Close()
 			l := outbox.NewLedger(pool, "r1", time.Minute)
-			id := b.rest(t, outbox.TypePush, 40, job.Processed)
-			b.activitiesFor(t, 3)
+			id := b.Rest(t, outbox.TypePush, 40, job.Processed)
+			b.ActivitiesFor(t, 3)
 			_, _, err = l.Beat(ctx, []outbox.SenderWork{named("fcm")}, 3)
 			require.NoError(t, err)
 			candidates, err := l.Candidates(ctx)
@@ -134,7 +134,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, statuses)
 			require.Equal(t, 5, one[int](t, b, `SELECT count(*) FROM belfry.attempts`))
-			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE receipt IS NOT NULL`)
+			b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE receipt IS NOT NULL`)
 			for _, a := range due(t, l, 10) {
 				_, err = l.Settle(ctx, []outbox.Settlement{{Claimed: a.Claimed, To: outbox.Sent, Receipt: a.Receipt}}, nil)
 				require.NoError(t, err)
@@ -162,12 +162,12 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 func TestLedger_ReadsTimesOfAnyDateStyle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	pool, err := pgxpool.New(t.Context(), b.db.DSN+"&default_query_exec_mode=simple_protocol&datestyle=German,DMY")
+	pool, err := pgxpool.New(t.Context(), b.DB.DSN+"&default_query_exec_mode=simple_protocol&datestyle=German,DMY")
 	require.NoError(t, err)
 	defer pool.Close()
 	l := outbox.NewLedger(pool, "r1", time.Minute)
-	id := b.rest(t, outbox.TypePush, 4, job.Processed)
-	b.activitiesFor(t, 2)
+	id := b.Rest(t, outbox.TypePush, 4, job.Processed)
+	b.ActivitiesFor(t, 2)
 	first, position, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 3, outbox.AnyTry)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 2, 3}, channelsOf(first))

@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
 // The ledger's statements keep plans that cost by their keys on tables with other jobs
@@ -28,10 +29,10 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 			for _, step := range analyze {
 				switch step {
 				case "fill":
-					id = b.fill(t)
+					id = b.Fill(t)
 				default:
 					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
-						b.exec(t, "ANALYZE belfry."+table)
+						b.Exec(t, "ANALYZE belfry."+table)
 					}
 				}
 			}
@@ -59,28 +60,11 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 	}
 }
 
-// fill makes jobs of every kind and returns one in the middle.
-func (b *bundle) fill(t *testing.T) int64 {
-	t.Helper()
-	ids := make([]int64, 6)
-	for i := range ids {
-		ids[i] = b.rest(t, outbox.TypePush, 2500, job.Processed)
-		b.states(t, ids[i], "PENDING", "SENT", "PENDING", "PROCESSING", "DEAD")
-	}
-	b.exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE job_id = $1 AND status = 'PROCESSING' AND channel_id % 3 = 0`, ids[2])
-	b.jobsThatWait(t, 2000)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, 1, 'push', 'unknown' FROM belfry.messages m`)
-	b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
-	b.activitiesFor(t, 300)
-	return ids[3]
-}
-
 // requireNoneCompiled is that with the settings of a stock server, whose jit is on, nothing
 // that a relay does all day is compiled: that takes a thousand times as long as the statement.
 func (b *bundle) requireNoneCompiled(t *testing.T, id int64) {
 	t.Helper()
-	b.exec(t, `DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); EXECUTE format('ALTER DATABASE %I SET jit_above_cost = 100000', current_database()); END$$`)
-	b.db.Pool.Reset()
+	b.Compiles(t)
 	var compiled []string
 	for plan := range strings.SplitSeq(b.ledgerPlans(t, id, "EXPLAIN (ANALYZE)"), "# ") {
 		if strings.Contains(plan, "JIT:") {
@@ -89,16 +73,12 @@ func (b *bundle) requireNoneCompiled(t *testing.T, id int64) {
 		}
 	}
 	require.Empty(t, compiled)
-	// The doctor and belfry senders list run it, on tables that nobody analyzes.
-	var listed strings.Builder
-	explainOn(t, b.db.Pool, &listed, "EXPLAIN (ANALYZE)", "SenderStates", pgx.StrictNamedArgs{"name": "", "seconds": 10.0})
-	require.NotContains(t, listed.String(), "JIT:")
 }
 
 // explainOn explains one statement.
-func explainOn(t *testing.T, db querier, out *strings.Builder, explain, name string, args pgx.StrictNamedArgs) {
+func explainOn(t *testing.T, db outboxtest.Querier, out *strings.Builder, explain, name string, args pgx.StrictNamedArgs) {
 	t.Helper()
-	plan(t, db, out, name, explain+" "+outbox.Statement(name), args)
+	outboxtest.Plan(t, db, out, name, explain+" "+outbox.Statement(name), args)
 }
 
 // explainGeneric explains a statement as a session keeps it: for no array in particular.
@@ -108,7 +88,7 @@ func explainGeneric(t *testing.T, tx pgx.Tx, out *strings.Builder, explain, name
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "PREPARE generic AS "+sql)
 	require.NoError(t, err)
-	plan(t, tx, out, name, explain+" EXECUTE generic ("+strings.Repeat("NULL, ", len(values)-1)+"NULL)")
+	outboxtest.Plan(t, tx, out, name, explain+" EXECUTE generic ("+strings.Repeat("NULL, ", len(values)-1)+"NULL)")
 	_, err = tx.Exec(t.Context(), "DEALLOCATE generic")
 	require.NoError(t, err)
 }
@@ -138,12 +118,10 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 		return more
 	}
 	var out strings.Builder
-	explainOn(t, b.db.Pool, &out, explain, "CandidateList", nil)
-	explainOn(t, b.db.Pool, &out, explain, "LeasesLost", pgx.StrictNamedArgs{"relay": "r1", "known": []int64{}, "stay": []int64{}, "seconds": 15, "n": 10})
-	explainOn(t, b.db.Pool, &out, explain, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
-	explainOn(t, b.db.Pool, &out, explain, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
-	explainOn(t, b.db.Pool, &out, explain, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
-	tx, err := b.db.Pool.Begin(t.Context())
+	explainOn(t, b.DB.Pool, &out, explain, "CandidateList", nil)
+	explainOn(t, b.DB.Pool, &out, explain, "LeasesLost", pgx.StrictNamedArgs{"relay": "r1", "known": []int64{}, "stay": []int64{}, "seconds": 15, "n": 10})
+	explainOn(t, b.DB.Pool, &out, explain, "LeaseMessages", pgx.StrictNamedArgs{"ids": []int64{4}})
+	tx, err := b.DB.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "SET LOCAL random_page_cost = 20") // as slow disks have it
@@ -179,14 +157,14 @@ func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
 	b := setupOn(t, dbtest.New(t), 0)
 	ctx := t.Context()
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 9000, job.Processed)
-	dbtest.Vacuum(t, b.db.Pool, "belfry.messages")
-	old, err := b.db.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	id := b.Rest(t, outbox.TypePush, 9000, job.Processed)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages")
+	old, err := b.DB.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	_, err = old.Exec(ctx, `SELECT FROM belfry.jobs`)
 	require.NoError(t, err)
 	pages := func(after outbox.Position) int {
-		tx, err := b.db.Pool.Begin(ctx)
+		tx, err := b.DB.Pool.Begin(ctx)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, tx.Rollback(ctx)) }()
 		_, err = tx.Exec(ctx, `SELECT belfry.delivers()`) // a session reads the catalog at the first call

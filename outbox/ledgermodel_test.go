@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ type postOffice struct {
 func newPostOffice(t *rapid.T, b *bundle) *postOffice {
 	n := rapid.IntRange(1, 9).Draw(t, "messages")
 	p := &postOffice{
-		bundle: b, id: b.rest(t, outbox.TypePush, n, job.Aborted), letters: map[int64]*letter{}, leases: map[int64]*holding{},
+		bundle: b, id: b.Rest(t, outbox.TypePush, n, job.Aborted), letters: map[int64]*letter{}, leases: map[int64]*holding{},
 		relays: []*outbox.Ledger{b.ledger("r1"), b.ledger("r2"), b.ledger("r3")}, hands: make([][]inFlight, 3), aborted: true, sent: map[int64]bool{},
 	}
 	for channel := range int64(n) {
@@ -83,7 +84,7 @@ func (p *postOffice) toggle(t *rapid.T) {
 
 // recall takes the job back if it may be.
 func (p *postOffice) recall(t *rapid.T) {
-	_, err := outbox.Recall(bg, p.db.Pool, p.id, ann, nil)
+	_, err := outbox.Recall(bg, p.DB.Pool, p.id, ann, nil)
 	require.Equal(t, p.aborted, err == nil, "%v", err)
 	for _, m := range p.letters {
 		switch {
@@ -246,7 +247,7 @@ func (p *postOffice) outcome(t *rapid.T, h *inFlight) outbox.Settlement {
 	case 2:
 		s.To, s.Reason, record.Outcome = outbox.Dead, outbox.ReasonPermanent, outbox.OutcomePermanent
 	default:
-		s.To, s.Receipt, record.Outcome = outbox.Processing, "r-"+textOf(p.letters[h.ChannelID].calls), outbox.OutcomeAccepted
+		s.To, s.Receipt, record.Outcome = outbox.Processing, "r-"+strconv.Itoa(p.letters[h.ChannelID].calls), outbox.OutcomeAccepted
 	}
 	s.Record = []outbox.Attempt{record}
 	return s
@@ -277,7 +278,7 @@ func (p *postOffice) apply(s outbox.Settlement, owned, called bool) outbox.Statu
 
 // receipts asks for every receipt and settles it somehow, twice.
 func (p *postOffice) receipts(t *rapid.T) {
-	p.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND receipt IS NOT NULL AND status = 'PROCESSING'`, p.id)
+	p.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND receipt IS NOT NULL AND status = 'PROCESSING'`, p.id)
 	l := p.relays[p.relay(t)]
 	var settlements []outbox.Settlement
 	var want []outbox.Status
@@ -353,7 +354,7 @@ func (p *postOffice) renew(t *rapid.T) {
 
 // check compares the database with the model.
 func (p *postOffice) check(t *rapid.T) {
-	rows, err := p.db.Pool.Query(bg, `SELECT m.channel_id, m.status, CASE WHEN m.status = 'PROCESSING' THEN coalesce(m.lease_id, 0) ELSE 0 END,
+	rows, err := p.DB.Pool.Query(bg, `SELECT m.channel_id, m.status, CASE WHEN m.status = 'PROCESSING' THEN coalesce(m.lease_id, 0) ELSE 0 END,
 			coalesce(CASE WHEN m.status = 'PROCESSING' THEN m.receipt END, ''), m.recalled_at IS NOT NULL, m.attempts, m.crashes,
 			(SELECT count(*) FROM belfry.attempts a WHERE a.job_id = m.job_id AND a.channel_id = m.channel_id)
 		  FROM belfry.messages m WHERE m.job_id = $1`, p.id)
@@ -373,7 +374,7 @@ func (p *postOffice) check(t *rapid.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Empty(t, dbtest.Miscounted(t, p.db.Pool))
+	require.Empty(t, dbtest.Miscounted(t, p.DB.Pool))
 	ids := []int64{}
 	for id := range p.leases {
 		ids = append(ids, id)
@@ -389,7 +390,7 @@ func (p *postOffice) finish(t *rapid.T) {
 	if p.aborted {
 		p.toggle(t)
 	}
-	p.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1`, p.id)
+	p.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1`, p.id)
 	l := p.relays[0]
 	for _, a := range due(t, l, 100) {
 		_, err := l.Settle(bg, []outbox.Settlement{{Claimed: a.Claimed, To: outbox.Sent, Receipt: a.Receipt}}, nil)

@@ -1,6 +1,10 @@
 package outbox
 
-import "github.com/jackc/pgx/v5/pgtype"
+import (
+	"cmp"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
 
 // Status is where a message stands.
 type Status string
@@ -88,6 +92,11 @@ const (
 
 // Key names a message. A negative JobID is an activity's id.
 type Key struct{ JobID, ChannelID int64 }
+
+// Compare orders keys by job, then channel.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.JobID, other.JobID), cmp.Compare(k.ChannelID, other.ChannelID))
+}
 
 // Claimed is a message in flight: a relay has claimed it and not recorded yet what became
 // of it.

@@ -17,11 +17,11 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 8, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 8, job.Processed)
 	claimed := claim(t, l, id, 8)
-	b.exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id IN (2, 3)`)
-	b.exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE channel_id = 4`)
-	b.exec(t, `UPDATE belfry.messages SET lease_id = 99 WHERE channel_id = 5`)
+	b.Exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id IN (2, 3)`)
+	b.Exec(t, `UPDATE belfry.messages SET recalled_at = now() WHERE channel_id = 4`)
+	b.Exec(t, `UPDATE belfry.messages SET lease_id = 99 WHERE channel_id = 5`)
 	claimed[5] = outbox.Misplaced(claimed[5], claimed[6]) // channels 6 and 7
 	claimed[7] = outbox.Anywhere(claimed)[7]
 	require.NoError(t, l.HandOver(ctx, claimed, nil))
@@ -32,7 +32,7 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	statuses, err := l.Settle(ctx, each(claimed[:6], sent), nil)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Status{outbox.Sent, outbox.Sent, outbox.Sent, outbox.Sent, "", outbox.Sent}, statuses)
-	require.Equal(t, []int64{5, 7, 8}, stored(t, b.db, `SELECT channel_id FROM belfry.messages WHERE status = 'PROCESSING' ORDER BY channel_id`))
+	require.Equal(t, []int64{5, 7, 8}, stored(t, b.DB, `SELECT channel_id FROM belfry.messages WHERE status = 'PROCESSING' ORDER BY channel_id`))
 	statuses, err = l.Settle(ctx, each(claimed[6:], sent), []int64{claimed[0].LeaseID})
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Status{outbox.Sent, outbox.Sent}, statuses)
@@ -47,8 +47,8 @@ func TestSettle_EndsALeaseWithItsLastMessage(t *testing.T) {
 	for name, channels := range map[string][]int64{
 		"close": {1, 2, 3, 4}, "with gaps": {1, 9, 20, 31}, "apart": {1, 2, 3, 1_000_000}, "at the ends": {math.MinInt64, -1, 0, math.MaxInt64}, "alone": {7},
 	} {
-		id := b.rest(t, outbox.TypePush, 0, job.Processed)
-		b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
+		id := b.Rest(t, outbox.TypePush, 0, job.Processed)
+		b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
 		claimed := claim(t, l, id, 10)
 		require.NoError(t, l.HandOver(t.Context(), claimed, nil))
 		require.Len(t, claimed, len(channels))

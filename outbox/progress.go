@@ -42,25 +42,17 @@ func ProgressOf(ctx context.Context, pool *pgxpool.Pool, jobIDs []int64) (map[in
 	return of, nil
 }
 
-// countChange is what a chunk or an operator's act adds to the counts of one job.
-type countChange struct{ written, dead, cancelled int64 }
+// ProgressChange is what a chunk or an operator's act adds to the Progress of one job.
+type ProgressChange struct{ Written, Dead, Cancelled int64 }
 
-// revived is d and a dead letter that became something else.
-func (d countChange) revived(to Status) countChange {
-	d.dead--
-	if to == Cancelled {
-		d.cancelled++
-	}
-	return d
-}
-
-// addCounts adds to the counts of jobs, in the transaction that changed their
-// messages and before it touches their rows. Activities are not counted.
-func addCounts(ctx context.Context, tx pgx.Tx, of map[int64]countChange) error {
+// ChangeProgressTx adds to the Progress of jobs by their ids, in the transaction that changed
+// their messages and before it touches their rows. Activities are not counted. An error
+// is as pgx returned it.
+func ChangeProgressTx(ctx context.Context, tx pgx.Tx, of map[int64]ProgressChange) error {
 	var ids, written, dead, cancelled []int64
 	for _, id := range slices.Sorted(maps.Keys(of)) {
-		if d := of[id]; id > 0 && d != (countChange{}) {
-			ids, written, dead, cancelled = append(ids, id), append(written, d.written), append(dead, d.dead), append(cancelled, d.cancelled)
+		if d := of[id]; id > 0 && d != (ProgressChange{}) {
+			ids, written, dead, cancelled = append(ids, id), append(written, d.Written), append(dead, d.Dead), append(cancelled, d.Cancelled)
 		}
 	}
 	if len(ids) == 0 {

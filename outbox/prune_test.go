@@ -49,28 +49,28 @@ func (b *bundle) deletedByEvents(t require.TestingT) (sum outbox.Pruned, events 
 func TestPrune_DeletesWhatIsOldAndAtRest(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	oldInbox := b.rest(t, outbox.TypeInbox, 250, job.Processed)
-	oldPush := b.rest(t, outbox.TypePush, 250, job.Processed)
-	oldFailed := b.rest(t, outbox.TypeInbox, 120, job.Failed)
-	oldEmpty := b.rest(t, outbox.TypePush, 0, job.Aborted)
-	newInbox := b.rest(t, outbox.TypeInbox, 300, job.Processed)
-	newPush := b.rest(t, outbox.TypePush, 10, job.Aborted)
-	resumed := b.rest(t, outbox.TypeInbox, 260, job.Aborted)
-	b.states(t, oldPush, "SENT", "DEAD", "CANCELLED")
-	b.old(t, "31 days", oldInbox, oldPush, oldFailed, oldEmpty, resumed)
-	b.old(t, "29 days", newInbox, newPush)
-	b.exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, resumed)
-	b.exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, g, g, 'x' FROM generate_series(1, 230) g`, oldFailed)
-	b.exec(t, `INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => g) FROM generate_series(250, 0, -1) g`)
+	oldInbox := b.Rest(t, outbox.TypeInbox, 250, job.Processed)
+	oldPush := b.Rest(t, outbox.TypePush, 250, job.Processed)
+	oldFailed := b.Rest(t, outbox.TypeInbox, 120, job.Failed)
+	oldEmpty := b.Rest(t, outbox.TypePush, 0, job.Aborted)
+	newInbox := b.Rest(t, outbox.TypeInbox, 300, job.Processed)
+	newPush := b.Rest(t, outbox.TypePush, 10, job.Aborted)
+	resumed := b.Rest(t, outbox.TypeInbox, 260, job.Aborted)
+	b.States(t, oldPush, "SENT", "DEAD", "CANCELLED")
+	b.Age(t, "31 days", oldInbox, oldPush, oldFailed, oldEmpty, resumed)
+	b.Age(t, "29 days", newInbox, newPush)
+	b.Exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, resumed)
+	b.Exec(t, `INSERT INTO belfry.job_skips (job_id, key, after, error) SELECT $1, g, g, 'x' FROM generate_series(1, 230) g`, oldFailed)
+	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor, at) SELECT 'lane', 'paused', 'ann', now() - make_interval(days => g) FROM generate_series(250, 0, -1) g`)
 
 	want := outbox.Pruned{Notifications: 370, Messages: 250, Jobs: 4, Events: 221}
-	would, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: true})
+	would, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, want, would, "a dry run tells what a prune does")
 	require.EqualValues(t, 250, b.rows(t, oldInbox), "and does nothing")
 
 	var seen []outbox.Pruned
-	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann, Observe: func(p outbox.Pruned) { seen = append(seen, p) }})
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{Act: ann, Observe: func(p outbox.Pruned) { seen = append(seen, p) }})
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	require.Equal(t, want, seen[len(seen)-1])
@@ -93,7 +93,7 @@ func TestPrune_DeletesWhatIsOldAndAtRest(t *testing.T) {
 	require.Equal(t, 1, events)
 	require.Equal(t, "ann wrong text", one[string](t, b, `SELECT actor || ' ' || reason FROM belfry.events WHERE subject = 'retention'`))
 
-	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann})
+	got, err = outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{Act: ann})
 	require.NoError(t, err)
 	require.Zero(t, got)
 	_, events = b.deletedByEvents(t)
@@ -106,27 +106,27 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	states := []string{"PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED"}
-	done := b.rest(t, outbox.TypePush, 60, job.Processed)
-	failed := b.rest(t, outbox.TypePush, 60, job.Failed)
-	aborted := b.rest(t, outbox.TypePush, 60, job.Aborted)
+	done := b.Rest(t, outbox.TypePush, 60, job.Processed)
+	failed := b.Rest(t, outbox.TypePush, 60, job.Failed)
+	aborted := b.Rest(t, outbox.TypePush, 60, job.Aborted)
 	for _, id := range []int64{done, failed, aborted} {
-		b.states(t, id, states...)
+		b.States(t, id, states...)
 	}
-	b.old(t, "40 days", done, failed, aborted)
-	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	b.Age(t, "40 days", done, failed, aborted)
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Pruned{Messages: 30 + 30 + 50}, got)
 	for _, id := range []int64{done, failed} {
-		require.Equal(t, map[string]int{"PENDING": 10, "QUEUED": 10, "PROCESSING": 10}, b.statuses(t, id))
+		require.Equal(t, map[string]int{"PENDING": 10, "QUEUED": 10, "PROCESSING": 10}, b.Statuses(t, id))
 		require.EqualValues(t, 30, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
 	}
-	require.Equal(t, map[string]int{"PROCESSING": 10}, b.statuses(t, aborted), "a relay has them")
+	require.Equal(t, map[string]int{"PROCESSING": 10}, b.Statuses(t, aborted), "a relay has them")
 
 	for _, act := range []func() error{
 		func() error { _, err := b.jobs.Resume(t.Context(), aborted, ann); return err },
 		func() error { _, err := b.jobs.Retry(t.Context(), failed, ann); return err },
 		func() error {
-			_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, aborted)
+			_, err := b.DB.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, aborted)
 			return err
 		},
 	} {
@@ -138,9 +138,9 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	require.Equal(t, "status", invalid.Column)
 
 	// The relay died with them, and the others were sent.
-	b.exec(t, `UPDATE belfry.leases SET expires_at = now() - interval '1 second' WHERE job_ids[1] = $1`, aborted)
-	b.exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
-	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	b.Exec(t, `UPDATE belfry.leases SET expires_at = now() - interval '1 second' WHERE job_ids[1] = $1`, aborted)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'SENT' WHERE job_id IN ($1, $2)`, done, failed)
+	got, err = outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Pruned{Messages: 70, Jobs: 3}, got)
 }
@@ -153,15 +153,15 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	b := setup(t, 0)
 	hour := month()
 	hour.Messages = time.Hour
-	id := b.rest(t, outbox.TypePush, 60, job.Processed)
-	b.states(t, id, "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PROCESSING")
-	b.old(t, "3 days", id)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
-	b.exec(t, `UPDATE belfry.messages SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
+	id := b.Rest(t, outbox.TypePush, 60, job.Processed)
+	b.States(t, id, "SENT", "DEAD", "CANCELLED", "PENDING", "PENDING", "PROCESSING")
+	b.Age(t, "3 days", id)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1 AND status = 'PENDING'`, id)
+	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED')`, id)
 	prune := func(want outbox.Pruned) {
 		for _, dry := range []bool{true, false} {
-			got, err := outbox.Prune(t.Context(), b.db.Pool, hour, outbox.PruneOptions{DryRun: dry})
+			got, err := outbox.Prune(t.Context(), b.DB.Pool, hour, outbox.PruneOptions{DryRun: dry})
 			require.NoError(t, err)
 			require.Equal(t, want, got, "dry run %t", dry)
 		}
@@ -169,13 +169,13 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	prune(outbox.Pruned{})
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NULL FROM belfry.jobs WHERE id = $1`, id))
 
-	b.exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
+	b.Exec(t, `UPDATE belfry.messages SET sent_at = now() - interval '2 hours' WHERE job_id = $1 AND status = 'SENT'`, id)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '2 hours' WHERE job_id = $1 AND status IN ('DEAD', 'CANCELLED') AND channel_id <= 12`, id)
 	prune(outbox.Pruned{Messages: 10 + 2 + 2})
-	require.Equal(t, map[string]int{"DEAD": 8, "CANCELLED": 8, "PENDING": 20, "PROCESSING": 10}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"DEAD": 8, "CANCELLED": 8, "PENDING": 20, "PROCESSING": 10}, b.Statuses(t, id))
 	require.True(t, one[bool](t, b, `SELECT retention_at IS NOT NULL FROM belfry.jobs WHERE id = $1`, id))
 
-	done, err := outbox.Redrive(t.Context(), b.db.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{})
+	done, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{JobID: id}, outbox.DeadOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.DeadDone{Looked: 8, Changed: 8}, done)
 	aborted, err := b.jobs.Abort(t.Context(), id, ann)
@@ -186,7 +186,7 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	require.Equal(t, job.Processed, resumed.Status, "nothing of what was held is deleted")
 	_, err = b.jobs.Abort(t.Context(), id, ann)
 	require.NoError(t, err)
-	b.old(t, "2 hours", id)
+	b.Age(t, "2 hours", id)
 	prune(outbox.Pruned{Messages: 28 + 8})
 	_, err = b.jobs.Resume(t.Context(), id, ann)
 	require.ErrorContains(t, err, "retention deletes its rows since")
@@ -196,38 +196,38 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 func TestPrune_CancelledCountsFromTheAct(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	discarded, recalled := b.letters(t, 5, job.Processed), b.rest(t, outbox.TypePush, 5, job.Processed)
-	b.old(t, "40 days", discarded, recalled)
-	_, err := outbox.Discard(t.Context(), b.db.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+	discarded, recalled := b.letters(t, 5, job.Processed), b.Rest(t, outbox.TypePush, 5, job.Processed)
+	b.Age(t, "40 days", discarded, recalled)
+	_, err := outbox.Discard(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
 	require.NoError(t, err)
-	_, err = outbox.Recall(t.Context(), b.db.Pool, recalled, ann, nil)
+	_, err = outbox.Recall(t.Context(), b.DB.Pool, recalled, ann, nil)
 	require.NoError(t, err)
-	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Zero(t, got)
-	require.Equal(t, map[string]int{"CANCELLED": 5}, b.statuses(t, discarded))
-	require.Equal(t, map[string]int{"CANCELLED": 5}, b.statuses(t, recalled))
+	require.Equal(t, map[string]int{"CANCELLED": 5}, b.Statuses(t, discarded))
+	require.Equal(t, map[string]int{"CANCELLED": 5}, b.Statuses(t, recalled))
 }
 
 // Each kind of row has its own time, and a job outlives its rows.
 func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	inbox, push := b.rest(t, outbox.TypeInbox, 5, job.Processed), b.rest(t, outbox.TypePush, 5, job.Processed)
-	b.states(t, push, "SENT")
-	b.old(t, "400 days", inbox, push)
+	inbox, push := b.Rest(t, outbox.TypeInbox, 5, job.Processed), b.Rest(t, outbox.TypePush, 5, job.Processed)
+	b.States(t, push, "SENT")
+	b.Age(t, "400 days", inbox, push)
 	r := outbox.DefaultRetention()
 	require.True(t, r.Off())
-	got, err := outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, r, outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Zero(t, got)
 	r.Jobs = day
 	require.False(t, r.Off())
-	got, err = outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	got, err = outbox.Prune(t.Context(), b.DB.Pool, r, outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Zero(t, got, "their rows are left")
 	r.Messages = day
-	got, err = outbox.Prune(t.Context(), b.db.Pool, r, outbox.PruneOptions{})
+	got, err = outbox.Prune(t.Context(), b.DB.Pool, r, outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Pruned{Messages: 5, Jobs: 1}, got)
 	require.EqualValues(t, 5, b.rows(t, inbox))
@@ -238,12 +238,12 @@ func TestPrune_KeepsForEverWhatHasNoLimit(t *testing.T) {
 func TestPrune_TakesJobsOfOtherTypes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
-	id := b.rest(t, "letter", 20, job.Processed)
-	b.exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(-5, 5) g`, id)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
-	b.old(t, "40 days", id)
-	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	b.Exec(t, `INSERT INTO belfry.job_types (name) VALUES ('letter')`)
+	id := b.Rest(t, "letter", 20, job.Processed)
+	b.Exec(t, `INSERT INTO belfry.notifications (channel_id, job_id) SELECT g, $1 FROM generate_series(-5, 5) g`, id)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status) SELECT $1, g, now(), 'SENT' FROM generate_series(1, 5) g`, id)
+	b.Age(t, "40 days", id)
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Equal(t, outbox.Pruned{Notifications: 11, Messages: 5, Jobs: 1}, got)
 }
@@ -255,23 +255,23 @@ func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
 	b := setup(t, 0)
 	var ids []int64
 	for range 3 {
-		ids = append(ids, b.rest(t, outbox.TypeInbox, 1500, job.Processed), b.rest(t, outbox.TypePush, 1500, job.Aborted))
+		ids = append(ids, b.Rest(t, outbox.TypeInbox, 1500, job.Processed), b.Rest(t, outbox.TypePush, 1500, job.Aborted))
 	}
-	kept := b.rest(t, outbox.TypeInbox, 1500, job.Processed)
-	b.old(t, "40 days", ids...)
+	kept := b.Rest(t, outbox.TypeInbox, 1500, job.Processed)
+	b.Age(t, "40 days", ids...)
 	var wg sync.WaitGroup
 	for node := range 3 {
 		wg.Go(func() {
 			for try := range 6 { // the last ones may end by themselves
 				ctx, cancel := context.WithCancel(t.Context())
 				steps := 0
-				_, err := outbox.Prune(ctx, b.db.Pool, month(), outbox.PruneOptions{Observe: func(outbox.Pruned) {
+				_, err := outbox.Prune(ctx, b.DB.Pool, month(), outbox.PruneOptions{Observe: func(outbox.Pruned) {
 					steps++
 					switch {
 					case steps == 3+2*node && try%2 == 0:
 						cancel()
 					case steps == 4 && try == 3 && node == 0:
-						_, _ = b.db.Pool.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+						_, _ = b.DB.Pool.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 							WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`)
 					}
 				}})
@@ -283,8 +283,8 @@ func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	b.db.Pool.Reset() // a connection may have come to rest right before it was killed
-	_, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	b.DB.Pool.Reset() // a connection may have come to rest right before it was killed
+	_, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	for _, id := range ids {
 		require.False(t, b.exists(t, id))
@@ -300,15 +300,15 @@ func TestPrune_AnyNumberOfNodesAnyNumberOfCrashes(t *testing.T) {
 func TestPrune_KeepsWhatAwaitsAReceipt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 4, job.Aborted)
-	b.exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
-	b.old(t, "40 days", id)
+	id := b.Rest(t, outbox.TypePush, 4, job.Aborted)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'PROCESSING', receipt = CASE WHEN channel_id > 2 THEN 'x' END, lease_id = CASE WHEN channel_id <= 2 THEN 99 END`)
+	b.Age(t, "40 days", id)
 	for _, dry := range []bool{true, false} {
-		got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: dry})
+		got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{DryRun: dry})
 		require.NoError(t, err)
 		require.Equal(t, outbox.Pruned{Messages: 2}, got)
 	}
-	require.Equal(t, map[string]int{"PROCESSING": 2}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PROCESSING": 2}, b.Statuses(t, id))
 }
 
 // An activity goes with its message and its attempts when that has been final for long
@@ -316,33 +316,33 @@ func TestPrune_KeepsWhatAwaitsAReceipt(t *testing.T) {
 func TestPrune_DeletesActivitiesAndAttempts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	push := b.rest(t, outbox.TypePush, 20, job.Processed)
-	b.states(t, push, "SENT", "DEAD", "PENDING", "PROCESSING")
-	b.exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
-	ids := b.activitiesFor(t, 250)
-	b.past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days' WHERE channel_id <= 240`)
-	b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
+	push := b.Rest(t, outbox.TypePush, 20, job.Processed)
+	b.States(t, push, "SENT", "DEAD", "PENDING", "PROCESSING")
+	b.Exec(t, `UPDATE belfry.messages SET receipt = 'x', lease_id = NULL WHERE status = 'PROCESSING'`)
+	ids := b.ActivitiesFor(t, 250)
+	b.Past(t, `UPDATE belfry.activities SET created_at = now() - interval '40 days' WHERE channel_id <= 240`)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '35 days', status = s.status, reason = 'x', lease_id = 1,
 			sent_at = CASE WHEN s.status = 'SENT' THEN now() - CASE WHEN channel_id > 200 THEN interval '1 day' ELSE interval '34 days' END END
 		  FROM (SELECT k.channel_id AS id, (ARRAY['SENT', 'DEAD', 'CANCELLED', 'PENDING', 'PROCESSING'])[1 + k.channel_id % 5] AS status FROM belfry.messages k WHERE k.job_id < 0) s
 		 WHERE job_id < 0 AND channel_id = s.id`)
-	b.exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, g, 'push', 'retryable' FROM belfry.messages m, generate_series(1, 2) g`)
-	b.old(t, "40 days", push)
+	b.Exec(t, `INSERT INTO belfry.attempts (job_id, channel_id, step, attempt, medium, outcome) SELECT m.job_id, m.channel_id, 0, g, 'push', 'retryable' FROM belfry.messages m, generate_series(1, 2) g`)
+	b.Age(t, "40 days", push)
 	// Of 240 old ones 144 are final, eight of which were sent yesterday.
 	want := outbox.Pruned{Messages: 10 + 136}
-	would, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{DryRun: true})
+	would, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, want, would)
-	got, err := outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{Act: ann})
+	got, err := outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{Act: ann})
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	require.Equal(t, map[string]int{"PENDING": 5, "PROCESSING": 5}, b.statuses(t, push))
+	require.Equal(t, map[string]int{"PENDING": 5, "PROCESSING": 5}, b.Statuses(t, push))
 	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities t WHERE EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = t.id AND m.channel_id = t.channel_id)`))
 	require.EqualValues(t, len(ids)-136, one[int64](t, b, `SELECT count(*) FROM belfry.activities`))
 	require.EqualValues(t, 2*(len(ids)-136+10), one[int64](t, b, `SELECT count(*) FROM belfry.attempts`))
 	require.Zero(t, one[int64](t, b, `SELECT count(*) FROM belfry.attempts a WHERE NOT EXISTS (SELECT FROM belfry.messages m WHERE m.job_id = a.job_id AND m.channel_id = a.channel_id)`))
 	sum, _ := b.deletedByEvents(t)
 	require.Equal(t, want, sum)
-	got, err = outbox.Prune(t.Context(), b.db.Pool, month(), outbox.PruneOptions{})
+	got, err = outbox.Prune(t.Context(), b.DB.Pool, month(), outbox.PruneOptions{})
 	require.NoError(t, err)
 	require.Zero(t, got)
 }

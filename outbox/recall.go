@@ -29,14 +29,9 @@ const (
 	recallRetries = 500
 )
 
-var (
-	// ErrRecallStopped reports that the job was resumed or retried while it was being
-	// recalled. What was recalled until then stays recalled.
-	ErrRecallStopped = errors.New("the job went on while it was being recalled")
-	// ErrRowsLocked reports that other sessions keep rows of the job locked, so that
-	// they cannot be recalled. What was recalled until then stays recalled.
-	ErrRowsLocked = errors.New("rows of the job are locked by other sessions")
-)
+// ErrRecallStopped reports that the job was resumed or retried while it was being
+// recalled. What was recalled until then stays recalled.
+var ErrRecallStopped = errors.New("the job went on while it was being recalled")
 
 // Recalled counts what a recall did and what it could not do any more.
 type Recalled struct {
@@ -297,7 +292,7 @@ func (r *recall) step(ctx context.Context, t table, after int64) (l looked, err 
 			return err
 		}
 		if t.messages {
-			if err := addCounts(ctx, tx, map[int64]countChange{r.job.ID: {cancelled: l.recalled}}); err != nil {
+			if err := ChangeProgressTx(ctx, tx, map[int64]ProgressChange{r.job.ID: {Cancelled: l.recalled}}); err != nil {
 				return err
 			}
 		}

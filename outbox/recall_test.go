@@ -40,21 +40,21 @@ func TestRecall_CancelsMessagesThatAreNotSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	for _, status := range []job.Status{job.Aborted, job.Processed, job.Failed} {
-		id := b.rest(t, outbox.TypePush, 12000, status)
-		other := b.rest(t, outbox.TypePush, 10, status)
-		b.states(t, id, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
+		id := b.Rest(t, outbox.TypePush, 12000, status)
+		other := b.Rest(t, outbox.TypePush, 10, status)
+		b.States(t, id, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD", "CANCELLED")
 		var steps int
-		got, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, func(p outbox.RecallProgress) {
+		got, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, func(p outbox.RecallProgress) {
 			steps++
 			require.EqualValues(t, 12000, p.Rows)
 		})
 		require.NoError(t, err)
 		require.Equal(t, outbox.Recalled{Messages: 4000, Sent: 2000, Dead: 2000, InFlight: 2000}, got)
 		require.Equal(t, 3, steps)
-		require.Equal(t, map[string]int{"PROCESSING": 2000, "SENT": 2000, "DEAD": 2000, "CANCELLED": 6000}, b.statuses(t, id))
-		require.Equal(t, map[string]int{"PENDING": 10}, b.statuses(t, other))
+		require.Equal(t, map[string]int{"PROCESSING": 2000, "SENT": 2000, "DEAD": 2000, "CANCELLED": 6000}, b.Statuses(t, id))
+		require.Equal(t, map[string]int{"PENDING": 10}, b.Statuses(t, other))
 
-		got, err = outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
+		got, err = outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 		require.NoError(t, err)
 		require.Equal(t, outbox.Recalled{Sent: 2000, Dead: 2000, InFlight: 2000}, got)
 		require.Equal(t, [][2]int64{{0, 0}, {0, 4000}, {4000, 4000}}, b.recallEvents(t, id))
@@ -65,11 +65,11 @@ func TestRecall_CancelsMessagesThatAreNotSent(t *testing.T) {
 func TestRecall_WithdrawsNotificationsThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	older := b.rest(t, outbox.TypeInbox, 12000, job.Processed)
-	id := b.rest(t, outbox.TypeInbox, 11000, job.Aborted)
-	newer := b.rest(t, outbox.TypeInbox, 12000, job.Processed)
-	b.exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id % 10 = 0`)
-	got, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
+	older := b.Rest(t, outbox.TypeInbox, 12000, job.Processed)
+	id := b.Rest(t, outbox.TypeInbox, 11000, job.Aborted)
+	newer := b.Rest(t, outbox.TypeInbox, 12000, job.Processed)
+	b.Exec(t, `UPDATE belfry.notifications SET read_at = now() WHERE channel_id % 10 = 0`)
+	got, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
 	require.Equal(t, outbox.Recalled{Notifications: 9900, Read: 1100}, got)
 	require.EqualValues(t, 9900, one[int64](t, b, `SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL AND read_at IS NULL`, id))
@@ -77,8 +77,8 @@ func TestRecall_WithdrawsNotificationsThatAreNotRead(t *testing.T) {
 	require.Equal(t, [][2]int64{{0, 0}, {0, 9900}}, b.recallEvents(t, id))
 
 	// Nothing was written: nothing to recall, and the act is recorded all the same.
-	empty := b.rest(t, outbox.TypeInbox, 0, job.Aborted)
-	got, err = outbox.Recall(t.Context(), b.db.Pool, empty, ann, nil)
+	empty := b.Rest(t, outbox.TypeInbox, 0, job.Aborted)
+	got, err = outbox.Recall(t.Context(), b.DB.Pool, empty, ann, nil)
 	require.NoError(t, err)
 	require.Zero(t, got)
 	require.Equal(t, [][2]int64{{0, 0}}, b.recallEvents(t, empty))
@@ -87,21 +87,21 @@ func TestRecall_WithdrawsNotificationsThatAreNotRead(t *testing.T) {
 func TestRecall_RefusesAJobThatIsNotAtRest(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 3, job.Aborted)
-	b.exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, id)
+	id := b.Rest(t, outbox.TypePush, 3, job.Aborted)
+	b.Exec(t, `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, id)
 	for _, status := range []job.Status{job.Pending, job.Running} {
 		if status == job.Running {
-			b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 2, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
+			b.Exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 2, runner = 'r', heartbeat_at = now() WHERE id = $1`, id)
 		}
-		_, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
+		_, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 		var wrong *job.WrongStatusError
 		require.ErrorAs(t, err, &wrong)
 		require.Equal(t, status, wrong.Status)
 		require.ErrorContains(t, err, "recall needs a job that is ABORTED or PROCESSED or FAILED")
 	}
-	require.Equal(t, map[string]int{"PENDING": 3}, b.statuses(t, id))
+	require.Equal(t, map[string]int{"PENDING": 3}, b.Statuses(t, id))
 	require.Empty(t, b.recallEvents(t, id))
-	_, err := outbox.Recall(t.Context(), b.db.Pool, id+1000, ann, nil)
+	_, err := outbox.Recall(t.Context(), b.DB.Pool, id+1000, ann, nil)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }
 
@@ -120,17 +120,17 @@ func TestRecall_EndsWhenTheJobGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 0)
-			id := b.rest(t, outbox.TypePush, 12000, job.Aborted)
-			got, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, func(p outbox.RecallProgress) {
+			id := b.Rest(t, outbox.TypePush, 12000, job.Aborted)
+			got, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, func(p outbox.RecallProgress) {
 				if p.Looked == 5000 {
 					for _, sql := range goOn {
-						b.exec(t, sql, id)
+						b.Exec(t, sql, id)
 					}
 				}
 			})
 			require.ErrorIs(t, err, outbox.ErrRecallStopped)
 			require.Equal(t, outbox.Recalled{Messages: 5000}, got)
-			require.Equal(t, map[string]int{"CANCELLED": 5000, "PENDING": 7000}, b.statuses(t, id))
+			require.Equal(t, map[string]int{"CANCELLED": 5000, "PENDING": 7000}, b.Statuses(t, id))
 			require.EqualValues(t, 5000, one[int64](t, b, `SELECT recalled FROM belfry.jobs WHERE id = $1`, id))
 		})
 	}
@@ -142,8 +142,8 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	ctx := t.Context()
-	id := b.rest(t, outbox.TypePush, 100, job.Processed)
-	relay, err := b.db.Pool.Begin(ctx)
+	id := b.Rest(t, outbox.TypePush, 100, job.Processed)
+	relay, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
 	_, err = relay.Exec(ctx, `UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 1
 		WHERE job_id = $1 AND channel_id = 7`, id)
@@ -154,21 +154,21 @@ func TestRecall_ComesBackToLockedRows(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		got, err := outbox.Recall(ctx, b.db.Pool, id, ann, nil)
+		got, err := outbox.Recall(ctx, b.DB.Pool, id, ann, nil)
 		ended <- result{got, err}
 	}()
-	b.eventually(t, `SELECT count(*) = 99 FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED'`, id)
+	b.Eventually(t, `SELECT count(*) = 99 FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED'`, id)
 	require.NoError(t, relay.Commit(ctx))
 	got := <-ended
 	require.NoError(t, got.err)
 	require.Equal(t, outbox.Recalled{Messages: 99, InFlight: 1}, got.recalled)
 
-	_, err = b.db.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
+	_, err = b.DB.Pool.Exec(ctx, `UPDATE belfry.messages SET status = 'PENDING' WHERE job_id = $1 AND channel_id = 7`, id)
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg, "a recalled message never becomes due again")
 	require.Equal(t, "messages_waiting_check", pg.ConstraintName)
 	require.EqualValues(t, 0, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
-	b.exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
+	b.Exec(t, `UPDATE belfry.messages SET status = 'CANCELLED', reason = 'recalled' WHERE job_id = $1 AND channel_id = 7`, id)
 }
 
 // Whenever a recall ends, by cancellation or because its connections are killed, the
@@ -188,18 +188,18 @@ func TestFault_RecallOfNotificationsGoesOnAfterItWasKilled(t *testing.T) {
 func recallKilled(t *testing.T, kind string) {
 	t.Helper()
 	b := setup(t, 0)
-	id := b.rest(t, kind, 27000, job.Aborted)
+	id := b.Rest(t, kind, 27000, job.Aborted)
 	taken := `SELECT (SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'CANCELLED')
 		+ (SELECT count(*) FROM belfry.notifications WHERE job_id = $1 AND withdrawn_at IS NOT NULL)`
 	var sum int64
 	for try := 0; ; try++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		got, err := outbox.Recall(ctx, b.db.Pool, id, ann, func(outbox.RecallProgress) {
+		got, err := outbox.Recall(ctx, b.DB.Pool, id, ann, func(outbox.RecallProgress) {
 			switch {
 			case try < 3:
 				cancel()
 			case try == 3: // while the next step is under way, or before
-				b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				b.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
 			}
 		})
@@ -226,13 +226,13 @@ func recallKilled(t *testing.T, kind string) {
 func TestRecall_StaysWhenTheJobIsResumed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	id := b.rest(t, outbox.TypePush, 10, job.Aborted)
-	_, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
+	id := b.Rest(t, outbox.TypePush, 10, job.Aborted)
+	_, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
 	_, err = b.jobs.Resume(t.Context(), id, ann)
 	require.NoError(t, err)
-	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
-	rows, err := b.db.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.sendable_messages`)
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
+	rows, err := b.DB.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.sendable_messages`)
 	require.NoError(t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	require.NoError(t, err)

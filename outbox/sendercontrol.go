@@ -14,26 +14,6 @@ import (
 // SubjectSender is the subject of belfry.events that acts on senders are recorded under.
 const SubjectSender = "sender"
 
-// SenderLimits are what a relay works by: an operator's, where one set them, else its
-// configuration's.
-type SenderLimits struct {
-	Name          string  `json:"name,omitempty"`
-	RatePerSecond float64 `json:"rate_per_second"` // of all relays together; 0: no limit
-	Concurrency   int     `json:"concurrency"`     // calls at once of each relay
-}
-
-// SenderWork is what a sender of one relay does.
-type SenderWork struct {
-	SenderLimits
-
-	Medium          string  `json:"medium"`
-	Breaker         string  `json:"breaker"`           // closed, open, half_open or off
-	Waiting         int     `json:"waiting"`           // messages in its queue
-	Calling         int     `json:"calling"`           // calls in progress
-	SentPerSecond   float64 `json:"sent_per_second"`   // that the provider took, over the last seconds
-	FailedPerSecond float64 `json:"failed_per_second"` // that it did not, or may not have
-}
-
 // SenderState is a sender as operators see it.
 type SenderState struct {
 	Name string `json:"name" db:"name"`

@@ -25,35 +25,35 @@ func works(s outbox.SenderState) outbox.SenderState {
 func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	b.exec(t, `INSERT INTO belfry.relays (name, senders, in_flight, limits, heartbeat_at) VALUES
+	b.Exec(t, `INSERT INTO belfry.relays (name, senders, in_flight, limits, heartbeat_at) VALUES
 		('r1', '{fcm,sms}', 7, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "open", "waiting": 40, "calling": 2, "sent_per_second": 20.5, "failed_per_second": 1}, {"name": "sms", "rate_per_second": 0, "concurrency": 4}]', now()),
 		('r2', '{fcm}', 0, '[{"name": "fcm", "rate_per_second": 500, "concurrency": 8, "medium": "push", "breaker": "closed", "waiting": 2, "calling": 1, "sent_per_second": 4, "failed_per_second": 0.5}]', now()),
 		('r3', '{old,fcm}', 3, '[{"name": "fcm", "rate_per_second": 7, "concurrency": 8}]', now() - interval '1 minute')`)
 	fcm := []outbox.SenderLimits{{RatePerSecond: 500, Concurrency: 8}} // of the two that live
 	who := job.Act{Actor: "ann", Reason: "too fast"}
 	rate, slots := 12.5, 4
-	s, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true, RatePerSecond: &rate}, alive, who)
+	s, err := outbox.SetSender(t.Context(), b.DB.Pool, "fcm", outbox.SenderChange{Rate: true, RatePerSecond: &rate}, alive, who)
 	require.NoError(t, err)
 	require.Equal(t, works(outbox.SenderState{RatePerSecond: &rate, InForce: fcm, Version: s.Version}), s)
 	first := s.Version
 	require.Positive(t, first)
-	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Slots: true, Concurrency: &slots}, alive, who)
+	s, err = outbox.SetSender(t.Context(), b.DB.Pool, "fcm", outbox.SenderChange{Slots: true, Concurrency: &slots}, alive, who)
 	require.NoError(t, err)
 	require.Equal(t, works(outbox.SenderState{RatePerSecond: &rate, Concurrency: &slots, InForce: fcm, Version: s.Version}), s)
 	require.Greater(t, s.Version, first)
-	s, err = outbox.SetSender(t.Context(), b.db.Pool, "fcm", outbox.SenderChange{Rate: true}, alive, who)
+	s, err = outbox.SetSender(t.Context(), b.DB.Pool, "fcm", outbox.SenderChange{Rate: true}, alive, who)
 	require.NoError(t, err)
 	require.Nil(t, s.RatePerSecond)
 	require.Equal(t, &slots, s.Concurrency)
 
 	for range 2 {
-		s, err = outbox.PauseSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ben", Reason: "wrong key"})
+		s, err = outbox.PauseSender(t.Context(), b.DB.Pool, "post", alive, job.Act{Actor: "ben", Reason: "wrong key"})
 		require.NoError(t, err)
 		require.Equal(t, "ben", s.PausedBy)
 		require.Equal(t, "wrong key", s.PauseReason)
 		require.NotNil(t, s.PausedAt)
 	}
-	senders, relays, err := outbox.SenderStates(t.Context(), b.db.Pool, alive)
+	senders, relays, err := outbox.SenderStates(t.Context(), b.DB.Pool, alive)
 	require.NoError(t, err)
 	var names []string
 	for _, s := range senders {
@@ -66,11 +66,11 @@ func TestSenders_AreSetPausedAndResumed(t *testing.T) {
 	require.False(t, relays[2].Live)
 
 	for range 2 {
-		s, err = outbox.ResumeSender(t.Context(), b.db.Pool, "post", alive, job.Act{Actor: "ann"})
+		s, err = outbox.ResumeSender(t.Context(), b.DB.Pool, "post", alive, job.Act{Actor: "ann"})
 		require.NoError(t, err)
 		require.Equal(t, outbox.SenderState{Name: "post", InForce: []outbox.SenderLimits{}, Breakers: []string{}, Version: s.Version}, s)
 	}
-	_, err = outbox.ResumeSender(t.Context(), b.db.Pool, "never", alive, job.Act{})
+	_, err = outbox.ResumeSender(t.Context(), b.DB.Pool, "never", alive, job.Act{})
 	require.NoError(t, err)
 	events, err := b.jobs.ControlEvents(context.Background(), outbox.SubjectSender, "", 0, 0)
 	require.NoError(t, err)
@@ -91,12 +91,12 @@ func TestSenders_RefuseWhatIsNotAllowed(t *testing.T) {
 	for column, c := range map[string]outbox.SenderChange{
 		"rate_per_second": {Rate: true, RatePerSecond: &zero}, "concurrency": {Slots: true, Concurrency: &many},
 	} {
-		_, err := outbox.SetSender(t.Context(), b.db.Pool, "fcm", c, alive, job.Act{})
+		_, err := outbox.SetSender(t.Context(), b.DB.Pool, "fcm", c, alive, job.Act{})
 		var invalid *job.InvalidError
 		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, column, invalid.Column)
 	}
-	_, err := outbox.PauseSender(t.Context(), b.db.Pool, "F C M", alive, job.Act{})
+	_, err := outbox.PauseSender(t.Context(), b.DB.Pool, "F C M", alive, job.Act{})
 	require.ErrorContains(t, err, "allowed values: 1 to 63 of a-z")
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.senders`))
 }

@@ -20,6 +20,10 @@ const (
 	settleRounds = 100
 )
 
+// ErrRowsLocked reports that other sessions keep rows of the job locked, so that they cannot be
+// changed. What was changed until then stays changed.
+var ErrRowsLocked = errors.New("rows of the job are locked by other sessions")
+
 // Settlement is what is to be recorded about a message in flight.
 type Settlement struct {
 	// Claimed says which message and whose. With a zero LeaseID it is one whose receipt

@@ -26,7 +26,7 @@ type row struct {
 
 func (b *bundle) row(t require.TestingT, key outbox.Key) (r row) {
 	var seconds int64
-	require.NoError(t, b.db.Pool.QueryRow(bg, `SELECT status, coalesce(reason, ''), coalesce(receipt, ''), coalesce(last_error, ''), step, attempts, crashes,
+	require.NoError(t, b.DB.Pool.QueryRow(bg, `SELECT status, coalesce(reason, ''), coalesce(receipt, ''), coalesce(last_error, ''), step, attempts, crashes,
 			coalesce(lease_id, 0), sent_at IS NOT NULL, recalled_at IS NOT NULL, greatest(0, round(extract(epoch FROM next_attempt_at - now())))::bigint
 		  FROM belfry.messages WHERE job_id = $1 AND channel_id = $2`, key.JobID, key.ChannelID).
 		Scan(&r.Status, &r.Reason, &r.Receipt, &r.Error, &r.Step, &r.Attempts, &r.Crashes, &r.Lease, &r.Sent, &r.Recalled, &seconds))
@@ -83,8 +83,8 @@ func TestSettle_RecordsEachOutcomeOnce(t *testing.T) {
 	ctx := t.Context()
 	l, late := b.ledger("r1"), b.ledger("r2")
 	for name, o := range outcomes() {
-		id := b.rest(t, outbox.TypePush, 3, job.Processed)
-		b.exec(t, `UPDATE belfry.messages SET reason = 'breaker_open' WHERE job_id = $1`, id)
+		id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+		b.Exec(t, `UPDATE belfry.messages SET reason = 'breaker_open' WHERE job_id = $1`, id)
 		claimed := handed(t, l, id, 3)
 		before := b.row(t, claimed[2].Key)
 		s := each(claimed[:2], o.settle)
@@ -114,7 +114,7 @@ func TestSettle_RecordsEachOutcomeOnce(t *testing.T) {
 		}
 		// Another relay has it now: nothing is told of what was ours before.
 		if o.row.Status == "PENDING" {
-			b.exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 second' WHERE job_id = $1`, id)
+			b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() - interval '1 second' WHERE job_id = $1`, id)
 			require.Len(t, claim(t, late, id, 10), 2)
 			statuses, err = l.Settle(ctx, s, nil)
 			require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 	ctx := t.Context()
 	l := b.ledger("r1")
 	statuses := []outbox.Status{outbox.Pending, outbox.Queued, outbox.Processing, outbox.Sent, outbox.Dead, outbox.Cancelled}
-	id := b.rest(t, outbox.TypePush, 1, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 1, job.Processed)
 	key := outbox.Key{JobID: id, ChannelID: 1}
 	lease := one[int64](t, b, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (1, 'r1', now() + interval '1 hour', ARRAY[$1::bigint], '{1}') RETURNING id`, id)
 	owner := outbox.Claimed{Key: key, LeaseID: lease}
@@ -148,12 +148,12 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 			return err
 		},
 		"recall": func() error {
-			_, err := outbox.Recall(ctx, b.db.Pool, id, ann, nil)
+			_, err := outbox.Recall(ctx, b.DB.Pool, id, ann, nil)
 			return err
 		},
 		"recover, never sent": func() error { return recoverAll(l) },
 		"recover, handed over": func() error {
-			b.exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES ($1, ARRAY[$2::bigint], '{1}', '{0}')`, lease, id)
+			b.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) VALUES ($1, ARRAY[$2::bigint], '{1}', '{0}')`, lease, id)
 			return recoverAll(l)
 		},
 	}
@@ -166,10 +166,10 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 	edges := make(map[[2]outbox.Status]bool)
 	for name, act := range acts {
 		for _, from := range statuses {
-			b.exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($1, 'r1', now(), ARRAY[$2::bigint], '{1}')
+			b.Exec(t, `INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES ($1, 'r1', now(), ARRAY[$2::bigint], '{1}')
 				ON CONFLICT (id) DO UPDATE SET expires_at = now()`, lease, id)
-			b.exec(t, `DELETE FROM belfry.handovers`)
-			b.exec(t, `UPDATE belfry.messages SET status = $2, lease_id = $3, reason = 'x', receipt = NULL, recalled_at = NULL, sent_at = NULL, next_attempt_at = now() WHERE job_id = $1`, id, string(from), lease)
+			b.Exec(t, `DELETE FROM belfry.handovers`)
+			b.Exec(t, `UPDATE belfry.messages SET status = $2, lease_id = $3, reason = 'x', receipt = NULL, recalled_at = NULL, sent_at = NULL, next_attempt_at = now() WHERE job_id = $1`, id, string(from), lease)
 			require.NoError(t, act(), name)
 			to := outbox.Status(b.row(t, key).Status)
 			require.True(t, from == to || from.May(to), "%s: %s → %s", name, from, to)
@@ -196,7 +196,7 @@ func TestSettle_RefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	c := claim(t, l, b.rest(t, outbox.TypePush, 1, job.Processed), 1)[0]
+	c := claim(t, l, b.Rest(t, outbox.TypePush, 1, job.Processed), 1)[0]
 	awaited := c
 	awaited.LeaseID = 0
 	for says, s := range map[string]outbox.Settlement{
@@ -222,7 +222,7 @@ func TestSettle_AppendsToTheRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 2, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 2, job.Processed)
 	claimed := claim(t, l, id, 2)
 	long := strings.Repeat("ä", 1500)
 	sum := sha256.Sum256([]byte("token"))
@@ -267,9 +267,9 @@ func TestSettle_MakesARecalledAttemptTheLast(t *testing.T) {
 	b := setup(t, 0)
 	l := b.ledger("r1")
 	for name, o := range outcomes() {
-		id := b.rest(t, outbox.TypePush, 1, job.Processed)
+		id := b.Rest(t, outbox.TypePush, 1, job.Processed)
 		c := handed(t, l, id, 1)[0]
-		_, err := outbox.Recall(t.Context(), b.db.Pool, id, ann, nil)
+		_, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 		require.NoError(t, err)
 		want := outbox.Status(o.row.Status)
 		if want == outbox.Pending || want == outbox.Dead {
@@ -295,11 +295,11 @@ func TestSettle_MakesARecalledAttemptTheLast(t *testing.T) {
 func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
-	pool, err := pgxpool.New(t.Context(), b.db.DSN)
+	pool, err := pgxpool.New(t.Context(), b.DB.DSN)
 	require.NoError(t, err)
 	defer pool.Close()
 	l := outbox.NewLedger(pool, "r1", time.Minute)
-	id := b.rest(t, outbox.TypePush, 600, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 600, job.Processed)
 	ctx, end := context.WithCancel(t.Context())
 	var killer sync.WaitGroup
 	defer killer.Wait()
@@ -307,7 +307,7 @@ func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	killer.Go(func() {
 		for kills := 0; ctx.Err() == nil && kills < 25; {
 			var n int
-			_ = b.db.Pool.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			_ = b.DB.Pool.QueryRow(ctx, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 				WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid() AND query ~ 'SET status = |leases' AND random() < 0.4`).Scan(&n)
 			kills += n
 		}
@@ -347,7 +347,7 @@ func TestSettle_IsMadeAgainThroughLostConnections(t *testing.T) {
 	t.Logf("%d calls were cut short", lost)
 	require.Positive(t, lost)
 	orphans := one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING'`)
-	b.exec(t, `UPDATE belfry.leases SET claimed_at = now() - interval '1 minute'`)
+	b.Exec(t, `UPDATE belfry.leases SET claimed_at = now() - interval '1 minute'`)
 	left, err := b.ledger("r1").Lost(bg, nil, nil, 100)
 	require.NoError(t, err)
 	for _, o := range left {
@@ -366,9 +366,9 @@ func TestSettle_MeetsARecallHalfWay(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	l := b.ledger("r1")
-	id := b.rest(t, outbox.TypePush, 30, job.Processed)
+	id := b.Rest(t, outbox.TypePush, 30, job.Processed)
 	claimed := handed(t, l, id, 30)
-	recall, err := b.db.Pool.Begin(ctx)
+	recall, err := b.DB.Pool.Begin(ctx)
 	require.NoError(t, err)
 	_, err = recall.Exec(ctx, `UPDATE belfry.messages SET recalled_at = now() WHERE job_id = $1 AND channel_id % 3 = 0`, id)
 	require.NoError(t, err)
@@ -385,7 +385,7 @@ func TestSettle_MeetsARecallHalfWay(t *testing.T) {
 		statuses, err := l.Settle(ctx, s, []int64{claimed[0].LeaseID})
 		ended <- answer{statuses, err}
 	}()
-	b.eventually(t, `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
+	b.Eventually(t, `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
 	require.NoError(t, recall.Commit(ctx))
 	got := <-ended
 	require.NoError(t, got.err)

@@ -13,6 +13,9 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
+	// adopt.sql
+	installationAdopt, backlogAges, backlogOther string
+
 	// carrier.sql
 	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
 	messagesUnqueue, messagesUnserved, pushesForget string
@@ -32,7 +35,7 @@ type querySet struct {
 	historyRows, historyActivities string
 
 	// installation.sql
-	installationRead, installationAdopt, backlogAges, backlogOther string
+	installationRead string
 
 	// ledger.sql
 	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageLook,

@@ -14,7 +14,7 @@ func TestActivities_OneOfThoseThatCommitTogetherWakes(t *testing.T) {
 	b := setup(t, 0)
 	ctx := t.Context()
 	const insert = `INSERT INTO belfry.activities (channel_id, title) VALUES (1, 'x')`
-	conn, err := pgx.ConnectConfig(ctx, b.db.Pool.Config().ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, b.DB.Pool.Config().ConnConfig)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(ctx)) }()
 	_, err = conn.Exec(ctx, `LISTEN belfry_messages`)
@@ -27,7 +27,7 @@ func TestActivities_OneOfThoseThatCommitTogetherWakes(t *testing.T) {
 	}
 	begin := func() pgx.Tx {
 		t.Helper()
-		tx, err := b.db.Pool.Begin(ctx)
+		tx, err := b.DB.Pool.Begin(ctx)
 		require.NoError(t, err)
 		_, err = tx.Exec(ctx, insert)
 		require.NoError(t, err)
@@ -35,12 +35,12 @@ func TestActivities_OneOfThoseThatCommitTogetherWakes(t *testing.T) {
 	}
 
 	open, committing := begin(), begin()
-	b.exec(t, insert)
+	b.Exec(t, insert)
 	require.Empty(t, next(), "an open transaction wakes nobody, and others do")
 	_, err = committing.Exec(ctx, `SET CONSTRAINTS ALL IMMEDIATE`) // as its COMMIT does first
 	require.NoError(t, err)
-	b.exec(t, insert)
-	b.exec(t, `NOTIFY belfry_messages, 'between'`)
+	b.Exec(t, insert)
+	b.Exec(t, `NOTIFY belfry_messages, 'between'`)
 	require.Equal(t, "between", next(), "one that commits beside another wakes nobody")
 	require.NoError(t, committing.Commit(ctx))
 	require.Empty(t, next())

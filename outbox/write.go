@@ -43,7 +43,7 @@ func (Push) Write(ctx context.Context, tx pgx.Tx, j job.Job, ids []int64) (int64
 	if err != nil {
 		return n, err
 	}
-	return n, addCounts(ctx, tx, map[int64]countChange{j.ID: {written: n}})
+	return n, ChangeProgressTx(ctx, tx, map[int64]ProgressChange{j.ID: {Written: n}})
 }
 
 // dueAt is when the chunk's messages may first be sent. It has relays woken then.

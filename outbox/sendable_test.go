@@ -1,0 +1,110 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+)
+
+// dueSQL is what a relay may take: due messages of every job that is not held, by due
+// time within a job, in bounded number.
+const dueSQL = `SELECT d.job_id, d.channel_id
+  FROM belfry.sendable_jobs s
+ CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.next_attempt_at
+                       FROM belfry.sendable_messages m
+                      WHERE m.job_id = s.job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at <= statement_timestamp()
+                      ORDER BY m.next_attempt_at, m.channel_id
+                      LIMIT 100
+                        FOR UPDATE SKIP LOCKED) d
+ ORDER BY d.next_attempt_at
+ LIMIT 100`
+
+func (b *bundle) claimed(t *testing.T, on interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) (jobs map[int64]int) {
+	t.Helper()
+	rows, err := on.Query(t.Context(), dueSQL)
+	require.NoError(t, err)
+	jobs = make(map[int64]int)
+	var id, channel int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &channel}, func() error {
+		jobs[id]++
+		return nil
+	})
+	require.NoError(t, err)
+	return jobs
+}
+
+// I6: nothing of an ABORTED job is due, and all of it again when it is resumed.
+func TestSendable_HoldsTheMessagesOfAbortedJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	aborted := b.Rest(t, outbox.TypePush, 20, job.Aborted)
+	done := b.Rest(t, outbox.TypePush, 7, job.Processed)
+	failed := b.Rest(t, outbox.TypePush, 5, job.Failed)
+	later := b.Rest(t, outbox.TypePush, 5, job.Processed)
+	b.Exec(t, `UPDATE belfry.messages SET next_attempt_at = now() + interval '1 hour' WHERE job_id = $1`, later)
+	b.States(t, failed, "PENDING", "QUEUED", "PROCESSING", "SENT", "DEAD")
+	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`) // of no job
+	require.Equal(t, map[int64]int{done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
+	for id, n := range map[int64]int64{aborted: 0, failed: 3} { // the look right before the call
+		require.Equal(t, n, one[int64](t, b, `SELECT count(*) FROM belfry.sendable_messages WHERE job_id = $1`, id))
+	}
+
+	// A relay's claim keeps no job locked: an abort goes through beside it, and the
+	// look right before the call finds the message held.
+	relay, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[int64]int{done: 7, failed: 1}, b.claimed(t, relay))
+	b.Exec(t, `UPDATE belfry.jobs SET title = title WHERE id IN ($1, $2)`, done, failed)
+	require.NoError(t, relay.Rollback(t.Context()))
+
+	_, err = b.jobs.Resume(t.Context(), aborted, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, map[int64]int{aborted: 20, done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
+	_, err = b.jobs.Abort(t.Context(), aborted, job.Act{})
+	require.NoError(t, err)
+	require.Equal(t, map[int64]int{done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
+}
+
+// I13: a relay's claim costs the same however many messages are held.
+func TestSendable_HeldMessagesCostAClaimNothing(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	b.Rest(t, outbox.TypePush, 50000, job.Aborted)
+	done := b.Rest(t, outbox.TypePush, 10, job.Processed)
+	b.Exec(t, `ANALYZE belfry.messages`)
+	b.Exec(t, `ANALYZE belfry.jobs`)
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(one[[]byte](t, b, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+dueSQL), &plan))
+	require.Less(t, plan[0].Plan.Hit+plan[0].Plan.Read, 200)
+	require.Equal(t, map[int64]int{done: 10}, b.claimed(t, b.DB.Pool))
+
+	for range 3 { // among other jobs at rest
+		b.Rest(t, outbox.TypeInbox, 10, job.Processed)
+		b.Rest(t, outbox.TypePush, 10, job.Aborted)
+	}
+	b.JobsThatWait(t, 2000)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages", "belfry.jobs")
+	var out strings.Builder
+	outboxtest.Plan(t, b.DB.Pool, &out, "what is due", "EXPLAIN (COSTS OFF) "+dueSQL)
+	outboxtest.Plan(t, b.DB.Pool, &out, "a relay's look before the call", `EXPLAIN (COSTS OFF) SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
+	require.NotContains(t, out.String(), "Seq Scan on messages")
+	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
+		golden(t, "explain_sendable.golden", out.String())
+	}
+}
