@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -20,8 +21,8 @@ type adoptInput struct {
 type Adoption struct {
 	outbox.Installation
 
-	Changed bool           `json:"changed"` // by this act
-	Backlog outbox.Backlog `json:"backlog"`
+	Changed bool             `json:"changed"` // by this act
+	Backlog delivery.Backlog `json:"backlog"`
 }
 
 func adoptOperation() Operation {
@@ -69,7 +70,7 @@ func adoptable(ctx context.Context, env *Env) (out *Adoption, err error) {
 	if out.Installation, err = outbox.ReadInstallation(ctx, env.DB); err != nil {
 		return nil, err
 	}
-	if out.Backlog, err = outbox.ReadBacklog(ctx, env.DB); err != nil {
+	if out.Backlog, err = delivery.ReadBacklog(ctx, env.DB); err != nil {
 		return nil, err
 	}
 	out.Backlog.Ages = orEmpty(out.Backlog.Ages)
@@ -81,7 +82,7 @@ func adopt(ctx context.Context, env *Env, in adoptInput) (*Adoption, error) {
 	if err != nil || out.Adopted || in.DryRun {
 		return out, err
 	}
-	if out.Installation, err = outbox.Adopt(ctx, env.DB, in.by(env)); err != nil {
+	if out.Installation, err = delivery.Adopt(ctx, env.DB, in.by(env)); err != nil {
 		return nil, err
 	}
 	out.Changed = true
@@ -109,7 +110,7 @@ func adoptionText(p *printer.Page, _ adoptInput, out *Adoption) {
 }
 
 // backlogLines say what a relay would send.
-func backlogLines(b outbox.Backlog) (lines []string) {
+func backlogLines(b delivery.Backlog) (lines []string) {
 	for _, age := range b.Ages {
 		when := "earlier"
 		switch {

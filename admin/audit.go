@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
@@ -15,7 +16,7 @@ import (
 
 // JobAudit is who got a job and who did not, counted from its rows.
 type JobAudit struct {
-	outbox.Report
+	delivery.Report
 
 	Sums []AuditSum `json:"sums"` // of counts and why, in the order of a report, with their meaning
 }
@@ -29,7 +30,7 @@ type AuditSum struct {
 }
 
 // sumsOf are those of a report; of a reason without channels there is none, but for missing.
-func sumsOf(r outbox.Report) (list []AuditSum) {
+func sumsOf(r delivery.Report) (list []AuditSum) {
 	for _, reason := range outbox.Reasons() {
 		n := r.Counts[reason]
 		if n == 0 && reason != outbox.ReasonMissing {
@@ -153,7 +154,7 @@ what a pending one does:
 ` + "`belfry jobs audit ID`" + ` counts them, and says whether the sums agree.`,
 			Example: `  belfry jobs recipients 17 --reason missing,skipped
   belfry jobs recipients 17 --external-id user-4711`,
-		}, eachRecipient, func(recipientFilter) func(*printer.Page, []outbox.Entry) { return tellRecipients }, func(*printer.Page, recipientFilter, None) {}),
+		}, eachRecipient, func(recipientFilter) func(*printer.Page, []delivery.Entry) { return tellRecipients }, func(*printer.Page, recipientFilter, None) {}),
 		DefineStream(Operation{
 			Name: "jobs report", Short: "Write what became of each message of a job, as CSV or as JSON", Role: Viewer, Nothing: "the job has no messages",
 			Long: `Write what became of each message of a job, a line each, in the order of the channels'
@@ -186,7 +187,7 @@ func reasonsHelp() string {
 
 func auditJob(ctx context.Context, env *Env, in jobRef) (JobAudit, error) {
 	line := auditLines()
-	report, err := outbox.Audit(ctx, env.DB, env.Channels, in.ID, outbox.AuditOptions{Observe: func(p outbox.AuditProgress) {
+	report, err := delivery.Audit(ctx, env.DB, env.Channels, in.ID, delivery.AuditOptions{Observe: func(p delivery.AuditProgress) {
 		env.progress("%s", line(env.now(), p))
 	}})
 	if err != nil {
@@ -198,9 +199,9 @@ func auditJob(ctx context.Context, env *Env, in jobRef) (JobAudit, error) {
 
 // auditLines make a line about an audit that is under way. The total is an estimate, which may
 // be too low.
-func auditLines() func(now time.Time, p outbox.AuditProgress) string {
+func auditLines() func(now time.Time, p delivery.AuditProgress) string {
 	var pace printer.Pace
-	return func(now time.Time, p outbox.AuditProgress) string {
+	return func(now time.Time, p delivery.AuditProgress) string {
 		pace.Look(now, p.Channels)
 		how := printer.PaceText(known(pace.Rate()), pace.Left(max(p.Total-p.Channels, 0)))
 		if p.Total < p.Channels {
@@ -233,21 +234,21 @@ func inBatches[T any](each func([]T) error) (add func(T) error, end func() error
 	}, end
 }
 
-func eachRecipient(ctx context.Context, env *Env, in recipientFilter, each func([]outbox.Entry) error) (None, error) {
-	var one outbox.Entry
+func eachRecipient(ctx context.Context, env *Env, in recipientFilter, each func([]delivery.Entry) error) (None, error) {
+	var one delivery.Entry
 	var err error
 	switch {
 	case in.Channel != nil:
-		one, err = outbox.AuditChannel(ctx, env.DB, env.Channels, in.ID, *in.Channel)
+		one, err = delivery.AuditChannel(ctx, env.DB, env.Channels, in.ID, *in.Channel)
 	case in.ExternalID != nil:
-		one, err = outbox.AuditExternalID(ctx, env.DB, env.Channels, in.ID, *in.ExternalID)
+		one, err = delivery.AuditExternalID(ctx, env.DB, env.Channels, in.ID, *in.ExternalID)
 	default:
 		add, end := inBatches(each)
-		options := outbox.AuditOptions{Each: add}
+		options := delivery.AuditOptions{Each: add}
 		for _, r := range in.Reasons {
 			options.List = append(options.List, outbox.Reason(r))
 		}
-		if _, err = outbox.Audit(ctx, env.DB, env.Channels, in.ID, options); err == nil {
+		if _, err = delivery.Audit(ctx, env.DB, env.Channels, in.ID, options); err == nil {
 			err = end()
 		}
 		return None{}, noSuchJob(err)
@@ -255,10 +256,10 @@ func eachRecipient(ctx context.Context, env *Env, in recipientFilter, each func(
 	if err != nil {
 		return None{}, noSuchJob(err)
 	}
-	return None{}, each([]outbox.Entry{one})
+	return None{}, each([]delivery.Entry{one})
 }
 
-func tellRecipients(p *printer.Page, list []outbox.Entry) {
+func tellRecipients(p *printer.Page, list []delivery.Entry) {
 	for _, e := range list {
 		reason := string(e.Reason)
 		if e.Why != "" {
@@ -269,7 +270,7 @@ func tellRecipients(p *printer.Page, list []outbox.Entry) {
 }
 
 // entryText is a sentence about a channel.
-func entryText(e outbox.Entry) string {
+func entryText(e delivery.Entry) string {
 	text := e.Reason.Text()
 	if why := outbox.WhyText(e.Reason, e.Why); why != "" {
 		text += "; " + why
@@ -293,12 +294,12 @@ func entryText(e outbox.Entry) string {
 	return text
 }
 
-func reportJob(ctx context.Context, env *Env, in jobRef, each func([]outbox.ReportLine) error) (None, error) {
+func reportJob(ctx context.Context, env *Env, in jobRef, each func([]delivery.ReportLine) error) (None, error) {
 	if _, err := env.Jobs.Get(ctx, in.ID); err != nil {
 		return None{}, noSuchJob(err)
 	}
 	add, end := inBatches(each)
-	if err := outbox.EachMessage(ctx, env.DB, env.Channels, in.ID, add); err != nil {
+	if err := delivery.EachMessage(ctx, env.DB, env.Channels, in.ID, add); err != nil {
 		return None{}, err
 	}
 	return None{}, end()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/admin/delivery"
 )
 
 // An audit of millions says where it is.
@@ -15,13 +15,13 @@ func TestAudit_SaysHowFarItIs(t *testing.T) {
 	t.Parallel()
 	say := admin.AuditLines()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	require.Equal(t, "0 / 1,000,000 channels and 0 rows compared, 0%", say(now, outbox.AuditProgress{Total: 1_000_000}))
+	require.Equal(t, "0 / 1,000,000 channels and 0 rows compared, 0%", say(now, delivery.AuditProgress{Total: 1_000_000}))
 	require.Equal(t, "200,000 / 1,000,000 channels and 3 rows compared, 20%, 50,000/s, 16s left",
-		say(now.Add(4*time.Second), outbox.AuditProgress{Channels: 200_000, Rows: 3, Total: 1_000_000}))
+		say(now.Add(4*time.Second), delivery.AuditProgress{Channels: 200_000, Rows: 3, Total: 1_000_000}))
 
 	// The total is an estimate.
-	require.Equal(t, "200 channels and 1 row compared", admin.AuditLines()(now, outbox.AuditProgress{Channels: 200, Rows: 1, Total: 100}))
-	require.Equal(t, "200 channels and 1 row compared", admin.AuditLines()(now, outbox.AuditProgress{Channels: 200, Rows: 1}))
+	require.Equal(t, "200 channels and 1 row compared", admin.AuditLines()(now, delivery.AuditProgress{Channels: 200, Rows: 1, Total: 100}))
+	require.Equal(t, "200 channels and 1 row compared", admin.AuditLines()(now, delivery.AuditProgress{Channels: 200, Rows: 1}))
 }
 
 // Rows of a stream come in slices that whoever takes them keeps, none lost and none twice.

@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // DeadReport is what came of a redrive or a discard, or would come of it.
 type DeadReport struct {
 	Plan *Plan `json:"plan,omitempty"` // then nothing was done; by job, medium and reason
-	outbox.DeadDone
+	delivery.DeadDone
 }
 
 func (r *DeadReport) account() account {
@@ -38,13 +38,13 @@ type redriveInput struct {
 // deadAct is redrive or discard.
 type deadAct struct {
 	name, done string // discard, discarded
-	do         func(context.Context, *pgxpool.Pool, outbox.DeadFilter, outbox.DeadOptions) (outbox.DeadDone, error)
+	do         func(context.Context, *pgxpool.Pool, delivery.DeadFilter, delivery.DeadOptions) (delivery.DeadDone, error)
 	recalled   bool // whether it changes those of recalled jobs too
 }
 
 func deadActs() []Operation {
-	redrive := deadAct{name: "redrive", done: "redriven", do: outbox.Redrive}
-	discard := deadAct{name: "discard", done: "discarded", do: outbox.Discard, recalled: true}
+	redrive := deadAct{name: "redrive", done: "redriven", do: delivery.Redrive}
+	discard := deadAct{name: "discard", done: "discarded", do: delivery.Discard, recalled: true}
 	return []Operation{
 		Define(redrive.operation("Return every dead letter that matches to the queue",
 			`Return every dead letter that matches to the queue: it is due at once, begins with the
@@ -55,13 +55,13 @@ its idempotency key does not deliver it twice.
 Left are letters of jobs that were recalled after they died, and of ABORTED jobs that
 retention deletes. Those of other ABORTED jobs are redriven and held until these are
 resumed.`), func(ctx context.Context, env *Env, in redriveInput) (*DeadReport, error) {
-			return redrive.run(ctx, env, in.deadActInput, outbox.DeadOptions{SameMedium: in.SameMedium})
+			return redrive.run(ctx, env, in.deadActInput, delivery.DeadOptions{SameMedium: in.SameMedium})
 		}, func(p *printer.Page, _ redriveInput, out *DeadReport) { redrive.text(p, out) }),
 		Define(discard.operation("Cancel every dead letter that matches, permanently",
 			`Cancel every dead letter that matches, permanently: it is listed no more, cannot be
 redriven, and audits count it as discarded. Left are letters of ABORTED jobs that
 retention deletes.`), func(ctx context.Context, env *Env, in deadActInput) (*DeadReport, error) {
-			return discard.run(ctx, env, in, outbox.DeadOptions{})
+			return discard.run(ctx, env, in, delivery.DeadOptions{})
 		}, func(p *printer.Page, _ deadActInput, out *DeadReport) { discard.text(p, out) }),
 	}
 }
@@ -85,7 +85,7 @@ refuses another number.
 }
 
 // run counts or acts. Nothing that died after it looked at the clock is taken.
-func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.DeadOptions) (*DeadReport, error) {
+func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o delivery.DeadOptions) (*DeadReport, error) {
 	if in.All == in.given() {
 		return nil, invalid("", "dead-letters %s takes either a filter (--job, --medium, --dead-reason, --since, --until, --channel, --external-id, --category, --sender) or --all", a.name)
 	}
@@ -115,11 +115,11 @@ func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.De
 		}
 	}
 	o.Act = in.by(env)
-	o.Observe = func(d outbox.DeadDone) {
+	o.Observe = func(d delivery.DeadDone) {
 		env.progress("%s so far: %s", a.done, printer.Counted(d.Changed, "message"))
 	}
 	done, err := a.do(ctx, env.DB, filter, o)
-	if err = deadProblem(err); err != nil && done == (outbox.DeadDone{}) {
+	if err = deadProblem(err); err != nil && done == (delivery.DeadDone{}) {
 		return nil, err
 	}
 	return &DeadReport{DeadDone: done}, err
@@ -127,8 +127,8 @@ func (a deadAct) run(ctx context.Context, env *Env, in deadActInput, o outbox.De
 
 // plan says what the act would do. A letter that dies again is younger, so that the act finds
 // those that are counted here and no other.
-func (a deadAct) plan(ctx context.Context, env *Env, filter outbox.DeadFilter, words string, asOf time.Time) (*DeadReport, error) {
-	counts, err := outbox.DeadCounts(ctx, env.DB, filter)
+func (a deadAct) plan(ctx context.Context, env *Env, filter delivery.DeadFilter, words string, asOf time.Time) (*DeadReport, error) {
+	counts, err := delivery.DeadCounts(ctx, env.DB, filter)
 	if err != nil {
 		return nil, deadProblem(err)
 	}
@@ -168,7 +168,7 @@ func (a deadAct) plan(ctx context.Context, env *Env, filter outbox.DeadFilter, w
 }
 
 // words says in words what the filter selects.
-func (in deadActInput) words(f outbox.DeadFilter) string {
+func (in deadActInput) words(f delivery.DeadFilter) string {
 	text := "dead letters"
 	if in.All {
 		text = "all dead letters"
@@ -211,7 +211,7 @@ func (a deadAct) text(p *printer.Page, out *DeadReport) {
 }
 
 // deadLine is one line about what an act did.
-func deadLine(what string, d outbox.DeadDone) string {
+func deadLine(what string, d delivery.DeadDone) string {
 	line := what + ": " + printer.Counted(d.Changed, "message")
 	if d.Held > 0 {
 		line += fmt.Sprintf(", %s of them held until their job is resumed", printer.Grouped(d.Held))

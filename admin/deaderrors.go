@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // deadErrorsNewest is how many letters are looked at unless all are to be.
@@ -43,21 +43,21 @@ there are more.
 		Example: `  belfry dead-letters errors
   belfry dead-letters errors --job 17 --medium sms
   belfry dead-letters errors --since 2h --json`,
-	}, func(ctx context.Context, env *Env, in deadErrorsInput) (outbox.DeadErrorList, error) {
+	}, func(ctx context.Context, env *Env, in deadErrorsInput) (delivery.DeadErrorList, error) {
 		filter, err := in.find(ctx, env)
 		if err != nil {
-			return outbox.DeadErrorList{}, err
+			return delivery.DeadErrorList{}, err
 		}
 		newest := deadErrorsNewest
 		if in.All {
 			newest = 0
 		}
-		list, err := outbox.DeadErrors(ctx, env.DB, filter, in.Limit, newest)
+		list, err := delivery.DeadErrors(ctx, env.DB, filter, in.Limit, newest)
 		return list, deadProblem(err)
 	}, deadErrorsText)
 }
 
-func deadErrorsText(p *printer.Page, in deadErrorsInput, out outbox.DeadErrorList) {
+func deadErrorsText(p *printer.Page, in deadErrorsInput, out delivery.DeadErrorList) {
 	switch {
 	case len(out.Errors) == 0 && in.given():
 		p.Printf("no dead letter matches; `belfry dead-letters errors` without flags counts all\n")
@@ -86,7 +86,7 @@ func deadErrorsText(p *printer.Page, in deadErrorsInput, out outbox.DeadErrorLis
 }
 
 // deadFlags are the flags that say a filter on the command line.
-func deadFlags(f outbox.DeadFilter) string {
+func deadFlags(f delivery.DeadFilter) string {
 	var b strings.Builder
 	if f.JobID != 0 {
 		fmt.Fprintf(&b, " --job %d", f.JobID)

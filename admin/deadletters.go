@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
@@ -88,7 +89,7 @@ type deadFilter struct {
 func (f deadFilter) given() bool { return f != deadFilter{} }
 
 // find is the filter as the outbox knows it.
-func (f deadFilter) find(ctx context.Context, env *Env) (d outbox.DeadFilter, err error) {
+func (f deadFilter) find(ctx context.Context, env *Env) (d delivery.DeadFilter, err error) {
 	switch {
 	case f.Channel != nil && f.ExternalID != nil:
 		return d, invalid("", "--channel and --external-id exclude each other; give one")
@@ -99,7 +100,7 @@ func (f deadFilter) find(ctx context.Context, env *Env) (d outbox.DeadFilter, er
 	case f.Sender != nil && *f.Sender == "":
 		return d, invalid("sender", "is empty; allowed values: the name of a sender, as `belfry senders list` shows it")
 	}
-	d = outbox.DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.at(env), Until: f.Until.at(env), ChannelID: f.Channel}
+	d = delivery.DeadFilter{JobID: int64(f.Job), Reason: outbox.Reason(f.DeadReason), Since: f.Since.at(env), Until: f.Until.at(env), ChannelID: f.Channel}
 	d.Medium, d.Category, d.Sender = givenText(f.Medium), givenText(f.Category), givenText(f.Sender)
 	if f.ExternalID != nil {
 		id, err := env.Channels.Resolve(ctx, env.reads(), *f.ExternalID)
@@ -121,7 +122,7 @@ func givenText(text *string) string {
 
 // deadProblem makes a filter of what there is not a matter of the input.
 func deadProblem(err error) error {
-	var bad *outbox.DeadFilterError
+	var bad *delivery.DeadFilterError
 	if !errors.As(err, &bad) {
 		return noSuchJob(err)
 	}
@@ -182,30 +183,30 @@ that was no plain success, and each medium that was bypassed.`,
 		}, showMessage, messageText),
 		deadErrorsOperation(),
 		timeline{
-			noun: "dead-letters", subject: outbox.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
+			noun: "dead-letters", subject: delivery.SubjectDeadLetter, label: "JOB", short: "Show what was redriven and discarded, newest first",
 			example: "  belfry dead-letters events\n  belfry dead-letters events 17 --json", none: "no dead letter was ever redriven or discarded",
 		}.events(),
 	}, deadActs()...)
 }
 
-func listDead(ctx context.Context, env *Env, in deadPage) (List[outbox.DeadLetter], error) {
+func listDead(ctx context.Context, env *Env, in deadPage) (List[delivery.DeadLetter], error) {
 	filter, err := in.find(ctx, env)
 	if err != nil {
-		return List[outbox.DeadLetter]{}, err
+		return List[delivery.DeadLetter]{}, err
 	}
 	var before *outbox.Key
 	if in.Before != nil {
 		before = &in.Before.Key
 	}
-	list, lookedTo, err := outbox.DeadLetters(ctx, env.DB, filter, before, in.Limit+1)
-	page := pageOf(list, in.Limit, func(last outbox.DeadLetter) string { return fmt.Sprintf("%d:%d", last.JobID, last.ChannelID) })
+	list, lookedTo, err := delivery.DeadLetters(ctx, env.DB, filter, before, in.Limit+1)
+	page := pageOf(list, in.Limit, func(last delivery.DeadLetter) string { return fmt.Sprintf("%d:%d", last.JobID, last.ChannelID) })
 	if lookedTo != nil {
 		page.Next = fmt.Sprintf("%d:%d", lookedTo.JobID, lookedTo.ChannelID)
 	}
 	return page, deadProblem(err)
 }
 
-func deadText(p *printer.Page, in deadPage, out List[outbox.DeadLetter]) {
+func deadText(p *printer.Page, in deadPage, out List[delivery.DeadLetter]) {
 	switch {
 	case len(out.Items) == 0 && out.Next != "":
 		nonePasses(p, out.Next)
@@ -241,7 +242,7 @@ func redriveNote(held bool, kept string) string {
 	return "possible"
 }
 
-func showMessage(ctx context.Context, env *Env, in messageRef) (m outbox.MessageRecord, err error) {
+func showMessage(ctx context.Context, env *Env, in messageRef) (m delivery.MessageRecord, err error) {
 	if in.Job == 0 || (in.Channel != nil) == (in.ExternalID != nil) {
 		return m, invalid("", "dead-letters show takes --job ID and either --channel ID or --external-id ID")
 	}
@@ -251,19 +252,19 @@ func showMessage(ctx context.Context, env *Env, in messageRef) (m outbox.Message
 	} else if key.ChannelID, err = env.Channels.Resolve(ctx, env.reads(), *in.ExternalID); err != nil {
 		return m, err
 	}
-	m, err = outbox.ShowMessage(ctx, env.DB, key)
+	m, err = delivery.ShowMessage(ctx, env.DB, key)
 	switch {
-	case errors.Is(err, outbox.ErrNoMessage):
-		return outbox.MessageRecord{}, advise(err, "`belfry dead-letters list` shows what gave up")
+	case errors.Is(err, delivery.ErrNoMessage):
+		return delivery.MessageRecord{}, advise(err, "`belfry dead-letters list` shows what gave up")
 	case err != nil:
-		return outbox.MessageRecord{}, err
+		return delivery.MessageRecord{}, err
 	}
 	m.Record = orEmpty(m.Record)
 	return m, nil
 }
 
 // messageText tells a message, a field to a line, and its record.
-func messageText(p *printer.Page, _ messageRef, m outbox.MessageRecord) {
+func messageText(p *printer.Page, _ messageRef, m delivery.MessageRecord) {
 	field := func(name, format string, args ...any) {
 		p.Field(name, "%s", printer.OneLine(fmt.Sprintf(format, args...), 500))
 	}
@@ -316,7 +317,7 @@ func messageText(p *printer.Page, _ messageRef, m outbox.MessageRecord) {
 }
 
 // messageStatus is a message's status, and why.
-func messageStatus(m outbox.MessageRecord) string {
+func messageStatus(m delivery.MessageRecord) string {
 	text := string(m.Status)
 	if of, why := m.Becoming(); why != "" {
 		text += ", " + string(why) + ": " + outbox.WhyText(of, why)
@@ -328,7 +329,7 @@ func messageStatus(m outbox.MessageRecord) string {
 }
 
 // redriveAdvice says what a redrive does with a dead message.
-func redriveAdvice(m outbox.MessageRecord) string {
+func redriveAdvice(m delivery.MessageRecord) string {
 	note := redriveNote(m.Held, m.Kept)
 	if m.Kept != "" {
 		return note

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -19,14 +20,14 @@ import (
 func (d *doctor) checkDelivery(ctx context.Context) {
 	d.look(ctx, "installation", d.checkInstallation)
 	d.look(ctx, "halt", d.checkHalt)
-	states, relays, err := outbox.SenderStates(ctx, d.DB, RelayAlive)
+	states, relays, err := delivery.SenderStates(ctx, d.DB, RelayAlive)
 	if err != nil {
 		d.fail("senders", "", "%s", err)
 		return
 	}
-	live := slices.DeleteFunc(relays, func(r outbox.RelayState) bool { return !r.Live })
+	live := slices.DeleteFunc(relays, func(r delivery.RelayState) bool { return !r.Live })
 	d.checkSenders("senders", states, live)
-	with := func(check func(context.Context, string, []outbox.RelayState) error) func(context.Context, string) error {
+	with := func(check func(context.Context, string, []delivery.RelayState) error) func(context.Context, string) error {
 		return func(ctx context.Context, name string) error { return check(ctx, name, live) }
 	}
 	d.look(ctx, "routes", with(d.checkRoutes))
@@ -69,7 +70,7 @@ func (d *doctor) checkHalt(ctx context.Context, check string) error {
 
 // checkRoutes wants a sender for every medium that a route names, of this configuration or
 // of a relay that lives.
-func (d *doctor) checkRoutes(ctx context.Context, check string, live []outbox.RelayState) error {
+func (d *doctor) checkRoutes(ctx context.Context, check string, live []delivery.RelayState) error {
 	media := slices.Clone(d.Media)
 	for _, r := range live {
 		media = append(media, r.Media...)
@@ -92,7 +93,7 @@ func (d *doctor) checkRoutes(ctx context.Context, check string, live []outbox.Re
 
 // checkSenders wants a live relay for every configured sender, and says which are
 // paused.
-func (d *doctor) checkSenders(check string, states []outbox.SenderState, live []outbox.RelayState) {
+func (d *doctor) checkSenders(check string, states []delivery.SenderState, live []delivery.RelayState) {
 	var served, idle []string
 	for _, r := range live {
 		served = append(served, r.Senders...)
@@ -122,7 +123,7 @@ func (d *doctor) checkSenders(check string, states []outbox.SenderState, live []
 
 // checkTransport looks at the configured carrier, at who works on which, and at messages that
 // are QUEUED for nobody.
-func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox.RelayState) error {
+func (d *doctor) checkTransport(ctx context.Context, check string, live []delivery.RelayState) error {
 	configured := d.Carrier.Transport
 	d.checkBroker(ctx, check)
 	var carriers []string
@@ -142,7 +143,7 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox
 		d.warn(check, fmt.Sprintf("set it to %d or more", need),
 			"%s have up to %d ids of a queue in flight each, and %s is %d: when as many are out, everybody waits", printer.Counted(int64(len(live)), "live relay"), d.Carrier.InFlight, d.Carrier.TakenKey, most)
 	}
-	states, err := outbox.QueueStates(ctx, d.DB)
+	states, err := delivery.QueueStates(ctx, d.DB)
 	if err != nil {
 		return err
 	}
@@ -150,11 +151,11 @@ func (d *doctor) checkTransport(ctx context.Context, check string, live []outbox
 	for _, q := range states {
 		if queued += q.Queued; q.Queued > 0 && q.LeadsUntil == nil {
 			d.warn(check, "start a relay: any takes them back, or pushes them again; `belfry transport drain` takes them back at once",
-				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.CountedTo(q.Queued, outbox.QueueCounts, "message"), q.Name, printer.OrNone(q.Transport))
+				"%s of the queue %s are QUEUED for %s, and no relay pushes", printer.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name, printer.OrNone(q.Transport))
 		}
 	}
 	if d.quiet(check) {
-		d.ok(check, "%s; %s QUEUED", configured, printer.CountedTo(queued, outbox.QueueCounts, "message"))
+		d.ok(check, "%s; %s QUEUED", configured, printer.CountedTo(queued, delivery.QueueCounts, "message"))
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ const (
 
 // checkDue looks for messages that are due and that nobody moves: at once where no relay
 // could, after a while where one lives.
-func (d *doctor) checkDue(ctx context.Context, check string, live []outbox.RelayState) error {
+func (d *doctor) checkDue(ctx context.Context, check string, live []delivery.RelayState) error {
 	type due struct {
 		JobID  int64 // 0: activities
 		For    time.Duration
@@ -242,7 +243,7 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 	if err != nil {
 		return nil, err
 	}
-	list, err := outbox.UnsentJobs(ctx, d.DB, nil, unsentExamined)
+	list, err := delivery.UnsentJobs(ctx, d.DB, nil, unsentExamined)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +258,7 @@ func (d *doctor) checkCarriers(ctx context.Context, check string) (told []int64,
 }
 
 // checkLeases looks for leases that ran out and were not taken back.
-func (d *doctor) checkLeases(ctx context.Context, check string, live []outbox.RelayState) error {
+func (d *doctor) checkLeases(ctx context.Context, check string, live []delivery.RelayState) error {
 	var n int64
 	var longest time.Duration
 	if err := d.reads().QueryRow(ctx, queries.doctorLeases).Scan(&n, &longest); err != nil {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // Match is of which version a thing has to be for an act on it: what If-Match says.
@@ -101,9 +101,9 @@ const (
 func (r jobRef) thing() (subject, name string)   { return subjectJob, printer.Int(r.ID) }
 func (in laneAct) thing() (subject, name string) { return job.SubjectLane, in.Lane }
 func (in senderAct) thing() (subject, name string) {
-	return outbox.SubjectSender, in.Sender
+	return delivery.SubjectSender, in.Sender
 }
-func (in senderChange) thing() (subject, name string)   { return outbox.SubjectSender, in.Sender }
+func (in senderChange) thing() (subject, name string)   { return delivery.SubjectSender, in.Sender }
 func (r scheduleRef) thing() (subject, name string)     { return job.SubjectSchedule, r.Name }
 func (in categoryChange) thing() (subject, name string) { return subjectCategory, in.Category }
 func (limitsChange) thing() (subject, name string)      { return subjectLimits, "" }

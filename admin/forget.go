@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // forgetPatience is for how long relays and runs that work on the channel are waited for.
@@ -30,7 +30,7 @@ func (in forgetInput) check(Operation, time.Time) error {
 // Forgotten is what was erased of a channel, or would be. It does not say whose it was.
 type Forgotten struct {
 	Plan *Plan `json:"plan,omitempty"`
-	outbox.Forgotten
+	delivery.Forgotten
 
 	// Remark says what of the channel is not belfry's to erase.
 	Remark string `json:"remark,omitempty"`
@@ -85,7 +85,7 @@ func forgetChannel(ctx context.Context, env *Env, in forgetInput) (*Forgotten, e
 		if err != nil {
 			return nil, err
 		}
-		counts, err := outbox.Forget(ctx, env.DB, env.Channels, id, external, outbox.ForgetOptions{DryRun: true})
+		counts, err := delivery.Forget(ctx, env.DB, env.Channels, id, external, delivery.ForgetOptions{DryRun: true})
 		if err != nil {
 			return nil, err
 		}
@@ -98,11 +98,11 @@ func forgetChannel(ctx context.Context, env *Env, in forgetInput) (*Forgotten, e
 			return nil, err
 		}
 	}
-	done, err := outbox.Forget(ctx, env.DB, env.Channels, id, external, outbox.ForgetOptions{
+	done, err := delivery.Forget(ctx, env.DB, env.Channels, id, external, delivery.ForgetOptions{
 		Act: in.by(env), Patience: forgetPatience,
-		Observe: func(f outbox.Forgotten) { env.progress("erased so far: %s", printer.Counted(f.Rows(), "row")) },
+		Observe: func(f delivery.Forgotten) { env.progress("erased so far: %s", printer.Counted(f.Rows(), "row")) },
 	})
-	if errors.Is(err, outbox.ErrStillSent) {
+	if errors.Is(err, delivery.ErrStillSent) {
 		err = advise(err, "what is erased stays erased; repeat the command")
 	}
 	return &Forgotten{Forgotten: done, Remark: remark}, err
@@ -134,7 +134,7 @@ func notOurs(ctx context.Context, env *Env) (string, error) {
 	return a.Relation + " is the application's: delete its row there first, or its next change makes a channel again", nil
 }
 
-func forgetPlan(f outbox.Forgotten, asOf time.Time) *Plan {
+func forgetPlan(f delivery.Forgotten, asOf time.Time) *Plan {
 	p := &Plan{Selection: "one channel", AsOf: asOf, Count: f.Rows(), Outcomes: []Outcome{}}
 	for _, part := range forgottenParts(f) {
 		if part.n > 0 {
@@ -149,7 +149,7 @@ type forgottenPart struct {
 	one, many string
 }
 
-func forgottenParts(f outbox.Forgotten) []forgottenPart {
+func forgottenParts(f delivery.Forgotten) []forgottenPart {
 	return []forgottenPart{
 		{f.Channels, "channel", "channels"}, {f.OptOuts, "opt-out", "opt-outs"}, {f.InvalidAddresses, "invalid address", "invalid addresses"},
 		{f.SegmentMembers, "membership", "memberships"}, {f.Messages, "message", "messages"}, {f.Attempts, "attempt", "attempts"},
@@ -158,7 +158,7 @@ func forgottenParts(f outbox.Forgotten) []forgottenPart {
 	}
 }
 
-func forgottenText(f outbox.Forgotten) string {
+func forgottenText(f delivery.Forgotten) string {
 	var parts []string
 	for _, part := range forgottenParts(f) {
 		switch part.n {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // one reads a single text.
@@ -70,11 +70,11 @@ SELECT t.what FROM (
 }
 
 // audited wants a job's accounts to agree with its rows.
-func (d *desk) audited(id int64) outbox.Report {
+func (d *desk) audited(id int64) delivery.Report {
 	d.t.Helper()
 	store, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(d.t, err)
-	r, err := outbox.Audit(d.t.Context(), d.db.Pool, store, id, outbox.AuditOptions{})
+	r, err := delivery.Audit(d.t.Context(), d.db.Pool, store, id, delivery.AuditOptions{})
 	require.NoError(d.t, err)
 	require.True(d.t, r.Agree, r.Disagreements)
 	return r
@@ -176,8 +176,8 @@ func TestForget_WaitsForWhatIsInFlight(t *testing.T) {
 	d.exec(`INSERT INTO belfry.leases (id, relay, expires_at, job_ids, channel_ids) VALUES (7, 'r', now() + interval '1 hour', '{1}', '{3}')`)
 	d.exec(`UPDATE belfry.messages SET status = 'PROCESSING', lease_id = 7 WHERE job_id = 1 AND channel_id = 3`)
 	store := d.env.Channels
-	done, err := outbox.Forget(t.Context(), d.db.Pool, store, 3, "u3", outbox.ForgetOptions{})
-	require.ErrorIs(t, err, outbox.ErrStillSent)
+	done, err := delivery.Forget(t.Context(), d.db.Pool, store, 3, "u3", delivery.ForgetOptions{})
+	require.ErrorIs(t, err, delivery.ErrStillSent)
 	require.EqualValues(t, 1, done.Messages, "the activity's")
 	require.Equal(t, []string{"attempts", "channels", "invalid_addresses", "messages", "opt_outs", "segment_members"}, d.kept())
 	require.Equal(t, "false{}", d.one(`SELECT active::text || addresses::text FROM belfry.channels WHERE id = 3`), "nothing more reaches it")
@@ -197,14 +197,14 @@ func TestForget_ErasesWhatAChunkInProgressWrites(t *testing.T) {
 	d := crowd(t)
 	d.enqueue("push")
 	d.exec(`UPDATE belfry.jobs SET status = 'RUNNING', runner = 'r', heartbeat_at = now(), fence = 1, started_at = now() WHERE id = 3`)
-	_, err := outbox.Forget(t.Context(), d.db.Pool, d.env.Channels, 3, "u3", outbox.ForgetOptions{})
-	require.ErrorIs(t, err, outbox.ErrStillSent)
+	_, err := delivery.Forget(t.Context(), d.db.Pool, d.env.Channels, 3, "u3", delivery.ForgetOptions{})
+	require.ErrorIs(t, err, delivery.ErrStillSent)
 	require.ErrorContains(t, err, "the run of job 3 has not ended its chunk")
 	seen := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
 		first := true
-		_, err := outbox.Forget(t.Context(), d.db.Pool, d.env.Channels, 3, "u3", outbox.ForgetOptions{Act: job.Act{}, Patience: patience, Observe: func(outbox.Forgotten) {
+		_, err := delivery.Forget(t.Context(), d.db.Pool, d.env.Channels, 3, "u3", delivery.ForgetOptions{Act: job.Act{}, Patience: patience, Observe: func(delivery.Forgotten) {
 			if first {
 				first = false
 				close(seen)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
@@ -92,7 +92,7 @@ func around(ctx context.Context, env *Env, r Incident) (list []job.ControlEvent,
 	}
 	list, complete = []job.ControlEvent{}, true
 	for _, of := range []struct{ subject, name string }{
-		{job.SubjectLane, r.Job.Lane}, {subjectCategory, r.Job.Category}, {outbox.SubjectSender, ""}, {subjectInstallation, ""},
+		{job.SubjectLane, r.Job.Lane}, {subjectCategory, r.Job.Category}, {delivery.SubjectSender, ""}, {subjectInstallation, ""},
 	} {
 		events, err := env.Jobs.ControlEvents(ctx, of.subject, of.name, 0, aroundEvents)
 		if err != nil {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // groupHelp completes the help of operations on jobs or a group.
@@ -60,7 +60,7 @@ func (r jobsOrGroup) find(ctx context.Context, store *job.Store) ([]int64, *uuid
 type actedJob struct {
 	job.Job
 
-	Recall *outbox.Recalled `json:"recall,omitempty"` // only where it was recalled
+	Recall *delivery.Recalled `json:"recall,omitempty"` // only where it was recalled
 }
 
 // actedJobs are those that were acted on, and with a group its others.
@@ -322,13 +322,13 @@ func recallJobs(ctx context.Context, env *Env, c datedChoice, ids []int64, group
 			return done, noSuchJob(err)
 		}
 	}
-	var runs []func(context.Context, func(outbox.RecallProgress)) (outbox.Recalled, error)
+	var runs []func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)
 	if c.bound() {
 		chosen, err := c.chosen(ctx, env, ids, nil)
 		if err != nil {
 			return done, err
 		}
-		begun, err := outbox.BeginRecalls(ctx, env.DB, chosen, who)
+		begun, err := delivery.BeginRecalls(ctx, env.DB, chosen, who)
 		if err != nil {
 			return done, noSuchJob(unlike(err, chosen, recalling()))
 		}
@@ -338,8 +338,8 @@ func recallJobs(ctx context.Context, env *Env, c datedChoice, ids []int64, group
 		}
 	} else {
 		for _, id := range ids {
-			runs = append(runs, func(ctx context.Context, observe func(outbox.RecallProgress)) (outbox.Recalled, error) {
-				return outbox.Recall(ctx, env.DB, id, who, observe)
+			runs = append(runs, func(ctx context.Context, observe func(delivery.RecallProgress)) (delivery.Recalled, error) {
+				return delivery.Recall(ctx, env.DB, id, who, observe)
 			})
 		}
 	}
@@ -377,11 +377,11 @@ func recallable(ctx context.Context, store *job.Store, group uuid.UUID) ([]int64
 	return ids, nil
 }
 
-func recallOne(ctx context.Context, env *Env, id int64, run func(context.Context, func(outbox.RecallProgress)) (outbox.Recalled, error)) (actedJob, error) {
-	done, err := run(ctx, func(p outbox.RecallProgress) {
+func recallOne(ctx context.Context, env *Env, id int64, run func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)) (actedJob, error) {
+	done, err := run(ctx, func(p delivery.RecallProgress) {
 		env.progress("job %d: %s looked at, %s recalled", id, printer.Grouped(p.Looked), printer.Counted(p.Messages+p.Notifications, "row"))
 	})
-	if err != nil && done == (outbox.Recalled{}) {
+	if err != nil && done == (delivery.Recalled{}) {
 		return actedJob{}, err
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultDeadline)

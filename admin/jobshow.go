@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -19,17 +20,17 @@ import (
 type jobReport struct {
 	JobState
 
-	Waits      string         `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
-	Remedy     string         `json:"remedy"`     // what to do about that
-	Deliveries *outbox.Counts `json:"deliveries"` // null where no row was written
-	Revisions  []job.Revision `json:"revisions"`
+	Waits      string           `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
+	Remedy     string           `json:"remedy"`     // what to do about that
+	Deliveries *delivery.Counts `json:"deliveries"` // null where no row was written
+	Revisions  []job.Revision   `json:"revisions"`
 }
 
 // State is the job's, for whoever knows of the type only that.
 func (r jobReport) State() JobState { return r.JobState }
 
 // Rows are what has become of the job's rows; nil: none was written.
-func (r jobReport) Rows() *outbox.Counts { return r.Deliveries }
+func (r jobReport) Rows() *delivery.Counts { return r.Deliveries }
 
 func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) {
 	if r.Job, err = env.Jobs.Get(ctx, in.ID); err != nil {
@@ -52,7 +53,7 @@ func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) 
 	}
 	r.Revisions = orEmpty(r.Revisions)
 	if r.RowsWritten > 0 {
-		counts, err := outbox.Deliveries(ctx, env.DB, in.ID)
+		counts, err := delivery.Deliveries(ctx, env.DB, in.ID)
 		if err != nil {
 			return jobReport{}, noSuchJob(err)
 		}
@@ -179,7 +180,7 @@ func showWalk(times printer.Times, j job.Job, field func(name, format string, ar
 }
 
 // deliveries is what became of a job's rows.
-func deliveries(j job.Job, c outbox.Counts) string {
+func deliveries(j job.Job, c delivery.Counts) string {
 	list := []struct {
 		n    int64
 		what string
@@ -203,7 +204,7 @@ func deliveries(j job.Job, c outbox.Counts) string {
 }
 
 // mediaText is where the messages are, or ended, if that is more than one medium.
-func mediaText(c outbox.Counts) string {
+func mediaText(c delivery.Counts) string {
 	var parts []string
 	n := 0
 	for i, m := range c.Media {
@@ -225,7 +226,7 @@ func mediaText(c outbox.Counts) string {
 }
 
 // whyText is how many messages have which reason, in brackets.
-func whyText(t outbox.Tally, of outbox.Reason) string {
+func whyText(t delivery.Tally, of outbox.Reason) string {
 	counted := t[of]
 	if of == outbox.ReasonHeld {
 		counted = t[outbox.ReasonWaiting]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
@@ -44,7 +45,7 @@ var kinds = []struct {
 	{channels.ErrNoSegment, NotFound},
 	{channels.ErrNoChannel, NotFound},
 	{channels.ErrNoCategory, NotFound},
-	{outbox.ErrNoMessage, NotFound},
+	{delivery.ErrNoMessage, NotFound},
 	{ErrNoToken, NotFound},
 	{ErrTokenExists, Conflict},
 	{ErrNoUser, NotFound},
@@ -60,10 +61,10 @@ var kinds = []struct {
 	{channels.ErrNotOwn, Conflict},
 	{channels.ErrNotAttached, Conflict},
 	{channels.ErrRights, Forbidden},
-	{outbox.ErrRecallStopped, Conflict},
+	{delivery.ErrRecallStopped, Conflict},
 	{outbox.ErrRowsLocked, Conflict},
-	{outbox.ErrStillSent, Conflict},
-	{outbox.ErrPruned, Conflict},
+	{delivery.ErrStillSent, Conflict},
+	{delivery.ErrPruned, Conflict},
 	{outbox.ErrNotAdopted, Conflict},
 	{job.ErrTooSlow, TooSlow},
 	{job.ErrUnreachable, Unavailable},
@@ -118,9 +119,9 @@ func KindOf(err error) Kind {
 		}
 	}
 	switch {
-	case errors.As(err, new(*InvalidError)), errors.As(err, new(*job.InvalidError)), errors.As(err, new(*outbox.DeadFilterError)):
+	case errors.As(err, new(*InvalidError)), errors.As(err, new(*job.InvalidError)), errors.As(err, new(*delivery.DeadFilterError)):
 		return Invalid
-	case errors.As(err, new(*job.WrongStatusError)), errors.As(err, new(*job.NotAwaitingError)), errors.As(err, new(*job.OwnJobError)), errors.As(err, new(*job.CountError)), errors.As(err, new(*job.YoungerError)), errors.As(err, new(*schedule.SourceError)), errors.As(err, new(*outbox.AuditTypeError)):
+	case errors.As(err, new(*job.WrongStatusError)), errors.As(err, new(*job.NotAwaitingError)), errors.As(err, new(*job.OwnJobError)), errors.As(err, new(*job.CountError)), errors.As(err, new(*job.YoungerError)), errors.As(err, new(*schedule.SourceError)), errors.As(err, new(*delivery.AuditTypeError)):
 		return Conflict
 	case errors.As(err, &network):
 		return Unavailable

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // historyKey is where a page of a history ends, as JOB:ACTIVITY.
-type historyKey struct{ outbox.HistoryKey }
+type historyKey struct{ delivery.HistoryKey }
 
 // UnmarshalText reads both ids.
 func (k *historyKey) UnmarshalText(text []byte) error {
@@ -27,7 +27,7 @@ func (k *historyKey) UnmarshalText(text []byte) error {
 	if !ok || err1 != nil || err2 != nil || jobID < 0 || activityID > 0 {
 		return &notAllowedError{"JOB:ACTIVITY, as 17:-4, with 0 for none"}
 	}
-	k.HistoryKey = outbox.HistoryKey{JobID: jobID, ActivityID: activityID}
+	k.HistoryKey = delivery.HistoryKey{JobID: jobID, ActivityID: activityID}
 	return nil
 }
 
@@ -53,19 +53,19 @@ func (in personPage) check(Operation, time.Time) error {
 
 // Person is one channel, and what became of each job for it.
 type Person struct {
-	ExternalID string               `json:"external_id" mask:"text"` // "": the channel is gone
-	Gone       bool                 `json:"gone"`                    // there is no such channel now; what is below is what it had
-	Active     bool                 `json:"active"`
-	Platform   string               `json:"platform"`
-	Locale     string               `json:"locale"`            // "": unknown
-	TimeZone   string               `json:"time_zone"`         // "": unknown
-	Place      string               `json:"place" mask:"text"` // latitude and longitude; "": none
-	Media      []string             `json:"media"`             // by which it has an address
-	CreatedAt  *time.Time           `json:"created_at"`        // null: the relation does not tell
-	OptOuts                         // with the channel's id
-	ToCome     []outbox.HistoryLine `json:"to_come"` // of jobs that wait, on the first page
-	History    []outbox.HistoryLine `json:"history"` // of other jobs and of single messages, newest first
-	Next       string               `json:"next"`    // what before takes for the page after this one; "": there is none
+	ExternalID string                 `json:"external_id" mask:"text"` // "": the channel is gone
+	Gone       bool                   `json:"gone"`                    // there is no such channel now; what is below is what it had
+	Active     bool                   `json:"active"`
+	Platform   string                 `json:"platform"`
+	Locale     string                 `json:"locale"`            // "": unknown
+	TimeZone   string                 `json:"time_zone"`         // "": unknown
+	Place      string                 `json:"place" mask:"text"` // latitude and longitude; "": none
+	Media      []string               `json:"media"`             // by which it has an address
+	CreatedAt  *time.Time             `json:"created_at"`        // null: the relation does not tell
+	OptOuts                           // with the channel's id
+	ToCome     []delivery.HistoryLine `json:"to_come"` // of jobs that wait, on the first page
+	History    []delivery.HistoryLine `json:"history"` // of other jobs and of single messages, newest first
+	Next       string                 `json:"next"`    // what before takes for the page after this one; "": there is none
 }
 
 // NextPage is how the page after this one begins.
@@ -92,11 +92,11 @@ func showPerson(ctx context.Context, env *Env, in personPage) (Person, error) {
 	if err != nil {
 		return Person{}, err
 	}
-	options := outbox.HistoryOptions{Limit: in.Limit}
+	options := delivery.HistoryOptions{Limit: in.Limit}
 	if in.Before != nil {
 		options.Before = in.Before.HistoryKey
 	}
-	h, err := outbox.ReadHistory(ctx, env.DB, env.Channels, id, external, options)
+	h, err := delivery.ReadHistory(ctx, env.DB, env.Channels, id, external, options)
 	if err != nil {
 		return Person{}, err
 	}
@@ -154,7 +154,7 @@ func personText(p *printer.Page, in personPage, out Person) {
 	default:
 		p.Printf("no job has begun, and no single message was sent to channel %d\n", out.ChannelID)
 	}
-	if slices.ContainsFunc(slices.Concat(out.ToCome, out.History), func(l outbox.HistoryLine) bool { return l.Medium != "" }) {
+	if slices.ContainsFunc(slices.Concat(out.ToCome, out.History), func(l delivery.HistoryLine) bool { return l.Medium != "" }) {
 		p.Note("`belfry dead-letters show --job JOB --channel %d` shows each attempt of a message, and each medium that was bypassed", out.ChannelID)
 	}
 	more(p, "before", out.Next)
@@ -185,7 +185,7 @@ func whoText(p *printer.Page, out Person) {
 }
 
 // historyTable has a line for each job or single message.
-func historyTable(p *printer.Page, list []outbox.HistoryLine) *printer.Table {
+func historyTable(p *printer.Page, list []delivery.HistoryLine) *printer.Table {
 	t := printer.NewTable(">JOB", "ENQUEUED", "CATEGORY", "TITLE", "STATUS", "OUTCOME", "WHAT BECAME OF IT")
 	t.Dispensable(30, "ENQUEUED", "CATEGORY", "STATUS")
 	for _, l := range list {
@@ -193,8 +193,8 @@ func historyTable(p *printer.Page, list []outbox.HistoryLine) *printer.Table {
 		if l.Why != "" {
 			outcome += ", " + string(l.Why)
 		}
-		if l.Type == outbox.TypeActivity {
-			status = outbox.TypeActivity
+		if l.Type == delivery.TypeActivity {
+			status = delivery.TypeActivity
 		}
 		t.Add(printer.Int(l.JobID), p.Clock(l.CreatedAt), l.Category, printer.OneLine(cmp.Or(l.JobTitle, l.Title), 40), status, outcome, historyText(p, l))
 	}
@@ -203,7 +203,7 @@ func historyTable(p *printer.Page, list []outbox.HistoryLine) *printer.Table {
 
 // historyText is the sentence of `jobs recipients` about a channel, with how and when before its
 // error.
-func historyText(p *printer.Page, l outbox.HistoryLine) string {
+func historyText(p *printer.Page, l delivery.HistoryLine) string {
 	var how []string
 	if l.Medium != "" {
 		by := "by " + l.Medium

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // everything is one text of all rows that an act may change.
@@ -319,7 +319,7 @@ func TestPlan_DeadLettersThatAreHeldOrLeft(t *testing.T) {
 func TestPlan_PruneIsAsPlanned(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.env.Retention = outbox.DefaultRetention()
+	d.env.Retention = delivery.DefaultRetention()
 	d.exec(`INSERT INTO belfry.channels (external_id, platform) SELECT 'u' || n, 'ios' FROM generate_series(1, 8) n`)
 	for id, kind := range []string{"inbox", "push", "inbox", "push", "push"} {
 		d.enqueue(kind)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // pruneInput is the input of `prune`.
@@ -19,7 +19,7 @@ type pruneInput struct {
 // PruneReport is what was deleted, or would be.
 type PruneReport struct {
 	Plan *Plan `json:"plan,omitempty"` // then nothing was done
-	outbox.Pruned
+	delivery.Pruned
 	// KeepsAll tells that retention deletes nothing.
 	KeepsAll bool `json:"keeps_all"`
 }
@@ -69,7 +69,7 @@ func prune(ctx context.Context, env *Env, in pruneInput) (*PruneReport, error) {
 		return nil, err
 	}
 	if in.looks() {
-		would, err := outbox.Prune(ctx, env.DB, r, outbox.PruneOptions{DryRun: true, AsOf: &asOf})
+		would, err := delivery.Prune(ctx, env.DB, r, delivery.PruneOptions{DryRun: true, AsOf: &asOf})
 		if err != nil {
 			return nil, err
 		}
@@ -82,13 +82,13 @@ func prune(ctx context.Context, env *Env, in pruneInput) (*PruneReport, error) {
 			return nil, err
 		}
 	}
-	pruned, err := outbox.Prune(ctx, env.DB, r, outbox.PruneOptions{AsOf: &asOf, Act: in.by(env), Observe: func(p outbox.Pruned) {
+	pruned, err := delivery.Prune(ctx, env.DB, r, delivery.PruneOptions{AsOf: &asOf, Act: in.by(env), Observe: func(p delivery.Pruned) {
 		env.progress("%s", prunedLine("so far", p))
 	}})
 	return &PruneReport{nil, pruned, r.Off()}, err
 }
 
-func prunePlan(would outbox.Pruned, words string, asOf time.Time) *Plan {
+func prunePlan(would delivery.Pruned, words string, asOf time.Time) *Plan {
 	p := &Plan{Selection: words, AsOf: asOf, Count: would.Rows(), Outcomes: []Outcome{}}
 	for _, o := range []Outcome{
 		{Of: "notifications", Count: would.Notifications}, {Of: "messages", Count: would.Messages},
@@ -101,6 +101,6 @@ func prunePlan(would outbox.Pruned, words string, asOf time.Time) *Plan {
 	return p
 }
 
-func prunedLine(what string, p outbox.Pruned) string {
+func prunedLine(what string, p delivery.Pruned) string {
 	return fmt.Sprintf("%s: %s, %s, %s, %s", what, printer.Counted(p.Notifications, "notification"), printer.Counted(p.Messages, "message"), printer.Counted(p.Jobs, "job"), printer.Counted(p.Events, "event"))
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // Receipt answers an act: what is done is in force.
@@ -111,7 +111,7 @@ func accountOf(verb string, result any) account {
 		case job.Lane:
 			a.event = eventKind{job.SubjectLane, r.Name, "resumed", ""}
 		case Sender:
-			a.event = eventKind{outbox.SubjectSender, r.Name, "resumed", ""}
+			a.event = eventKind{delivery.SubjectSender, r.Name, "resumed", ""}
 		case schedule.Schedule:
 			a.event = eventKind{job.SubjectSchedule, r.Name, "resumed", ""}
 		case User:

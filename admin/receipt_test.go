@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/admin/delivery"
 )
 
 // receipt is that of the last operation.
@@ -165,7 +165,7 @@ func TestReceipt_SaysSinceWhenItHolds(t *testing.T) {
 func TestReceipt_IsOfActsAlone(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.env.Retention = outbox.DefaultRetention()
+	d.env.Retention = delivery.DefaultRetention()
 	for _, given := range [][]string{
 		{"prune", "dry_run", "on"},
 		{"dead-letters discard", "all", "on", "dry_run", "on"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
@@ -22,13 +23,13 @@ const RelayAlive = 10 * time.Second
 
 // Senders is what `senders list` shows.
 type Senders struct {
-	Senders []outbox.SenderState `json:"senders"`
-	Relays  []outbox.RelayState  `json:"relays"`
+	Senders []delivery.SenderState `json:"senders"`
+	Relays  []delivery.RelayState  `json:"relays"`
 }
 
 // Sender is a sender after an act on it.
 type Sender struct {
-	outbox.SenderState
+	delivery.SenderState
 
 	// Note says that no relay may follow: a name that neither a live relay nor the
 	// configuration knows may be a slip.
@@ -70,8 +71,8 @@ counts again with default, or nothing after the =. Keys:
 			Example: `  belfry senders set fcm rate_per_second=200 --reason "provider asked for it"
   belfry senders set fcm rate_per_second=default concurrency=4`,
 		}, func(ctx context.Context, env *Env, in senderChange) (Sender, error) {
-			change := outbox.SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked, Concurrency: in.Concurrency.To}
-			s, err := outbox.SetSender(ctx, env.DB, in.Sender, change, RelayAlive, in.by(env))
+			change := delivery.SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked, Concurrency: in.Concurrency.To}
+			s, err := delivery.SetSender(ctx, env.DB, in.Sender, change, RelayAlive, in.by(env))
 			return actedOn(ctx, env, s, err)
 		}, func(p *printer.Page, _ senderChange, s Sender) { senderText(p, s) }),
 		senderActOperation(Operation{
@@ -81,21 +82,21 @@ messages wait, none of their attempts counted. Calls in progress end by themselv
 sender that is paused already stays as it is. Routes do not go round it: its messages
 do not fail over.`,
 			SQL: `INSERT INTO belfry.senders (name, paused_at, paused_by, pause_reason) VALUES ('fcm', now(), 'ann', 'credentials') ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason WHERE senders.paused_at IS NULL;`,
-		}, outbox.PauseSender),
+		}, delivery.PauseSender),
 		senderActOperation(Operation{
 			Name: "senders resume", Short: "Open a paused sender",
 			Long: `Open a paused sender: what has waited is sent within its limits. A sender that is
 open already stays as it is.`,
 			SQL: `UPDATE belfry.senders SET paused_at = NULL, paused_by = NULL, pause_reason = '' WHERE name = 'fcm';`,
-		}, outbox.ResumeSender),
+		}, delivery.ResumeSender),
 		timeline{
-			noun: "senders", values: "senders list", subject: outbox.SubjectSender, label: "SENDER", short: "Show when senders were changed, paused and opened, newest first",
+			noun: "senders", values: "senders list", subject: delivery.SubjectSender, label: "SENDER", short: "Show when senders were changed, paused and opened, newest first",
 			example: "  belfry senders events\n  belfry senders events fcm --json", none: "no sender was ever changed or paused",
 		}.events(),
 	}
 }
 
-func senderActOperation(o Operation, do func(context.Context, *pgxpool.Pool, string, time.Duration, job.Act) (outbox.SenderState, error)) Operation {
+func senderActOperation(o Operation, do func(context.Context, *pgxpool.Pool, string, time.Duration, job.Act) (delivery.SenderState, error)) Operation {
 	o.Role, o.Changes, o.Events = Operator, true, "the sender's events"
 	o.Example = "  belfry " + o.Name + ` fcm --reason "provider is down"`
 	return Define(o, func(ctx context.Context, env *Env, in senderAct) (Sender, error) {
@@ -107,28 +108,28 @@ func senderActOperation(o Operation, do func(context.Context, *pgxpool.Pool, str
 // listSenders adds the senders of the configuration that no live relay has and nobody has
 // said anything about.
 func listSenders(ctx context.Context, env *Env, _ None) (Senders, error) {
-	list, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	list, relays, err := delivery.SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {
 		return Senders{}, err
 	}
 	for _, name := range env.Senders {
-		if !slices.ContainsFunc(list, func(k outbox.SenderState) bool { return k.Name == name }) {
-			list = append(list, outbox.SenderState{Name: name})
+		if !slices.ContainsFunc(list, func(k delivery.SenderState) bool { return k.Name == name }) {
+			list = append(list, delivery.SenderState{Name: name})
 		}
 	}
-	slices.SortFunc(list, func(a, b outbox.SenderState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b delivery.SenderState) int { return strings.Compare(a.Name, b.Name) })
 	return Senders{orEmpty(list), orEmpty(relays)}, nil
 }
 
 // actedOn tells what the sender is now, and whether somebody may have misnamed it.
-func actedOn(ctx context.Context, env *Env, s outbox.SenderState, err error) (Sender, error) {
+func actedOn(ctx context.Context, env *Env, s delivery.SenderState, err error) (Sender, error) {
 	if err != nil || s.Relays > 0 {
 		return Sender{SenderState: s}, refused(err, map[string]string{"name": "sender"})
 	}
 	if slices.Contains(env.Senders, s.Name) {
 		return Sender{s, "no live relay has the sender " + s.Name + " now"}, nil
 	}
-	known, _, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	known, _, err := delivery.SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {
 		return Sender{}, err
 	}
@@ -175,7 +176,7 @@ func sendersText(p *printer.Page, _ None, out Senders) {
 
 // SenderShown is whether its provider is called: it is ready, no relay has it, an operator has paused
 // it, or the breaker of a relay keeps calls from it. "Open" is a word of breakers alone.
-func SenderShown(s outbox.SenderState) string {
+func SenderShown(s delivery.SenderState) string {
 	switch {
 	case s.PausedAt != nil:
 		return "paused"
@@ -205,7 +206,7 @@ func senderText(p *printer.Page, s Sender) {
 }
 
 // senderLine is one line about a sender.
-func senderLine(times printer.Times, s outbox.SenderState) string {
+func senderLine(times printer.Times, s delivery.SenderState) string {
 	limits := fmt.Sprintf("rate %s, concurrency %s, %s", rateText(s), slotsText(s), printer.Counted(int64(s.Relays), "live relay"))
 	if s.PausedAt == nil {
 		return fmt.Sprintf("sender %s is open; %s", s.Name, limits)
@@ -215,7 +216,7 @@ func senderLine(times printer.Times, s outbox.SenderState) string {
 
 const asConfigured = "as configured"
 
-func rateText(s outbox.SenderState) string {
+func rateText(s delivery.SenderState) string {
 	return limitText(s.RatePerSecond, s.InForce, func(l outbox.SenderLimits) float64 { return l.RatePerSecond }, func(rate float64) string {
 		if rate == 0 {
 			return "no limit"
@@ -224,7 +225,7 @@ func rateText(s outbox.SenderState) string {
 	})
 }
 
-func slotsText(s outbox.SenderState) string {
+func slotsText(s delivery.SenderState) string {
 	return limitText(s.Concurrency, s.InForce, func(l outbox.SenderLimits) int { return l.Concurrency }, func(n int) string { return printer.Grouped(int64(n)) })
 }
 

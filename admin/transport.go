@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -15,16 +16,16 @@ import (
 
 // Transport is what `transport status` shows.
 type Transport struct {
-	Transport string              `json:"transport"` // configured here
-	Server    string              `json:"server"`    // of the carrier, without user and password; "": there is none
-	Error     string              `json:"error"`     // why the carrier does not tell what is inside; "": it does
-	Queues    []TransportQueue    `json:"queues"`
-	Relays    []outbox.RelayState `json:"relays"` // by their last heartbeat
+	Transport string                `json:"transport"` // configured here
+	Server    string                `json:"server"`    // of the carrier, without user and password; "": there is none
+	Error     string                `json:"error"`     // why the carrier does not tell what is inside; "": it does
+	Queues    []TransportQueue      `json:"queues"`
+	Relays    []delivery.RelayState `json:"relays"` // by their last heartbeat
 }
 
 // TransportQueue is one queue, as the database and as the carrier know it.
 type TransportQueue struct {
-	outbox.QueueState
+	delivery.QueueState
 
 	Carrier *CarrierQueue `json:"carrier"` // null: no carrier is configured, or it does not answer
 }
@@ -129,7 +130,7 @@ messages. It asks on a terminal; elsewhere say --yes.`,
 			p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
 		}),
 		timeline{
-			noun: "transport", subject: outbox.SubjectTransport, label: "TRANSPORT", short: "Show when carriers were rebuilt, drained and emptied, newest first",
+			noun: "transport", subject: delivery.SubjectTransport, label: "TRANSPORT", short: "Show when carriers were rebuilt, drained and emptied, newest first",
 			example: "  belfry transport events\n  belfry transport events redislist --json", none: "no carrier was ever rebuilt or drained",
 		}.events(),
 	}
@@ -137,11 +138,11 @@ messages. It asks on a terminal; elsewhere say --yes.`,
 
 // transportStatus asks the database and the carrier. With a result an error is the carrier's.
 func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) {
-	states, err := outbox.QueueStates(ctx, env.DB)
+	states, err := delivery.QueueStates(ctx, env.DB)
 	if err != nil {
 		return nil, err
 	}
-	_, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	_, relays, err := delivery.SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func insideCarrier(ctx context.Context, broker relay.Broker) ([]relay.QueueStatu
 	return inside, errors.Join(err, broker.Close())
 }
 
-func insideOf(q outbox.QueueState, in relay.QueueStatus) *CarrierQueue {
+func insideOf(q delivery.QueueState, in relay.QueueStatus) *CarrierQueue {
 	c := &CarrierQueue{
 		InStep: in.Epoch == q.Epoch && in.Last <= q.LastPush || q.LastPush == 0 && in.Epoch == "",
 		Ready:  in.Ready, Later: in.Later, Taken: in.Taken, Most: in.Most, Dead: in.Dead, Full: in.Full, Workers: []CarrierWorker{},
@@ -221,7 +222,7 @@ func transportText(p *printer.Page, _ None, out *Transport) {
 		if q.LeadsUntil != nil {
 			by = printer.OneLine(q.Dispatcher, 60)
 		}
-		t.Add(append(cells, printer.Bounded(q.Queued, outbox.QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
+		t.Add(append(cells, printer.Bounded(q.Queued, delivery.QueueCounts), oldest, by, p.ClockOr(q.EpochAt, "never"), queueText(out, q))...)
 	}
 	if out.Server == "" {
 		for _, heading := range []string{"READY", "LATER", "TAKEN", "DEAD"} {
@@ -279,11 +280,11 @@ func queueText(out *Transport, q TransportQueue) string {
 
 // carrierFree refuses while relays work on a carrier, or one that died may still be taken to push.
 func carrierFree(ctx context.Context, env *Env) error {
-	_, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	_, relays, err := delivery.SenderStates(ctx, env.DB, RelayAlive)
 	if err != nil {
 		return err
 	}
-	states, err := outbox.QueueStates(ctx, env.DB)
+	states, err := delivery.QueueStates(ctx, env.DB)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // rebuildTransport has what is QUEUED pushed again. The count that is compared is the act's own.
@@ -18,7 +18,7 @@ func rebuildTransport(ctx context.Context, env *Env, in transportAct) (*Transpor
 	if in.DryRun {
 		return &TransportDone{Plan: plan}, in.agrees(plan, "message", pushedAgain)
 	}
-	n, err := outbox.RebuildQueues(ctx, env.DB, in.by(env), func(queued int64) error {
+	n, err := delivery.RebuildQueues(ctx, env.DB, in.by(env), func(queued int64) error {
 		plan.Count = queued
 		return in.agrees(plan, "message", pushedAgain)
 	})
@@ -46,12 +46,12 @@ func planRebuild(ctx context.Context, env *Env) (plan *Plan, by string, err erro
 }
 
 // planQueues is a plan of all that is QUEUED.
-func planQueues(ctx context.Context, env *Env, outcome string) (*Plan, []outbox.QueueState, error) {
+func planQueues(ctx context.Context, env *Env, outcome string) (*Plan, []delivery.QueueState, error) {
 	asOf, err := env.Jobs.Now(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	states, err := outbox.CountQueues(ctx, env.DB)
+	states, err := delivery.CountQueues(ctx, env.DB)
 	p := &Plan{Selection: "all that is queued", AsOf: asOf, Outcomes: []Outcome{}}
 	for _, q := range states {
 		if p.Count += q.Queued; q.Queued > 0 {
@@ -101,7 +101,7 @@ func drainTransport(ctx context.Context, env *Env, in transportAct) (*TransportD
 	}
 	done := new(TransportDone)
 	var err error
-	done.Messages, err = outbox.TakeBackQueued(ctx, env.DB, in.by(env), func(taken int64) {
+	done.Messages, err = delivery.TakeBackQueued(ctx, env.DB, in.by(env), func(taken int64) {
 		env.progress("taken back so far: %s", printer.Counted(taken, "message"))
 	})
 	if err != nil {
@@ -110,13 +110,13 @@ func drainTransport(ctx context.Context, env *Env, in transportAct) (*TransportD
 	if err := carrierFree(ctx, env); err != nil { // one has started meanwhile, and pushes
 		return done, err
 	}
-	states, err := outbox.QueueStates(ctx, env.DB)
+	states, err := delivery.QueueStates(ctx, env.DB)
 	if err != nil {
 		return done, err
 	}
 	for _, q := range states {
 		if q.Queued > 0 {
-			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.CountedTo(q.Queued, outbox.QueueCounts, "message"), q.Name)
+			return done, conflict("%s of the queue %s are locked by somebody and left; repeat `belfry transport drain`", printer.CountedTo(q.Queued, delivery.QueueCounts, "message"), q.Name)
 		}
 	}
 	if env.Carrier.Open == nil {
@@ -130,7 +130,7 @@ func drainTransport(ctx context.Context, env *Env, in transportAct) (*TransportD
 		return done, &UnavailableError{fmt.Errorf("the carrier is not emptied, which loses nothing: %w", err)}
 	}
 	done.Emptied = true
-	return done, outbox.RecordEmptied(ctx, env.DB, env.Carrier.Transport, in.by(env))
+	return done, delivery.RecordEmptied(ctx, env.DB, env.Carrier.Transport, in.by(env))
 }
 
 // planDrain says what would be taken back and emptied: nothing, while relays work on a carrier.

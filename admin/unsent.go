@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -15,7 +16,7 @@ import (
 // Carriers are who may send: the senders of this configuration, and live relays.
 type Carriers struct {
 	Configured []string // media
-	Live       []outbox.RelayState
+	Live       []delivery.RelayState
 	Copied     bool   // the database is not adopted: relays wait
 	Halted     bool   // everything is
 	Flags      string // that name this configuration's files to belfry, with a blank before each
@@ -24,7 +25,7 @@ type Carriers struct {
 // CarriersOf reads who may send now.
 func CarriersOf(ctx context.Context, env *Env) (Carriers, error) {
 	c := Carriers{Configured: env.Media, Flags: env.ConfigFlags}
-	_, relays, err := outbox.SenderStates(ctx, env.DB, RelayAlive)
+	_, relays, err := delivery.SenderStates(ctx, env.DB, RelayAlive)
 	for _, r := range relays {
 		if r.Live {
 			c.Live = append(c.Live, r)
@@ -40,7 +41,7 @@ func CarriersOf(ctx context.Context, env *Env) (Carriers, error) {
 
 // Alive reports whether a live relay has a sender for the medium.
 func (c Carriers) Alive(medium string) bool {
-	return slices.ContainsFunc(c.Live, func(r outbox.RelayState) bool { return slices.Contains(r.Media, medium) })
+	return slices.ContainsFunc(c.Live, func(r delivery.RelayState) bool { return slices.Contains(r.Media, medium) })
 }
 
 // Standstill says why the messages of a job are not sent, and what to do about it.
@@ -51,7 +52,7 @@ type Standstill struct {
 
 // Standstill judges one job at an instant of this machine's clock, which only adds detail.
 // Nothing stands still while a relay has a sender for the next medium and something is due.
-func (c Carriers) Standstill(u outbox.Unsent, now time.Time) Standstill {
+func (c Carriers) Standstill(u delivery.Unsent, now time.Time) Standstill {
 	var lacking []string
 	for _, medium := range u.Route {
 		if !slices.Contains(c.Configured, medium) && !c.Alive(medium) {
@@ -103,7 +104,7 @@ func standstillOf(ctx context.Context, env *Env, id int64) (Standstill, error) {
 	if err != nil {
 		return Standstill{}, err
 	}
-	list, err := outbox.UnsentJobs(ctx, env.DB, []int64{id}, 1)
+	list, err := delivery.UnsentJobs(ctx, env.DB, []int64{id}, 1)
 	if err != nil || len(list) == 0 {
 		return Standstill{}, err
 	}

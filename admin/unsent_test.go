@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -16,52 +17,52 @@ import (
 func TestStandstill_SaysWhyAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	in, past := 5*time.Minute, -time.Second
-	pushes := []outbox.RelayState{{Media: []string{"push"}}}
+	pushes := []delivery.RelayState{{Media: []string{"push"}}}
 	for name, c := range map[string]struct {
 		carriers admin.Carriers
-		job      outbox.Unsent
+		job      delivery.Unsent
 		why      string
 		remedy   string
 		moving   bool
 	}{
 		"no senders at all": {
-			admin.Carriers{Flags: " --config config.yaml"}, outbox.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
+			admin.Carriers{Flags: " --config config.yaml"}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
 			"nobody has a sender for push or sms", "to try it, leave `belfry fake --write fake.yaml` running and `belfry run --deliver --config config.yaml --config fake.yaml`; real ones are `senders` in the configuration", false,
 		},
 		"no sender of the medium": {
-			admin.Carriers{Configured: []string{"sms"}}, outbox.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
+			admin.Carriers{Configured: []string{"sms"}}, delivery.Unsent{Route: []string{"push", "sms"}, DueIn: &past},
 			"nobody has a sender for push", "add one with medium: push to `senders` in the configuration", false,
 		},
 		"a copy": {
-			admin.Carriers{Live: pushes, Copied: true}, outbox.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
+			admin.Carriers{Live: pushes, Copied: true}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past},
 			"the database is a copy or was moved, and relays wait", "`belfry adopt` shows what would leave, and lets it", false,
 		},
 		"aborted": {
-			admin.Carriers{}, outbox.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
+			admin.Carriers{}, delivery.Unsent{JobID: 7, Status: job.Aborted, Held: true, Route: []string{"push"}},
 			"held, the job is ABORTED", "`belfry resume 7`", false,
 		},
 		"lane paused": {
-			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
+			admin.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Status: job.Processed, Lane: "night", Held: true, Route: []string{"push"}},
 			"held, lane night is paused", "`belfry lanes resume night`", false,
 		},
 		"due later": {
-			admin.Carriers{Live: pushes}, outbox.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
+			admin.Carriers{Live: pushes}, delivery.Unsent{Route: []string{"push"}, DueIn: &in, Reason: outbox.ReasonQuietHours},
 			"the first is due " + printer.LocalClock(noon().Add(in)) + " (it waits for the end of the channel's quiet hours)", "", false,
 		},
 		"due later, for nobody": {
-			admin.Carriers{Configured: []string{"push"}}, outbox.Unsent{Route: []string{"push"}, DueIn: &in},
+			admin.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &in},
 			"the first is due " + printer.LocalClock(noon().Add(in)), "`belfry run --deliver` sends them then, or `belfry relay` or a daemon", false,
 		},
 		"a relay has them": {
-			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Route: []string{"push", "sms"}},
+			admin.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push", "sms"}},
 			"relays are sending them", "`belfry jobs watch 7`", true,
 		},
 		"the provider is down": {
-			admin.Carriers{Live: pushes}, outbox.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
+			admin.Carriers{Live: pushes}, delivery.Unsent{JobID: 7, Route: []string{"push"}, DueIn: &past, Reason: outbox.ReasonBreakerOpen},
 			"relays are sending them (it waits for the provider to recover)", "`belfry jobs watch 7`", false,
 		},
 		"no relay": {
-			admin.Carriers{Configured: []string{"push"}}, outbox.Unsent{Route: []string{"push"}, DueIn: &past},
+			admin.Carriers{Configured: []string{"push"}}, delivery.Unsent{Route: []string{"push"}, DueIn: &past},
 			"due, and no relay is running", "`belfry run --deliver` sends them, or `belfry relay` or a daemon", false,
 		},
 	} {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // watchMost is how many jobs one watch shows.
@@ -297,7 +297,7 @@ func readWatched(ctx context.Context, env *Env, ids []int64, underWay bool) (r w
 	if err != nil {
 		return r, err
 	}
-	unsent, err := outbox.UnsentJobs(ctx, env.DB, ids, max(len(ids), 1))
+	unsent, err := delivery.UnsentJobs(ctx, env.DB, ids, max(len(ids), 1))
 	if err != nil {
 		return r, err
 	}

@@ -1,6 +1,6 @@
-// Package outbox is what a chunk writes, and what becomes of it: notifications for
-// the in-app inbox and messages to deliver, how they are taken back, accounted for
-// and deleted.
+// Package outbox is what a chunk writes, and how it is delivered: notifications for
+// the in-app inbox, messages, and the Ledger by which relays deliver these. What operators
+// see of it and do to it is package admin/delivery.
 //
 // It implements the engine's Writer (package job) twice:
 //
@@ -19,20 +19,20 @@
 // # States
 //
 //	notification   unread ──reader──► read
-//	                 └──Recall──► withdrawn
+//	                 └──recall──► withdrawn
 //
 //	message   PENDING ──► QUEUED ──► PROCESSING ──► SENT, permanently
-//	             │           │           ├──► DEAD, with a reason ──Redrive──► PENDING
-//	             │           │           │                └──Discard──► CANCELLED
+//	             │           │           ├──► DEAD, with a reason ──redrive──► PENDING
+//	             │           │           │                └──discard──► CANCELLED
 //	             │           │           ├──► CANCELLED, when refused or recalled
 //	             │           │           └──► PENDING, for another attempt, unless recalled
-//	             └───Recall──┴──► CANCELLED
+//	             └───recall──┴──► CANCELLED
 //
 // A message is QUEUED by a push, whose number it keeps, while a carrier of ids has a copy of
 // its key; without carriers none is. PENDING and QUEUED messages of an ABORTED job are held
 // and not sent until the job is resumed; a QUEUED one becomes PENDING when its copy comes up. A PROCESSING message is in flight, under
 // a lease, or a provider has accepted it and its receipt is awaited. Status.May is the
-// table of the edges.
+// table of the edges; recall, redrive and discard are operators'.
 //
 // # How a relay delivers
 //
@@ -91,20 +91,13 @@
 //     it, never before.
 //   - A message is written with a deliver_at that the job had when its chunk ran; the
 //     job's deliver_at cannot change after its first claim.
-//   - jobs.recalled is the number of rows that recalls have changed, in every
-//     committed state. A message SENT, DEAD or in flight keeps its status in a
-//     recall (I8); one in flight is not tried again.
-//   - An audit gives every channel and every row of a job exactly one reason, from one
-//     snapshot per page.
-//   - Retention deletes rows of jobs at rest only, and no message that may still be
-//     sent. A job whose rows it deletes never goes on.
-//   - Recall, Audit, Deliveries and Prune work in short transactions of a bounded number
-//     of keys, and hold one step in memory (I13).
+//   - A job's Progress is that of its messages, in every committed state, for whoever changes
+//     them: a chunk, a settlement, an operator's act.
 //
 // Locks are taken rows first, in key order and skipping locked ones, the job's row
-// last; retention marks the job in a transaction of its own before. A settlement alone
-// waits for rows, in the order of their place in the table, and then takes leases,
-// skipping locked ones; a push takes its queue's row last; a recovery takes its lease, then rows, skipping locked ones.
+// last. A settlement alone waits for rows, in the order of their place in the table, and
+// then takes leases, skipping locked ones; a push takes its queue's row last; a recovery takes
+// its lease, then rows, skipping locked ones.
 // MarkDelivered locks the job's row and no other.
 //
 // # Failure behaviour
@@ -118,7 +111,5 @@
 //
 // This package sends nothing: package relay does, with the clients of package sender. A
 // message may be sent twice where a call's outcome was unknown, that of a relay which
-// was paused in the middle of it included. An audit tells what the data says now: it
-// cannot see an audience's past, only who changed since (see Audit). A recall does not
-// reach a phone. Retention needs a role that owns the schema.
+// was paused in the middle of it included.
 package outbox

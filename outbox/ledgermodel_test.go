@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -84,7 +85,7 @@ func (p *postOffice) toggle(t *rapid.T) {
 
 // recall takes the job back if it may be.
 func (p *postOffice) recall(t *rapid.T) {
-	_, err := outbox.Recall(bg, p.DB.Pool, p.id, ann, nil)
+	_, err := delivery.Recall(bg, p.DB.Pool, p.id, ann, nil)
 	require.Equal(t, p.aborted, err == nil, "%v", err)
 	for _, m := range p.letters {
 		switch {

@@ -118,7 +118,7 @@ func TestPush_MessagesAreDueNowByDefault(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The inbox listing has the index it needs; the relay's claim is in explain_test.go.
+// The inbox listing has the index it needs; the relay's claim is in sendable_test.go.
 func TestTables_ServeInboxByIndex(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

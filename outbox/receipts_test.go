@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -127,9 +128,9 @@ func TestReceipts_OfARecalledMessageAreItsEnd(t *testing.T) {
 	l := b.ledger("r1")
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
 	b.accept(t, l, id, 3)
-	got, err := outbox.Recall(bg, b.DB.Pool, id, ann, nil)
+	got, err := delivery.Recall(bg, b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
-	require.Equal(t, outbox.Recalled{Awaiting: 3}, got)
+	require.Equal(t, delivery.Recalled{Awaiting: 3}, got)
 	list := due(t, l, 10)
 	require.Len(t, list, 3)
 	statuses, err := l.Settle(bg, []outbox.Settlement{

@@ -1,18 +1,16 @@
 package outbox_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
-
-var bg = context.Background()
 
 // crashed is what a relay decides of a message that another died with.
 func crashed(h outbox.Handed) outbox.Settlement {
@@ -61,7 +59,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, lost, "it lives")
 	b.expire(t, lease)
-	_, err = outbox.Recall(ctx, b.DB.Pool, id, ann, nil) // marks what is in flight
+	_, err = delivery.Recall(ctx, b.DB.Pool, id, ann, nil) // marks what is in flight
 	require.NoError(t, err)
 	b.Exec(t, `UPDATE belfry.messages SET recalled_at = NULL WHERE channel_id NOT IN (5, 6, 7)`)
 

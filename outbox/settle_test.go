@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -148,7 +149,7 @@ func TestLedger_TransitionsAreThoseOfTheTable(t *testing.T) {
 			return err
 		},
 		"recall": func() error {
-			_, err := outbox.Recall(ctx, b.DB.Pool, id, ann, nil)
+			_, err := delivery.Recall(ctx, b.DB.Pool, id, ann, nil)
 			return err
 		},
 		"recover, never sent": func() error { return recoverAll(l) },
@@ -269,7 +270,7 @@ func TestSettle_MakesARecalledAttemptTheLast(t *testing.T) {
 	for name, o := range outcomes() {
 		id := b.Rest(t, outbox.TypePush, 1, job.Processed)
 		c := handed(t, l, id, 1)[0]
-		_, err := outbox.Recall(t.Context(), b.DB.Pool, id, ann, nil)
+		_, err := delivery.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 		require.NoError(t, err)
 		want := outbox.Status(o.row.Status)
 		if want == outbox.Pending || want == outbox.Dead {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"flag"
 	"os"
 	"testing"
@@ -14,7 +15,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/outboxtest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+var (
+	bg      = context.Background()
+	ann     = job.Act{Actor: "ann", Reason: "wrong text"}
+	rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+)
 
 // golden compares text with testdata/name, or rewrites it.
 func golden(t *testing.T, name, text string) {

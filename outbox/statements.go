@@ -13,26 +13,9 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	// adopt.sql
-	installationAdopt, backlogAges, backlogOther string
-
 	// carrier.sql
 	queueLead, queueLeave, queueRenew, messageQueue, activityQueue, pushKeys, copiesClaim, copiesSure,
 	messagesUnqueue, messagesUnserved, pushesForget string
-
-	// carrieract.sql
-	queueStates, queuesRebuild, transportRecord, transportRecordMore string
-
-	// dead.sql
-	deadList, deadErrors, deadStep, deadRedrive, deadDiscard, deadUndeliver, deadRecord, deadRecordMore,
-	messageShow, attemptList, deadSubjectExists string
-
-	// forget.sql
-	forgetMessages, forgetNotifications, forgetActivities, forgetDelivered, forgetErased,
-	forgetListed, forgetListing, forgetRunning, forgetRecord, forgetRecordMore string
-
-	// history.sql
-	historyRows, historyActivities string
 
 	// installation.sql
 	installationRead string
@@ -45,18 +28,6 @@ type querySet struct {
 	messagesNext, installationID string
 
 	// queries.sql
-	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, messagesRing,
-	operatorAct, recallRecord, recallCount, messageRecall, notificationRecall, deliveryCounts,
-	lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
-	unsentJobs, activityTest, activityTold, activityGet, activitySend string
-
-	// retention.sql
-	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,
-	retentionWalkMove, retentionWalkEnd, jobsMarkPruned, jobsWithOldMessages,
-	jobHoldForRetention, jobMarkRetention, messagePrune, messagesPrunable, activityPrune,
-	activitiesPrunable, notificationsPrunable, jobsPrunable, jobSkipsPrune, jobEventsPrune,
-	jobPrune, eventsPrune, eventsPrunable, retentionRecord, retentionRecordMore string
-
-	// senders.sql
-	senderStates, relayStates, senderSet, senderPause, senderResume string
+	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityTold,
+	activityGet, activitySend string
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// stepTimeout bounds each transaction of a recall, an audit or retention, on the
-// server and here. Waiting for a row that another session keeps locked takes four
-// fifths of it at the most.
+// stepTimeout bounds each short transaction, on the server and here. Waiting for a row
+// that another session keeps locked takes four fifths of it at the most.
 const stepTimeout = 15 * time.Second
 
 // inTx runs do in one short durable transaction. An error of the connection may be
@@ -45,16 +44,4 @@ func mapError(err error) error {
 		}
 	}
 	return job.Unanswered(err, job.ErrLocked)
-}
-
-// pause waits, or returns the reason why ctx ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

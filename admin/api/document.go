@@ -78,7 +78,8 @@ func newDocument() *document {
 	return d
 }
 
-// schemaName is the name of a type's schema: types of two packages may have one name.
+// schemaName is the name of a type's schema: types of two packages may have one name. What
+// package delivery has was outbox's: clients that are generated from the document keep their names.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -87,7 +88,11 @@ func schemaName(t reflect.Type, hint string) string {
 	if name == "" || strings.ContainsAny(name, "[.") {
 		name = hint
 	} else if at := strings.LastIndexByte(t.PkgPath(), '/'); at >= 0 && !strings.HasSuffix(t.PkgPath(), "/api") {
-		name = strings.ToUpper(t.PkgPath()[at+1:at+2]) + t.PkgPath()[at+2:] + name
+		of := t.PkgPath()[at+1:]
+		if of == "delivery" {
+			of = "outbox"
+		}
+		name = strings.ToUpper(of[:1]) + of[1:] + name
 	}
 	return name
 }

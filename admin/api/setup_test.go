@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -54,7 +55,7 @@ func setup(t *testing.T, change func(*api.Options)) *bundle {
 	c := api.Options{
 		Operations: admin.Operations(),
 		Env: admin.Env{
-			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: outbox.DefaultRetention(), Compose: compose.DefaultConfig(),
+			DB: b.db.Pool, Jobs: job.NewStore(b.db.Pool), Channels: recipients, Retention: delivery.DefaultRetention(), Compose: compose.DefaultConfig(),
 			Carrier: admin.Carrier{Transport: outbox.NoCarrier},
 		},
 		Authenticate: tokens,

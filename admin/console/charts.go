@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -82,7 +83,7 @@ func (t *table) add(texts ...template.HTML) {
 }
 
 // outcomes draws what has become of a job's rows, by medium and reason. nil: it has none.
-func outcomes(c outbox.Counts) *bars {
+func outcomes(c delivery.Counts) *bars {
 	type amount struct {
 		medium      string
 		reason, why outbox.Reason
@@ -129,7 +130,7 @@ func outcomes(c outbox.Counts) *bars {
 }
 
 // deliveryOverTime draws when a job's messages were sent and when they died. nil: none was.
-func (c *Console) deliveryOverTime(counts outbox.Counts) *columns {
+func (c *Console) deliveryOverTime(counts delivery.Counts) *columns {
 	f := counts.Flow
 	if len(f.Bins) == 0 {
 		return nil
@@ -230,7 +231,7 @@ type charts struct {
 }
 
 // chartsOf draws a job's.
-func (v *visit) chartsOf(id string, counts *outbox.Counts) (drawn charts, err error) {
+func (v *visit) chartsOf(id string, counts *delivery.Counts) (drawn charts, err error) {
 	if counts != nil {
 		drawn.Outcomes, drawn.Delivery = outcomes(*counts), v.deliveryOverTime(*counts)
 	}

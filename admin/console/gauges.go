@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
-	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/admin/delivery"
 )
 
 const (
@@ -34,7 +34,7 @@ type gauged struct {
 
 // read is the newest look. One that is too old has whoever comes first look again, which nobody else
 // waits for: the database may be away.
-func (g *gauges) read(look func() ([]outbox.SenderState, error)) map[string]string {
+func (g *gauges) read(look func() ([]delivery.SenderState, error)) map[string]string {
 	last := g.newest.Load()
 	if last != nil && time.Since(last.at) < gaugedAfter*9/10 || !g.looking.TryLock() {
 		if last == nil {
@@ -57,10 +57,10 @@ func (g *gauges) read(look func() ([]outbox.SenderState, error)) map[string]stri
 	return found.cells
 }
 
-func senderCell(s outbox.SenderState, name string) string { return "sender." + s.Name + "." + name }
+func senderCell(s delivery.SenderState, name string) string { return "sender." + s.Name + "." + name }
 
 // senderCells are the texts about a sender that change, by the names of their cells.
-func senderCells(s outbox.SenderState) map[string]string {
+func senderCells(s delivery.SenderState) map[string]string {
 	shown := admin.SenderShown(s)
 	return map[string]string{
 		"status": shown, "tone": toneOf(shown), "sent": admin.PerSecond(s.SentPerSecond), "failed": admin.PerSecond(s.FailedPerSecond), "waiting": strconv.Itoa(s.Waiting),
@@ -68,7 +68,7 @@ func senderCells(s outbox.SenderState) map[string]string {
 }
 
 // senders asks what they do, of those that relays have or an operator has paused.
-func (v *visit) senders(ctx context.Context) ([]outbox.SenderState, error) {
+func (v *visit) senders(ctx context.Context) ([]delivery.SenderState, error) {
 	list, there := v.named("senders list")
 	if !there {
 		return nil, nil
@@ -78,8 +78,8 @@ func (v *visit) senders(ctx context.Context) ([]outbox.SenderState, error) {
 		return nil, err
 	}
 	all, _ := out.(admin.Senders)
-	senders := slices.DeleteFunc(all.Senders, func(s outbox.SenderState) bool { return s.Relays == 0 && s.PausedAt == nil })
-	slices.SortFunc(senders, func(a, b outbox.SenderState) int {
+	senders := slices.DeleteFunc(all.Senders, func(s delivery.SenderState) bool { return s.Relays == 0 && s.PausedAt == nil })
+	slices.SortFunc(senders, func(a, b delivery.SenderState) int {
 		return cmp.Or(cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Name, b.Name))
 	})
 	return senders, nil

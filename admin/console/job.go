@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // jobPage is one job.
@@ -51,7 +51,7 @@ func (v *visit) job(o admin.Operation) {
 	}
 	report, is := out.(interface {
 		State() admin.JobState
-		Rows() *outbox.Counts
+		Rows() *delivery.Counts
 	})
 	if !is {
 		panic("jobs show tells no state")

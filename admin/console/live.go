@@ -13,9 +13,9 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 const (
@@ -129,7 +129,7 @@ func (v *visit) follow(ctx context.Context, jobs, events admin.Operation, f *fee
 			case <-ctx.Done():
 				return
 			case <-again.C:
-				f.gauged(v.gauges.read(func() ([]outbox.SenderState, error) { return v.senders(ctx) }))
+				f.gauged(v.gauges.read(func() ([]delivery.SenderState, error) { return v.senders(ctx) }))
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -134,7 +135,7 @@ func TestInstallation_OnAServerThatDoesNotTell(t *testing.T) {
 	_, err = super.Pool.Exec(t.Context(), `GRANT EXECUTE ON FUNCTION pg_control_system() TO "`+owner.User+`"`)
 	require.NoError(t, err)
 	require.ErrorIs(t, read(owner.Pool).Err(), outbox.ErrNotAdopted)
-	i, err := outbox.Adopt(t.Context(), owner.Pool, job.Act{})
+	i, err := delivery.Adopt(t.Context(), owner.Pool, job.Act{})
 	require.NoError(t, err)
 	require.NotNil(t, i.Made.SystemIdentifier)
 	require.NoError(t, read(super.Pool).Err())

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/printer"
@@ -173,9 +174,9 @@ func (r *oneRun) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementDeadline)
 	defer cancel()
 	c, err := admin.CarriersOf(ctx, r.env(r.settings, r.db))
-	var list []outbox.Unsent
+	var list []delivery.Unsent
 	if err == nil {
-		list, err = outbox.UnsentJobs(ctx, r.db.Pool, nil, unsentShown)
+		list, err = delivery.UnsentJobs(ctx, r.db.Pool, nil, unsentShown)
 	}
 	if err != nil {
 		r.remark("what is not sent cannot be told: %s", err)

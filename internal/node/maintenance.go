@@ -12,10 +12,10 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
-	"github.com/belfryhq/belfry/outbox"
 )
 
 // maintenance is what a process does besides running jobs: it fires schedules, and deletes what
@@ -90,7 +90,7 @@ func (t *maintenance) prune(ctx context.Context) {
 	}
 	t.pruned = time.Now()
 	act := job.Act{Actor: t.runner.Name(), Reason: "retention"}
-	pruned, err := outbox.Prune(ctx, t.pool, retention, outbox.PruneOptions{Act: act})
+	pruned, err := delivery.Prune(ctx, t.pool, retention, delivery.PruneOptions{Act: act})
 	if ctx.Err() == nil && !t.outage.Tried(time.Time{}, err) {
 		t.log.Warn().Err(err).Msg("maintenance cut short; the next one goes on")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
@@ -89,22 +90,22 @@ func TestCap_HoldsWhateverRetentionIs(t *testing.T) {
 			b.sent(t, id, channel+1, "2 hours")
 		}
 	}
-	hour := outbox.DefaultRetention()
+	hour := delivery.DefaultRetention()
 	hour.Messages, hour.Jobs = time.Hour, time.Hour
-	prune := func(want outbox.Pruned) {
+	prune := func(want delivery.Pruned) {
 		for _, dry := range []bool{true, false} {
-			got, err := outbox.Prune(t.Context(), b.db.Pool, hour, outbox.PruneOptions{DryRun: dry})
+			got, err := delivery.Prune(t.Context(), b.db.Pool, hour, delivery.PruneOptions{DryRun: dry})
 			require.NoError(t, err)
 			require.Equal(t, want, got, "dry run %t", dry)
 		}
 	}
-	prune(outbox.Pruned{Messages: 3, Jobs: 1})
+	prune(delivery.Pruned{Messages: 3, Jobs: 1})
 	require.Equal(t, "CANCELLED capped", what(b.compose(t, b.job(t, nil), 1)[0]))
 	another := b.send(t, 1, "activity", "x")
 	require.Equal(t, "CANCELLED capped", what(b.composed(t, b.claim(t, another, 1))[0]))
 
 	b.exec(t, `UPDATE belfry.categories SET cap_window = '90 minutes' WHERE cap IS NOT NULL`)
-	prune(outbox.Pruned{Messages: 4, Jobs: 1})
+	prune(delivery.Pruned{Messages: 4, Jobs: 1})
 	require.Equal(t, "send", what(b.compose(t, b.job(t, map[string]any{"route": []string{"sms"}}), 2)[0]), "what a shorter window leaves out is not kept")
 }
 

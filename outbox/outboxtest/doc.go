@@ -31,6 +31,9 @@
 // Dies kills relays, each a process of its own, between each pair of a message's steps, and Stops
 // has one stand still; the package that calls them has Main for its TestMain.
 //
+// Database is also what the tests of outbox and of admin/delivery begin with: jobs at rest, their
+// messages in any state, and the plans of statements.
+//
 // The package's own tests also search a model of messages, dispatcher, carrier and workers in
 // all orders of their steps, crashes between any two included: model_test.go.
 //

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
@@ -46,7 +47,7 @@ func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry adopt`"))
 			require.Equal(t, 1, strings.Count(log.String(), outbox.ErrNotAdopted.Error()))
 
-			i, err := outbox.Adopt(t.Context(), b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
+			i, err := delivery.Adopt(t.Context(), b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
 			require.NoError(t, err)
 			require.True(t, i.Adopted)
 			b.eventually(t, `SELECT count(*) = 51 FROM belfry.messages WHERE status = 'SENT'`)

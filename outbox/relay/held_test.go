@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
-	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -110,7 +110,7 @@ func TestRelay_PausedLaneHoldsItsDelivery(t *testing.T) {
 	run.end(t)
 	b.drain(t, config("d"), push(s))
 	require.Len(t, s.all(), 30, "a drain has nothing to send")
-	counts, err := outbox.Deliveries(t.Context(), b.DB.Pool, held)
+	counts, err := delivery.Deliveries(t.Context(), b.DB.Pool, held)
 	require.NoError(t, err)
 	require.True(t, counts.LanePaused)
 	require.EqualValues(t, 30, counts.Held)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -145,7 +146,7 @@ func TestLong_RelayRestingRelayMissesWork(t *testing.T) {
 			b.eventually(t, `SELECT count(*) = 3 FROM belfry.messages WHERE status = 'DEAD'`)
 			rests(t, run)
 			well.Store(true)
-			_, err := outbox.Redrive(t.Context(), b.DB.Pool, outbox.DeadFilter{}, outbox.DeadOptions{})
+			_, err := delivery.Redrive(t.Context(), b.DB.Pool, delivery.DeadFilter{}, delivery.DeadOptions{})
 			require.NoError(t, err)
 			sent(t, b, 3)
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/outboxtest"
@@ -48,7 +49,7 @@ func TestRelay_RecallBetweenClaimAndCallCancels(t *testing.T) {
 	provider, g := &script{}, newGate(t, relay.PointRecheck)
 	run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(g.at))
 	g.await(t)
-	_, err := outbox.Recall(t.Context(), b.DB.Pool, id, job.Act{Actor: "somebody"}, nil)
+	_, err := delivery.Recall(t.Context(), b.DB.Pool, id, job.Act{Actor: "somebody"}, nil)
 	require.NoError(t, err)
 	g.open()
 	b.eventually(t, `SELECT count(*) = 50 FROM belfry.messages WHERE status = 'CANCELLED' AND reason = 'recalled'`)
@@ -74,7 +75,7 @@ func TestRelay_RecallDuringTheCall(t *testing.T) {
 	run := b.start(t, config("r"), []relay.Sender{push(provider)})
 	receive(t, calling)
 	receive(t, calling)
-	_, err := outbox.Recall(t.Context(), b.DB.Pool, id, job.Act{Actor: "somebody"}, nil)
+	_, err := delivery.Recall(t.Context(), b.DB.Pool, id, job.Act{Actor: "somebody"}, nil)
 	require.NoError(t, err)
 	close(answer)
 	b.eventually(t, `SELECT count(*) = 0 FROM belfry.messages WHERE status = 'PROCESSING'`)

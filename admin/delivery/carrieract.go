@@ -1,0 +1,166 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// SubjectTransport is the subject of belfry.events that rebuilds and drains of a carrier are
+// recorded under.
+const SubjectTransport = "transport"
+
+// QueueState is one of a carrier's two queues as the database knows it, with or without one.
+type QueueState struct {
+	Name       string     `json:"name" db:"name"`               // activities or bulk
+	Transport  string     `json:"transport" db:"transport"`     // that was pushed to last; "": there was none
+	Dispatcher string     `json:"dispatcher" db:"dispatcher"`   // the relay that pushed last
+	LeadsUntil *time.Time `json:"leads_until" db:"leads_until"` // null: nobody pushes
+	Epoch      string     `json:"epoch" db:"epoch"`             // a UUID
+	EpochAt    *time.Time `json:"epoch_at" db:"epoch_at"`       // when the carrier was last to begin anew
+	LastPush   int64      `json:"last_push" db:"last_push"`     // made
+	// Queued are messages. Where they are not all counted, QueueCounts+1 are more than
+	// QueueCounts.
+	Queued int64 `json:"queued" db:"queued"`
+	// Oldest is for how long a message has been QUEUED at most, in nanoseconds; null: none is.
+	Oldest *time.Duration `json:"oldest" db:"oldest"`
+}
+
+// QueueCounts is how far QueueStates counts what is QUEUED in a queue.
+const QueueCounts = 10_000
+
+// QueueStates returns both queues: activities, then bulk. What is QUEUED is counted to
+// QueueCounts.
+func QueueStates(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
+	return readQueues(ctx, pool, new(int64(QueueCounts+1)))
+}
+
+// CountQueues is QueueStates with all that is QUEUED counted, which reads all of it.
+func CountQueues(ctx context.Context, pool *pgxpool.Pool) ([]QueueState, error) {
+	return readQueues(ctx, pool, nil)
+}
+
+func readQueues(ctx context.Context, pool *pgxpool.Pool, most *int64) (list []QueueState, err error) {
+	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		list, err = queueStates(ctx, tx, most)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what is queued: %w", err)
+	}
+	return list, nil
+}
+
+func queueStates(ctx context.Context, tx pgx.Tx, most *int64) ([]QueueState, error) {
+	rows, err := tx.Query(ctx, queries.queueStates, pgx.StrictNamedArgs{"most": most})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[QueueState])
+}
+
+// RebuildQueues has all that is QUEUED handed over again, by the dispatcher, when it goes on
+// with its lead, in bounded pushes and while work goes on; what the carrier still has of it
+// stays valid. It returns how many messages that is, and records the act (I14). Without a
+// carrier so far nothing is done. agree is asked whether it is to be so many, and an error keeps
+// it from being done; nil: agreed.
+func RebuildQueues(ctx context.Context, pool *pgxpool.Pool, act job.Act, agree func(queued int64) error) (queued int64, err error) {
+	var refused error
+	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.queuesRebuild)
+		if err != nil {
+			return err
+		}
+		begun, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		if queued = 0; len(begun) > 0 {
+			states, err := queueStates(ctx, tx, nil)
+			if err != nil {
+				return err
+			}
+			for _, q := range states {
+				queued += q.Queued
+			}
+		}
+		if agree != nil {
+			if refused = agree(queued); refused != nil {
+				return refused
+			}
+		}
+		if len(begun) == 0 {
+			return nil
+		}
+		_, err = recordTransport(ctx, tx, "rebuilt", "", &queued, act)
+		return err
+	})
+	if refused != nil {
+		return 0, refused
+	}
+	if err != nil {
+		return 0, fmt.Errorf("rebuild the carrier: %w", err)
+	}
+	return queued, nil
+}
+
+// TakeBackQueued takes back what is QUEUED, PENDING as it was, in bounded steps of one
+// transaction each, and returns how many it took. Copies in a carrier stay valid. It takes
+// nothing while a relay pushes, and leaves what somebody has locked; calling it again goes on.
+// observe, unless nil, is called after each step. The act is one event, written with the first
+// step that takes something.
+func TakeBackQueued(ctx context.Context, pool *pgxpool.Pool, act job.Act, observe func(taken int64)) (taken int64, err error) {
+	var event int64
+	for {
+		var n int64
+		err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+			var err error
+			if n, err = outbox.UnservedTx(ctx, tx, outbox.MaxBatch); err != nil || n == 0 {
+				return err
+			}
+			if event != 0 {
+				tag, err := tx.Exec(ctx, queries.transportRecordMore, pgx.StrictNamedArgs{"id": event, "messages": n})
+				if err != nil || tag.RowsAffected() == 1 {
+					return err
+				}
+			}
+			event, err = recordTransport(ctx, tx, "drained", "", &n, act)
+			return err
+		})
+		if err != nil {
+			return taken, fmt.Errorf("take back what is queued: %w", err)
+		}
+		if taken += n; n == 0 {
+			return taken, nil
+		}
+		if observe != nil {
+			observe(taken)
+		}
+	}
+}
+
+// RecordEmptied records that a carrier of that transport was emptied.
+func RecordEmptied(ctx context.Context, pool *pgxpool.Pool, transport string, act job.Act) error {
+	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := recordTransport(ctx, tx, "emptied", transport, nil, act)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record that the carrier was emptied: %w", err)
+	}
+	return nil
+}
+
+// recordTransport writes an event; transport is "" for those of the queues.
+func recordTransport(ctx context.Context, tx pgx.Tx, kind, transport string, messages *int64, act job.Act) (id int64, err error) {
+	err = tx.QueryRow(ctx, queries.transportRecord, pgx.StrictNamedArgs{
+		"kind": kind, "transport": transport, "messages": messages, "actor": act.Actor, "reason": act.Reason,
+	}).Scan(&id)
+	return id, err
+}

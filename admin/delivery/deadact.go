@@ -1,0 +1,296 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// deadRetries is how often a step of a redrive is taken again because jobs of it were
+// recalled, or taken by retention, meanwhile.
+const deadRetries = 10
+
+// errJobsMoved has a step taken again: see DeadUndeliver.
+var errJobsMoved = errors.New("jobs were recalled or deleted meanwhile")
+
+// DeadDone counts what a redrive or a discard did.
+type DeadDone struct {
+	Looked  int64 `json:"looked"`  // dead letters that matched
+	Changed int64 `json:"changed"` // of them, those that were redriven or discarded
+	Held    int64 `json:"held"`    // of those redriven: their job is ABORTED, they wait until it is resumed
+	// Left as they were: their job is ABORTED and retention is deleting its rows, or it is
+	// gone; their job was recalled after they died.
+	Retention int64 `json:"retention"`
+	Recalled  int64 `json:"recalled"`
+}
+
+// DeadOptions are who acts and who watches.
+type DeadOptions struct {
+	Act job.Act
+	// SameMedium has a redrive go on with the medium that a message died at. Otherwise
+	// it begins with the first of its route again.
+	SameMedium bool
+	// Observe, unless nil, is called after each step with the counts so far.
+	Observe func(DeadDone)
+}
+
+// Redrive returns every dead letter that f selects to the queue: DEAD becomes PENDING,
+// due now, with its attempts counted from none, and its job is looked through for
+// messages to send again. What has been recorded of it stays. It is the same message:
+// its idempotency keys do not change.
+//
+// It goes in the order of the keys and in steps of a bounded number of them, each one
+// transaction, so that no row stays locked for long; a letter that dies again
+// meanwhile is not taken twice. With an error, or when the process is killed, what was
+// committed stays redriven, and calling it again goes on. Any number may be at it at
+// once. The counts are those of the steps that this call knows to be committed.
+//
+// Left are letters of ABORTED jobs that retention deletes, and those whose job was recalled
+// after they died. Those of other ABORTED jobs are redriven and held until these are
+// resumed.
+//
+// The act is one event, subject dead_letter, written with the first step that changes
+// something and raised with each later one: its counts are always those of the rows
+// changed (I14). Errors are those of the filter, as of DeadLetters.
+func Redrive(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOptions) (DeadDone, error) {
+	a := deadAct{deadWalk: deadWalk{pool: pool, filter: f, keys: deadKeys}, kind: "redriven", to: outbox.Pending, options: o}
+	if err := a.run(ctx); err != nil {
+		return a.done, fmt.Errorf("redrive: %w", err)
+	}
+	return a.done, nil
+}
+
+// Discard makes every dead letter that f selects CANCELLED: it is done with permanently,
+// and an audit counts it as discarded. Otherwise it is as Redrive; letters of recalled
+// jobs are discarded as well.
+func Discard(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, o DeadOptions) (DeadDone, error) {
+	a := deadAct{deadWalk: deadWalk{pool: pool, filter: f, keys: deadKeys}, kind: "discarded", to: outbox.Cancelled, options: o}
+	if err := a.run(ctx); err != nil {
+		return a.done, fmt.Errorf("discard: %w", err)
+	}
+	return a.done, nil
+}
+
+// deadWalk goes through the dead letters of a filter in the order of their keys.
+type deadWalk struct {
+	pool   *pgxpool.Pool
+	filter DeadFilter
+	keys   int // a step's
+}
+
+// each calls do with what every step found, in the step's transaction, and after,
+// unless nil, when it is committed. A step whose do is errJobsMoved is taken again.
+func (w deadWalk) each(ctx context.Context, do func(context.Context, pgx.Tx, []deadFound) error, after func()) error {
+	position, high := w.filter.span()
+	for retries := 0; ; {
+		end := position
+		var more bool
+		err := inTx(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
+			found, err := w.step(ctx, tx, &end, high)
+			if more = end != position; err != nil || !more {
+				return err
+			}
+			return do(ctx, tx, found)
+		})
+		switch {
+		case errors.Is(err, errJobsMoved) && retries < deadRetries:
+			retries++
+			continue
+		case err != nil || !more:
+			return err
+		}
+		position, retries = end, 0
+		if after != nil {
+			after()
+		}
+	}
+}
+
+// step reads what matches after end, and moves end to the last key looked at.
+func (w deadWalk) step(ctx context.Context, tx pgx.Tx, end *outbox.Key, high outbox.Key) (list []deadFound, err error) {
+	rows, err := tx.Query(ctx, queries.deadStep, w.filter.args(pgx.StrictNamedArgs{
+		"after_job_id": end.JobID, "after_channel_id": end.ChannelID, "high_job_id": high.JobID, "high_channel_id": high.ChannelID, "keys": w.keys,
+	}))
+	if err != nil {
+		return nil, err
+	}
+	var jobID, channelID *int64
+	var medium, reason *string
+	var held *bool
+	var kept string
+	var recalledAt *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &jobID, &channelID, &medium, &reason, &held, &kept, &recalledAt}, func() error {
+		if jobID != nil {
+			list = append(list, deadFound{Key: outbox.Key{JobID: *jobID, ChannelID: *channelID}, medium: text(medium), reason: outbox.Reason(text(reason)), held: *held, kept: kept, recalledAt: recalledAt})
+		}
+		return nil
+	})
+	return list, err
+}
+
+// deadAct is one call of Redrive or Discard.
+type deadAct struct {
+	deadWalk
+
+	kind    string
+	to      outbox.Status
+	options DeadOptions
+	done    DeadDone
+	event   deadEvent
+}
+
+// deadEvent is the act's event, and how many rows it tells of. Zero: none yet.
+type deadEvent struct{ id, rows int64 }
+
+func (a *deadAct) run(ctx context.Context) error {
+	if err := a.filter.check(ctx, a.pool); err != nil {
+		return err
+	}
+	var sum DeadDone
+	var event deadEvent
+	return a.each(ctx, func(ctx context.Context, tx pgx.Tx, found []deadFound) (err error) {
+		sum, event = a.done, a.event
+		changed, err := a.change(ctx, tx, found, &sum)
+		if err != nil || changed == 0 {
+			return err
+		}
+		event, err = a.record(ctx, tx, changed)
+		return err
+	}, func() {
+		a.done, a.event = sum, event
+		if a.options.Observe != nil {
+			a.options.Observe(a.done)
+		}
+	})
+}
+
+// change acts on those of a step's letters that may be acted on, and adds to sum.
+// The rows of messages come first and those of jobs last, as in every transaction
+// that takes both.
+func (a *deadAct) change(ctx context.Context, tx pgx.Tx, found []deadFound, sum *DeadDone) (changed int64, err error) {
+	args := pgx.StrictNamedArgs{}
+	statement := queries.deadDiscard
+	if a.to == outbox.Pending {
+		statement, args["same_step"] = queries.deadRedrive, a.options.SameMedium
+	}
+	jobIDs, channelIDs := make([]int64, 0, len(found)), make([]int64, 0, len(found))
+	letters := make(map[outbox.Key]deadFound, len(found))
+	for _, d := range found {
+		sum.Looked++
+		switch {
+		case d.kept == keptByRetention:
+			sum.Retention++
+		case d.kept == keptRecalled && a.to == outbox.Pending:
+			sum.Recalled++
+		default:
+			jobIDs, channelIDs, letters[d.Key] = append(jobIDs, d.JobID), append(channelIDs, d.ChannelID), d
+		}
+	}
+	if len(jobIDs) == 0 {
+		return 0, nil
+	}
+	args["job_ids"], args["channel_ids"] = jobIDs, channelIDs
+	rows, err := tx.Query(ctx, statement, args)
+	if err != nil {
+		return 0, err
+	}
+	var key outbox.Key
+	recalls := make(map[int64]*time.Time) // by job
+	counts := make(map[int64]outbox.ProgressChange)
+	_, err = pgx.ForEachRow(rows, []any{&key.JobID, &key.ChannelID}, func() error {
+		changed++
+		counts[key.JobID] = a.revive(counts[key.JobID])
+		if d := letters[key]; a.to == outbox.Pending {
+			recalls[key.JobID] = d.recalledAt
+			if d.held {
+				sum.Held++
+			}
+		}
+		return nil
+	})
+	sum.Changed += changed
+	if err == nil {
+		err = outbox.ChangeProgressTx(ctx, tx, counts)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if changed > 0 && a.to == outbox.Pending {
+		if _, err := tx.Exec(ctx, queries.messagesRing); err != nil {
+			return 0, err
+		}
+	}
+	return changed, undeliver(ctx, tx, recalls)
+}
+
+// revive adds a letter that the act has changed.
+func (a *deadAct) revive(c outbox.ProgressChange) outbox.ProgressChange {
+	c.Dead--
+	if a.to == outbox.Cancelled {
+		c.Cancelled++
+	}
+	return c
+}
+
+// undeliver says that jobs have messages to send again, if none of them was recalled
+// or taken by retention since the step looked.
+func undeliver(ctx context.Context, tx pgx.Tx, recalls map[int64]*time.Time) error {
+	ids, times := make([]int64, 0, len(recalls)), make([]*time.Time, 0, len(recalls))
+	for id, at := range recalls {
+		if id > 0 {
+			ids, times = append(ids, id), append(times, at)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, queries.deadUndeliver, pgx.StrictNamedArgs{"ids": ids, "recalls": times})
+	if err == nil && tag.RowsAffected() != int64(len(ids)) {
+		return errJobsMoved
+	}
+	return err
+}
+
+// record writes the act's event, or raises it.
+func (a *deadAct) record(ctx context.Context, tx pgx.Tx, changed int64) (deadEvent, error) {
+	if a.event.id != 0 {
+		rows := a.event.rows + changed
+		before, after := a.counts(rows)
+		tag, err := tx.Exec(ctx, queries.deadRecordMore, pgx.StrictNamedArgs{"id": a.event.id, "before": before, "after": after})
+		if err != nil || tag.RowsAffected() > 0 {
+			return deadEvent{a.event.id, rows}, err
+		}
+	}
+	filter := struct {
+		DeadFilter
+
+		SameMedium bool `json:"same_medium,omitempty"`
+	}{a.filter, a.options.SameMedium && a.to == outbox.Pending}
+	encoded, err := json.Marshal(filter)
+	if err != nil {
+		return deadEvent{}, err
+	}
+	event := deadEvent{rows: changed}
+	name := ""
+	if a.filter.JobID != 0 {
+		name = fmt.Sprint(a.filter.JobID)
+	}
+	before, after := a.counts(changed)
+	err = tx.QueryRow(ctx, queries.deadRecord, pgx.StrictNamedArgs{
+		"name": name, "kind": a.kind, "actor": a.options.Act.Actor, "reason": a.options.Act.Reason, "filter": string(encoded), "before": before, "after": after,
+	}).Scan(&event.id)
+	return event, err
+}
+
+// counts is what the rows were and are.
+func (a *deadAct) counts(rows int64) (before, after string) {
+	return fmt.Sprintf(`{%q: %d}`, outbox.Dead, rows), fmt.Sprintf(`{%q: %d}`, a.to, rows)
+}

@@ -1,0 +1,215 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/outbox"
+)
+
+const (
+	// deadErrorsTime is how long DeadErrors looks.
+	deadErrorsTime = 5 * time.Second
+	// deadErrorKinds is how many errors DeadErrors tells apart: with so many it looks at no
+	// further letters.
+	deadErrorKinds = 2000
+	// deadErrorsShown is how many errors DeadErrors returns unless it is told.
+	deadErrorsShown = 100
+)
+
+// DeadError is what dead letters died of that have the same medium and reason, the same sender and
+// code of the last attempt, and the same kind of error.
+type DeadError struct {
+	Medium string        `json:"medium"`
+	Reason outbox.Reason `json:"reason"`
+	Sender string        `json:"sender"` // "": no call was made, or its record is deleted
+	Code   string        `json:"code"`   // the provider's
+	// Error is the text of the last failure, with # for what differs from letter to letter:
+	// addresses, quoted words, words with a digit in them.
+	Error   string    `json:"error" mask:"text"`
+	Letters int64     `json:"letters"`
+	Jobs    int64     `json:"jobs"`     // that they are of; activities are none
+	FirstAt time.Time `json:"first_at"` // the first and the last of them died
+	LastAt  time.Time `json:"last_at"`
+	// One of them: of the newest job, that of the highest channel.
+	ExampleJobID     int64 `json:"example_job_id"` // negative: an activity
+	ExampleChannelID int64 `json:"example_channel_id"`
+	// Others are the letters that were looked at of this medium and reason and another error: a
+	// filter by medium and reason selects them as well.
+	Others int64 `json:"others"`
+}
+
+// Filter is f narrowed to the medium and the reason of the error.
+func (e DeadError) Filter(f DeadFilter) DeadFilter {
+	f.Medium, f.Reason = cmp.Or(e.Medium, f.Medium), e.Reason
+	return f
+}
+
+// DeadErrorList is the errors of dead letters, those of most letters first.
+type DeadErrorList struct {
+	Errors []DeadError `json:"errors"`
+	Kinds  int64       `json:"kinds"` // how many errors there are, shown or not
+	// Looked counts the dead letters that were looked at, Matched those of them that the
+	// filter selects: the letters of all errors.
+	Looked  int64 `json:"looked"`
+	Matched int64 `json:"matched"`
+	// Complete tells that all letters were looked at. Otherwise they were too many, or had too
+	// many different errors, and those of the newest jobs were, down to the key DownTo.
+	Complete bool        `json:"complete"`
+	DownTo   *outbox.Key `json:"down_to"`
+	// Filter is what was selected; its times are those of the look.
+	Filter DeadFilter `json:"filter"`
+}
+
+// DeadErrors counts the dead letters that f selects by their errors, and returns at most limit
+// errors (0: 100). It looks at so many letters as newest says (0: at all), for about five seconds at
+// most, in short transactions of a bounded number of keys each, at those of the newest jobs first,
+// activities last. Errors are as of DeadLetters.
+func DeadErrors(ctx context.Context, pool *pgxpool.Pool, f DeadFilter, limit, newest int) (DeadErrorList, error) {
+	w := deadErrorWalk{pool: pool, filter: f, keys: deadKeys, newest: int64(newest), kinds: deadErrorKinds, until: time.Now().Add(deadErrorsTime)}
+	if newest > 0 {
+		w.keys = min(w.keys, newest)
+	}
+	list, err := w.run(ctx, cmp.Or(limit, deadErrorsShown))
+	if err != nil {
+		return list, fmt.Errorf("errors of dead letters: %w", err)
+	}
+	return list, nil
+}
+
+// deadErrorKey is what letters are counted by.
+type deadErrorKey struct{ medium, reason, sender, code, error string }
+
+// deadErrorGroup is a count, and the lowest job of which it has letters.
+type deadErrorGroup struct {
+	DeadError
+
+	job int64
+}
+
+// deadErrorWalk looks at dead letters, the highest keys first.
+type deadErrorWalk struct {
+	pool        *pgxpool.Pool
+	filter      DeadFilter
+	keys, kinds int
+	newest      int64 // letters that are looked at; 0: all
+	until       time.Time
+	groups      map[deadErrorKey]*deadErrorGroup
+	list        DeadErrorList
+}
+
+func (w *deadErrorWalk) run(ctx context.Context, limit int) (DeadErrorList, error) {
+	w.list.Errors, w.list.Filter = []DeadError{}, w.filter
+	if err := w.filter.check(ctx, w.pool); err != nil {
+		return w.list, err
+	}
+	w.groups = make(map[deadErrorKey]*deadErrorGroup)
+	low, high := w.filter.span()
+	if high.ChannelID < math.MaxInt64 {
+		high.ChannelID++
+	}
+	for {
+		end := high
+		err := reading(ctx, w.pool, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, queries.deadErrors, w.filter.args(pgx.StrictNamedArgs{
+				"before_job_id": high.JobID, "before_channel_id": high.ChannelID, "low_job_id": low.JobID, "low_channel_id": low.ChannelID, "keys": w.keys,
+			}))
+			if err != nil {
+				return err
+			}
+			return w.count(rows, &end)
+		})
+		switch {
+		case err != nil:
+			return w.list, err
+		case end == high:
+			w.list.Complete, w.list.DownTo = true, nil
+			w.sort(limit)
+			return w.list, nil
+		}
+		high = end
+		w.list.DownTo = &outbox.Key{JobID: end.JobID, ChannelID: end.ChannelID}
+		if time.Now().After(w.until) || len(w.groups) >= w.kinds || w.newest > 0 && w.list.Looked >= w.newest {
+			w.sort(limit)
+			return w.list, nil
+		}
+	}
+}
+
+// count adds what a step counted, and moves end to the last key that it looked at. Rows come by
+// their jobs, the highest first, so that a job that an error had last is not counted again.
+func (w *deadErrorWalk) count(rows pgx.Rows, end *outbox.Key) error {
+	var looked int64
+	var jobID, example, letters *int64
+	var medium, reason, sender, code, message *string
+	var first, last *time.Time
+	var lookedAt int64
+	_, err := pgx.ForEachRow(rows, []any{&end.JobID, &end.ChannelID, &looked, &jobID, &medium, &reason, &sender, &code, &message, &letters, &example, &first, &last}, func() error {
+		lookedAt = looked
+		if letters == nil {
+			return nil
+		}
+		k := deadErrorKey{text(medium), text(reason), text(sender), text(code), errorKind(text(message))}
+		g, counted := w.groups[k]
+		if !counted {
+			g = &deadErrorGroup{DeadError: DeadError{
+				Medium: k.medium, Reason: outbox.Reason(k.reason), Sender: k.sender, Code: k.code, Error: k.error,
+				FirstAt: first.UTC(), LastAt: last.UTC(), ExampleJobID: *jobID, ExampleChannelID: *example,
+			}}
+			w.groups[k] = g
+		}
+		if g.job != *jobID && *jobID > 0 {
+			g.Jobs++
+		}
+		if g.ExampleJobID == *jobID {
+			g.ExampleChannelID = max(g.ExampleChannelID, *example)
+		}
+		g.job = *jobID
+		g.Letters += *letters
+		w.list.Matched += *letters
+		if first.Before(g.FirstAt) {
+			g.FirstAt = first.UTC()
+		}
+		if last.After(g.LastAt) {
+			g.LastAt = last.UTC()
+		}
+		return nil
+	})
+	w.list.Looked += lookedAt
+	return err
+}
+
+// sort has the errors of most letters in the list, at most limit of them.
+func (w *deadErrorWalk) sort(limit int) {
+	type kind struct {
+		medium string
+		reason outbox.Reason
+	}
+	of := make(map[kind]int64)
+	for _, g := range w.groups {
+		of[kind{g.Medium, g.Reason}] += g.Letters
+		w.list.Errors = append(w.list.Errors, g.DeadError)
+	}
+	for i := range w.list.Errors {
+		e := &w.list.Errors[i]
+		for k, letters := range of {
+			if k.reason == e.Reason && (e.Medium == "" || k.medium == e.Medium) {
+				e.Others += letters
+			}
+		}
+		e.Others -= e.Letters
+	}
+	slices.SortFunc(w.list.Errors, func(a, b DeadError) int {
+		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Medium, b.Medium), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.Sender, b.Sender), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Error, b.Error))
+	})
+	w.list.Kinds = int64(len(w.list.Errors))
+	w.list.Errors = w.list.Errors[:min(limit, len(w.list.Errors))]
+}

@@ -1,0 +1,159 @@
+package delivery_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+)
+
+// The statements that go through a whole job, or through all notifications, keep
+// plans whose cost is bounded by their step, on tables with other jobs in them.
+func TestQueries_StepsKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	var ids []int64
+	for range 4 {
+		ids = append(ids, b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Aborted))
+	}
+	b.JobsThatWait(t, 2000)
+	b.Exec(t, `INSERT INTO belfry.events (subject, kind, actor) SELECT 'lane', 'paused', 'ann' FROM generate_series(1, 5000)`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.activities (id, channel_id, title, route) SELECT -n, 1 + n % 2000, 'x', '{push}' FROM generate_series(1, 20000) n`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_events (job_id, kind, actor) SELECT j.id, 'claimed', 'ann' FROM belfry.jobs j, generate_series(1, 10)`)
+	dbtest.Past(t, b.DB.Pool, `INSERT INTO belfry.job_revisions (job_id, revision, "cursor", title, body, data, audience, edited_by)
+		SELECT j.id, 1, '', 'x', '', '{}', j.audience, 'ann' FROM belfry.jobs j`)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.notifications", "belfry.messages", "belfry.jobs", "belfry.events", "belfry.activities", "belfry.job_events", "belfry.job_revisions")
+	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		args := pgx.StrictNamedArgs{"job_id": ids[1], "after": int64(2000), "keys": 1000}
+		for k, v := range more {
+			args[k] = v
+		}
+		return args
+	}
+	bound := pgx.StrictNamedArgs{"bound": int64(9000)}
+	list := pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after_at": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "after_id": int64(0), "jobs": 100}
+	var out strings.Builder
+	b.explain(t, &out, "MessageRecall", step(bound))
+	b.explain(t, &out, "NotificationRecall", step(bound))
+	b.explain(t, &out, "DeliveryCounts", step(pgx.StrictNamedArgs{"seconds": int64(60)}))
+	b.explain(t, &out, "MessageSlice", step(bound))
+	b.explain(t, &out, "NotificationSlice", step(bound))
+	b.explain(t, &out, "SkipsOf", pgx.StrictNamedArgs{"job_id": ids[1], "keys": []string{"1", "2"}})
+	b.explain(t, &out, "MessagePrune", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "aborted": true}))
+	b.explain(t, &out, "MessagesPrunable", step(pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0}))
+	b.explain(t, &out, "JobHoldForRetention", pgx.StrictNamedArgs{"id": ids[1], "as_of": nil, "seconds": 3600.0})
+	b.explain(t, &out, "NotificationPrune", pgx.StrictNamedArgs{"job_ids": []int64{ids[0], ids[2]}, "after": int64(2000), "keys": 1000})
+	b.explain(t, &out, "RetentionWalkBegin", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "jobs": 100})
+	b.explain(t, &out, "JobsWithOldMessages", list)
+	b.explain(t, &out, "JobsPrunable", list)
+	b.explain(t, &out, "EventsPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "keys": 100})
+	of := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		args := pgx.StrictNamedArgs{"channel_id": int64(3), "after": int64(0), "keys": 1000, "dry_run": false}
+		for k, v := range more {
+			args[k] = v
+		}
+		return args
+	}
+	b.explain(t, &out, "ForgetMessages", of(pgx.StrictNamedArgs{"only": nil}))
+	b.explain(t, &out, "ForgetNotifications", of(nil))
+	b.explain(t, &out, "ForgetActivities", of(nil))
+	b.explain(t, &out, "ForgetErased", pgx.StrictNamedArgs{"job_ids": ids})
+	b.explain(t, &out, "ForgetListing", pgx.StrictNamedArgs{"external_id": "u3", "after": int64(0), "keys": 1000})
+	b.explain(t, &out, "ForgetRunning", pgx.StrictNamedArgs{"channel_id": int64(3)})
+	for _, table := range []string{"notifications", "messages", "activities", "job_events", "job_revisions"} {
+		require.NotContains(t, out.String(), "Seq Scan on "+table)
+	}
+	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
+		golden(t, "explain.golden", out.String())
+	}
+}
+
+// What retention and the list of senders run goes by its keys beside relays that work, with good
+// statistics and with those of an empty table.
+func TestLong_QueriesKeepTheirPlansBesideRelays(t *testing.T) {
+	t.Parallel()
+	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, dbtest.New(t), 0)
+			id := int64(0)
+			for _, step := range analyze {
+				switch step {
+				case "fill":
+					id = b.Fill(t)
+				default:
+					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+						b.Exec(t, "ANALYZE belfry."+table)
+					}
+				}
+			}
+			var out strings.Builder
+			b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
+			b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
+			require.NotContains(t, out.String(), "Seq Scan on messages")
+			require.NotContains(t, out.String(), "Seq Scan on attempts")
+			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+				golden(t, "explain_retention_"+name+".golden", out.String())
+			}
+			if name == "stale" { // nothing is compiled there: that takes a thousand times as long
+				b.Compiles(t)
+				out.Reset()
+				for name, args := range map[string]pgx.StrictNamedArgs{
+					"MessagePrune":  {"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false},
+					"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100},
+					"SenderStates":  {"name": "", "seconds": 10.0}, // the doctor and belfry senders list run it
+				} {
+					outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (ANALYZE) "+delivery.Statement(name), args)
+				}
+				require.NotContains(t, out.String(), "JIT:")
+			}
+		})
+	}
+}
+
+// Listing and acting cost what their step costs, whatever else the tables hold.
+func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t), 0)
+	id := b.letters(t, 10000, job.Processed)
+	done := b.Rest(t, outbox.TypePush, 20000, job.Processed)
+	b.States(t, done, "SENT", "SENT", "CANCELLED")
+	b.JobsThatWait(t, 2000)
+	b.Exec(t, `INSERT INTO belfry.activities (channel_id, title, route) SELECT g, 'liked', '{push}' FROM generate_series(1, 2000) g`)
+	dbtest.Vacuum(t, b.DB.Pool, "belfry.messages", "belfry.jobs", "belfry.attempts", "belfry.activities")
+	filter := pgx.StrictNamedArgs{"medium": "sms", "reason": "permanent", "since": nil, "until": nil, "channel_id": nil, "keys": 5000, "category": "operator_notice", "sender": "fcm"}
+	step := func(more pgx.StrictNamedArgs) pgx.StrictNamedArgs {
+		for k, v := range filter {
+			more[k] = v
+		}
+		return more
+	}
+	var out strings.Builder
+	b.explain(t, &out, "DeadList", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0), "limit": 100}))
+	b.explain(t, &out, "DeadErrors", step(pgx.StrictNamedArgs{"before_job_id": id, "before_channel_id": int64(9000), "low_job_id": id, "low_channel_id": int64(0)}))
+	b.explain(t, &out, "DeadStep", step(pgx.StrictNamedArgs{"after_job_id": id, "after_channel_id": int64(100), "high_job_id": id, "high_channel_id": int64(1) << 60}))
+	keys := pgx.StrictNamedArgs{"job_ids": []int64{id, id}, "channel_ids": []int64{1, 2}, "same_step": false}
+	b.explain(t, &out, "DeadRedrive", keys)
+	delete(keys, "same_step")
+	b.explain(t, &out, "DeadDiscard", keys)
+	b.explain(t, &out, "DeadUndeliver", pgx.StrictNamedArgs{"ids": []int64{id}, "recalls": []*time.Time{nil}})
+	b.explain(t, &out, "MessageShow", pgx.StrictNamedArgs{"job_id": id, "channel_id": int64(1)})
+	b.explain(t, &out, "AttemptList", pgx.StrictNamedArgs{"job_id": id, "channel_id": int64(1), "limit": 1000})
+	require.NotContains(t, out.String(), "Seq Scan")
+	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+		golden(t, "explain_dead.golden", out.String())
+	}
+}
+
+func (b *bundle) explain(t *testing.T, out *strings.Builder, name string, args pgx.StrictNamedArgs) {
+	t.Helper()
+	outboxtest.Plan(t, b.DB.Pool, out, name, "EXPLAIN (COSTS OFF) "+delivery.Statement(name), args)
+}

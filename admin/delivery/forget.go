@@ -1,0 +1,380 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// ErrStillSent reports that a relay has a message of the channel, or that a run may be about
+// to write one. What was erased until then stays erased; calling it again goes on.
+var ErrStillSent = errors.New("not everything could be erased yet")
+
+const (
+	// forgetKeys is how many jobs, notifications or activities one step looks at.
+	forgetKeys = 1000
+	// forgetRetry is the pause before what others work on is looked at again.
+	forgetRetry = 100 * time.Millisecond
+)
+
+// Forgotten counts by table what was erased of one channel, or would be.
+type Forgotten struct {
+	channels.Forgotten
+
+	Messages      int64 `json:"messages"`
+	Attempts      int64 `json:"attempts"`
+	Notifications int64 `json:"notifications"`
+	Activities    int64 `json:"activities"`
+	Skips         int64 `json:"skips"` // whose error was blanked
+	Lists         int64 `json:"lists"` // jobs and schedules whose list named it by its external id
+}
+
+// Rows is the sum of all.
+func (f Forgotten) Rows() int64 {
+	return f.Channels + f.OptOuts + f.InvalidAddresses + f.SegmentMembers + f.Messages + f.Attempts + f.Notifications + f.Activities + f.Skips + f.Lists
+}
+
+// ForgetOptions are who erases and who watches.
+type ForgetOptions struct {
+	// DryRun counts and writes nothing.
+	DryRun bool
+	Act    job.Act
+	// Patience is for how long relays and runs that work on the channel are waited for.
+	Patience time.Duration
+	// Observe, unless nil, is called after each step with the counts so far.
+	Observe func(Forgotten)
+}
+
+// Forget erases what belfry has of one channel, in transactions of bounded size:
+//
+//	blank the channel ─► messages, notifications, activities, lists, errors ─► wait for what
+//	others work on, and erase that ─► preferences, memberships, the channel itself
+//
+// The channel is emptied first, so that nobody writes or sends to it any more, and goes last,
+// so that an erasure that was interrupted can be repeated by its external id. A message that
+// a live relay has in flight is not taken from it, and neither is one that a run is writing:
+// both are waited for, and after the patience the error is ErrStillSent.
+//
+// What a job counted stays counted: a message that was not final counts as cancelled, one
+// whose receipt was awaited as sent, and jobs.erased says how many of its rows are gone, so
+// that an audit agrees. The ids that remain in lists, skips and cursors are belfry's own
+// numbers and name nobody. One event has the counts and not whom they are of.
+//
+// externalID, unless empty, is taken out of the lists of jobs, whatever their status, of
+// their revisions and events, and of schedules. The connection's role needs EXECUTE on
+// belfry.forget_listed.
+func Forget(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, channelID int64, externalID string, o ForgetOptions) (Forgotten, error) {
+	f := forget{pool: pool, store: store, id: channelID, external: externalID, options: o}
+	err := f.all(ctx)
+	if err != nil {
+		err = fmt.Errorf("forget a channel: %w", err)
+	}
+	return f.done, err
+}
+
+// forget is one call of Forget.
+type forget struct {
+	pool     *pgxpool.Pool
+	store    *channels.Store
+	id       int64
+	external string
+	options  ForgetOptions
+	done     Forgotten
+	event    int64
+	kept     []int64 // jobs whose message a relay has; 0: an activity
+}
+
+func (f *forget) all(ctx context.Context) error {
+	if err := f.begin(ctx); err != nil {
+		return err
+	}
+	running, err := f.running(ctx)
+	if err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{
+		func(ctx context.Context) error { return f.messages(ctx, nil) },
+		f.notifications, f.activities, f.lists,
+	} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	if !f.options.DryRun {
+		if err := f.late(ctx, running); err != nil {
+			return err
+		}
+	}
+	return f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+		d.Forgotten, err = f.store.Forget(ctx, tx, f.id, f.options.DryRun)
+		return d, err
+	})
+}
+
+// begin records that the act has begun, and takes the channel out of what is to come.
+func (f *forget) begin(ctx context.Context) error {
+	if f.options.DryRun {
+		return nil
+	}
+	return inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, queries.forgetRecord, pgx.StrictNamedArgs{
+			"actor": f.options.Act.Actor, "reason": f.options.Act.Reason, "deleted": "{}",
+		}).Scan(&f.event)
+		if err != nil {
+			return err
+		}
+		return f.store.Blank(ctx, tx, f.id)
+	})
+}
+
+// step is one transaction. What it erases is in the event when it commits.
+func (f *forget) step(ctx context.Context, do func(context.Context, pgx.Tx) (Forgotten, error)) error {
+	var sum Forgotten
+	err := inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+		d, err := do(ctx, tx)
+		if err != nil {
+			return err
+		}
+		sum = f.done.plus(d)
+		if f.options.DryRun || d == (Forgotten{}) {
+			return nil
+		}
+		text, err := json.Marshal(sum)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, queries.forgetRecordMore, pgx.StrictNamedArgs{"id": f.event, "deleted": string(text)})
+		return err
+	})
+	if err == nil {
+		f.done = sum
+		if f.options.Observe != nil {
+			f.options.Observe(sum)
+		}
+	}
+	return err
+}
+
+func (f Forgotten) plus(g Forgotten) Forgotten {
+	return Forgotten{
+		Forgotten: channels.Forgotten{
+			Channels: f.Channels + g.Channels, OptOuts: f.OptOuts + g.OptOuts,
+			InvalidAddresses: f.InvalidAddresses + g.InvalidAddresses, SegmentMembers: f.SegmentMembers + g.SegmentMembers,
+		},
+		Messages: f.Messages + g.Messages, Attempts: f.Attempts + g.Attempts, Notifications: f.Notifications + g.Notifications,
+		Activities: f.Activities + g.Activities, Skips: f.Skips + g.Skips, Lists: f.Lists + g.Lists,
+	}
+}
+
+// forgotMessage is what one job had.
+type forgotMessage struct {
+	JobID    int64
+	Status   string // empty: no message
+	Awaited  bool   // its receipt
+	Kept     bool
+	Attempts int64
+	Skips    int64
+}
+
+// messages goes through all jobs, or only some.
+func (f *forget) messages(ctx context.Context, only []int64) error {
+	for after, more := int64(math.MinInt64), true; more; {
+		var kept []int64
+		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			rows, err := tx.Query(ctx, queries.forgetMessages, pgx.StrictNamedArgs{
+				"after": after, "only": only, "channel_id": f.id, "keys": forgetKeys, "dry_run": f.options.DryRun,
+			})
+			if err != nil {
+				return d, err
+			}
+			list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[forgotMessage])
+			if err != nil {
+				return d, err
+			}
+			if more = len(list) > 0; more {
+				after = list[len(list)-1].JobID
+			}
+			d, kept, err = f.account(ctx, tx, list)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+		f.kept = append(f.kept, kept...)
+	}
+	return nil
+}
+
+// account adds the messages that are gone to the accounts of their jobs.
+func (f *forget) account(ctx context.Context, tx pgx.Tx, list []forgotMessage) (d Forgotten, kept []int64, err error) {
+	var ended, erased []int64
+	var sent []bool
+	for _, m := range list {
+		d.Skips += m.Skips
+		switch {
+		case m.Status == "":
+			continue
+		case m.Kept:
+			kept = append(kept, m.JobID)
+			continue
+		}
+		d.Messages++
+		d.Attempts += m.Attempts
+		erased = append(erased, m.JobID)
+		switch outbox.Status(m.Status) {
+		case outbox.Pending, outbox.Queued, outbox.Processing:
+			ended, sent = append(ended, m.JobID), append(sent, m.Awaited)
+		case outbox.Sent, outbox.Dead, outbox.Cancelled:
+		}
+	}
+	if f.options.DryRun || len(erased) == 0 {
+		return d, kept, nil
+	}
+	if len(ended) > 0 {
+		if _, err := tx.Exec(ctx, queries.forgetDelivered, pgx.StrictNamedArgs{"job_ids": ended, "sent": sent}); err != nil {
+			return d, kept, err
+		}
+	}
+	_, err = tx.Exec(ctx, queries.forgetErased, pgx.StrictNamedArgs{"job_ids": erased})
+	return d, kept, err
+}
+
+func (f *forget) notifications(ctx context.Context) error {
+	for after, more := int64(math.MinInt64), true; more; {
+		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			rows, err := tx.Query(ctx, queries.forgetNotifications, pgx.StrictNamedArgs{
+				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun,
+			})
+			if err != nil {
+				return d, err
+			}
+			ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+			if more = err == nil && len(ids) > 0; !more {
+				return d, err
+			}
+			after, d.Notifications = ids[len(ids)-1], int64(len(ids))
+			if !f.options.DryRun {
+				_, err = tx.Exec(ctx, queries.forgetErased, pgx.StrictNamedArgs{"job_ids": ids})
+			}
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *forget) activities(ctx context.Context) error {
+	for last := new(int64); last != nil; {
+		var kept int64
+		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			after := *last
+			err = tx.QueryRow(ctx, queries.forgetActivities, pgx.StrictNamedArgs{
+				"channel_id": f.id, "after": after, "keys": forgetKeys, "dry_run": f.options.DryRun,
+			}).Scan(&last, &d.Activities, &d.Messages, &d.Attempts, &kept)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+		if kept > 0 {
+			f.kept = append(f.kept, 0)
+		}
+	}
+	return nil
+}
+
+// lists takes the external id out of what names it.
+func (f *forget) lists(ctx context.Context) error {
+	if f.external == "" {
+		return nil
+	}
+	statement := queries.forgetListed
+	if f.options.DryRun {
+		statement = queries.forgetListing
+	}
+	for last := new(int64); last != nil; {
+		err := f.step(ctx, func(ctx context.Context, tx pgx.Tx) (d Forgotten, err error) {
+			if !f.options.DryRun {
+				if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": f.options.Act.Actor, "reason": f.options.Act.Reason}); err != nil {
+					return d, err
+				}
+			}
+			after := *last
+			err = tx.QueryRow(ctx, statement, pgx.StrictNamedArgs{"external_id": f.external, "after": after, "keys": forgetKeys}).Scan(&last, &d.Lists)
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walking is a run that may be in the middle of a chunk.
+type walking struct{ JobID, Fence, Chunks int64 }
+
+func (f *forget) running(ctx context.Context) (list []walking, err error) {
+	err = inTx(ctx, f.pool, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.forgetRunning, pgx.StrictNamedArgs{"channel_id": f.id})
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[walking])
+		return err
+	})
+	return list, err
+}
+
+// late waits until no relay has a message of the channel, and every run that might have read
+// the channel before it was blanked has ended its chunk; what came of both is erased.
+func (f *forget) late(ctx context.Context, running []walking) error {
+	deadline := time.Now().Add(f.options.Patience)
+	for {
+		now, err := f.running(ctx)
+		if err != nil {
+			return err
+		}
+		moved := slices.DeleteFunc(slices.Clone(running), func(w walking) bool { return slices.Contains(now, w) })
+		running = slices.DeleteFunc(running, func(w walking) bool { return !slices.Contains(now, w) })
+		only := f.kept
+		for _, w := range moved {
+			only = append(only, w.JobID)
+		}
+		f.kept = nil
+		if len(only) > 0 {
+			if err := f.messages(ctx, only); err != nil {
+				return err
+			}
+			if err := f.notifications(ctx); err != nil {
+				return err
+			}
+			if err := f.activities(ctx); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(running)+len(f.kept) == 0:
+			return nil
+		case !time.Now().Before(deadline) && len(f.kept) > 0:
+			return fmt.Errorf("%w: a relay has a message to the channel in flight", ErrStillSent)
+		case !time.Now().Before(deadline):
+			return fmt.Errorf("%w: the run of job %d has not ended its chunk", ErrStillSent, running[0].JobID)
+		}
+		if err := pause(ctx, forgetRetry); err != nil {
+			return err
+		}
+	}
+}

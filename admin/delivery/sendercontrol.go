@@ -1,0 +1,134 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+)
+
+// SubjectSender is the subject of belfry.events that acts on senders are recorded under.
+const SubjectSender = "sender"
+
+// SenderState is a sender as operators see it.
+type SenderState struct {
+	Name string `json:"name" db:"name"`
+	// What an operator said; null: as configured. Relays follow within a second or so.
+	RatePerSecond *float64   `json:"rate_per_second" db:"rate_per_second"`
+	Concurrency   *int       `json:"concurrency" db:"concurrency"`
+	PausedAt      *time.Time `json:"paused_at" db:"paused_at"` // null: open
+	PausedBy      string     `json:"paused_by" db:"paused_by"`
+	PauseReason   string     `json:"pause_reason" db:"pause_reason"`
+	// Relays is how many live relays have it.
+	Relays int `json:"relays" db:"relays"`
+	// InForce are the limits that live relays worked by at their last heartbeat, each
+	// once, without the name. More than one: their configurations differ, or one has not
+	// followed yet.
+	InForce []outbox.SenderLimits `json:"in_force" db:"in_force"`
+	// What its live relays did at their last heartbeat, together.
+	Medium          string   `json:"medium" db:"medium"`     // "": none has it
+	Breakers        []string `json:"breakers" db:"breakers"` // each state once: closed, half_open, off, open
+	Waiting         int      `json:"waiting" db:"waiting"`   // messages that relays have ready for it
+	Calling         int      `json:"calling" db:"calling"`   // calls in progress
+	SentPerSecond   float64  `json:"sent_per_second" db:"sent_per_second"`
+	FailedPerSecond float64  `json:"failed_per_second" db:"failed_per_second"`
+	// Version is the id of the event of the newest act on it; 0: there was none.
+	Version int64 `json:"version" db:"version"`
+}
+
+// RelayState is a relay as its last heartbeat told.
+type RelayState struct {
+	Name        string    `json:"name" db:"name"`
+	StartedAt   time.Time `json:"started_at" db:"started_at"`
+	HeartbeatAt time.Time `json:"heartbeat_at" db:"heartbeat_at"`
+	Senders     []string  `json:"senders" db:"senders"`
+	Media       []string  `json:"media" db:"media"`         // that it has senders for
+	InFlight    int       `json:"in_flight" db:"in_flight"` // messages
+	Transport   string    `json:"transport" db:"transport"` // where it gets its messages from
+	Live        bool      `json:"live" db:"live"`
+}
+
+// SenderStates returns the senders of live relays and those that an operator has said
+// something about, and the relays, each by name. A relay lives that beat within alive,
+// in the database's clock.
+func SenderStates(ctx context.Context, pool *pgxpool.Pool, alive time.Duration) (senders []SenderState, relays []RelayState, err error) {
+	err = inSnapshot(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		if senders, err = senderStates(ctx, tx, "", alive); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, queries.relayStates, pgx.StrictNamedArgs{"seconds": alive.Seconds()})
+		if err != nil {
+			return err
+		}
+		relays, err = pgx.CollectRows(rows, pgx.RowToStructByName[RelayState])
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("senders: %w", err)
+	}
+	return senders, relays, nil
+}
+
+func senderStates(ctx context.Context, tx pgx.Tx, name string, alive time.Duration) ([]SenderState, error) {
+	rows, err := tx.Query(ctx, queries.senderStates, pgx.StrictNamedArgs{"name": name, "seconds": alive.Seconds()})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[SenderState])
+}
+
+// SenderChange is what an operator says of a sender instead of its configuration.
+type SenderChange struct {
+	// Rate and Slots tell which of the two are said; nil takes one back to the
+	// configuration's.
+	Rate, Slots   bool
+	RatePerSecond *float64 // over all relays together
+	Concurrency   *int     // of each relay
+}
+
+// SetSender changes a sender's limits while relays run: they follow within a second or
+// so. It is not known here which senders there are: any name can be said something
+// about. What is not allowed is *job.InvalidError. The act is recorded (I14).
+func SetSender(ctx context.Context, pool *pgxpool.Pool, name string, c SenderChange, alive time.Duration, act job.Act) (SenderState, error) {
+	return senderAct(ctx, pool, name, alive, act, queries.senderSet, pgx.StrictNamedArgs{
+		"name": name, "rate": c.Rate, "slots": c.Slots, "rate_per_second": c.RatePerSecond, "concurrency": c.Concurrency,
+	})
+}
+
+// PauseSender stops a sender: no relay calls its provider until it is resumed, and its
+// messages wait. Calls in progress end by themselves. A paused one stays as it is.
+// Otherwise as SetSender.
+func PauseSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
+	return senderAct(ctx, pool, name, alive, act, queries.senderPause, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
+}
+
+// ResumeSender opens a paused sender; an open one stays as it is. Otherwise as
+// SetSender.
+func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act) (SenderState, error) {
+	return senderAct(ctx, pool, name, alive, act, queries.senderResume, pgx.StrictNamedArgs{"name": name})
+}
+
+func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string, args pgx.StrictNamedArgs) (s SenderState, err error) {
+	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement, args); err != nil {
+			return err
+		}
+		list, err := senderStates(ctx, tx, name, alive)
+		if err == nil && len(list) > 0 {
+			s = list[0]
+		}
+		return err
+	})
+	if err != nil {
+		return s, fmt.Errorf("sender %s: %w", name, err)
+	}
+	return s, nil
+}

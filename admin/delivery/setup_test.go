@@ -1,0 +1,66 @@
+package delivery_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
+)
+
+var (
+	bg      = context.Background()
+	ann     = job.Act{Actor: "ann", Reason: "wrong text"}
+	rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// golden compares text with testdata/name, or rewrites it.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := "testdata/" + name
+	if *rewrite {
+		require.NoError(t, os.MkdirAll("testdata", 0o750))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text, "refresh with: go test ./admin/delivery -run %s -rewrite", t.Name())
+}
+
+// bundle is one test's database.
+type bundle struct {
+	*outboxtest.Database
+
+	jobs *job.Store
+	who  *channels.Store
+}
+
+// setup makes n channels with the ids 1 to n, made and changed a day ago.
+func setup(t *testing.T, n int) *bundle {
+	t.Helper()
+	return setupOn(t, dbtest.Reused(t, 4), n)
+}
+
+func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
+	t.Helper()
+	who, err := channels.New(channels.DefaultConfig())
+	require.NoError(t, err)
+	b := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool), who: who}
+	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
+		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
+		  FROM generate_series(1, $1::bigint) g`, n)
+	return b
+}
+
+// one reads a single value.
+func one[T any](t require.TestingT, b *bundle, sql string, args ...any) T {
+	return outboxtest.One[T](t, b.Database, sql, args...)
+}

@@ -1,0 +1,39 @@
+package delivery
+
+import "github.com/belfryhq/belfry/outbox"
+
+// reasonOf is what a message's row says of its channel, and why. awaited tells that a
+// receipt is awaited.
+func reasonOf(status outbox.Status, reason outbox.Reason, awaited, aborted bool) (r, why outbox.Reason) {
+	switch status {
+	case outbox.Pending, outbox.Queued:
+		if aborted {
+			return outbox.ReasonHeld, reason
+		}
+		return outbox.ReasonWaiting, reason
+	case outbox.Processing:
+		if awaited {
+			return outbox.ReasonSending, outbox.ReasonReceipt
+		}
+		return outbox.ReasonSending, ""
+	case outbox.Dead:
+		return outbox.ReasonDead, reason
+	case outbox.Cancelled:
+		return outbox.ReasonCancelled, reason
+	case outbox.Sent:
+	}
+	return outbox.ReasonSent, ""
+}
+
+// Tally counts messages by what has become of them, and by why.
+type Tally map[outbox.Reason]map[outbox.Reason]int64
+
+func (t Tally) add(r, why outbox.Reason, n int64) {
+	if why == "" {
+		return
+	}
+	if t[r] == nil {
+		t[r] = make(map[outbox.Reason]int64)
+	}
+	t[r][why] += n
+}

@@ -1,0 +1,60 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/job"
+)
+
+// stepTimeout bounds each transaction of a recall, an audit or retention, on the
+// server and here. Waiting for a row that another session keeps locked takes four
+// fifths of it at the most.
+const stepTimeout = 15 * time.Second
+
+// inTx runs do in one short durable transaction. An error of the connection may be
+// that of the COMMIT, whose outcome is then unknown: every step here can be done
+// again.
+func inTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do))
+}
+
+// reading runs do in one short transaction that only reads, as on a standby.
+func reading(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Reads: true}, do))
+}
+
+// inSnapshot is reading, all of it as of one moment.
+func inSnapshot(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Snapshot: true}, do))
+}
+
+// mapError translates a PostgreSQL error by SQLSTATE and schema into the errors of
+// package job, and leaves any other as it is.
+func mapError(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		if message, refused := db.Refusal(pg); refused && pg.ColumnName != "" {
+			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
+		}
+	}
+	return job.Unanswered(err, job.ErrLocked)
+}
+
+// pause waits, or returns the reason why ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
