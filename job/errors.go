@@ -102,20 +102,28 @@ func (e *WrongStatusError) Error() string {
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
 // this package's errors and leaves any other error as it is.
 func mapError(err error) error {
-	var pg *pgconn.PgError
 	var own writerError
-	switch {
-	case err == nil, errors.As(err, &own):
+	if errors.As(err, &own) {
 		return err
-	case errors.As(err, &pg):
-		if message, refused := db.Refusal(pg); refused {
-			return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
-		}
-		if pg.Code == db.BadText || pg.Code == db.BadJSONText {
-			return &InvalidError{Message: "belfry.jobs: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		}
 	}
-	return Unanswered(err, ErrLocked)
+	return Answered(err, ErrLocked, "belfry.jobs")
+}
+
+// Answered translates what PostgreSQL answered, by its SQLSTATE and schema: a refusal of belfry's
+// own is an *InvalidError, and so is a text that the encoding refuses, of the table that the
+// statement writes, unless that is empty; for the rest see Unanswered. A nil error stays nil.
+func Answered(err, locked error, table string) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return Unanswered(err, locked)
+	}
+	if message, refused := db.Refusal(pg); refused {
+		return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
+	}
+	if table != "" && (pg.Code == db.BadText || pg.Code == db.BadJSONText) {
+		return &InvalidError{Message: table + ": a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
+	}
+	return Unanswered(err, locked)
 }
 
 // laneTaken reports that another runner claimed a job of the same lane first (I4).

@@ -2,11 +2,9 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
@@ -35,17 +33,8 @@ func inSnapshot(ctx context.Context, pool *pgxpool.Pool, do func(context.Context
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Snapshot: true}, do))
 }
 
-// mapError translates a PostgreSQL error by SQLSTATE and schema into the errors of
-// package job, and leaves any other as it is.
-func mapError(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		if message, refused := db.Refusal(pg); refused && pg.ColumnName != "" {
-			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
-		}
-	}
-	return job.Unanswered(err, job.ErrLocked)
-}
+// mapError translates an answer of PostgreSQL into the errors of package job.
+func mapError(err error) error { return job.Answered(err, job.ErrLocked, "") }
 
 // pause waits, or returns the reason why ctx ended.
 func pause(ctx context.Context, d time.Duration) error {

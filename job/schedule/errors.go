@@ -37,19 +37,10 @@ func (e *SourceError) Error() string {
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
 // *job.InvalidError, a database that does not answer job.ErrUnreachable.
 func mapError(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case err == nil, errors.Is(err, job.ErrUnreachable), errors.Is(err, job.ErrTooSlow):
+	if errors.Is(err, job.ErrUnreachable) || errors.Is(err, job.ErrTooSlow) {
 		return err // package job's
-	case errors.As(err, &pg):
-		if message, refused := db.Refusal(pg); refused {
-			return &job.InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
-		}
-		if pg.Code == db.BadText || pg.Code == db.BadJSONText {
-			return &job.InvalidError{Message: "belfry.schedules: a text " + pg.Message + "; allowed values: UTF-8 without NUL"}
-		}
 	}
-	return job.Unanswered(err, ErrLocked)
+	return job.Answered(err, ErrLocked, "belfry.schedules")
 }
 
 // transient reports an answer of the server that may be another one at the next tick,
