@@ -109,15 +109,18 @@ func mapError(err error) error {
 	return Answered(err, ErrLocked, "belfry.jobs")
 }
 
-// Answered translates what PostgreSQL answered, by its SQLSTATE and schema: a refusal of belfry's
-// own is an *InvalidError, and so is a text that the encoding refuses, of the table that the
-// statement writes, unless that is empty; for the rest see Unanswered. A nil error stays nil.
+// Answered translates what PostgreSQL answered, by its SQLSTATE and schema: what a rule of
+// belfry's refuses of the table that a statement writes is an *InvalidError, and so is a text that
+// the encoding refuses. Where table is empty, the statement writes what belfry itself makes of
+// rows: only a refusal that names a column is somebody's input then, and any other stays what the
+// server said, for whoever has to tell one bad row from many. For the rest see Unanswered. A nil
+// error stays nil.
 func Answered(err, locked error, table string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return Unanswered(err, locked)
 	}
-	if message, refused := db.Refusal(pg); refused {
+	if message, refused := db.Refusal(pg); refused && (table != "" || pg.ColumnName != "") {
 		return &InvalidError{Column: pg.ColumnName, Message: message, Hint: pg.Hint}
 	}
 	if table != "" && (pg.Code == db.BadText || pg.Code == db.BadJSONText) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -215,6 +216,21 @@ func TestSettle_RefusesWhatMakesNoSense(t *testing.T) {
 	}
 	_, err := l.Settle(t.Context(), make([]outbox.Settlement, outbox.MaxBatch+1), nil)
 	require.ErrorContains(t, err, "1001 messages are not allowed; allowed are 0 to 1000")
+	require.Equal(t, "PROCESSING", b.row(t, c.Key).Status)
+}
+
+// A constraint that somebody put on the table and that refuses a row stays the server's answer: by
+// its class a relay knows that the same rows will be refused again, and looks for the one at fault.
+func TestSettle_SaysThatARowWasRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	l := b.ledger("r1")
+	c := claim(t, l, b.Rest(t, outbox.TypePush, 1, job.Processed), 1)[0]
+	b.Exec(t, `ALTER TABLE belfry.messages ADD CONSTRAINT of_somebody CHECK (status <> 'SENT')`)
+	_, err := l.Settle(t.Context(), []outbox.Settlement{sent(c)}, nil)
+	require.ErrorContains(t, err, "of_somebody")
+	require.Equal(t, db.Violation, db.ClassOf(err))
+	require.NotErrorAs(t, err, new(*job.InvalidError))
 	require.Equal(t, "PROCESSING", b.row(t, c.Key).Status)
 }
 
