@@ -21,43 +21,30 @@ import (
 // in them, with good statistics and with those of an empty table.
 func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 	t.Parallel()
-	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupOn(t, dbtest.New(t), 0)
-			id := int64(0)
-			for _, step := range analyze {
-				switch step {
-				case "fill":
-					id = b.Fill(t)
-				default:
-					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
-						b.Exec(t, "ANALYZE belfry."+table)
-					}
-				}
+	outboxtest.Grown(t, func(t *testing.T, d *outboxtest.Database, name string, id int64) {
+		t.Helper()
+		b := &bundle{Database: d}
+		plans := b.ledgerPlans(t, id, "EXPLAIN (COSTS OFF)")
+		require.NotContains(t, plans, "Seq Scan on messages")
+		require.NotContains(t, plans, "Seq Scan on attempts")
+		if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+			golden(t, "explain_ledger_"+name+".golden", plans)
+		}
+		if name == "stale" {
+			b.requireNoneCompiled(t, id)
+		}
+		for plan := range strings.SplitSeq(plans, "# ") {
+			if strings.HasPrefix(plan, "MessageClaim") {
+				due := plan[strings.Index(plan, "CTE due"):strings.Index(plan, "CTE lease")]
+				require.Contains(t, due, "Index Scan using messages_due_idx")
+				require.NotContains(t, due, "Sort")
 			}
-			plans := b.ledgerPlans(t, id, "EXPLAIN (COSTS OFF)")
-			require.NotContains(t, plans, "Seq Scan on messages")
-			require.NotContains(t, plans, "Seq Scan on attempts")
-			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-				golden(t, "explain_ledger_"+name+".golden", plans)
+			if strings.HasPrefix(plan, "MessageLook") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
+				require.Contains(t, plan, "TID Cond: (ctid = ANY (", "one scan, and not one for each key")
+				require.Regexp(t, `Hash (Right )?Join\n`, plan, "no nested loop of each key with each row")
 			}
-			if name == "stale" {
-				b.requireNoneCompiled(t, id)
-			}
-			for plan := range strings.SplitSeq(plans, "# ") {
-				if strings.HasPrefix(plan, "MessageClaim") {
-					due := plan[strings.Index(plan, "CTE due"):strings.Index(plan, "CTE lease")]
-					require.Contains(t, due, "Index Scan using messages_due_idx")
-					require.NotContains(t, due, "Sort")
-				}
-				if strings.HasPrefix(plan, "MessageLook") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
-					require.Contains(t, plan, "TID Cond: (ctid = ANY (", "one scan, and not one for each key")
-					require.Regexp(t, `Hash (Right )?Join\n`, plan, "no nested loop of each key with each row")
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // requireNoneCompiled is that with the settings of a stock server, whose jit is on, nothing

@@ -80,43 +80,30 @@ func TestQueries_StepsKeepTheirPlans(t *testing.T) {
 // statistics and with those of an empty table.
 func TestLong_QueriesKeepTheirPlansBesideRelays(t *testing.T) {
 	t.Parallel()
-	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupOn(t, dbtest.New(t), 0)
-			id := int64(0)
-			for _, step := range analyze {
-				switch step {
-				case "fill":
-					id = b.Fill(t)
-				default:
-					for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
-						b.Exec(t, "ANALYZE belfry."+table)
-					}
-				}
+	outboxtest.Grown(t, func(t *testing.T, d *outboxtest.Database, name string, id int64) {
+		t.Helper()
+		b := &bundle{Database: d}
+		var out strings.Builder
+		b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
+		b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
+		require.NotContains(t, out.String(), "Seq Scan on messages")
+		require.NotContains(t, out.String(), "Seq Scan on attempts")
+		if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
+			golden(t, "explain_retention_"+name+".golden", out.String())
+		}
+		if name == "stale" { // nothing is compiled there: that takes a thousand times as long
+			b.Compiles(t)
+			out.Reset()
+			for name, args := range map[string]pgx.StrictNamedArgs{
+				"MessagePrune":  {"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false},
+				"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100},
+				"SenderStates":  {"name": "", "seconds": 10.0}, // the doctor and belfry senders list run it
+			} {
+				outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (ANALYZE) "+delivery.Statement(name), args)
 			}
-			var out strings.Builder
-			b.explain(t, &out, "MessagePrune", pgx.StrictNamedArgs{"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false})
-			b.explain(t, &out, "ActivityPrune", pgx.StrictNamedArgs{"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100})
-			require.NotContains(t, out.String(), "Seq Scan on messages")
-			require.NotContains(t, out.String(), "Seq Scan on attempts")
-			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-				golden(t, "explain_retention_"+name+".golden", out.String())
-			}
-			if name == "stale" { // nothing is compiled there: that takes a thousand times as long
-				b.Compiles(t)
-				out.Reset()
-				for name, args := range map[string]pgx.StrictNamedArgs{
-					"MessagePrune":  {"job_id": id, "after": int64(2000), "keys": 100, "as_of": nil, "seconds": 3600.0, "aborted": false},
-					"ActivityPrune": {"as_of": nil, "seconds": 3600.0, "after": int64(-100), "keys": 100},
-					"SenderStates":  {"name": "", "seconds": 10.0}, // the doctor and belfry senders list run it
-				} {
-					outboxtest.Plan(t, b.DB.Pool, &out, name, "EXPLAIN (ANALYZE) "+delivery.Statement(name), args)
-				}
-				require.NotContains(t, out.String(), "JIT:")
-			}
-		})
-	}
+			require.NotContains(t, out.String(), "JIT:")
+		}
+	})
 }
 
 // Listing and acting cost what their step costs, whatever else the tables hold.

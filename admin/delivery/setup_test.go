@@ -54,9 +54,7 @@ func setupOn(t *testing.T, db *dbtest.DB, n int) *bundle {
 	who, err := channels.New(channels.DefaultConfig())
 	require.NoError(t, err)
 	b := &bundle{Database: &outboxtest.Database{DB: db}, jobs: job.NewStore(db.Pool), who: who}
-	b.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
-		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
-		  FROM generate_series(1, $1::bigint) g`, n)
+	b.OldChannels(t, n)
 	return b
 }
 

@@ -19,6 +19,13 @@ func (d *Database) Past(t require.TestingT, sql string, args ...any) {
 	dbtest.Past(t, d.DB.Pool, sql, args...)
 }
 
+// OldChannels makes n channels with the ids 1 to n, made and changed a day ago.
+func (d *Database) OldChannels(t require.TestingT, n int) {
+	d.Exec(t, `INSERT INTO belfry.channels (id, external_id, platform, created_at, updated_at)
+		SELECT g, 'u-' || g, CASE WHEN g % 3 = 0 THEN 'android' ELSE 'ios' END, now() - interval '1 day', now() - interval '1 day'
+		  FROM generate_series(1, $1::bigint) g`, n)
+}
+
 // Rest makes a job of a type that has written the channels 1 to n and is in the
 // given status: ABORTED, PROCESSED or FAILED, under fence 1.
 func (d *Database) Rest(t require.TestingT, kind string, n int, status job.Status) int64 {
@@ -96,6 +103,29 @@ func (d *Database) Fill(t testing.TB) int64 {
 	d.Exec(t, `INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps) SELECT l.id, l.job_ids, l.channel_ids, array_fill(0::smallint, ARRAY[cardinality(l.job_ids)]) FROM belfry.leases l`)
 	d.ActivitiesFor(t, 300)
 	return ids[3]
+}
+
+// Grown runs f on the statistics that a planner may have of a database that Fill has filled, with
+// a job in its middle: "analyzed", and "stale", which are those of empty tables.
+func Grown(t *testing.T, f func(t *testing.T, d *Database, name string, id int64)) {
+	t.Helper()
+	for name, stale := range map[string]bool{"analyzed": false, "stale": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &Database{DB: dbtest.New(t)}
+			id := int64(0)
+			if !stale {
+				id = d.Fill(t)
+			}
+			for _, table := range []string{"messages", "jobs", "leases", "handovers", "attempts"} {
+				d.Exec(t, "ANALYZE belfry."+table)
+			}
+			if stale {
+				id = d.Fill(t)
+			}
+			f(t, d, name, id)
+		})
+	}
 }
 
 // Compiles has the server compile what is expensive, as one with the settings of a stock
