@@ -64,11 +64,14 @@ FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Long|Model|Process)_
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
 # What argon2 does for a password stays at its real cost and under no detector: it works on
-# memory of its own, and under one each hash takes six times as long. The model of
-# carriers is one goroutine, and takes three times as long. Belfry has no unsafe pointers
-# (.golangci.yml), and so needs none of the checks of these that come with the detector.
-RACE = -race -gcflags=all=-d=checkptr=0 -gcflags=golang.org/x/crypto/argon2=-race=false \
-	-gcflags=github.com/belfryhq/belfry/outbox/outboxtest/carriermodel=-race=false
+# memory of its own, and under one each hash takes six times as long. So do regular expressions,
+# parsers of text and of command lines, and prime numbers, and the model of carriers is one
+# goroutine: two to eight times. Belfry has no unsafe pointers (.golangci.yml), and so needs none
+# of the checks of these that come with the detector.
+RACELESS = golang.org/x/crypto/argon2 crypto/internal/fips140/bigmod regexp regexp/syntax go/scanner \
+	golang.org/x/net/html golang.org/x/text/unicode/norm github.com/spf13/cobra github.com/spf13/pflag \
+	github.com/belfryhq/belfry/outbox/outboxtest/carriermodel
+RACE = -race -gcflags=all=-d=checkptr=0 $(RACELESS:%=-gcflags=%=-race=false)
 WITH_RACE = if why=$$($(GO) test -race -run '^$$' ./cursor 2>&1); then race='$(RACE)'; \
 	else race=; export CGO_ENABLED=0 LEFT_OUT="race detector: $$(printf '%s' "$$why" | tr '\n' ' ')"; fi
 

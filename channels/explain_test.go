@@ -16,10 +16,10 @@ import (
 // versions are held to what matters: no scan of the relation, no sort.
 const goldenVersion = 15
 
-// TestPlans_OfHotStatements pins the plans of every statement that a page or an
+// TestLong_PlansOfHotStatements pins the plans of every statement that a page or an
 // Open runs, over enough analysed rows that the planner has a choice. A changed
 // golden file is a change of what a chunk costs: review it as code.
-func TestPlans_OfHotStatements(t *testing.T) {
+func TestLong_PlansOfHotStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.pool = dbtest.New(t).Pool // of which the planner knows nothing

@@ -34,7 +34,7 @@ func fresh(t *testing.T, db *dbtest.DB, kind string) (role, dsn string) {
 
 // A role that lacks a right is told which, and the statement that it is told to have run
 // is enough.
-func TestMigrations_MissingRightsAreNamedWithTheirRemedy(t *testing.T) {
+func TestLong_MissingRightsAreNamedWithTheirRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before []string // %s is the role

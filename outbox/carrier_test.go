@@ -406,7 +406,7 @@ func TestAdopted_ACopyBeginsANewEpoch(t *testing.T) {
 }
 
 // The statements of carriers cost by their keys, and walk nothing that is not QUEUED.
-func TestQueries_CarriersKeepTheirPlans(t *testing.T) {
+func TestLong_QueriesOfCarriersKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	for name, analyze := range map[string][]string{"analyzed": {"fill", "ANALYZE"}, "stale": {"ANALYZE", "fill"}} {
 		t.Run(name, func(t *testing.T) {

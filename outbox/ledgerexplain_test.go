@@ -139,7 +139,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 
 // Decision 1: a claim costs by what it takes, however much was sent since the last
 // vacuum, and while a snapshot keeps vacuum from removing any of it.
-func TestClaimJob_CostsTheSameBesideAnOldSnapshot(t *testing.T) {
+func TestLong_AClaimCostsTheSameBesideAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	ctx := t.Context()

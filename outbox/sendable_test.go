@@ -77,7 +77,7 @@ func TestSendable_HoldsTheMessagesOfAbortedJobs(t *testing.T) {
 }
 
 // I13: a relay's claim costs the same however many messages are held.
-func TestSendable_HeldMessagesCostAClaimNothing(t *testing.T) {
+func TestLong_HeldMessagesCostAClaimNothing(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	b.Rest(t, outbox.TypePush, 50000, job.Aborted)

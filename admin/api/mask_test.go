@@ -75,7 +75,7 @@ func asks(t *testing.T) map[string]string {
 
 // Viewers and authors are shown no words, no external id, no address and no error that may quote
 // them, whatever they look at; operators are.
-func TestMask_WhoLooksReadsNoContents(t *testing.T) {
+func TestLong_MaskWhoLooksReadsNoContents(t *testing.T) {
 	t.Parallel()
 	b := secrets(t)
 	var told []string

@@ -35,7 +35,7 @@ func TestConfig_PublicURL(t *testing.T) {
 
 // One setting is prefix, trusted origin and where links lead to, whether or not the proxy in
 // front takes the path off and writes its own Host.
-func TestAPI_WorksUnderAPublicPath(t *testing.T) {
+func TestLong_APIWorksUnderAPublicPath(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ public, path string }{
 		{"", ""}, {"https://belfry.example.com", ""}, {"https://belfry.example.com:443/", ""}, {"https://belfry.example.com/a/b/", "/a/b"}, {"http://localhost/a/b", "/a/b"},

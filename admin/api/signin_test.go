@@ -176,7 +176,7 @@ func TestSignIn_LocksANameOut(t *testing.T) {
 }
 
 // Guesses of many names are bounded by the address that they come from.
-func TestSignIn_LocksAnAddressOut(t *testing.T) {
+func TestLong_SignInLocksAnAddressOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	var last answer

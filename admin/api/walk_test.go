@@ -320,7 +320,7 @@ func walk(t *testing.T, requests int) {
 }
 
 // Whatever is asked, the answer is one that the document has.
-func TestDocument_AnswersAreThoseItAllows(t *testing.T) {
+func TestLong_DocumentAllowsTheAnswers(t *testing.T) {
 	t.Parallel()
 	walk(t, 200)
 }

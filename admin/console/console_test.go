@@ -105,7 +105,7 @@ func about(o admin.Operation, id int64) url.Values {
 	return values
 }
 
-func TestConsole_EveryOperationHasAPage(t *testing.T) {
+func TestLong_ConsoleEveryOperationHasAPage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")
@@ -363,7 +363,7 @@ func TestConsole_AnotherSitesFormIsRefused(t *testing.T) {
 	require.Empty(t, h.acts(t, id, job.EventAborted))
 }
 
-func TestConsole_LiveSendsWhatChanges(t *testing.T) {
+func TestLong_ConsoleLiveSendsWhatChanges(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	id := h.enqueue(t, "Hello")

@@ -17,7 +17,7 @@ import (
 
 // The statements that go through a whole job, or through all notifications, keep
 // plans whose cost is bounded by their step, on tables with other jobs in them.
-func TestQueries_StepsKeepTheirPlans(t *testing.T) {
+func TestLong_QueriesOfStepsKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	var ids []int64
@@ -107,7 +107,7 @@ func TestLong_QueriesKeepTheirPlansBesideRelays(t *testing.T) {
 }
 
 // Listing and acting cost what their step costs, whatever else the tables hold.
-func TestQueries_DeadLettersKeepTheirPlans(t *testing.T) {
+func TestLong_QueriesOfDeadLettersKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	id := b.letters(t, 10000, job.Processed)

@@ -149,7 +149,7 @@ func TestHistory_OfWhatIsNotKnown(t *testing.T) {
 }
 
 // A page costs a look-up by key for each job, whatever the tables hold.
-func TestQueries_HistoryKeepsItsPlans(t *testing.T) {
+func TestLong_QueriesOfHistoryKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t), 0)
 	ids := []int64{b.Rest(t, outbox.TypeInbox, 10000, job.Processed), b.Rest(t, outbox.TypePush, 10000, job.Processed)}

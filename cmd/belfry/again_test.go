@@ -103,7 +103,7 @@ func TestWatch_EndsWithASignal(t *testing.T) {
 }
 
 // --times changes the times of text, with any command, and nothing else.
-func TestTimes_AreShownAsAsked(t *testing.T) {
+func TestLong_TimesAreShownAsAsked(t *testing.T) {
 	t.Parallel()
 	db := stage(t)
 	_, err := db.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'operator_notice', 'x', '2040-11-20 09:00:00Z')`)

@@ -171,7 +171,7 @@ func TestEnqueue_AsksAtATerminalWhetherAPastTimeIsMeant(t *testing.T) {
 
 // Dead letters do not flood a person's terminal, which counts them. Elsewhere, as in the
 // mail of cron, each is a line of the log, and where a level is asked for.
-func TestRun_DeadLettersAreCountedAtATerminal(t *testing.T) {
+func TestLong_DeadLettersAreCountedAtATerminal(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, newKept(t), 6)
 	d.exec(`UPDATE belfry.channels SET addresses = '{}' WHERE id <= 4`)

@@ -49,7 +49,7 @@ func completable(t *testing.T) *dbtest.DB {
 	return db
 }
 
-func TestCompletion_OffersWhatThereIs(t *testing.T) {
+func TestLong_CompletionOffersWhatThereIs(t *testing.T) {
 	t.Parallel()
 	db := completable(t)
 	here := []string{"BELFRY_DATABASE_URL=" + db.DSN}

@@ -59,7 +59,7 @@ func (d *courierTest) queue(transport string) {
 
 // I10: from PostgreSQL to a carrier, to another, and back: each message is delivered once, and
 // what each transport has is shown.
-func TestTransport_SwitchesAndShowsWhatIsInside(t *testing.T) {
+func TestLong_TransportSwitchesAndShowsWhatIsInside(t *testing.T) {
 	t.Parallel()
 	redis := dbtest.StartRedis(t)
 	d := deliverable(t, dbtest.New(t), 40)
@@ -98,7 +98,7 @@ func TestTransport_SwitchesAndShowsWhatIsInside(t *testing.T) {
 
 // A drain takes back what nobody serves, empties the carrier, asks first, and is recorded; a
 // carrier that is away keeps nobody from it.
-func TestTransport_DrainTakesEverythingBack(t *testing.T) {
+func TestLong_TransportDrainTakesEverythingBack(t *testing.T) {
 	t.Parallel()
 	redis := dbtest.StartRedis(t)
 	d := deliverable(t, dbtest.New(t), 30)
@@ -181,7 +181,7 @@ func TestTransport_RebuildIsAsPlanned(t *testing.T) {
 }
 
 // A rebuild has what is QUEUED pushed again, while the relay works.
-func TestTransport_RebuildPushesAgain(t *testing.T) {
+func TestLong_TransportRebuildPushesAgain(t *testing.T) {
 	t.Parallel()
 	redis := dbtest.StartRedis(t)
 	d := deliverable(t, dbtest.New(t), 20)
@@ -222,7 +222,7 @@ func TestTransport_RightsAreThoseOfOperators(t *testing.T) {
 
 // The doctor sees what is QUEUED for nobody, two carriers at once, and a server that is away or
 // unfit.
-func TestTransport_DoctorLooksAtCarriers(t *testing.T) {
+func TestLong_TransportDoctorLooksAtCarriers(t *testing.T) {
 	t.Parallel()
 	d := deliverable(t, dbtest.New(t), 5)
 	find := func(environ []string) string {
@@ -289,7 +289,7 @@ func TestTransport_GenerationGoesWithoutTheCarrier(t *testing.T) {
 
 // A relay that starts beside a carrier that is away says so once, waits for it, and delivers when
 // it comes; one whose carrier is unfit ends with 78.
-func TestTransport_RelayWaitsForItsCarrier(t *testing.T) {
+func TestLong_TransportRelayWaitsForItsCarrier(t *testing.T) {
 	t.Parallel()
 	redis := dbtest.StartRedis(t)
 	d := deliverable(t, dbtest.New(t), 20)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
@@ -87,9 +88,29 @@ func (a *atlas) people() int64 {
 	return a.upTo[len(a.upTo)-1]
 }
 
+// plainSpelling is of letters that have no decomposition but a customary plain spelling.
+//
+//nolint:gochecknoglobals // is never written
+var plainSpelling = strings.NewReplacer("ø", "o", "ł", "l", "đ", "d", "ð", "d", "ı", "i", "ß", "ss", "æ", "ae", "œ", "oe", "þ", "th")
+
 // fold removes case, diacritics and everything but letters and digits: "São
 // Paulo" and "sao-paulo" fold to the same.
 func fold(name string) string {
+	ascii := true
+	plain := strings.Map(func(r rune) rune {
+		switch {
+		case r >= utf8.RuneSelf:
+			ascii = false
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
+			return r
+		}
+		return -1
+	}, name)
+	if ascii { // as most are, and the general way costs ten times as much
+		return plain
+	}
 	t := transform.Chain(norm.NFKD, runes.Remove(runes.Predicate(func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})))
@@ -97,9 +118,7 @@ func fold(name string) string {
 	if err != nil {
 		folded = name
 	}
-	// Letters that have no decomposition but a customary plain spelling.
-	return strings.NewReplacer("ø", "o", "ł", "l", "đ", "d", "ð", "d", "ı", "i", "ß", "ss", "æ", "ae", "œ", "oe", "þ", "th").
-		Replace(strings.ToLower(folded))
+	return plainSpelling.Replace(strings.ToLower(folded))
 }
 
 // Find returns the most populous place of that name, without regard to case

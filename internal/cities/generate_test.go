@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/channels"
 )
 
-func TestGenerate_IsDeterministicAndPlausible(t *testing.T) {
+func TestLong_GenerateIsDeterministicAndPlausible(t *testing.T) {
 	t.Parallel()
 	const n = 20000
 	b := setup(t)

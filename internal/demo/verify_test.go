@@ -34,7 +34,7 @@ func proved(t *testing.T) (*dbtest.DB, context.Context) {
 }
 
 // D2: each kind of fault is counted as what it is.
-func TestVerify_CountsEachFault(t *testing.T) {
+func TestLong_VerifyCountsEachFault(t *testing.T) {
 	t.Parallel()
 	db, ctx := proved(t)
 	clean, err := verify(ctx, db.Pool, 1, false)
@@ -61,7 +61,7 @@ func TestVerify_CountsEachFault(t *testing.T) {
 }
 
 // I3: at the cursor, a row further on is unexpected and one before it missing.
-func TestVerify_AtTheCursor(t *testing.T) {
+func TestLong_VerifyAtTheCursor(t *testing.T) {
 	t.Parallel()
 	db, ctx := proved(t)
 	_, err := db.Pool.Exec(ctx, `UPDATE belfry.jobs SET "cursor" = '1000'`)

@@ -241,7 +241,7 @@ func TestCollector_ForgetsWhatIsOld(t *testing.T) {
 
 // With a long history and many jobs that wait no statement scans a large table, and each reads
 // a bounded part of an index.
-func TestQueries_CollectByIndexes(t *testing.T) {
+func TestLong_QueriesCollectByIndexes(t *testing.T) {
 	t.Parallel()
 	on := dbtest.New(t)
 	dbtest.Past(t, on.Pool, `INSERT INTO belfry.jobs (id, type, category, title, route, status, abort_requested, finished_at, started_at, delivered_at)

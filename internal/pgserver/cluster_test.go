@@ -128,7 +128,7 @@ func hasDatabase(t *testing.T, s *Server, name string) bool {
 	return found
 }
 
-func TestLog_LargeOneIsMovedAside(t *testing.T) {
+func TestLong_LogThatIsLargeIsMovedAside(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: madeDir(t, person{})}
 	c, err := locate(testContext(t), cfg, localSearch())

@@ -170,7 +170,7 @@ func TestSocketDir_OfSomebodyElseIsRefused(t *testing.T) {
 	require.ErrorContains(t, c.makeSocketDir(), "is not a directory")
 }
 
-func TestOpen_FailureShowsTheEndOfTheLog(t *testing.T) {
+func TestLong_OpenFailureShowsTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t, person{})
 	_, err := Open(testContext(t), Config{DataDir: dir, Settings: map[string]string{"shared_buffers": "a lot"}})
@@ -243,7 +243,7 @@ func TestProcess_StopLeavesTheOtherUsers(t *testing.T) {
 
 func (u *process) pidNow(s *Server) int { u.pid = s.PID(); return u.pid }
 
-func TestClose_GivesUpWaitingButTheServerStops(t *testing.T) {
+func TestLong_CloseGivesUpWaitingButTheServerStops(t *testing.T) {
 	t.Parallel()
 	s, err := Open(testContext(t), Config{DataDir: madeDir(t, person{})})
 	require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestClose_GivesUpWaitingButTheServerStops(t *testing.T) {
 }
 
 // The one before may still be stopping its server.
-func TestOpen_EndsWithItsContext(t *testing.T) {
+func TestLong_OpenEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t, person{})
 	c, err := locate(testContext(t), Config{DataDir: dir}, localSearch())
@@ -393,7 +393,7 @@ func writeOwned(t *testing.T, path, text string, as *account) {
 }
 
 // Whoever keeps a server of his own on the directory keeps it.
-func TestOpen_JoinsAServerStartedByHand(t *testing.T) {
+func TestLong_OpenJoinsAServerStartedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	cfg := Config{DataDir: madeDir(t, person{})}
@@ -477,7 +477,7 @@ func TestFault_UserAndWatchdogKilled(t *testing.T) {
 	next.close()
 }
 
-func TestServer_FullServerIsUp(t *testing.T) {
+func TestLong_FullServerIsUp(t *testing.T) {
 	t.Parallel()
 	dir := madeDir(t, person{})
 	s := openServer(t, Config{DataDir: dir, Settings: map[string]string{

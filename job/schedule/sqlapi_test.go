@@ -189,7 +189,7 @@ func TestSQL_ARoleWithFewRights(t *testing.T) {
 }
 
 // The look at each tick keeps its plan beside thousands of schedules that wait.
-func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
+func TestLong_QueriesOfSchedulesKeepTheirPlans(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	b := &bundle{db: db}

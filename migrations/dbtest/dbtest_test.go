@@ -155,7 +155,7 @@ func inOrder(t *testing.T, name string, test func(*testing.T)) {
 // The hosts of these have a server to themselves, one after the other, and reach it as they
 // would one that BELFRY_TEST_DATABASE_URL names. At last the server's own test fails, which
 // shows the log.
-func TestHost(t *testing.T) {
+func TestLong_Host(t *testing.T) {
 	t.Parallel()
 	r := &recorder{TB: t}
 	s := NewServer(r, false)

@@ -83,7 +83,7 @@ func TestReused_IsAsItWasMade(t *testing.T) { //nolint:paralleltest // one after
 }
 
 // A database of which more was changed than rows is nobody else's.
-func TestReused_NotAfterMoreThanRows(t *testing.T) { //nolint:paralleltest // one after the other
+func TestLong_ReusedNotAfterMoreThanRows(t *testing.T) { //nolint:paralleltest // one after the other
 	for name, sql := range map[string]string{
 		"a trigger is off":    `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`,
 		"a trigger was off":   `ALTER TABLE belfry.jobs DISABLE TRIGGER USER; ALTER TABLE belfry.jobs ENABLE TRIGGER USER`,

@@ -18,7 +18,7 @@ const goldenVersion = 15
 // The plans of every statement over tables that have grown, with fresh statistics and
 // with those of when they were empty (invariant 6). A changed golden file is a change of
 // what a batch costs: review it as code.
-func TestPlans_OfBatchStatements(t *testing.T) {
+func TestLong_PlansOfBatchStatements(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, dbtest.New(t))
 	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER USER`)

@@ -208,7 +208,7 @@ func waiting(t testing.TB, c relay.Carrier, n int) <-chan int {
 
 // CARRIERS.md 18, 20: a server that is away is said once, and once that it is back; who waits
 // goes on by itself.
-func TestBroker_SaysOnceThatItIsAway(t *testing.T) {
+func TestLong_BrokerSaysOnceThatItIsAway(t *testing.T) {
 	t.Parallel()
 	server := dbtest.StartNATS(t, 1)
 	b := setup(t, server, func(c *jetstream.Config, _ *jetstream.Options) { c.Timeout = time.Second })

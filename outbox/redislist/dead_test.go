@@ -202,7 +202,7 @@ func TestMonitor_FindsWhatNobodyRegistered(t *testing.T) {
 
 // Sentence 10: one relay at a time looks through all keys, as long as it runs, and another does when
 // that one has gone.
-func TestMonitor_OneRelayLooksAllTheTime(t *testing.T) {
+func TestLong_MonitorOneRelayLooksAllTheTime(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.broker(t, "", nil)
@@ -247,7 +247,7 @@ func TestMonitor_OneRelayLooksAllTheTime(t *testing.T) {
 }
 
 // Sentence 15: a live worker keeps what it has, unless it has had it for too long.
-func TestMonitor_ReturnsWhatIsStuck(t *testing.T) {
+func TestLong_MonitorReturnsWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.broker(t, "", nil)

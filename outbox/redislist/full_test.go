@@ -166,7 +166,7 @@ func TestBroker_CheckTriesWhatTheUserMay(t *testing.T) {
 
 // Relays that start at the same time share the queue that each tries, and empty it for one another.
 // None of them takes that for a right that it has not.
-func TestBroker_ChecksBesideOthers(t *testing.T) {
+func TestLong_BrokerChecksBesideOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.broker(t, "", nil)

@@ -24,7 +24,7 @@ func (b *bundle) copied(t *testing.T) *bundle {
 
 // A relay on a copy sends nothing, takes back no lease and asks for no receipt, says so
 // once, and goes on by itself when the copy is adopted.
-func TestRelay_WaitsOnACopyUntilItIsAdopted(t *testing.T) {
+func TestLong_RelayWaitsOnACopyUntilItIsAdopted(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]bool{"listening": true, "polling": false} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func on(memory *outboxtest.Memory, requeueAfter time.Duration) relay.Option {
 
 // I8, I10: relays on a carrier deliver every message with one call, jobs of all lanes and
 // activities, those that are tried again and those that are pushed while the carrier is full.
-func TestCarrier_DeliversThroughRealRelays(t *testing.T) {
+func TestLong_CarrierDeliversThroughRealRelays(t *testing.T) {
 	t.Parallel()
 	b, memory := setup(t, 500), outboxtest.NewMemory(capacity)
 	for _, lane := range []string{"a", "b", "a"} {
@@ -92,7 +92,7 @@ func TestCarrier_DeliversThroughRealRelays(t *testing.T) {
 }
 
 // A relay that dies between the COMMIT of a push and the hand-over leaves it to the next one.
-func TestCarrier_DispatcherDiesBeforeItHandsOver(t *testing.T) {
+func TestLong_CarrierDispatcherDiesBeforeItHandsOver(t *testing.T) {
 	t.Parallel()
 	b, memory := setup(t, 100), outboxtest.NewMemory(capacity)
 	b.job(t, "default", 1, 100)
@@ -125,7 +125,7 @@ func TestCarrier_PutsBackWhatIsNotItsRelaysAnyMore(t *testing.T) {
 }
 
 // A relay on a carrier rests while nothing comes out of it, and works when something does.
-func TestCarrier_RelayRestsOnOne(t *testing.T) {
+func TestLong_CarrierRelayRestsOnOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c := carrying("r1")
@@ -152,7 +152,7 @@ func TestCarrier_LeadIsNoLongerThanTheLease(t *testing.T) {
 
 // I10: whatever of its memory a carrier loses while relays work, and whatever the database
 // loses of what the carrier knows: every message is called for once.
-func TestCarrier_ForgetsInTheMiddle(t *testing.T) {
+func TestLong_CarrierForgetsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	for how, forget := range map[string]func(t *testing.T, b *bundle, m *outboxtest.Memory){

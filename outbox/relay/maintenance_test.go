@@ -152,7 +152,7 @@ func TestRelay_SerializationFailuresFillTheLog(t *testing.T) {
 }
 
 // A statement that takes too long is not a database that cannot be reached.
-func TestRelay_SlowStatementIsCalledUnreachable(t *testing.T) {
+func TestLong_RelaySlowStatementIsCalledUnreachable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c, to := config("r"), push(&script{})

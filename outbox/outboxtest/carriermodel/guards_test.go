@@ -149,7 +149,7 @@ func TestCarrierModel_FindsEachGuardThatIsMissing(t *testing.T) {
 // Four guards save work and no more: without any one of them messages are called for and become
 // final as with it, and no copy stays or multiplies. redislist goes without afterLease: what a
 // dead worker had taken may be claimed in vain, and is pushed again when its lease has ended.
-func TestCarrierModel_SomeGuardsOnlySaveWork(t *testing.T) {
+func TestModel_CarrierGuardsThatOnlySaveWork(t *testing.T) {
 	t.Parallel()
 	for guard, without := range map[string]func(*guards){
 		"claimLatest": func(g *guards) { g.claimLatest = false },
