@@ -28,7 +28,7 @@ const (
 type Broker struct {
 	config  Config
 	options Options
-	outage  outage
+	outage  *relay.Outage
 	pace    pace
 	lines   map[relay.Queue]*line
 
@@ -46,10 +46,10 @@ func New(config Config, options Options) (*Broker, error) {
 	}
 	b := &Broker{
 		config: config, options: options, lines: make(map[relay.Queue]*line),
-		pace: pace{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
+		outage: relay.NewOutage(options.Log, name, away, func(error) bool { return false }), // who asks says what is refused
+		pace:   pace{pull: 10 * time.Second, heartbeat: 2 * time.Second, silent: 30 * time.Second},
 	}
-	b.outage.log = options.Log
-	if _, err := config.options(&b.outage); err != nil {
+	if _, err := config.natsOptions(b.outage, options.Log); err != nil {
 		return nil, err
 	}
 	for _, q := range queues() {
@@ -69,7 +69,7 @@ func (b *Broker) connection() (*nats.Conn, error) {
 		return nil, nats.ErrConnectionClosed
 	}
 	if b.conn == nil {
-		options, err := b.config.options(&b.outage)
+		options, err := b.config.natsOptions(b.outage, b.options.Log)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func (b *Broker) connection() (*nats.Conn, error) {
 // refusal is why no server is connected to, err where one connects now. A connection that goes
 // on trying says only that it has none.
 func (b *Broker) refusal(err error) error {
-	options, bad := b.config.options(&b.outage)
+	options, bad := b.config.natsOptions(b.outage, b.options.Log)
 	if bad != nil {
 		return bad
 	}

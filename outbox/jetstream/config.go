@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
@@ -109,16 +110,20 @@ func (o Options) validate() error {
 	return v.Err()
 }
 
-// options are those of the connection. What cannot be sent now is not kept for later: a push or
+// natsOptions are those of the connection. What cannot be sent now is not kept for later: a push or
 // a pull that comes out of a buffer after an outage would be nobody's.
-func (c Config) options(o *outage) ([]nats.Option, error) {
+func (c Config) natsOptions(o *relay.Outage, log zerolog.Logger) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("belfry"), nats.Timeout(c.Timeout),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.ReconnectBufSize(-1),
 		nats.PingInterval(c.Timeout), nats.MaxPingsOutstanding(2),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { o.disconnected(err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // it was not closed on purpose
+				o.Disconnected(err)
+			}
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.log.Debug().Err(err).Str("transport", name).Msg("the carrier reports an error")
+			log.Debug().Err(err).Str("transport", name).Msg("the carrier reports an error")
 		}),
 	}
 	if c.User != "" {

@@ -107,7 +107,7 @@ func (l *line) open(ctx context.Context) (*opened, error) {
 	}
 	at, err := l.make(ctx, conn)
 	if err != nil {
-		return nil, l.b.outage.tried(fmt.Errorf("open stream %s: %w", l.stream, err))
+		return nil, l.b.outage.Tried(fmt.Errorf("open stream %s: %w", l.stream, err))
 	}
 	l.at = at
 	return at, nil
@@ -184,11 +184,11 @@ func (l *line) with(ctx context.Context, f func(ctx context.Context, to *opened)
 			return err
 		}
 		if err = f(ctx, to); err == nil {
-			return l.b.outage.tried(nil)
+			return l.b.outage.Tried(nil)
 		}
 		l.forget()
 		if again || !gone(err) {
-			return l.b.outage.tried(err)
+			return l.b.outage.Tried(err)
 		}
 	}
 }

@@ -252,6 +252,6 @@ func (l *line) settled(ctx context.Context, to *opened) {
 	ctx, cancel := context.WithTimeout(ctx, min(l.b.config.Timeout/4, time.Second))
 	defer cancel()
 	if _, err := to.conn.RequestWithContext(ctx, last, []byte("+ACK")); err != nil {
-		l.b.outage.log.Debug().Err(err).Str("transport", name).Str("detail", l.stream).Msg("acknowledgements are not confirmed")
+		l.b.options.Log.Debug().Err(err).Str("transport", name).Str("detail", l.stream).Msg("acknowledgements are not confirmed")
 	}
 }

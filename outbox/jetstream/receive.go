@@ -88,7 +88,7 @@ func (c *carrier) take(credits relay.Credits) (out []taken, err error) {
 		for _, m := range messages {
 			i, bad := decodeItem(m.Data())
 			if bad != nil {
-				c.b.outage.log.Error().Err(bad).Str("transport", name).Str("detail", p.line.stream).Msg("a copy is dropped")
+				c.b.options.Log.Error().Err(bad).Str("transport", name).Str("detail", p.line.stream).Msg("a copy is dropped")
 				err = errors.Join(err, p.line.drop(m, m.Term))
 				continue
 			}
@@ -109,7 +109,7 @@ func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	}
 	if err != nil {
 		p.line.forget()
-		return messages, p.c.b.outage.tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
+		return messages, p.c.b.outage.Tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
 	}
 	if waiting || len(messages) == room {
 		return messages, nil // what waits has found none
@@ -127,7 +127,7 @@ func (p *pull) take(room int) (messages []natsjs.Msg, err error) {
 	}
 	if err != nil && !errors.Is(err, nats.ErrTimeout) {
 		p.line.forget()
-		return messages, p.c.b.outage.tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
+		return messages, p.c.b.outage.Tried(fmt.Errorf("take from stream %s: %w", p.line.stream, err))
 	}
 	if len(messages) == 0 {
 		p.wait(to)
@@ -142,7 +142,7 @@ func (p *pull) heard() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.received, p.silent = time.Now(), false
-	_ = p.c.b.outage.tried(nil)
+	_ = p.c.b.outage.Tried(nil)
 }
 
 // wait begins to wait for a copy.
@@ -206,7 +206,7 @@ func (p *pull) watch(to *opened) error {
 	}
 	p.line.forget()
 	if !said {
-		p.c.b.outage.log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows", info.NumPending).Msg("copies are ready and none comes; the subscription is made anew")
+		p.c.b.options.Log.Warn().Str("worker_id", p.c.worker).Str("transport", name).Str("detail", p.line.stream).Uint64("rows", info.NumPending).Msg("copies are ready and none comes; the subscription is made anew")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

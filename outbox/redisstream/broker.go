@@ -71,7 +71,7 @@ type Broker struct {
 	options Options
 	pace    pace
 	scripts scripts
-	outage  outage
+	outage  *relay.Outage
 }
 
 // New returns a broker for a valid configuration. Its errors name the keys. It connects when it
@@ -88,7 +88,7 @@ func New(config redisdb.Config, options Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		db: db, options: options, outage: outage{log: options.Log},
+		db: db, options: options, outage: relay.NewOutage(options.Log, name, redisdb.Away, func(err error) bool { return !redisdb.Full(err) }),
 		pace: pace{
 			block: time.Second, hold: 50 * time.Millisecond, tick: 3 * time.Second,
 			alive: 15 * time.Second, idle: options.Lease * 3 / 2,

@@ -76,7 +76,7 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 	if redisdb.Full(err) {
 		return relay.PushFull, nil
 	}
-	if c.outage.tried(err) != nil {
+	if c.outage.Tried(err) != nil {
 		return "", fmt.Errorf("push %d of the queue %s: %w", p.Number, p.Queue, err)
 	}
 	switch answer {
@@ -93,7 +93,7 @@ func (c *carrier) Push(ctx context.Context, p relay.Push) (relay.PushAnswer, err
 // Inside implements relay.Carrier.
 func (c *carrier) Inside(ctx context.Context, name relay.Queue) (relay.Inside, error) {
 	in, err := c.inside(ctx, c.queues[placeOf(name)])
-	return in, c.outage.tried(err)
+	return in, c.outage.Tried(err)
 }
 
 // Settled implements relay.Transport. While the server is away nothing is lost and nothing said:
@@ -179,10 +179,10 @@ func (c *carrier) settle(ctx context.Context, place int, s *step) error {
 		}
 		if _, err := c.run(ctx, c.scripts.settle, keys, args...); err != nil {
 			c.lines[place].doubt()
-			return fmt.Errorf("settle entries of the queue %s: %w", q.name, c.outage.tried(err))
+			return fmt.Errorf("settle entries of the queue %s: %w", q.name, c.outage.Tried(err))
 		}
 	}
-	_ = c.outage.tried(nil)
+	_ = c.outage.Tried(nil)
 	if len(s.waits) > 0 {
 		wake(c.movers[place])
 	}

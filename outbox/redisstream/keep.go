@@ -59,7 +59,7 @@ func (c *carrier) moveAll(ctx context.Context, place int) {
 func (c *carrier) move(ctx context.Context, place int) (time.Duration, error) {
 	q := c.queues[place]
 	answer, err := c.run(ctx, c.scripts.move, []string{q.stream, q.waiting, q.returned}, movable)
-	if ctx.Err() == nil && c.outage.tried(err) != nil {
+	if ctx.Err() == nil && c.outage.Tried(err) != nil {
 		return 0, fmt.Errorf("move what is due in the queue %s: %w", q.name, err)
 	}
 	next, _ := answer.(int64)
@@ -82,7 +82,7 @@ func (c *carrier) tend(ctx context.Context, place int) {
 			_, err = c.reclaim(ctx, place, alive)
 		}
 		if ctx.Err() == nil {
-			_ = c.outage.tried(err)
+			_ = c.outage.Tried(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -174,7 +174,7 @@ func (c *carrier) leave() {
 	}
 	for place, l := range c.lines {
 		l.doubt()
-		for !c.outage.is() && l.doubtful() {
+		for !c.outage.Lasts() && l.doubtful() {
 			messages, own, err := l.read(ctx, 1)
 			if err != nil || c.arrived(ctx, place, messages, own) != nil {
 				break
@@ -184,9 +184,9 @@ func (c *carrier) leave() {
 	}
 	c.putBack(true)
 	for place, q := range c.queues {
-		if !c.outage.is() {
+		if !c.outage.Lasts() {
 			_, err := c.run(ctx, c.scripts.leave, []string{q.stream, q.consumers}, group, c.consumer)
-			_ = c.outage.tried(err)
+			_ = c.outage.Tried(err)
 		}
 		c.lines[place].close()
 	}

@@ -111,7 +111,7 @@ func (c *carrier) read(place, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.pace.block+readTimeout)
 	defer cancel()
 	messages, own, err := c.lines[place].read(ctx, n)
-	if c.outage.tried(err) != nil {
+	if c.outage.Tried(err) != nil {
 		return err
 	}
 	return c.arrived(ctx, place, messages, own)

@@ -1,0 +1,44 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+)
+
+// An error that comes after a later call was answered is no outage, and one that lasts is.
+func TestOutage_ALateErrorIsNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		is := func(of error) func(error) bool { return func(err error) bool { return errors.Is(err, of) } }
+		o := NewOutage(zerolog.New(&log), "some", is(io.EOF), is(io.ErrShortWrite))
+		said := func(text string) int { return strings.Count(log.String(), text) }
+		require.Equal(t, io.EOF, o.Tried(io.EOF))
+		require.True(t, o.Lasts(), "what has never answered is away at once")
+		require.NoError(t, o.Tried(nil))
+		_ = o.Tried(io.EOF)
+		require.False(t, o.Lasts())
+		require.Equal(t, 1, said("is away"))
+		require.Equal(t, 1, said("is back"))
+		<-time.After(2 * lateError)
+		_, _ = o.Tried(io.EOF), o.Tried(io.EOF)
+		require.True(t, o.Lasts())
+		require.Equal(t, 2, said("is away"))
+		_ = o.Tried(nil)
+		o.Disconnected(io.ErrClosedPipe)
+		require.True(t, o.Lasts(), "the connection itself is never late")
+		_, _ = o.Tried(io.ErrShortWrite), o.Tried(io.ErrShortWrite)
+		require.Equal(t, 1, said("refuses"))
+		<-time.After(2 * sayAgain)
+		_, _ = o.Tried(io.ErrShortWrite), o.Tried(io.ErrNoProgress)
+		require.Equal(t, 2, said("refuses"), "once a minute, and only what is to be said")
+		require.True(t, o.Lasts(), "a refusal is no answer that was asked for")
+	})
+}
