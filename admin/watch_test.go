@@ -3,8 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"flag"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,10 +15,9 @@ import (
 
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // watchedStates are a walk, then a delivery, then rest.
 func watchedStates() []JobState {
@@ -69,12 +66,7 @@ func TestBoard_ShowsWalkAndDelivery(t *testing.T) {
 		}
 	}
 	got := strings.Join(lines, "\n") + "\n\n" + strings.Join(screens, "\n\n") + "\n"
-	if *rewrite {
-		require.NoError(t, os.WriteFile("testdata/watch.golden", []byte(got), 0o644))
-	}
-	want, err := os.ReadFile("testdata/watch.golden")
-	require.NoError(t, err)
-	require.Equal(t, string(want), got, "refresh it with -rewrite")
+	dbtest.Golden(t, "testdata/watch.golden", got)
 }
 
 // A chunk takes as long as it is from one to the next, while the walk goes on.

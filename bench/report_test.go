@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
 	"os"
@@ -13,20 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
-}
 
 // sample has a met goal, a missed one, a series and a note.
 func sample() report {
@@ -58,9 +46,9 @@ func TestReport_TableAndData(t *testing.T) {
 	t.Parallel()
 	var text, data strings.Builder
 	require.NoError(t, sample().show(false, &text))
-	golden(t, "table.golden", text.String())
+	dbtest.Golden(t, "testdata/table.golden", text.String())
 	require.NoError(t, sample().show(true, &data))
-	golden(t, "report.golden.json", data.String())
+	dbtest.Golden(t, "testdata/report.golden.json", data.String())
 }
 
 // A goal's own value meets it.
@@ -110,7 +98,7 @@ func TestReport_SVG(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	require.NoError(t, loadSample().writeSVG(&b))
-	golden(t, "load.golden.svg", b.String())
+	dbtest.Golden(t, "testdata/load.golden.svg", b.String())
 	for decoder := xml.NewDecoder(strings.NewReader(b.String())); ; {
 		_, err := decoder.Token()
 		if errors.Is(err, io.EOF) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 func TestAudience_JSONIsTheShapeOfTheJobsTable(t *testing.T) {
@@ -81,7 +83,7 @@ func TestParseAudience_NamesTheKeyAndWhatIsAllowed(t *testing.T) {
 	}
 	_, err := ParseAudience([]byte(`{"kind": "everyone", "kind": "everyone"}`)) // jsonb keeps the last
 	require.ErrorContains(t, err, "is given twice")
-	golden(t, "audience_errors.golden", []byte(out.String()))
+	dbtest.Golden(t, "testdata/audience_errors.golden", out.String())
 }
 
 func TestAudience_ValidateRefusesForeignFieldsAndLongLists(t *testing.T) {

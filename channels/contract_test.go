@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // TestCheck_NamesEveryFault has one relation per case and its faults in a golden
@@ -65,7 +67,7 @@ func TestCheck_NamesEveryFault(t *testing.T) {
 			} else {
 				require.NotEmpty(t, faults)
 			}
-			golden(t, "contract/"+tt.name+".golden", []byte(out.String()))
+			dbtest.Golden(t, "testdata/contract/"+tt.name+".golden", out.String())
 		})
 	}
 }

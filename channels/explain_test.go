@@ -96,7 +96,7 @@ func TestLong_PlansOfHotStatements(t *testing.T) {
 			if version != goldenVersion {
 				continue // other versions word the same plan otherwise
 			}
-			golden(t, fmt.Sprintf("explain_%s_%s.golden", name, statement.name), []byte(plan))
+			dbtest.Golden(t, fmt.Sprintf("testdata/explain_%s_%s.golden", name, statement.name), plan)
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // dump is the channels as text, for golden files and comparisons.
@@ -50,7 +52,7 @@ func TestImport_Goldens(t *testing.T) {
 			result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(text), ImportOptions{BatchSize: 4, Rejects: &rejects})
 			require.Equal(t, result.Rows, result.Inserted+result.Updated+result.Unchanged+result.Repeated+result.Rejected)
 			out := fmt.Sprintf("%+v\nerror: %v\n--- rejects\n%s--- channels\n%s", result, err, rejects.String(), b.dump(t))
-			golden(t, filepath.Join("import", name+".golden"), []byte(out))
+			dbtest.Golden(t, "testdata/import/"+name+".golden", out)
 		})
 	}
 }

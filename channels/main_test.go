@@ -1,11 +1,7 @@
 package channels
 
 import (
-	"bytes"
 	"context"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,8 +11,6 @@ import (
 	"github.com/belfryhq/belfry/cursor"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
@@ -92,18 +86,4 @@ func (b bundle) walkAll(t *testing.T, a Audience, limit int) (ids []int64, exami
 		examined += page.Read
 		at = page.Next
 	}
-}
-
-// golden compares with a file of testdata, or writes it under -rewrite.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, got, 0o644)) //nolint:gosec // test data is for everyone
-		return
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -rewrite to make the file")
-	require.Equal(t, string(bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))), string(got))
 }

@@ -85,7 +85,7 @@ var statistics = []knowledge{
 // many jobs wait, whatever they wait for and whatever the planner knows.
 func TestLong_ClaimReadsAFewRowsHoweverManyJobsWait(t *testing.T) {
 	t.Parallel()
-	claims(t, waiting, statistics, func(plans string) { golden(t, "claim.golden", plans) })
+	claims(t, waiting, statistics, func(plans string) { dbtest.Golden(t, "testdata/claim.golden", plans) })
 }
 
 // A hundred thousand wait, and the plans are the same.

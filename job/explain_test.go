@@ -71,7 +71,7 @@ func TestQueries_HotStatementsKeepTheirPlans(t *testing.T) {
 	var version int
 	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version))
 	if version == 15 { // each version words its plans a little differently
-		golden(t, "explain.golden", out.String())
+		dbtest.Golden(t, "testdata/explain.golden", out.String())
 	}
 }
 

@@ -2,9 +2,7 @@ package job_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,20 +13,6 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
-
-// golden compares text with testdata/name, or rewrites it.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text, "refresh with: go test ./job -run %s -rewrite", t.Name())
-}
 
 // badSQL is bad input by plain SQL, one statement a case.
 var badSQL = []struct{ name, sql string }{
@@ -168,7 +152,7 @@ func badInput(t *testing.T, db *dbtest.DB) {
 			fmt.Fprintf(&out, "hint: %s\n", pg.Hint)
 		}
 	}
-	golden(t, "bad_sql.golden", out.String())
+	dbtest.Golden(t, "testdata/bad_sql.golden", out.String())
 	var jobs, events int
 	require.NoError(t, db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM belfry.jobs), (SELECT count(*) FROM belfry.job_events)`).Scan(&jobs, &events))
 	require.Zero(t, jobs)
@@ -216,7 +200,7 @@ func badUpdates(t *testing.T, db *dbtest.DB) {
 		fmt.Fprintf(&out, "# %s\n%s %s\n", c.name, pg.Code, pg.Message)
 		require.Equal(t, before, row(t, db, id), c.name)
 	}
-	golden(t, "bad_updates.golden", out.String())
+	dbtest.Golden(t, "testdata/bad_updates.golden", out.String())
 }
 
 func row(t *testing.T, db *dbtest.DB, id int64) string {

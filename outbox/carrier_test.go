@@ -430,7 +430,7 @@ func TestLong_QueriesOfCarriersKeepTheirPlans(t *testing.T) {
 			plans := b.carrierPlans(t, bulk, id)
 			require.NotContains(t, plans, "Seq Scan on messages")
 			if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-				golden(t, "explain_carrier_"+name+".golden", plans)
+				dbtest.Golden(t, "testdata/explain_carrier_"+name+".golden", plans)
 			}
 			for _, plan := range strings.Split(plans, "# ") {
 				if strings.HasPrefix(plan, "PushKeys") || strings.HasPrefix(plan, "MessagesUnqueue") || strings.HasPrefix(plan, "QueueRenew") || strings.HasPrefix(plan, "PushesForget") {

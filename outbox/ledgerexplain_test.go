@@ -28,7 +28,7 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 		require.NotContains(t, plans, "Seq Scan on messages")
 		require.NotContains(t, plans, "Seq Scan on attempts")
 		if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-			golden(t, "explain_ledger_"+name+".golden", plans)
+			dbtest.Golden(t, "testdata/explain_ledger_"+name+".golden", plans)
 		}
 		if name == "stale" {
 			b.requireNoneCompiled(t, id)

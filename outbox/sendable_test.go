@@ -105,6 +105,6 @@ func TestLong_HeldMessagesCostAClaimNothing(t *testing.T) {
 	outboxtest.Plan(t, b.DB.Pool, &out, "a relay's look before the call", `EXPLAIN (COSTS OFF) SELECT FROM belfry.sendable_messages WHERE job_id = 5 AND channel_id = 7 AND status = 'PROCESSING' AND lease_id = 3`)
 	require.NotContains(t, out.String(), "Seq Scan on messages")
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
-		golden(t, "explain_sendable.golden", out.String())
+		dbtest.Golden(t, "testdata/explain_sendable.golden", out.String())
 	}
 }

@@ -2,8 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -16,23 +14,9 @@ import (
 )
 
 var (
-	bg      = context.Background()
-	ann     = job.Act{Actor: "ann", Reason: "wrong text"}
-	rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+	bg  = context.Background()
+	ann = job.Act{Actor: "ann", Reason: "wrong text"}
 )
-
-// golden compares text with testdata/name, or rewrites it.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *rewrite {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text, "refresh with: go test ./outbox -run %s -rewrite", t.Name())
-}
 
 // patience is how long a test waits for what must happen.
 const patience = time.Minute

@@ -72,7 +72,7 @@ func TestLong_QueriesOfStepsKeepTheirPlans(t *testing.T) {
 		require.NotContains(t, out.String(), "Seq Scan on "+table)
 	}
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
-		golden(t, "explain.golden", out.String())
+		dbtest.Golden(t, "testdata/explain.golden", out.String())
 	}
 }
 
@@ -89,7 +89,7 @@ func TestLong_QueriesKeepTheirPlansBesideRelays(t *testing.T) {
 		require.NotContains(t, out.String(), "Seq Scan on messages")
 		require.NotContains(t, out.String(), "Seq Scan on attempts")
 		if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-			golden(t, "explain_retention_"+name+".golden", out.String())
+			dbtest.Golden(t, "testdata/explain_retention_"+name+".golden", out.String())
 		}
 		if name == "stale" { // nothing is compiled there: that takes a thousand times as long
 			b.Compiles(t)
@@ -136,7 +136,7 @@ func TestLong_QueriesOfDeadLettersKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "AttemptList", pgx.StrictNamedArgs{"job_id": id, "channel_id": int64(1), "limit": 1000})
 	require.NotContains(t, out.String(), "Seq Scan")
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-		golden(t, "explain_dead.golden", out.String())
+		dbtest.Golden(t, "testdata/explain_dead.golden", out.String())
 	}
 }
 

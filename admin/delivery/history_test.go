@@ -162,6 +162,6 @@ func TestLong_QueriesOfHistoryKeepTheirPlans(t *testing.T) {
 	b.explain(t, &out, "HistoryActivities", pgx.StrictNamedArgs{"channel_id": int64(3), "before": int64(-7), "limit": 51})
 	require.NotContains(t, out.String(), "Seq Scan")
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 {
-		golden(t, "explain_history.golden", out.String())
+		dbtest.Golden(t, "testdata/explain_history.golden", out.String())
 	}
 }

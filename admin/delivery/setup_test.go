@@ -2,8 +2,6 @@ package delivery_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,25 +13,11 @@ import (
 )
 
 var (
-	bg      = context.Background()
-	ann     = job.Act{Actor: "ann", Reason: "wrong text"}
-	rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
+	bg  = context.Background()
+	ann = job.Act{Actor: "ann", Reason: "wrong text"}
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-// golden compares text with testdata/name, or rewrites it.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *rewrite {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text, "refresh with: go test ./admin/delivery -run %s -rewrite", t.Name())
-}
 
 // bundle is one test's database.
 type bundle struct {

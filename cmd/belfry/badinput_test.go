@@ -165,5 +165,5 @@ func TestBadInput(t *testing.T) {
 	require.Zero(t, count(t, db, "belfry.jobs"))
 	require.Zero(t, count(t, db, "belfry.channels"))
 	require.Zero(t, count(t, db, "belfry.segments"))
-	golden(t, filepath.Join("testdata", "bad_input.golden"), all.String())
+	dbtest.Golden(t, filepath.Join("testdata", "bad_input.golden"), all.String())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -257,7 +258,7 @@ func TestConfig_BadFiles(t *testing.T) {
 			r := command(t, nil, "--config", path, "config", "check")
 			require.Equal(t, codeConfiguration, r.code)
 			require.Empty(t, r.stdout)
-			golden(t, strings.TrimSuffix(path, ".yaml")+".golden", r.stderr)
+			dbtest.Golden(t, strings.TrimSuffix(path, ".yaml")+".golden", r.stderr)
 		})
 	}
 }
@@ -272,7 +273,7 @@ func TestConfig_BadEnvironment(t *testing.T) {
 	require.Equal(t, codeConfiguration, r.code)
 	require.Empty(t, r.stdout)
 	require.NotContains(t, r.stderr, "secret")
-	golden(t, filepath.Join("testdata", "config", "environment.golden"), r.stderr)
+	dbtest.Golden(t, filepath.Join("testdata", "config", "environment.golden"), r.stderr)
 }
 
 func TestConfig_MissingFile(t *testing.T) {

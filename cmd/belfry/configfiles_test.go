@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/sender/provider"
 )
 
@@ -60,11 +61,11 @@ func TestConfig_CheckFindsSecretFilesAndCronsWithTheRest(t *testing.T) {
 	t.Parallel()
 	r := command(t, nil, "--config", filepath.Join("testdata", "secrets.yaml"), "config", "check")
 	require.Equal(t, codeConfiguration, r.code)
-	golden(t, filepath.Join("testdata", "secrets.golden"), r.stderr)
+	dbtest.Golden(t, filepath.Join("testdata", "secrets.golden"), r.stderr)
 	for _, delivers := range [][]string{{"relay"}, {"daemon"}, {"run", "--deliver"}} {
 		r := command(t, nil, append(delivers, "--config", filepath.Join("testdata", "secrets.yaml"))...)
 		require.Equal(t, codeConfiguration, r.code)
-		golden(t, filepath.Join("testdata", "secrets.golden"), r.stderr)
+		dbtest.Golden(t, filepath.Join("testdata", "secrets.golden"), r.stderr)
 	}
 
 	// Whoever may not read them can do everything else.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +16,6 @@ import (
 	"github.com/belfryhq/belfry/internal/pgserver"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite golden files and scripts")
 
 // mainVariable makes the test binary belfry. Processes that belfry starts inherit
 // it.
@@ -82,18 +79,6 @@ func command(t *testing.T, environ []string, args ...string) result {
 	a := &app{stdout: &stdout, stderr: &stderr, environ: environ, now: time.Now}
 	exit := a.execute(ctx, args)
 	return result{stdout.String(), stderr.String(), exit}
-}
-
-// golden compares text with a file, or rewrites the file.
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *rewrite {
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err, "run the test with -rewrite")
-	require.Equal(t, string(want), got, "golden file %s; refresh it with -rewrite", path)
 }
 
 func TestBuild_IsNamed(t *testing.T) {

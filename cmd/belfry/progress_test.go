@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // played is a short life of a job, 40 ms to a chunk.
@@ -56,7 +57,7 @@ func TestProgress_PlainLinesEveryTwoSeconds(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{out: &out, now: func() time.Time { return now }, shown: make(map[int64]time.Time)}
 	played(p, &now)
-	golden(t, filepath.Join("testdata", "progress_plain.golden"), out.String())
+	dbtest.Golden(t, filepath.Join("testdata", "progress_plain.golden"), out.String())
 }
 
 func TestProgress_LiveLineAtMostTenTimesASecond(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // TestReference wants docs/cli.md to be what the commands say about themselves;
@@ -30,13 +31,13 @@ func TestReference(t *testing.T) {
 	}
 	b.WriteString("\n## Every command\n\n" + fenced(root.LocalFlags().FlagUsages()))
 	describe(&b, root)
-	golden(t, filepath.Join("..", "..", "docs", "cli.md"), b.String())
+	dbtest.Golden(t, filepath.Join("..", "..", "docs", "cli.md"), b.String())
 }
 
 // TestReference_OpenAPI wants docs/openapi.json to be what the API serves; -rewrite writes it.
 func TestReference_OpenAPI(t *testing.T) {
 	t.Parallel()
-	golden(t, filepath.Join("..", "..", "docs", "openapi.json"), string(api.Document(admin.Operations())))
+	dbtest.Golden(t, filepath.Join("..", "..", "docs", "openapi.json"), string(api.Document(admin.Operations())))
 }
 
 // describe writes a section for each command that does something.

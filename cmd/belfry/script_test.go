@@ -83,7 +83,7 @@ func scriptParams(path string, names ...string) testscript.Params {
 	}
 	return testscript.Params{
 		Files:               files,
-		UpdateScripts:       *rewrite,
+		UpdateScripts:       *dbtest.Rewrite,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {

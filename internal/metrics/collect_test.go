@@ -3,8 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -273,12 +271,5 @@ func TestLong_QueriesCollectByIndexes(t *testing.T) {
 	if version != 15 { // each version words its plans a little differently
 		return
 	}
-	file := filepath.Join("testdata", "explain.golden")
-	if *rewrite {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(file, []byte(out.String()), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), out.String(), "go test ./internal/metrics -run Queries -rewrite")
+	dbtest.Golden(t, "testdata/explain.golden", out.String())
 }

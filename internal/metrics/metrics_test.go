@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -19,8 +18,6 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write docs/metrics.md's table anew")
 
 // senders are those of a test.
 func senders() []relay.SenderConfig {
@@ -256,7 +253,7 @@ func TestDocs_TheTableHasEachMetric(t *testing.T) {
 	require.True(t, ok)
 	is, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	if *rewrite {
+	if *dbtest.Rewrite {
 		require.NoError(t, os.WriteFile(docs, []byte(before+begin+table.String()+end+after), 0o600))
 		return
 	}

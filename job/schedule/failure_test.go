@@ -212,7 +212,7 @@ func TestQuery_BadOnesAreRecordedAndHarmNobody(t *testing.T) {
 		_, err := b.store.RunNow(context.Background(), s.Name, operator)
 		require.ErrorContains(t, err, s.LastError, c.name)
 	}
-	golden(t, "bad_queries.golden", out.String())
+	dbtest.Golden(t, "testdata/bad_queries.golden", out.String())
 }
 
 // The same holds where the pool speaks the simple protocol, in which a statement could

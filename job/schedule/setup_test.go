@@ -2,8 +2,6 @@ package schedule_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -15,20 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
-
-// golden compares text with testdata/name, or rewrites it.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text, "refresh with: go test ./job/schedule -run %s -rewrite", t.Name())
-}
 
 // bundle is one test's database and a clock that stands still until the test moves it.
 type bundle struct {

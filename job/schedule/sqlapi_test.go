@@ -135,7 +135,7 @@ func TestSQL_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
 		}
 		tell(sql, err)
 	}
-	golden(t, "bad_sql.golden", out.String())
+	dbtest.Golden(t, "testdata/bad_sql.golden", out.String())
 }
 
 // The shortest INSERT and the plain UPDATEs are enough, with their events.
@@ -202,7 +202,7 @@ func TestLong_QueriesOfSchedulesKeepTheirPlans(t *testing.T) {
 	explain(t, db, &out, "ScheduleLock", pgx.StrictNamedArgs{"name": "s1", "now": nil})
 	require.NotContains(t, out.String(), "Seq Scan")
 	if one[int](t, b, `SELECT current_setting('server_version_num')::int / 10000`) == 15 { // each version words its plans a little differently
-		golden(t, "explain.golden", out.String())
+		dbtest.Golden(t, "testdata/explain.golden", out.String())
 	}
 }
 

@@ -51,7 +51,7 @@ func TestLong_PlansOfBatchStatements(t *testing.T) {
 		require.NotContains(t, fresh, "Seq Scan on "+table)
 	}
 	if version == goldenVersion {
-		golden(t, "explain.golden", fresh)
+		dbtest.Golden(t, "testdata/explain.golden", fresh)
 	}
 }
 

@@ -2,8 +2,6 @@ package compose_test
 
 import (
 	"context"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -16,22 +14,7 @@ import (
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
-
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-// golden compares text with testdata/name, or rewrites it.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	file := "testdata/" + name
-	if *rewrite {
-		require.NoError(t, os.MkdirAll("testdata", 0o750))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), text, "refresh with: go test ./outbox/compose -run %s -rewrite", t.Name())
-}
 
 // bundle is one test's database, with the channels 1 to 3: u-1 has an address for every
 // medium, u-2 only for sms, u-3 none.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -160,7 +161,7 @@ func TestActivities_BadInputNamesTheColumnAndTheAllowedValues(t *testing.T) {
 			fmt.Fprintf(&out, "hint: %s\n", pg.Hint)
 		}
 	}
-	golden(t, "bad_sql.golden", out.String())
+	dbtest.Golden(t, "testdata/bad_sql.golden", out.String())
 	require.Zero(t, one[int](t, b, `SELECT (SELECT count(*) FROM belfry.activities) + (SELECT count(*) FROM belfry.messages)`))
 }
 

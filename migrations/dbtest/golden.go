@@ -1,0 +1,27 @@
+package dbtest
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Rewrite is the flag by which golden files are written instead of compared with.
+var Rewrite = flag.Bool("rewrite", false, "write golden files, scripts and generated pages anew") //nolint:gochecknoglobals // a flag of tests
+
+// Golden wants text to be what the file at path has, from the directory of the package on,
+// or writes it there under -rewrite.
+func Golden(t testing.TB, path, text string) {
+	t.Helper()
+	if *Rewrite {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) //nolint:gosec // a file of the repository
+	}
+	want, err := os.ReadFile(path) //nolint:gosec // the test's own
+	require.NoError(t, err, "run the test with -rewrite to make it")
+	require.Equal(t, strings.ReplaceAll(string(want), "\r\n", "\n"), text, "%s: refresh it by running %s with -rewrite", path, t.Name())
+}
