@@ -290,8 +290,8 @@ func TestHandOver_WritesWhatIsHandedOver(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 30, job.Processed)
 	one1, two, three := claim(t, l, id, 10), claim(t, l, id, 10), claim(t, l, id, 10)
 	b.expire(t, three[0].LeaseID)
-	require.NoError(t, l.HandOver(t.Context(), slices.Concat(one1[:5], three, two[3:]), nil))
-	require.NoError(t, l.HandOver(t.Context(), nil, nil))
+	handOver(t, l, slices.Concat(one1[:5], three, two[3:]), nil)
+	handOver(t, l, nil, nil)
 	require.Equal(t, []int64{1, 2, 3, 4, 5}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, one1[0].LeaseID))
 	require.Equal(t, []int64{14, 15, 16, 17, 18, 19, 20}, one[[]int64](t, b, `SELECT channel_ids FROM belfry.handovers WHERE lease_id = $1`, two[0].LeaseID))
 	require.EqualValues(t, 2, one[int64](t, b, `SELECT count(*) FROM belfry.handovers`))
@@ -324,8 +324,8 @@ func TestFault_ClaimForgottenByACrashGivesItsLeaseToNobody(t *testing.T) {
 		after = claim(t, b.ledger("after"), id, 5)
 	}
 	require.Len(t, after, 5, "no crash has forgotten a claim")
-	require.NoError(t, b.ledger("before").HandOver(ctx, before, nil))
-	require.NoError(t, b.ledger("after").HandOver(ctx, after, nil))
+	handOver(t, b.ledger("before"), before, nil)
+	handOver(t, b.ledger("after"), after, nil)
 	for name, claimed := range map[string][]outbox.Claimed{"before": before, "after": after} {
 		verdicts, err := b.ledger(name).Look(ctx, claimed)
 		require.NoError(t, err)
@@ -377,4 +377,34 @@ func TestClaim_LeavesOtherRelaysTheirMedia(t *testing.T) {
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	require.Regexp(t, `messages_due_idx on messages m \(never executed\)`, strings.Join(lines, "\n"))
+}
+
+// A lease that a renewal brings back after the hand-over found it expired: nothing was recorded,
+// the look sees it alive, and HandOver says that it must not be called.
+func TestHandOver_SaysWhatItRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id, l := b.Rest(t, outbox.TypePush, 6, job.Processed), b.ledger("r1")
+	claimed := claim(t, l, id, 3)
+	other, _, err := l.ClaimJob(t.Context(), id, outbox.Position{}, 3, outbox.AnyTry)
+	require.NoError(t, err)
+	lease := claimed[0].LeaseID
+	b.Exec(t, `UPDATE belfry.leases SET expires_at = clock_timestamp() + interval '200 ms' WHERE id = $1`, lease)
+	tx, err := b.DB.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	renewed, err := tx.Exec(t.Context(), `UPDATE belfry.leases SET expires_at = clock_timestamp() + interval '1 minute' WHERE id = $1 AND expires_at > clock_timestamp()`, lease)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, renewed.RowsAffected())
+	require.Eventually(t, func() bool {
+		return one[bool](t, b, `SELECT expires_at < clock_timestamp() FROM belfry.leases WHERE id = $1`, lease)
+	}, patience, 10*time.Millisecond)
+	all := slices.Concat(claimed, other)
+	recorded, err := l.HandOver(t.Context(), all, nil)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	verdicts, err := l.Look(t.Context(), all)
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]outbox.Verdict{outbox.VerdictSend}, 6), verdicts, "it is alive again")
+	require.Equal(t, []int64{other[0].LeaseID}, recorded)
+	require.Equal(t, recorded[0], one[int64](t, b, `SELECT lease_id FROM belfry.handovers`))
 }

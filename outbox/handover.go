@@ -20,15 +20,17 @@ const (
 	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
 )
 
-// HandOver records that messages are about to be handed to providers. When it has
-// returned without an error the record is durable: of the messages that a dead relay
-// had in flight these have an unknown outcome, and no others. Step of each is the one
+// HandOver records that messages are about to be handed to providers, and returns the leases
+// whose messages it has recorded: those of a lease that it found expired are not, and must not
+// be called, whatever Look says. When it has returned without an error the record is durable:
+// of the messages that a dead relay had in flight these have an unknown outcome, and no
+// others. Step of each is the one
 // that the call is for. bypassed are the refusals of the steps between the one that the
 // message was claimed at and that one, of the few that have some: whoever recovers the
 // message appends them to its attempts. It may be made again.
-func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[Key][]Attempt) error {
+func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[Key][]Attempt) (recorded []int64, err error) {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
-		return err
+		return nil, err
 	}
 	k := keysOf(messages)
 	leases, steps := different(k.leases), make([]int16, 0, len(messages))
@@ -49,15 +51,18 @@ func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[
 	var b pgx.Batch
 	b.Queue(queries.handoverRecord, pgx.StrictNamedArgs{
 		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "steps": steps, "reasons": reasons, "leases": leases,
+	}).Query(func(rows pgx.Rows) (err error) {
+		recorded, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
 	})
 	if err := l.atOnce(ctx, true, &b); err != nil {
-		return fmt.Errorf("hand over %d messages: %w", len(messages), err)
+		return nil, fmt.Errorf("hand over %d messages: %w", len(messages), err)
 	}
-	return nil
+	return recorded, nil
 }
 
 // Look is the look right before the call, after HandOver: one verdict per message, in
-// their order, from one snapshot. Only VerdictSend allows a call, and the call is to
+// their order, from one snapshot. Only VerdictSend, under a lease that HandOver has returned, allows a call, and the call is to
 // follow at once: the message counts as handed to the provider from now on (I6).
 func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error) {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {

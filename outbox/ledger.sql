@@ -99,16 +99,17 @@ SELECT c.job_id, c.channel_id, c.lease_id, c.step, c.attempts, c.crashes, coales
   FROM claimed c
  ORDER BY c.next_attempt_at, c.job_id, c.channel_id;
 
--- name: HandoverRecord :exec
+-- name: HandoverRecord :many
 -- Writes what is about to be handed to providers, and by which step of its route, one
--- row per lease that lives. Steps that were bypassed before come with a reason; @reasons is
--- NULL when there are none. A lease that has expired gets no row: the look that follows
--- says so.
+-- row per lease that lives, and returns those leases. Steps that were bypassed before come
+-- with a reason; @reasons is NULL when there are none. A lease that has expired gets no row,
+-- whatever the look that follows says: a renewal may commit between the two.
 INSERT INTO belfry.handovers (lease_id, job_ids, channel_ids, steps, reasons)
 SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.step), CASE WHEN @reasons::text[] IS NOT NULL THEN array_agg(nullif(k.reason, '')) END
   FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @steps::smallint[], @reasons::text[]) k(lease_id, job_id, channel_id, step, reason)
  WHERE k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))
- GROUP BY k.lease_id;
+ GROUP BY k.lease_id
+RETURNING lease_id;
 
 -- name: MessageLook :one
 -- The look right before the call: one verdict per key, in their order (leases_pkey,

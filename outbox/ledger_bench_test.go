@@ -47,7 +47,7 @@ func sendAll(b *testing.B, pool *pgxpool.Pool, id int64, workers, batch int) {
 	for range workers {
 		wg.Go(func() {
 			for claimed := range batches {
-				require.NoError(b, l.HandOver(b.Context(), claimed, nil))
+				handOver(b, l, claimed, nil)
 				_, err := l.Look(b.Context(), claimed)
 				require.NoError(b, err)
 				_, err = l.Settle(b.Context(), each(claimed, sent), []int64{claimed[0].LeaseID})

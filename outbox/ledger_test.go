@@ -24,10 +24,16 @@ func claim(t require.TestingT, l *outbox.Ledger, id int64, n int) []outbox.Claim
 	return claimed
 }
 
+// handOver records that messages are handed over.
+func handOver(t require.TestingT, l *outbox.Ledger, messages []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) {
+	_, err := l.HandOver(context.Background(), messages, bypassed)
+	require.NoError(t, err)
+}
+
 // handed claims up to n messages of a job and hands them over.
 func handed(t require.TestingT, l *outbox.Ledger, id int64, n int) []outbox.Claimed {
 	claimed := claim(t, l, id, n)
-	require.NoError(t, l.HandOver(context.Background(), claimed, nil))
+	handOver(t, l, claimed, nil)
 	return claimed
 }
 
@@ -72,7 +78,7 @@ func TestLedger_DeliversAJob(t *testing.T) {
 		claimed, position, err = l.ClaimJob(ctx, id, position, 10, outbox.AnyTry)
 		require.NoError(t, err)
 		require.Len(t, claimed, n)
-		require.NoError(t, l.HandOver(ctx, claimed, nil))
+		handOver(t, l, claimed, nil)
 		verdicts, err := l.Look(ctx, claimed)
 		require.NoError(t, err)
 		require.Equal(t, all(n, outbox.VerdictSend), verdicts)
@@ -117,7 +123,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			require.Len(t, candidates, 1)
 			claimed := append(claim(t, l, id, 20), claimActivities(t, l, 10)...)
 			require.Len(t, claimed, 23)
-			require.NoError(t, l.HandOver(ctx, claimed, nil))
+			handOver(t, l, claimed, nil)
 			verdicts, err := l.Look(ctx, claimed)
 			require.NoError(t, err)
 			require.Equal(t, all(23, outbox.VerdictSend), verdicts)

@@ -152,7 +152,7 @@ func (p *postOffice) send(t *rapid.T) {
 			lease.handed[h.ChannelID] = true
 		}
 	}
-	require.NoError(t, p.relays[r].HandOver(bg, list, nil))
+	handOver(t, p.relays[r], list, nil)
 	if rapid.IntRange(0, 3).Draw(t, "pause") == 0 { // and never looks, or later
 		return
 	}

@@ -24,7 +24,7 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.messages SET lease_id = 99 WHERE channel_id = 5`)
 	claimed[5] = outbox.Misplaced(claimed[5], claimed[6]) // channels 6 and 7
 	claimed[7] = outbox.Anywhere(claimed)[7]
-	require.NoError(t, l.HandOver(ctx, claimed, nil))
+	handOver(t, l, claimed, nil)
 	verdicts, err := l.Look(ctx, claimed)
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Verdict{"send", "send", "send", "recalled", "lost", "send", "send", "send"}, verdicts)
@@ -50,7 +50,7 @@ func TestSettle_EndsALeaseWithItsLastMessage(t *testing.T) {
 		id := b.Rest(t, outbox.TypePush, 0, job.Processed)
 		b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) SELECT $1, c, now() FROM unnest($2::bigint[]) c`, id, channels)
 		claimed := claim(t, l, id, 10)
-		require.NoError(t, l.HandOver(t.Context(), claimed, nil))
+		handOver(t, l, claimed, nil)
 		require.Len(t, claimed, len(channels))
 		for i := range claimed {
 			require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.leases WHERE id = $1`, claimed[0].LeaseID), "%s: %d", name, i)

@@ -52,7 +52,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	claimed := claim(t, dead, id, 10)
 	lease := claimed[0].LeaseID
 	due := one[time.Time](t, b, `SELECT next_attempt_at FROM belfry.messages WHERE channel_id = 9`)
-	require.NoError(t, dead.HandOver(ctx, claimed[:6], nil))
+	handOver(t, dead, claimed[:6], nil)
 	_, err := dead.Settle(ctx, []outbox.Settlement{sent(claimed[0])}, nil)
 	require.NoError(t, err)
 	lost, err := l.Lost(ctx, nil, nil, 10)
@@ -98,7 +98,7 @@ func TestRecover_TellsWhatWasHandedOver(t *testing.T) {
 	statuses, err := dead.Settle(ctx, each(claimed, sent), []int64{lease})
 	require.NoError(t, err)
 	require.Equal(t, append([]outbox.Status{outbox.Sent}, all(9, outbox.Status(""))...), statuses)
-	require.NoError(t, dead.HandOver(ctx, claimed, nil))
+	handOver(t, dead, claimed, nil)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.handovers`))
 	gone, err := dead.Renew(ctx, []int64{lease})
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestRecover_LeavesWhatItCannotHave(t *testing.T) {
 	dead, l := b.ledger("dead"), b.ledger("alive")
 	id := b.Rest(t, outbox.TypePush, 5, job.Processed)
 	claimed := claim(t, dead, id, 5)
-	require.NoError(t, dead.HandOver(ctx, claimed[:2], nil))
+	handOver(t, dead, claimed[:2], nil)
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := l.Lost(ctx, nil, nil, 1)
 	require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestRecover_OfAnOrphanThatLivesLetsNoLookPass(t *testing.T) {
 		done <- err
 	}()
 	b.Eventually(t, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'belfry.attempts'::regclass)`)
-	require.NoError(t, lives.HandOver(ctx, claimed, nil))
+	handOver(t, lives, claimed, nil)
 	verdicts, err := lives.Look(ctx, claimed)
 	require.NoError(t, err)
 	require.NoError(t, gate.Rollback(ctx))
@@ -256,7 +256,7 @@ func TestLost_TellsTheStepThatWasCalled(t *testing.T) {
 		{Step: 1, Medium: "email", Outcome: outbox.OutcomeRefused, Reason: outbox.ReasonNoAddress},
 	}
 	for range 2 {
-		require.NoError(t, dead.HandOver(ctx, calls, map[outbox.Key][]outbox.Attempt{calls[0].Key: bypassed}))
+		handOver(t, dead, calls, map[outbox.Key][]outbox.Attempt{calls[0].Key: bypassed})
 	}
 	b.expire(t, claimed[0].LeaseID)
 	lost, err := b.ledger("alive").Lost(ctx, nil, nil, 10)

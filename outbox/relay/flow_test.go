@@ -231,7 +231,7 @@ func TestDrain_TakesBackWhatADeadRelayLeft(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, claimed, 20)
 		if i == 0 {
-			require.NoError(t, dying.HandOver(t.Context(), claimed, nil))
+			handOver(t, dying, claimed)
 		}
 	}
 	b.expire(t)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // handOver hands a group over: the durable record first, then a recheck of every message,
-// then the calls at once. Nothing is called that the recheck does not let pass (I6, I8).
+// then the calls at once. Nothing is called that was not recorded, or that the recheck does not let pass (I6, I8).
 func (q *queue) handOver(hard context.Context, calls []call) {
 	r := q.relay
 	claimed := make([]outbox.Claimed, 0, len(calls))
@@ -27,10 +28,17 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			}
 		}
 	}
-	err := r.recordHandOver(hard, claimed, bypassed)
+	recorded, err := r.recordHandOver(hard, claimed, bypassed)
 	var verdicts []outbox.Verdict
 	if err == nil {
 		verdicts, err = r.recheck(hard, claimed)
+	}
+	for i := range verdicts {
+		// What was not recorded is not called: a renewal that committed after the record may
+		// have brought a lease back that it found expired.
+		if verdicts[i] == outbox.VerdictSend && !slices.Contains(recorded, claimed[i].LeaseID) {
+			verdicts[i] = outbox.VerdictHeld
+		}
 	}
 	q.handedOver()
 	ctx, cancel := context.WithTimeoutCause(hard, q.settings().Timeout, errTimeout)
@@ -56,15 +64,17 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 	called.Wait()
 }
 
-// recordHandOver records what is about to be handed to a provider. It gives up only when
-// the relay is stopped hard.
-func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) error {
-	return r.insist(hard, "messages are not handed over yet", func(ctx context.Context) error {
-		if err := r.at(ctx, pointHandOver); err != nil {
+// recordHandOver records what is about to be handed to a provider, and returns the leases
+// under which it did. It gives up only when the relay is stopped hard.
+func (r *Relay) recordHandOver(hard context.Context, claimed []outbox.Claimed, bypassed map[outbox.Key][]outbox.Attempt) (leases []int64, err error) {
+	err = r.insist(hard, "messages are not handed over yet", func(ctx context.Context) (err error) {
+		if err = r.at(ctx, pointHandOver); err != nil {
 			return err
 		}
-		return r.ledger.HandOver(ctx, claimed, bypassed)
+		leases, err = r.ledger.HandOver(ctx, claimed, bypassed)
+		return err
 	})
+	return leases, err
 }
 
 // handedOver lets the next group be handed over.

@@ -2,10 +2,12 @@ package relay_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin/delivery"
@@ -161,6 +163,66 @@ func TestRelay_StoppedAfterTheRecheckChecksAgain(t *testing.T) {
 	require.Len(t, second.all(), 20)
 }
 
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// I8: a call is recorded before it is made, also when a renewal commits between the record, which
+// found the lease expired, and the recheck, which finds it alive.
+func TestRelay_CallsOnlyWhatWasRecorded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5)
+	id := b.job(t, "default", 1, 5)
+	var unrecorded atomic.Int64
+	provider := &script{answer: func(ctx context.Context, d sender.Delivery) sender.Result {
+		var recorded bool
+		err := b.DB.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM belfry.messages m JOIN belfry.handovers h USING (lease_id)
+			WHERE m.job_id = $1 AND m.channel_id = $2 AND m.channel_id = ANY (h.channel_ids))`, d.JobID, d.ChannelID).Scan(&recorded)
+		if err != nil || !recorded {
+			unrecorded.Add(1)
+		}
+		return sender.Result{Class: sender.Accepted}
+	}}
+	var mu sync.Mutex
+	var renewal pgx.Tx
+	crossed := make(chan struct{})
+	cross := func(ctx context.Context) (err error) { // begins a renewal in time, and waits until it would be late
+		if renewal, err = b.DB.Pool.Begin(t.Context()); err != nil {
+			return err
+		}
+		_, err = renewal.Exec(ctx, `UPDATE belfry.leases SET expires_at = clock_timestamp() + interval '1 minute' WHERE expires_at > clock_timestamp()`)
+		for late := false; err == nil && !late; {
+			err = b.DB.Pool.QueryRow(ctx, `SELECT coalesce(bool_and(expires_at < clock_timestamp()), true) FROM belfry.leases`).Scan(&late)
+		}
+		return err
+	}
+	run := b.start(t, config("r"), []relay.Sender{push(provider)}, relay.WithFailpoint(func(ctx context.Context, point string) (err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case point == relay.PointHandOver && renewal == nil:
+			if _, err = b.DB.Pool.Exec(ctx, `UPDATE belfry.leases SET expires_at = clock_timestamp() + interval '200 ms'`); err == nil {
+				err = cross(ctx)
+			}
+		case point == relay.PointRecheck && !isClosed(crossed):
+			err = renewal.Commit(ctx)
+			close(crossed)
+		}
+		return err
+	}))
+	receive(t, crossed)
+	b.eventually(t, `SELECT count(*) = 5 FROM belfry.messages WHERE status = 'SENT' AND crashes = 0`)
+	run.end(t)
+	require.Len(t, provider.all(), 5)
+	require.Zero(t, unrecorded.Load())
+	require.Empty(t, b.record(t, id))
+}
+
 // While a call lasts the relay renews the lease, beyond its first end, and nobody else takes
 // the message meanwhile.
 func TestRelay_RenewsWhileItWorks(t *testing.T) {
@@ -203,7 +265,7 @@ func TestRelay_MessageThatKillsItsRelaysBecomesADeadLetter(t *testing.T) {
 		require.Len(t, claimed, 3)
 		for _, c := range claimed {
 			if c.ChannelID == 2 {
-				require.NoError(t, dying.HandOver(t.Context(), []outbox.Claimed{c}, nil))
+				handOver(t, dying, []outbox.Claimed{c})
 			}
 		}
 		b.expire(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -123,6 +124,13 @@ func settings(name, medium string) relay.SenderConfig {
 	c.Retry = relay.RetryConfig{Attempts: 3, Policy: relay.Exponential, Initial: time.Millisecond, Max: 2 * time.Millisecond}
 	c.Breaker.Failures = 0
 	return c
+}
+
+// handOver records that messages are handed over.
+func handOver(t testing.TB, l *outbox.Ledger, claimed []outbox.Claimed) {
+	t.Helper()
+	_, err := l.HandOver(t.Context(), claimed, nil)
+	require.NoError(t, err)
 }
 
 // script is a sender that a test controls and that records its calls.
