@@ -64,9 +64,9 @@ FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Long|Model|Process)_
 # Without a working C compiler the race detector cannot be built. The tests then
 # run without it and say so; with CI=true that fails, like any other skip.
 # What argon2 does for a password stays at its real cost and under no detector: it works on
-# memory of its own, and under one each hash takes six times as long. So do regular expressions,
-# parsers of text and of command lines, and prime numbers, and the model of carriers is one
-# goroutine: two to eight times. Belfry has no unsafe pointers (.golangci.yml), and so needs none
+# memory of its own, and under one each hash takes six times as long. Regular expressions, parsers
+# of text and of command lines, prime numbers and the model of carriers, which is one goroutine,
+# are without it for the same reason. Belfry has no unsafe pointers (.golangci.yml), and so needs none
 # of the checks of these that come with the detector.
 RACELESS = golang.org/x/crypto/argon2 crypto/internal/fips140/bigmod regexp regexp/syntax go/scanner \
 	golang.org/x/net/html golang.org/x/text/unicode/norm github.com/spf13/cobra github.com/spf13/pflag \
