@@ -8,18 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Verdict is what the look right before a provider's call says.
-type Verdict string
-
-// The verdicts.
-const (
-	VerdictSend     Verdict = "send"
-	VerdictHeld     Verdict = "held"     // its job is ABORTED, or its lane paused: back to PENDING, as it was
-	VerdictEdited   Verdict = "edited"   // its job's content was corrected: back to PENDING, as it was, to be composed anew
-	VerdictRecalled Verdict = "recalled" // becomes CANCELLED
-	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
-)
-
 // HandOver records that messages are about to be handed to providers, and returns the leases
 // whose messages it has recorded: those of a lease that it found expired are not, and must not
 // be called, whatever Look says. When it has returned without an error the record is durable:
@@ -59,32 +47,6 @@ func (l *Ledger) HandOver(ctx context.Context, messages []Claimed, bypassed map[
 		return nil, fmt.Errorf("hand over %d messages: %w", len(messages), err)
 	}
 	return recorded, nil
-}
-
-// Look is the look right before the call, after HandOver: one verdict per message, in
-// their order, from one snapshot. Only VerdictSend, under a lease that HandOver has returned, allows a call, and the call is to
-// follow at once: the message counts as handed to the provider from now on (I6).
-func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error) {
-	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
-		return nil, err
-	}
-	k := keysOf(messages)
-	revisions := make([]int32, len(messages))
-	for i := range messages {
-		revisions[i] = int32(messages[i].Revision) //nolint:gosec // an integer of the database's
-	}
-	var verdicts []Verdict
-	var b pgx.Batch
-	b.Queue(queries.messageLook, pgx.StrictNamedArgs{
-		"lease_ids": k.leases, "job_ids": k.jobs, "channel_ids": k.channels, "tids": k.tids, "leases": different(k.leases), "jobs": different(k.jobs), "revisions": revisions,
-	}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts) })
-	if err := l.atOnce(ctx, false, &b); err != nil {
-		return nil, fmt.Errorf("look at %d messages: %w", len(messages), err)
-	}
-	if len(verdicts) != len(messages) {
-		return nil, fmt.Errorf("look at %d messages: %d verdicts", len(messages), len(verdicts))
-	}
-	return verdicts, nil
 }
 
 // different returns the different values of ids, ascending.

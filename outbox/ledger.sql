@@ -112,54 +112,48 @@ SELECT k.lease_id, array_agg(k.job_id), array_agg(k.channel_id), array_agg(k.ste
 RETURNING lease_id;
 
 -- name: MessageLook :one
--- The look right before the call: one verdict per key, in their order (leases_pkey,
--- jobs_pkey). A message is looked for where its claim left it, @tids, which may be NULL,
--- and if it is not there by its key (messages_pkey). The ctids are one scan: a scan for each
--- asks the operating system for the table's size each time, and takes four times as long.
--- Status and receipt are compared as keys are, and the + 0 hides the key: statistics, which
--- may be old, then cannot say that one row is left, for which a nested loop would do.
--- @leases and @jobs are the different ones among the keys. It repeats the rule of the view
--- sendable_messages, lease included, and compares @revisions, of the contents that the
--- messages were composed from, with those of the jobs now.
-WITH k AS MATERIALIZED (
-    SELECT k.lease_id, k.job_id, k.channel_id, k.revision, k.n, 'PROCESSING' AS status, true AS unanswered
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @revisions::integer[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, revision, n)
+-- What a look right before the call needs, in one snapshot: whether everything is halted;
+-- those of @jobs whose messages may be sent, with the revisions of their contents
+-- (jobs_pkey); and the messages that are in flight under those of @leases that live
+-- (leases_pkey), with what the view sendable_messages asks of them. They are looked for where
+-- their claims left them, @tids, in which some may be NULL, and by keys, @job_ids and
+-- @channel_ids (messages_pkey). The ctids are one scan: a scan for each asks the operating
+-- system for the table's size each time, and takes four times as long. No key is joined with
+-- them: what is found may be another message, which its key and lease tell.
+WITH found AS (
+    SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at
+      FROM belfry.messages m
+     WHERE m.ctid = ANY (@tids::tid[]) AND m.status = 'PROCESSING' AND m.receipt IS NULL
+    UNION ALL
+    SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at
+      FROM unnest(@job_ids::bigint[], @channel_ids::bigint[]) k(job_id, channel_id)
+     CROSS JOIN LATERAL (SELECT m.job_id, m.channel_id, m.lease_id, m.recalled_at FROM belfry.messages m
+                          WHERE m.job_id = k.job_id AND m.channel_id = k.channel_id AND m.status = 'PROCESSING' AND m.receipt IS NULL LIMIT 1) m
 )
-SELECT array_agg(v.verdict ORDER BY v.n)
-  FROM (SELECT k.n,
-               CASE WHEN coalesce(m.job_id, o.job_id) IS NULL OR NOT k.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l
-                             WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp())) THEN 'lost'
-                    WHEN coalesce(m.recalled_at, o.recalled_at) IS NOT NULL THEN 'recalled'
-                    WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL THEN 'held'
-                    WHEN k.job_id > 0 AND NOT k.job_id = ANY (ARRAY(SELECT j.id FROM belfry.jobs j
-                             WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED' AND NOT j.awaits_approval
-                               AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL))) THEN 'held'
-                    WHEN k.job_id > 0 AND k.revision <> (SELECT j.revision FROM belfry.jobs j WHERE j.id = k.job_id) THEN 'edited'
-                    ELSE 'send' END AS verdict
-          FROM k
-          LEFT JOIN belfry.messages m ON m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
-                                     AND m.status = k.status AND m.lease_id = k.lease_id AND (m.receipt IS NULL) = k.unanswered
-          LEFT JOIN LATERAL (SELECT o.job_id, o.recalled_at FROM belfry.messages o
-                              WHERE m.job_id IS NULL AND o.job_id = k.job_id AND o.channel_id = k.channel_id
-                                AND o.status = 'PROCESSING' AND o.lease_id = k.lease_id AND o.receipt IS NULL LIMIT 1) o ON true) v;
+SELECT (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL, j.ids, j.revisions, f.job_ids, f.channel_ids, f.lease_ids, f.recalled
+  FROM (SELECT array_agg(j.id) AS ids, array_agg(j.revision) AS revisions
+          FROM belfry.jobs j
+         WHERE j.id = ANY (@jobs::bigint[]) AND j.status <> 'ABORTED' AND NOT j.awaits_approval
+           AND NOT EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL)) j
+ CROSS JOIN (SELECT array_agg(f.job_id) AS job_ids, array_agg(f.channel_id) AS channel_ids, array_agg(f.lease_id) AS lease_ids, array_agg(f.recalled_at IS NOT NULL) AS recalled
+               FROM found f
+              WHERE f.lease_id = ANY (ARRAY(SELECT l.id FROM belfry.leases l WHERE l.id = ANY (@leases::bigint[]) AND l.expires_at > clock_timestamp()))) f;
 
 -- name: MessagesSent :one
 -- Settles plain successes: PROCESSING → SENT, by their owner, those that are where their
 -- claim left them: by ctid, all in one scan, as in MessageLook. Returns the numbers of the
 -- keys that it changed. Of the others MessagesSettle says what became of them. Leaves to
 -- DeliveriesSettled whose messages they were.
-WITH k AS MATERIALIZED (
-    SELECT k.lease_id, k.job_id, k.channel_id, k.attempts, k.receipt, k.sender, k.n, 'PROCESSING' AS status, true AS unanswered
-      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[], @senders::text[])
-           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, sender, n)
-), changed AS (
+-- Status and receipt are compared as keys are, and the + 0 hides the key: statistics, which
+-- may be old, then cannot say that one row is left, for which a nested loop would do.
+WITH changed AS (
     UPDATE belfry.messages m
        SET status = 'SENT', sent_at = statement_timestamp(), attempts = k.attempts, receipt = nullif(k.receipt, ''), sender = nullif(k.sender, ''),
            reason = NULL, last_error = NULL
-      FROM k
-     WHERE m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id
-       AND m.status = k.status AND m.lease_id = k.lease_id AND (m.receipt IS NULL) = k.unanswered
+      FROM unnest(@lease_ids::bigint[], @job_ids::bigint[], @channel_ids::bigint[], @attempts::smallint[], @receipts::text[], @senders::text[])
+           WITH ORDINALITY k(lease_id, job_id, channel_id, attempts, receipt, sender, n)
+     WHERE m.ctid = ANY (@tids::tid[]) AND m.job_id + 0 = k.job_id AND m.channel_id = k.channel_id AND m.lease_id = k.lease_id
+       AND (m.status = 'PROCESSING' AND m.receipt IS NULL) = (k.n > 0)
     RETURNING k.n, m.job_id
 )
 SELECT coalesce(array_agg(c.n), '{}'), set_config('belfry.sent_jobs', coalesce(array_agg(c.job_id), '{}')::text, true) FROM changed c;

@@ -41,7 +41,9 @@ func TestLong_QueriesTheLedgerKeepsItsPlans(t *testing.T) {
 			}
 			if strings.HasPrefix(plan, "MessageLook") || strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
 				require.Contains(t, plan, "TID Cond: (ctid = ANY (", "one scan, and not one for each key")
-				require.Regexp(t, `Hash (Right )?Join\n`, plan, "no nested loop of each key with each row")
+			}
+			if strings.HasPrefix(plan, "MessagesSent") || strings.HasPrefix(plan, "MessagesSettle") {
+				require.Contains(t, plan, "Hash Join\n", "no nested loop of each key with each row")
 			}
 		}
 	})
@@ -120,7 +122,7 @@ func (b *bundle) ledgerPlans(t *testing.T, id int64, explain string) string {
 	explainOn(t, tx, &out, explain, "ActivityClaim", with(pgx.StrictNamedArgs{"since": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), "retries": nil}))
 	explainOn(t, tx, &out, explain, "ReceiptsDue", pgx.StrictNamedArgs{"keys": 100, "seconds": 10.0, "senders": []string{"fcm"}})
 	explainOn(t, tx, &out, explain, "HandoverRecord", keys(pgx.StrictNamedArgs{"leases": []int64{4}, "steps": small, "reasons": texts}))
-	explainGeneric(t, tx, &out, explain, "MessageLook", keys(pgx.StrictNamedArgs{"tids": tids, "revisions": small, "leases": []int64{4}, "jobs": []int64{id}}))
+	explainGeneric(t, tx, &out, explain, "MessageLook", pgx.StrictNamedArgs{"job_ids": jobs, "channel_ids": channels, "tids": tids, "leases": []int64{4}, "jobs": []int64{id}})
 	explainGeneric(t, tx, &out, explain, "MessagesSent", keys(pgx.StrictNamedArgs{"tids": tids, "attempts": small, "receipts": texts, "senders": texts}))
 	explainOn(t, tx, &out, explain, "MessagesSettle", keys(pgx.StrictNamedArgs{
 		"statuses": statuses, "reasons": texts, "untouched": flags, "steps": small, "attempts": small, "crashed": small, "waits": make([]float64, n),
