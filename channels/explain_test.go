@@ -84,10 +84,10 @@ func TestLong_PlansOfHotStatements(t *testing.T) {
 			{"RadiusCandidates", store.sql.radiusCandidates, window(candidates)},
 			{"Recipients", recipients, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}, "attributes": true}},
 			{"RecipientsRange", store.renderOptional(queries.recipientsRange, have), pgx.StrictNamedArgs{"low": int64(10000), "high": int64(10999), "attributes": false}},
-			{"OptOuts", queries.optOuts, ofChannels([]int64{1, 2, 3, 500, 20000})},
-			{"OptOutsDense", queries.optOuts, ofChannels([]int64{1, 2, 3})},
-			{"InvalidAddresses", queries.invalidAddresses, ofChannels([]int64{1, 2, 3, 500, 20000})},
-			{"InvalidAddressesDense", queries.invalidAddresses, ofChannels([]int64{1, 2, 3})},
+			{"OptOuts", queries.optOuts, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
+			{"OptOutsRange", queries.optOutsRange, pgx.StrictNamedArgs{"low": int64(1), "high": int64(3)}},
+			{"InvalidAddresses", queries.invalidAddresses, pgx.StrictNamedArgs{"ids": []int64{1, 2, 3, 500, 20000}}},
+			{"InvalidAddressesRange", queries.invalidAddressesRange, pgx.StrictNamedArgs{"low": int64(1), "high": int64(3)}},
 			{"ResolveExternalIDs", store.sql.resolveExternalIDs, pgx.StrictNamedArgs{"external_ids": []string{"u-1", "u-2"}, "after": int64(0), "bound": int64(50000)}},
 		} {
 			plan := b.explain(t, statement.sql, statement.args)

@@ -34,11 +34,14 @@ type InvalidAddress struct {
 	SHA256    []byte `json:"sha256" db:"sha256" mask:"text"`
 }
 
-// ofChannels are the arguments of a statement about channels, whose ids are close
-// together when they are a batch of a job's.
-func ofChannels(ids []int64) pgx.StrictNamedArgs {
-	low, high, dense := denseIn(ids, denseSpan)
-	return pgx.StrictNamedArgs{"ids": ids, "dense": dense, "low": low, "high": high}
+// ofChannels returns the statement that asks for what channels have, and its arguments: each
+// for each of them, or span for a range, when their ids are close together as those of a
+// batch of a job's are.
+func ofChannels(ids []int64, each, span string) (sql string, args pgx.StrictNamedArgs) {
+	if low, high, dense := denseIn(ids, denseSpan); dense {
+		return span, pgx.StrictNamedArgs{"low": low, "high": high}
+	}
+	return each, pgx.StrictNamedArgs{"ids": ids}
 }
 
 // denseIn returns the lowest and the highest of ids, and whether no more keys than span
@@ -70,7 +73,8 @@ const denseSpan = 8
 // OptOuts reads the opt-outs of the channels, by channel, category and medium. It does
 // not ask whether the channels exist.
 func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
-	list, err := readOptOuts(ctx, q, "read opt-outs", queries.optOuts, ofChannels(ids))
+	sql, args := ofChannels(ids, queries.optOuts, queries.optOutsRange)
+	list, err := readOptOuts(ctx, q, "read opt-outs", sql, args)
 	list = among(list, ids, func(o OptOut) int64 { return o.ChannelID })
 	slices.SortFunc(list, func(a, b OptOut) int {
 		return cmp.Or(cmp.Compare(a.ChannelID, b.ChannelID), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Medium, b.Medium))
@@ -80,7 +84,8 @@ func OptOuts(ctx context.Context, q Querier, ids []int64) ([]OptOut, error) {
 
 // InvalidAddresses reads the addresses of the channels that are not to be used again.
 func InvalidAddresses(ctx context.Context, q Querier, ids []int64) ([]InvalidAddress, error) {
-	rows, err := q.Query(ctx, queries.invalidAddresses, ofChannels(ids))
+	sql, args := ofChannels(ids, queries.invalidAddresses, queries.invalidAddressesRange)
+	rows, err := q.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("channels: read invalid addresses: %w", mapError(err))
 	}

@@ -480,13 +480,8 @@ SELECT p.location[1], p.location[0]
 FROM (SELECT {{location}} AS location FROM {{relation}} c WHERE c.id = @id LIMIT 1) p;
 
 -- name: OptOuts :many
--- The opt-outs of channels. @dense: ids that lie close together, from @low to @high, are
--- one range of opt_outs_pkey, with whatever lies between them; otherwise it is one descent
--- a channel, and the OFFSET keeps the planner to that.
-SELECT r.channel_id, r.category, r.medium, r.reason, r.opted_out_at
-FROM belfry.opt_outs r
-WHERE @dense::boolean AND r.channel_id BETWEEN @low::bigint AND @high::bigint
-UNION ALL
+-- The opt-outs of channels: one descent of opt_outs_pkey each, and the OFFSET keeps the
+-- planner to that.
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
@@ -494,16 +489,17 @@ CROSS JOIN LATERAL (
     FROM belfry.opt_outs p
     WHERE p.channel_id = k.id
     OFFSET 0
-) o
-WHERE NOT @dense::boolean;
+) o;
+
+-- name: OptOutsRange :many
+-- As OptOuts, of all channels from @low to @high: one range of opt_outs_pkey.
+SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
+FROM belfry.opt_outs o
+WHERE o.channel_id BETWEEN @low::bigint AND @high::bigint;
 
 -- name: InvalidAddresses :many
 -- The addresses of channels that are not to be used again (invalid_addresses_pkey), as
 -- OptOuts.
-SELECT r.channel_id, r.medium, r.sha256
-FROM belfry.invalid_addresses r
-WHERE @dense::boolean AND r.channel_id BETWEEN @low::bigint AND @high::bigint
-UNION ALL
 SELECT i.channel_id, i.medium, i.sha256
 FROM unnest(@ids::bigint[]) k (id)
 CROSS JOIN LATERAL (
@@ -511,8 +507,13 @@ CROSS JOIN LATERAL (
     FROM belfry.invalid_addresses p
     WHERE p.channel_id = k.id
     OFFSET 0
-) i
-WHERE NOT @dense::boolean;
+) i;
+
+-- name: InvalidAddressesRange :many
+-- As InvalidAddresses, of all channels from @low to @high.
+SELECT i.channel_id, i.medium, i.sha256
+FROM belfry.invalid_addresses i
+WHERE i.channel_id BETWEEN @low::bigint AND @high::bigint;
 
 -- name: OptOutRecord :many
 -- Records an opt-out and returns it, or the one that was there. No row: it was removed

@@ -27,6 +27,6 @@ type querySet struct {
 	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
 	segmentMembers, segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,
-	segmentInsert, segmentRecord, channelsInspect, recipients, recipientsRange, channelPlace, optOuts, invalidAddresses,
-	optOutRecord, optOutRemove, optOutTold, optInTold, channelBlank, channelForget, categoryList, categoryAdd, actorSet, categorySet, categoryGet string
+	segmentInsert, segmentRecord, channelsInspect, recipients, recipientsRange, channelPlace, optOuts, optOutsRange,
+	invalidAddresses, invalidAddressesRange, optOutRecord, optOutRemove, optOutTold, optInTold, channelBlank, channelForget, categoryList, categoryAdd, actorSet, categorySet, categoryGet string
 }

@@ -8,16 +8,17 @@
 -- not exist has no row (jobs_pkey, activities_pkey, categories_pkey). An id is looked for
 -- in both tables, and its sign decides nothing: the checks of the tables keep it out of
 -- one of them, so that no id has two contents. Each row also has the database's now and
--- the installation's name.
+-- the installation's name. The array stands in a query of its own, whose length no plan
+-- knows: otherwise one for the array at hand always seems to be worth its making.
 SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
   FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
-          FROM unnest(@ids::bigint[]) k (id)
+          FROM unnest((SELECT @ids::bigint[])) k (id)
          CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
                                FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
         UNION ALL
         SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route, 0
-          FROM unnest(@ids::bigint[]) k (id)
+          FROM unnest((SELECT @ids::bigint[])) k (id)
          CROSS JOIN LATERAL (SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
                                FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t
   LEFT JOIN belfry.categories c ON c.name = t.category;
