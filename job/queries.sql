@@ -24,7 +24,9 @@ SELECT id FROM belfry.enqueue_group(
     route => @route, variants => coalesce(@variants::jsonb, '{}'), max_recipients => @max_recipients, needs_approval => @needs_approval);
 
 -- name: JobGet :one
--- Reads one job by id (jobs_pkey). No row: there is none.
+-- Reads one job by id (jobs_pkey), with its version or, with @versioned false, 0 instead: a
+-- run has no use for it, and the function that knows it takes longer than all the rest. No
+-- row: there is none.
 SELECT id, group_id, type, category, title, body, data, variants, route, audience, lane, priority, schedule_at, deliver_at,
        expires_at, idempotency_key, requested_by, needs_approval, max_recipients, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows,
        health_checks, max_skips, status, coalesce("cursor", '') AS "cursor", bound, fence,
@@ -34,7 +36,7 @@ SELECT id, group_id, type, category, title, body, data, variants, route, audienc
        throttled_ms, recalled, erased, recalled_at, created_at, started_at, finished_at, walked_at, revision,
        CASE WHEN awaits_approval THEN coalesce(unapproved_at, created_at) END AS awaits_approval_since,
        approved_at, coalesce(approved_by, '') AS approved_by, approved_count, approved_recipients,
-       belfry.job_version(id) AS version
+       CASE WHEN @versioned::boolean THEN belfry.job_version(id) ELSE 0 END AS version
   FROM belfry.jobs
  WHERE id = @id;
 

@@ -101,10 +101,10 @@ func (u *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// read returns the job's row as it is now.
+// read returns the job's row as it is now, without its Version.
 func (u *run) read(ctx context.Context) (j Job, err error) {
 	err = u.link.act(ctx, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
-		j, err = get(ctx, tx, u.id)
+		j, err = find(ctx, tx, u.id, false)
 		return err
 	})
 	return j, mapError(err)
@@ -199,7 +199,7 @@ func (u *run) open(ctx context.Context) error {
 		retrying     bool
 	)
 	err := u.inTx(ctx, false, func(ctx context.Context, tx pgx.Tx) (err error) {
-		if j, err = get(ctx, tx, u.id); err != nil {
+		if j, err = find(ctx, tx, u.id, false); err != nil {
 			return err
 		}
 		if !u.owns(j) {

@@ -52,8 +52,11 @@ func (s *Store) Get(ctx context.Context, id int64) (j Job, err error) {
 	return j, err
 }
 
-func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) {
-	rows, err := tx.Query(ctx, queries.jobGet, pgx.StrictNamedArgs{"id": id})
+func get(ctx context.Context, tx pgx.Tx, id int64) (Job, error) { return find(ctx, tx, id, true) }
+
+// find reads a job, versioned or without its Version.
+func find(ctx context.Context, tx pgx.Tx, id int64, versioned bool) (Job, error) {
+	rows, err := tx.Query(ctx, queries.jobGet, pgx.StrictNamedArgs{"id": id, "versioned": versioned})
 	if err != nil {
 		return Job{}, fmt.Errorf("job %d: %w", id, err)
 	}
