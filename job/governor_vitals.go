@@ -22,6 +22,7 @@ type vitalSigns struct {
 	seen     transactionCount
 	own      int64 // transactions of this run since the last probe
 	ownThen  int64 // and in the interval before
+	relays   int64 // of this database's relays in the last interval
 }
 
 // reaction is what a rule makes a run do, the stronger the higher.
@@ -36,8 +37,9 @@ const (
 
 // transactionCount is the server's counter of transactions at one probe.
 type transactionCount struct {
-	at    time.Time
-	count int64
+	at       time.Time
+	count    int64
+	ofRelays int64
 }
 
 // checkpointCount is the counter of requested checkpoints at one probe.
@@ -135,12 +137,18 @@ func (v *vitalSigns) judge(now time.Time, found vitals, c HealthConfig) {
 // The first probe has nothing to compare with: it takes two backends that did
 // something within the last second for others at work, until the next one knows. A
 // backend reports its transactions up to a second late, so this run's own are those
-// of this interval or the one before, whichever are more.
+// of this interval or the one before, whichever are more; so are those of belfry's relays,
+// which say about every second how many they have made. One that ends takes its count with it.
 func (v *vitalSigns) judgeTransactions(now time.Time, found vitals, c HealthConfig) {
 	before := v.seen
-	v.seen = transactionCount{now, *found.Transactions}
+	v.seen = transactionCount{now, *found.Transactions, found.OfRelays}
 	own := max(v.own, v.ownThen)
 	v.own, v.ownThen = 0, v.own
+	if !before.at.IsZero() {
+		relays := max(found.OfRelays-before.ofRelays, 0)
+		own += max(relays, v.relays)
+		v.relays = relays
+	}
 	took := now.Sub(before.at).Seconds()
 	switch {
 	case before.at.IsZero():

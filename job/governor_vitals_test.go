@@ -110,6 +110,26 @@ func TestVitals_CheckpointsSlow(t *testing.T) {
 	require.Empty(t, why)
 }
 
+// What belfry's own relays do is taken off the server's count, as what the run does.
+func TestVitals_RelaysAreNoOthers(t *testing.T) {
+	t.Parallel()
+	j := judging(HealthConfig{Transactions: 50})
+	var all, relays int64
+	pass := func(others, ofRelays int64) throttle { // in the two seconds since the last probe
+		all, relays = all+others+ofRelays, relays+ofRelays
+		_, why := j.probe(t, vitals{Transactions: ptr(all), OfRelays: relays, RecentBackends: ptr(0)})
+		return why
+	}
+	relays = 1_000_000 // before anything was seen
+	require.Empty(t, pass(0, 0))
+	require.Empty(t, pass(60, 2000))
+	require.Empty(t, pass(2060, 0), "what a relay has told of already is reported a second later")
+	require.Equal(t, throttle{"foreground", "55 transactions/s of others, allowed 50"}, pass(110, 2000))
+	relays = 0 // they have ended
+	require.Equal(t, throttle{"foreground", "60 transactions/s of others, allowed 50"}, pass(2120, 0))
+	require.Equal(t, "60 transactions/s of others, allowed 50", pass(120, 0).Detail)
+}
+
 // Of several rules the one that asks for most is told and followed.
 func TestVitals_TheStrongestRuleCounts(t *testing.T) {
 	t.Parallel()

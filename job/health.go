@@ -21,6 +21,7 @@ import (
 type vitals struct {
 	RecentBackends *int           // client backends that did something within the last second, belfry's own not among them
 	Transactions   *int64         // of everybody on the server since the statistics were reset
+	OfRelays       int64          // of them those of this database's relays, by their last heartbeats, since each began
 	ReplicaLag     *time.Duration // replay lag of the standby furthest behind; 0: none lags
 	Checkpoints    *int64         // requested checkpoints since the statistics were reset
 	WALBytes       *int64         // position in the WAL
@@ -36,6 +37,7 @@ const probeTimeout = 2 * time.Second
 type probed struct {
 	RecentBackends *int     `db:"recent_backends"`
 	Transactions   *int64   `db:"transactions"`
+	OfRelays       *int64   `db:"of_relays"`
 	LagSeconds     *float64 `db:"lag_seconds"`
 	ReplicasHidden bool     `db:"replicas_hidden"`
 	Checkpoints    *int64   `db:"checkpoints"`
@@ -86,6 +88,9 @@ func probeStatistics(ctx context.Context, pool *pgxpool.Pool, c HealthConfig) (v
 		return v, err
 	}
 	v = vitals{RecentBackends: p.RecentBackends, Transactions: p.Transactions, Checkpoints: p.Checkpoints, WALBytes: p.WALBytes}
+	if p.OfRelays != nil {
+		v.OfRelays = *p.OfRelays
+	}
 	var lag time.Duration
 	switch {
 	case p.LagSeconds != nil:

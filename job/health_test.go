@@ -125,22 +125,8 @@ func TestProbe_WithoutPermissionCountsTransactions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	busy(t, db, "somebody", `SELECT pg_sleep(600)`)
-	role := pgx.Identifier{"nobody_" + db.Pool.Config().ConnConfig.Database}.Sanitize()
-	_, err := db.Pool.Exec(t.Context(), `CREATE ROLE `+role)
-	require.NoError(t, err)
-	config := db.Pool.Config().Copy()
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SET ROLE `+role)
-		return err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		pool.Close()
-		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP ROLE `+role)
-		require.NoError(t, err)
-	})
-	v := probed1(t, pool, everything())
+	runs := db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT ON belfry.relays TO :role`)
+	v := probed1(t, runs.Pool, everything())
 	require.Zero(t, *v.RecentBackends)
 	require.Empty(t, v.Hidden, "there is no standby")
 	require.Positive(t, *v.Transactions, "everybody may see these")

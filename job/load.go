@@ -32,7 +32,7 @@ type HealthConfig struct {
 	ChunkLatency float64 `mapstructure:"chunk_latency"`
 	// Transactions is how many transactions a second others may run, on the whole
 	// server, before the run turns to small chunks, with rests between those that take
-	// long; 0: off.
+	// long; 0: off. Relays of this database are no others.
 	Transactions int `mapstructure:"transactions"`
 	// ReplicaLag is by how much a standby's replay may lag before the run pauses; 0: off.
 	ReplicaLag time.Duration `mapstructure:"replica_lag"`

@@ -827,7 +827,8 @@ SELECT {{columns}} FROM {{relation}} WHERE {{window}} ORDER BY {{order}} LIMIT @
 -- the view and column of the checkpointer's counter, which differ by version. NULL:
 -- the check is off, there is nothing to measure, or the role may not see it, which
 -- replicas_hidden tells from the others: standbys show no state without pg_monitor.
--- Backends that are belfry's own are known by their name.
+-- Backends that are belfry's own are known by their name, and relays say themselves how
+-- many transactions they have made.
 SELECT (SELECT count(*)::integer FROM pg_stat_activity
          WHERE @transactions::boolean AND pid <> pg_backend_pid()
            AND (state = 'active' OR state_change > clock_timestamp() - interval '1 second')
@@ -836,6 +837,7 @@ SELECT (SELECT count(*)::integer FROM pg_stat_activity
            AND coalesce(application_name, '') NOT LIKE 'belfry%') AS recent_backends,
        CASE WHEN @transactions::boolean
             THEN (SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database) END AS transactions,
+       CASE WHEN @transactions::boolean THEN (SELECT coalesce(sum(w.transactions), 0)::bigint FROM belfry.relays w) END AS of_relays,
        r.lag AS lag_seconds, coalesce(r.hidden, false) AS replicas_hidden,
        CASE WHEN @checkpoints::boolean THEN (SELECT {{requested}} FROM {{checkpointer}}) END AS checkpoints,
        CASE WHEN @checkpoints::boolean AND NOT pg_is_in_recovery()

@@ -365,6 +365,7 @@ CREATE TABLE belfry.relays (
     senders      text[]      NOT NULL DEFAULT '{}',
     media        text[]      NOT NULL DEFAULT '{}', -- that it has senders for
     in_flight    integer     NOT NULL DEFAULT 0,
+    transactions bigint      NOT NULL DEFAULT 0, -- that it has made: none of others' on the server, for a run (HealthProbe)
     transport    text        NOT NULL DEFAULT 'postgres', -- where it gets its messages from
     limits       jsonb       NOT NULL DEFAULT '[]' -- of each sender: name, rate_per_second (0: none) and concurrency in force, and what it did lately
 ) WITH (fillfactor = 70);

@@ -49,10 +49,12 @@ type SenderOverride struct {
 
 // Beat says that this relay lives, what its senders do and by what limits, and how many messages
 // it holds, and returns by name how each of its senders stands, this relay counted, and whether
-// messages may leave the database (Installation.Err): otherwise claims find nothing. It is to
+// messages may leave the database (Installation.Err): otherwise claims find nothing. besides is
+// how many transactions the relay has made so far beside the ledger's: a run takes all of them
+// off what it sees of others on the server (job.HealthConfig). It is to
 // come about every second: a relay that has not beaten for a third of the lease time counts as
 // dead.
-func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int) (states map[string]LiveSender, delivers bool, err error) {
+func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, besides int64) (states map[string]LiveSender, delivers bool, err error) {
 	if senders == nil {
 		senders = []SenderWork{}
 	}
@@ -70,7 +72,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int) (
 	}
 	states = make(map[string]LiveSender, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transactions": l.made.Load() + besides, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
 		err = row.Scan(&sender, &s.Relays, &delivers, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)

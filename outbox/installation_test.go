@@ -29,7 +29,7 @@ func TestClaim_FindsNothingWhereTheDatabaseIsNotAdopted(t *testing.T) {
 		b.Exec(t, elsewhere)
 		require.Empty(t, claim(t, l, id, 20), elsewhere)
 		require.Empty(t, claimActivities(t, l, 20), elsewhere)
-		_, adopted, err := l.Beat(bg, nil, 0)
+		_, adopted, err := l.Beat(bg, nil, 0, 0)
 		require.NoError(t, err)
 		require.False(t, adopted, elsewhere)
 		i, err := outbox.ReadInstallation(bg, b.DB.Pool)
@@ -43,7 +43,7 @@ func TestClaim_FindsNothingWhereTheDatabaseIsNotAdopted(t *testing.T) {
 		require.NotNil(t, i.ID)
 		require.NotNil(t, i.Here.SystemIdentifier, "a stock server tells everybody")
 	}
-	_, adopted, err := l.Beat(bg, nil, 0)
+	_, adopted, err := l.Beat(bg, nil, 0, 0)
 	require.NoError(t, err)
 	require.True(t, adopted)
 	require.Len(t, claim(t, l, id, 20), 10)

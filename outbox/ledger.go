@@ -47,10 +47,11 @@ type Ledger struct {
 	pool      *pgxpool.Pool
 	relay     string
 	leaseTime time.Duration
-	media     []string    // nil: all
-	senders   []string    // nil: all
-	transport string      // that the relay gets its messages from
-	readOnly  atomic.Bool // transactions are, unless they say otherwise
+	media     []string     // nil: all
+	senders   []string     // nil: all
+	transport string       // that the relay gets its messages from
+	readOnly  atomic.Bool  // transactions are, unless they say otherwise
+	made      atomic.Int64 // transactions
 }
 
 // NewLedger returns the ledger of the relay with that name, which must be different
@@ -158,6 +159,7 @@ func (l *Ledger) atOnce(ctx context.Context, durable bool, b *pgx.Batch) error {
 // read-only by default the server refuses the first that does, and executes nothing of it:
 // from then on each is begun as one that writes, which costs round trips more.
 func (l *Ledger) send(ctx context.Context, b *pgx.Batch) error {
+	l.made.Add(1)
 	if !l.readOnly.Load() {
 		err := l.pool.SendBatch(ctx, b).Close()
 		if db.ClassOf(err) != db.ReadOnly {

@@ -422,15 +422,16 @@ UPDATE belfry.jobs j
    AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
 -- name: RelayBeat :many
--- Renews a relay's heartbeat and tells for each of its senders how many relays with it
+-- Renews a relay's heartbeat, with how many @transactions it has made, and tells for each of its senders how many relays with it
 -- beat within @seconds, itself included, and what operators set about it, and in each row
 -- whether anything may leave the database. Without senders: one row of the latter, for
 -- the sender ''. Relays not heard of for an hour are forgotten.
 WITH beat AS (
-    INSERT INTO belfry.relays (name, senders, media, in_flight, transport, limits) VALUES (@relay, @senders, @media, @in_flight, @transport, @limits)
+    INSERT INTO belfry.relays (name, senders, media, in_flight, transactions, transport, limits)
+    VALUES (@relay, @senders, @media, @in_flight, @transactions, @transport, @limits)
         ON CONFLICT (name) DO UPDATE
            SET heartbeat_at = clock_timestamp(), senders = excluded.senders, media = excluded.media, in_flight = excluded.in_flight,
-               transport = excluded.transport, limits = excluded.limits
+               transactions = excluded.transactions, transport = excluded.transport, limits = excluded.limits
 ), gone AS (
     DELETE FROM belfry.relays r
      WHERE r.name = ANY (ARRAY(SELECT k.name FROM belfry.relays k

@@ -116,7 +116,7 @@ func TestLedger_NeedsNoSession(t *testing.T) {
 			l := outbox.NewLedger(pool, "r1", time.Minute)
 			id := b.Rest(t, outbox.TypePush, 40, job.Processed)
 			b.ActivitiesFor(t, 3)
-			_, _, err = l.Beat(ctx, []outbox.SenderWork{named("fcm")}, 3)
+			_, _, err = l.Beat(ctx, []outbox.SenderWork{named("fcm")}, 3, 0)
 			require.NoError(t, err)
 			candidates, err := l.Candidates(ctx)
 			require.NoError(t, err)

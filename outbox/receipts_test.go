@@ -229,6 +229,24 @@ func named(name string) outbox.SenderWork {
 	return outbox.SenderWork{SenderLimits: outbox.SenderLimits{Name: name}}
 }
 
+// A heartbeat says how many transactions the relay has made: the ledger's and, beside them, the
+// rest.
+func TestBeat_SaysHowManyTransactionsItMade(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id, l := b.Rest(t, outbox.TypePush, 6, job.Processed), b.ledger("r1")
+	beat := func(besides int64) int {
+		_, _, err := l.Beat(bg, []outbox.SenderWork{named("fcm")}, 0, besides)
+		require.NoError(t, err)
+		return one[int](t, b, `SELECT transactions FROM belfry.relays`)
+	}
+	require.Equal(t, 0, beat(0))
+	claimed := claim(t, l, id, 3)
+	handOver(t, l, claimed, nil)
+	require.Equal(t, 3, beat(0), "a heartbeat, a claim and a hand-over")
+	require.Equal(t, 44, beat(40))
+}
+
 // Relays that beat share what they have in common; one that ends, or is silent, does
 // not count.
 func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
@@ -239,7 +257,7 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 		for i, name := range senders {
 			limits[i].Name = name
 		}
-		states, adopted, err := b.ledger(relay).Beat(bg, limits, 7)
+		states, adopted, err := b.ledger(relay).Beat(bg, limits, 7, 0)
 		require.True(t, adopted)
 		require.NoError(t, err)
 		live := make(map[string]int)
@@ -264,7 +282,7 @@ func TestBeat_CountsTheRelaysThatLive(t *testing.T) {
 
 	b.Exec(t, `INSERT INTO belfry.senders (name, rate_per_second, paused_at, paused_by, pause_reason) VALUES ('fcm', 2.5, now(), 'ann', 'limits'), ('gate', NULL, NULL, NULL, ''), ('other', 1, NULL, NULL, '')`)
 	b.Exec(t, `UPDATE belfry.senders SET concurrency = 9 WHERE name = 'gate'`)
-	states, _, err := b.ledger("r1").Beat(bg, []outbox.SenderWork{named("fcm"), named("gate"), named("free")}, 0)
+	states, _, err := b.ledger("r1").Beat(bg, []outbox.SenderWork{named("fcm"), named("gate"), named("free")}, 0, 0)
 	require.NoError(t, err)
 	rate, slots := 2.5, 9
 	require.Equal(t, map[string]outbox.LiveSender{

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
@@ -25,6 +27,7 @@ type Composer struct {
 	zones  zones
 	turns  turns
 	random func() float64
+	made   atomic.Int64 // transactions
 }
 
 // New returns a Composer over pool, which stays the caller's to close. random returns
@@ -47,6 +50,28 @@ func New(pool *pgxpool.Pool, who *channels.Store, config Config, random func() f
 // need not wait for them under a cap. It is optional, and for the first Compose of a claim.
 func (c *Composer) Expect(claimed []outbox.Claimed) { c.turns.expect(claimed) }
 
+// Transactions returns how many transactions Compose has made so far: each statement is one.
+func (c *Composer) Transactions() int64 { return c.made.Load() }
+
+// counting counts statements that are transactions of their own.
+type counting struct {
+	channels.Querier
+
+	made *atomic.Int64
+}
+
+// Query implements channels.Querier.
+func (q counting) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	q.made.Add(1)
+	return q.Querier.Query(ctx, sql, args...)
+}
+
+// QueryRow implements channels.Querier.
+func (q counting) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	q.made.Add(1)
+	return q.Querier.QueryRow(ctx, sql, args...)
+}
+
 // Compose says of each message, in order, what is to be done with it now. It takes up to
 // 1,000 messages whose claims are committed, reads, and writes nothing: it may be called
 // again for the same ones. ctx needs a deadline.
@@ -64,13 +89,13 @@ func (c *Composer) Compose(ctx context.Context, claimed []outbox.Claimed) ([]out
 	for i, m := range claimed {
 		list[i] = b.route(m, c.config.NoAddress)
 	}
-	if err := c.endUnsent(ctx, c.pool, list); err != nil {
+	if err := c.endUnsent(ctx, counting{c.pool, &c.made}, list); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	for i := range list {
 		c.quiet(b, &list[i])
 	}
-	if err := c.capped(ctx, c.pool, b, list, turn); err != nil {
+	if err := c.capped(ctx, counting{c.pool, &c.made}, b, list, turn); err != nil {
 		return nil, fmt.Errorf("compose %d messages: %w", len(claimed), err)
 	}
 	for i := range list {

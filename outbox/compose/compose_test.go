@@ -32,6 +32,7 @@ func TestCompose_MakesWholeDeliveries(t *testing.T) {
 		},
 	}
 	require.Equal(t, want, list[0])
+	require.EqualValues(t, 4, b.composer.Transactions(), "content, channels, opt-outs, invalid addresses")
 	require.Equal(t, outbox.ActionSend, list[1].Action)
 	require.Equal(t, []outbox.Attempt{{Step: 0, Medium: "push", Outcome: outbox.OutcomeRefused, Reason: outbox.ReasonNoAddress}}, list[1].Record)
 	require.Equal(t, 1, list[1].Step)

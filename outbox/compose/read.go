@@ -31,10 +31,11 @@ func (c *Composer) read(ctx context.Context, claimed []outbox.Claimed) (*batch, 
 		return nil, err
 	}
 	defer conn.Release()
-	if err := b.readContents(ctx, conn, jobs); err != nil {
+	q := counting{conn, &c.made}
+	if err := b.readContents(ctx, q, jobs); err != nil {
 		return nil, err
 	}
-	return b, b.readPeople(ctx, conn, c.who, ids)
+	return b, b.readPeople(ctx, q, c.who, ids)
 }
 
 func (b *batch) readContents(ctx context.Context, q channels.Querier, ids []int64) error {

@@ -23,6 +23,8 @@ type plain struct{}
 
 func (plain) Expect([]outbox.Claimed) {}
 
+func (plain) Transactions() int64 { return 0 }
+
 func (plain) Compose(_ context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error) {
 	list := make([]outbox.Composed, len(claimed))
 	for i, c := range claimed {

@@ -18,6 +18,8 @@ type Composer interface {
 	// Expect says before Compose that it is to come for a claim. It is quick.
 	Expect(claimed []outbox.Claimed)
 	Compose(ctx context.Context, claimed []outbox.Claimed) ([]outbox.Composed, error)
+	// Transactions is how many it has made in the database so far.
+	Transactions() int64
 }
 
 // composers is how many batches are composed at once.

@@ -122,7 +122,7 @@ func (r *Relay) beat(ctx context.Context) error {
 	var states map[string]outbox.LiveSender
 	var delivers bool
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		states, delivers, err = r.ledger.Beat(ctx, senders, r.inflight.size())
+		states, delivers, err = r.ledger.Beat(ctx, senders, r.inflight.size(), r.composer.Transactions())
 		return err
 	})
 	if err != nil {

@@ -89,6 +89,20 @@ func TestRelay_ObserverHearsOfCallsAndOutcomes(t *testing.T) {
 	require.Empty(t, rebuilt)
 }
 
+// A relay says how many transactions it makes, its composer's among them: a run takes them off
+// what it sees of others. Thirty batches are a claim, four reads, a hand-over, a look and a
+// settlement each, some of these for several batches at once.
+func TestRelay_SaysHowManyTransactionsItMakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 90)
+	b.job(t, "default", 1, 90, "push")
+	c := config("r")
+	c.Batch = 3
+	run := b.start(t, c, []relay.Sender{push(&script{})})
+	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays WHERE transactions BETWEEN 160 AND 1000)`)
+	run.end(t)
+}
+
 // withoutPuttingBack leaves out what a busy machine adds: a message that waited too long in a
 // queue is deferred.
 func withoutPuttingBack(recorded map[string]int) map[string]int {
