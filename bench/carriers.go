@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox/jetstream"
 	"github.com/belfryhq/belfry/outbox/redislist"
@@ -193,9 +194,9 @@ func (e *env) idleOn(ctx context.Context, t transport, on servers) float64 {
 	_, stop := e.start(ctx, e.newRelay(pool, provider{}, calls, relay.WithBroker(b, relay.RequeueAfter)).Run)
 	defer stop()
 	before, during := e.idleTimes()
-	e.check(pause(ctx, before))
+	e.check(lifecycle.Pause(ctx, before))
 	n, began := asked.statements.Load(), time.Now()
-	e.check(pause(ctx, during))
+	e.check(lifecycle.Pause(ctx, during))
 	return float64(asked.statements.Load()-n) / time.Since(began).Seconds()
 }
 

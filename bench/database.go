@@ -186,15 +186,3 @@ func (e *env) start(ctx context.Context, runs ...func(context.Context) error) (r
 		e.check(all.Wait())
 	}
 }
-
-// pause waits, or returns why not.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -68,7 +69,7 @@ func (e *env) deliver(ctx context.Context, jobs int, before func()) (d delivery)
 	began := time.Now()
 	running, stop := e.start(ctx, r.Run)
 	for alive := true; alive && r.Stats().Sent < d.messages; {
-		alive = pause(running, 2*time.Millisecond) == nil
+		alive = lifecycle.Pause(running, 2*time.Millisecond) == nil
 	}
 	d.speed = perSecond(d.messages, time.Since(began))
 	stop()

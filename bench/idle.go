@@ -45,9 +45,9 @@ func (e *env) idleFigures(ctx context.Context, r *result, prefix, label string, 
 	pool := e.connect(ctx, e.dsn, idleApplication, asked)
 	defer pool.Close()
 	defer e.idleDaemon(ctx, pool, names)()
-	e.check(pause(ctx, before))
+	e.check(lifecycle.Pause(ctx, before))
 	cpu, began, n := e.idleCPU(ctx), time.Now(), asked.statements.Load()
-	e.check(pause(ctx, during))
+	e.check(lifecycle.Pause(ctx, during))
 	n, took := asked.statements.Load()-n, time.Since(began).Seconds()
 	cpu = e.idleCPU(ctx) - cpu
 	r.figure(prefix+"statements", label+"statements a second", float64(n)/took, "/s", atMost(2))
@@ -77,7 +77,7 @@ func (e *env) idleDaemon(ctx context.Context, pool *pgxpool.Pool, names []lifecy
 		schedule.NewFirer(pool).Run(ctx, ticks, hints, runner.Listening)
 		return nil
 	}, func(ctx context.Context) error {
-		for pause(ctx, job.DefaultConfig().PollInterval) == nil {
+		for lifecycle.Pause(ctx, job.DefaultConfig().PollInterval) == nil {
 			ask(ticks)
 		}
 		return nil

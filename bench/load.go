@@ -10,6 +10,7 @@ import (
 	"github.com/shirou/gopsutil/v4/cpu"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -125,15 +126,15 @@ func (e *env) beside(ctx context.Context, bench *pgbench, f foreground, s scenar
 // warmUp waits until pgbench is at work, and then for a while.
 func (e *env) warmUp(ctx context.Context) {
 	for atWork := false; !atWork; {
-		e.check(pause(ctx, 20*time.Millisecond))
+		e.check(lifecycle.Pause(ctx, 20*time.Millisecond))
 		e.look(ctx, e.pool, queries.pgbenchAtWork, nil, &atWork)
 	}
-	e.check(pause(ctx, e.quickly(1500*time.Millisecond)))
+	e.check(lifecycle.Pause(ctx, e.quickly(1500*time.Millisecond)))
 }
 
 // nobody leaves the foreground alone.
 func nobody(ctx context.Context, e *env) int64 {
-	e.check(pause(ctx, e.quickly(6*time.Second)))
+	e.check(lifecycle.Pause(ctx, e.quickly(6*time.Second)))
 	return 0
 }
 

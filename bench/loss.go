@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/relay"
@@ -101,7 +102,7 @@ func (e *env) openBroker(ctx context.Context, t transport, on servers) relay.Bro
 		if err == nil {
 			return b
 		}
-		if pause(ctx, 100*time.Millisecond) != nil {
+		if lifecycle.Pause(ctx, 100*time.Millisecond) != nil {
 			e.check(err)
 		}
 	}
@@ -151,7 +152,7 @@ func (e *env) forget(ctx context.Context, t transport, on servers, server *redis
 		})
 		return nil
 	})
-	for unqueued := true; unqueued; e.check(pause(ctx, 100*time.Millisecond)) {
+	for unqueued := true; unqueued; e.check(lifecycle.Pause(ctx, 100*time.Millisecond)) {
 		e.look(ctx, e.pool, queries.messagesUnqueued, nil, &unqueued)
 	}
 	e.untilInside(ctx, b, messages)
@@ -181,7 +182,7 @@ func (e *env) forget(ctx context.Context, t transport, on servers, server *redis
 
 // untilInside waits until a carrier has so many copies.
 func (e *env) untilInside(ctx context.Context, b relay.Broker, messages int64) {
-	for inside := int64(0); inside < messages; e.check(pause(ctx, 10*time.Millisecond)) {
+	for inside := int64(0); inside < messages; e.check(lifecycle.Pause(ctx, 10*time.Millisecond)) {
 		queues, err := b.Queues(ctx)
 		e.check(err)
 		inside = 0
@@ -194,6 +195,6 @@ func (e *env) untilInside(ctx context.Context, b relay.Broker, messages int64) {
 // untilSent waits until a relay has sent so many.
 func (e *env) untilSent(running context.Context, r *relay.Relay, n int64) {
 	for r.Stats().Sent < n {
-		e.check(pause(running, 2*time.Millisecond))
+		e.check(lifecycle.Pause(running, 2*time.Millisecond))
 	}
 }

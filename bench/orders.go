@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -65,7 +66,7 @@ func (e *env) arrive(ctx context.Context) (took [kinds][]float64, err error) {
 			}
 			defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 			for n := client; n < int64(kinds)*e.orders; n += clients {
-				if err := pause(ctx, time.Until(began.Add(time.Duration(n)*time.Second/arrivals))); err != nil {
+				if err := lifecycle.Pause(ctx, time.Until(began.Add(time.Duration(n)*time.Second/arrivals))); err != nil {
 					return err
 				}
 				k := kind(lot.IntN(int(kinds)))

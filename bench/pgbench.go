@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/pgserver"
 )
 
@@ -100,7 +101,7 @@ func (p *pgbench) during(ctx context.Context, args []string, warmUp, act func(co
 	act(ctx)
 	to := time.Now()
 	for complete := false; !complete && time.Since(to) < logPatience; {
-		p.check(pause(ctx, logPause))
+		p.check(lifecycle.Pause(ctx, logPause))
 		ms, complete, err = readLogs(dir, from, to)
 		p.check(err)
 	}

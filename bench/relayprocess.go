@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -116,7 +117,7 @@ func (e *env) deliverForParent(ctx context.Context, spec childSpec, in io.Reader
 		defer close(over)
 		lines.Scan() // until the parent has enough, or has ended
 	}()
-	for told := int64(0); pause(running, 2*time.Millisecond) == nil; {
+	for told := int64(0); lifecycle.Pause(running, 2*time.Millisecond) == nil; {
 		if sent := r.Stats().Sent; sent > told {
 			fmt.Fprintln(out, sent-told)
 			told = sent

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/child"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // redis starts a server that keeps what it has as one of its users would, and ends with the
@@ -56,7 +57,7 @@ func (e *env) redis(ctx context.Context) (addr string) {
 			return addr
 		}
 		e.check(server.Err())
-		e.check(pause(ctx, 5*time.Millisecond))
+		e.check(lifecycle.Pause(ctx, 5*time.Millisecond))
 	}
 }
 
@@ -128,6 +129,6 @@ func (e *env) serve(ctx context.Context, addr, dir, program string, args ...stri
 			e.check(conn.Close())
 			return
 		}
-		e.check(pause(ctx, 5*time.Millisecond))
+		e.check(lifecycle.Pause(ctx, 5*time.Millisecond))
 	}
 }

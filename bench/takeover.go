@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -77,7 +78,7 @@ func latency(ctx context.Context, e *env, r *result) {
 	spec.Audience = channels.WithIDs(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 	var whole, woken []float64
 	for n := range e.enqueues + 1 {
-		e.check(pause(ctx, rest+rand.N(rest)))
+		e.check(lifecycle.Pause(ctx, rest+rand.N(rest)))
 		began := time.Now()
 		id := e.enqueue(ctx, spec)
 		enqueued := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Attached is how an attached relation stands.
@@ -98,7 +99,7 @@ func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment, by By) er
 		if !waits(err) {
 			return attachProblem("attach", a.Relation, err)
 		}
-		if err := rest(ctx); err != nil {
+		if err := lifecycle.Pause(ctx, pauseBetween); err != nil {
 			return fmt.Errorf("channels: attach %s: its writers never let go for the moment that the triggers need; try again when no transaction is open for long: %w", a.Relation, err)
 		}
 	}
@@ -227,7 +228,7 @@ func (s *Store) Detach(ctx context.Context, db Beginner, by By) (relation string
 		if !waits(err) {
 			return a.Relation, attachProblem("detach", a.Relation, err)
 		}
-		if err := rest(ctx); err != nil {
+		if err := lifecycle.Pause(ctx, pauseBetween); err != nil {
 			return "", fmt.Errorf("channels: detach %s: its writers never let go for the moment that it needs: %w", a.Relation, err)
 		}
 	}
@@ -256,7 +257,7 @@ func (s *Store) eachStep(ctx context.Context, db Beginner, o AttachOptions, do f
 		})
 		if waits(err) {
 			if size == 1 {
-				if err := rest(ctx); err != nil {
+				if err := lifecycle.Pause(ctx, pauseBetween); err != nil {
 					return err
 				}
 			}
@@ -312,18 +313,6 @@ func waits(err error) bool {
 
 // lacksRight reports that the user lacks a right.
 func lacksRight(err error) bool { return db.ClassOf(err) == db.Forbidden }
-
-// rest leaves the relation to others for a while.
-func rest(ctx context.Context) error {
-	timer := time.NewTimer(pauseBetween)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // attachProblem adds the operation, and the remedy where rights are missing.
 func attachProblem(operation, relation string, err error) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -373,7 +374,7 @@ func (f *forget) late(ctx context.Context, running []walking) error {
 		case !time.Now().Before(deadline):
 			return fmt.Errorf("%w: the run of job %d has not ended its chunk", ErrStillSent, running[0].JobID)
 		}
-		if err := pause(ctx, forgetRetry); err != nil {
+		if err := lifecycle.Pause(ctx, forgetRetry); err != nil {
 			return err
 		}
 	}

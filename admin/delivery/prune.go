@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -132,7 +133,7 @@ func (p *prune) step(ctx context.Context, do func(context.Context, pgx.Tx) (Prun
 	if p.options.Observe != nil {
 		p.options.Observe(p.done)
 	}
-	return pause(ctx, time.Since(began))
+	return lifecycle.Pause(ctx, time.Since(began))
 }
 
 func (p *prune) record(ctx context.Context, tx pgx.Tx, sum Pruned) (event int64, err error) {
@@ -312,7 +313,7 @@ func (p *prune) notifications(ctx context.Context) error {
 				retries = 0
 			} else if retries++; retries > recallRetries {
 				return fmt.Errorf("%w: %d of them", outbox.ErrRowsLocked, left)
-			} else if err := pause(ctx, recallRetry); err != nil {
+			} else if err := lifecycle.Pause(ctx, recallRetry); err != nil {
 				return err
 			}
 		}

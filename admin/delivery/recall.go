@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -264,7 +265,7 @@ func (r *recall) each(ctx context.Context, t table) error {
 			return fmt.Errorf("%w: %d of them", outbox.ErrRowsLocked, l.left)
 		case l.left > 0:
 			retries++
-			if err := pause(ctx, recallRetry); err != nil {
+			if err := lifecycle.Pause(ctx, recallRetry); err != nil {
 				return err
 			}
 			continue

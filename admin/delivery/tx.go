@@ -35,15 +35,3 @@ func inSnapshot(ctx context.Context, pool *pgxpool.Pool, do func(context.Context
 
 // mapError translates an answer of PostgreSQL into the errors of package job.
 func mapError(err error) error { return job.Answered(err, job.ErrLocked, "") }
-
-// pause waits, or returns the reason why ctx ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

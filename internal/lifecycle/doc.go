@@ -10,5 +10,6 @@
 // A process has many loops that ask the database. While it is away they go on trying, and
 // Outage speaks for all of them.
 //
-// Whoever finishes something before it ends can be stopped softly and hard (Stop).
+// Whoever finishes something before it ends can be stopped softly and hard (Stop), and whoever
+// waits for time alone can be stopped in it (Pause).
 package lifecycle

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/redisdb"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -46,7 +47,7 @@ func (c *carrier) listen(ctx context.Context, t *taken) {
 			if !redisdb.Full(err) { // at maxmemory even this is refused: take.lua is not
 				t.doubts()
 			}
-			rest(ctx, c.pace.block/4)
+			_ = lifecycle.Pause(ctx, c.pace.block/4)
 			fallthrough
 		default:
 			t.news.Store(true)
@@ -161,15 +162,6 @@ func (c *carrier) leave(ctx context.Context, t *taken) {
 	}
 	if err != nil {
 		c.options.Log.Debug().Err(err).Str("worker_id", c.name).Str("transport", c.String()).Msg("the worker is dead to others later")
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

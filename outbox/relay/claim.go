@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -47,7 +48,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 			if failures++; failures == 1 && !spoken {
 				r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("messages are not claimed")
 			}
-			rest(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
+			_ = lifecycle.Pause(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
 		}
 	}
 }
@@ -63,7 +64,7 @@ func (r *Relay) took(found []outbox.Claimed, began time.Time) {
 // messages that wait for others under a cap waits until these are due.
 func (r *Relay) drained(ctx context.Context) bool {
 	wait := time.Duration(r.capped.Swap(0))
-	return wait == 0 || !rest(ctx, wait)
+	return wait == 0 || lifecycle.Pause(ctx, wait) != nil
 }
 
 // restUntilLet waits a while until messages may leave the database; the heartbeat finds it. It

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -121,7 +122,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		if failures++; failures == 1 {
 			d.Log.WithLevel(levelOf(err)).Err(err).Str("worker_id", d.name).Str("transport", d.To.String()).Msg("messages are not handed to the carrier")
 		}
-		rest(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
+		_ = lifecycle.Pause(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
 	}
 	if len(d.queues) > 0 {
 		if err := d.within(d.Ledger.StopLeading); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/outbox"
 )
 
@@ -101,7 +102,7 @@ func (r *Relay) announce(ctx context.Context) error {
 		if !said {
 			r.log.Warn().Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("the relay has not started yet")
 		}
-		if !rest(ctx, time.Duration(r.random()*float64(time.Second))) {
+		if lifecycle.Pause(ctx, time.Duration(r.random()*float64(time.Second))) != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -317,7 +318,7 @@ func (r *Relay) insist(ctx context.Context, what string, act func(context.Contex
 			r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg(what)
 		}
 		pause := min(20*time.Millisecond<<min(failures, 6), time.Second)
-		if !rest(ctx, time.Duration((0.5+0.5*r.random())*float64(pause))) {
+		if lifecycle.Pause(ctx, time.Duration((0.5+0.5*r.random())*float64(pause))) != nil {
 			return err
 		}
 	}
@@ -333,18 +334,6 @@ func (r *Relay) within(ctx context.Context, act func(context.Context) error) err
 		return fmt.Errorf("statement took longer than delivery.statement_timeout (%s): %w", limit, err)
 	}
 	return err
-}
-
-// rest waits, unless ctx ends first.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // refused reports an error that the same call will meet again: what is asked for is

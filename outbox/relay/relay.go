@@ -355,7 +355,7 @@ func (c carried) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed
 	waiting, over := context.WithCancel(ctx)
 	var calm sync.WaitGroup
 	calm.Go(func() {
-		for rest(waiting, calmAfter) {
+		for lifecycle.Pause(waiting, calmAfter) == nil {
 			if credits.Idle() {
 				c.resting(true)
 			}
