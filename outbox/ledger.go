@@ -39,7 +39,8 @@ const NoCarrier = "postgres"
 //	   awaiting a receipt ◄─────────────Settle─┤
 //	   by any relay, when the lease expired ◄──┘ Recover
 //
-// A Ledger keeps no state but its names and is safe for concurrent use. Each call has
+// A Ledger keeps no state but its names and how many transactions it has made, and is safe
+// for concurrent use. Each call has
 // a deadline of ten seconds within its context's. An error that is
 // job.ErrUnreachable may be that of a COMMIT, whose outcome is unknown: every call can
 // be made again. What a claim took whose answer was lost, Lost finds.
@@ -51,7 +52,7 @@ type Ledger struct {
 	senders   []string     // nil: all
 	transport string       // that the relay gets its messages from
 	readOnly  atomic.Bool  // transactions are, unless they say otherwise
-	made      atomic.Int64 // transactions
+	made      atomic.Int64 // transactions, for Beat
 }
 
 // NewLedger returns the ledger of the relay with that name, which must be different
