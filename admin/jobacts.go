@@ -227,35 +227,39 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			}
 			return jobsAct{retrying(), env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
-		Define(Operation{
-			Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
-			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
-			Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
+		recallOperation(),
+	}
+}
+
+func recallOperation() Operation {
+	return Define(Operation{
+		Name: "recall", Short: "Take back what a job wrote and nobody has seen yet",
+		Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the jobs' events", Deadline: -1,
+		Long: `Take back what an ABORTED, PROCESSED or FAILED job wrote: messages that are not sent
 are cancelled, notifications that are not read are withdrawn, in bounded chunks. What
 was sent or read stays, and is counted. Messages that a relay has in flight are counted
 apart: those whose call is under way are sent or die, and the others become CANCELLED a
 moment later, which ` + "`belfry jobs show`" + ` counts. With --group every such job of the group.
 
 Interrupted, it leaves what it took back taken back; repeating it goes on.` + groupHelp,
-			Example: `  belfry recall 17 --reason "wrong link"
+		Example: `  belfry recall 17 --reason "wrong link"
   belfry abort 17 --recall --reason "wrong link"
   belfry recall --group 17 --json`,
-		}, func(ctx context.Context, env *Env, in jobsInput) (actedJobs, error) {
-			ids, group, err := in.find(ctx, env.Jobs)
-			if err != nil {
-				return actedJobs{}, err
-			}
-			if in.DryRun {
-				return planJobs(ctx, env, recalling(), false, in.datedChoice, ids, group)
-			}
-			return recallJobs(ctx, env, in.datedChoice, ids, group, in.by(env))
-		}, func(p *printer.Page, _ jobsInput, out actedJobs) {
-			if out.Plan != nil {
-				out.Plan.datedText(p, "job", recalled)
-			}
-			recallText(p, out)
-		}),
-	}
+	}, func(ctx context.Context, env *Env, in jobsInput) (actedJobs, error) {
+		ids, group, err := in.find(ctx, env.Jobs)
+		if err != nil {
+			return actedJobs{}, err
+		}
+		if in.DryRun {
+			return planJobs(ctx, env, recalling(), false, in.datedChoice, ids, group)
+		}
+		return recallJobs(ctx, env, in.datedChoice, ids, group, in.by(env))
+	}, func(p *printer.Page, _ jobsInput, out actedJobs) {
+		if out.Plan != nil {
+			out.Plan.datedText(p, "job", recalled)
+		}
+		recallText(p, out)
+	})
 }
 
 // abortJobs stops jobs within the deadline of a short act, and recalls them without one if

@@ -102,9 +102,18 @@ elsewhere say --yes.`,
 				return Question{Text: "Push all that is queued again?", If: "all that is queued is to be pushed again"}, nil
 			}),
 		}, rebuildTransport, rebuiltText),
-		Define(Operation{
-			Name: "transport drain", Short: "Take everything back from a carrier that no relay works on, and empty it",
-			Long: `Take everything back from a carrier that no relay works on: what is QUEUED becomes
+		drainOperation(),
+		timeline{
+			noun: "transport", subject: delivery.SubjectTransport, label: "TRANSPORT", short: "Show when carriers were rebuilt, drained and emptied, newest first",
+			example: "  belfry transport events\n  belfry transport events redislist --json", none: "no carrier was ever rebuilt or drained",
+		}.events(),
+	}
+}
+
+func drainOperation() Operation {
+	return Define(Operation{
+		Name: "transport drain", Short: "Take everything back from a carrier that no relay works on, and empty it",
+		Long: `Take everything back from a carrier that no relay works on: what is QUEUED becomes
 PENDING, in bounded steps, and the configured carrier is emptied. It is how a carrier is
 given up at once; relays without one do the same by themselves within a minute or so,
 but for the emptying. Interrupted, it leaves what it did done, and repeating it goes on.
@@ -113,27 +122,22 @@ While relays work on a carrier it names them, does nothing, and ends with exit c
 with 69 when all was taken back and the carrier does not answer to be emptied. --dry-run
 counts, by queue, also what is inside the carrier, and --expect refuses another number of
 messages. It asks on a terminal; elsewhere say --yes.`,
-			Example: `  belfry transport drain --dry-run
+		Example: `  belfry transport drain --dry-run
   belfry transport drain --yes --reason "moving to another server"`,
-			Role: Operator, Changes: true, Events: "the transport's events", Deadline: -1,
-			Confirm: Confirming(func(ctx context.Context, env *Env, in transportAct) (Question, error) {
-				if in.DryRun {
-					return Question{}, nil
-				}
-				return Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
-			}),
-		}, drainTransport, func(p *printer.Page, _ transportAct, done *TransportDone) {
-			if done.Plan != nil {
-				done.Plan.text(p, "message", drained)
-				return
+		Role: Operator, Changes: true, Events: "the transport's events", Deadline: -1,
+		Confirm: Confirming(func(ctx context.Context, env *Env, in transportAct) (Question, error) {
+			if in.DryRun {
+				return Question{}, nil
 			}
-			p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+			return Question{Text: "Take back all that is queued?", If: "all that is queued is to be taken back and the carrier emptied"}, carrierFree(ctx, env)
 		}),
-		timeline{
-			noun: "transport", subject: delivery.SubjectTransport, label: "TRANSPORT", short: "Show when carriers were rebuilt, drained and emptied, newest first",
-			example: "  belfry transport events\n  belfry transport events redislist --json", none: "no carrier was ever rebuilt or drained",
-		}.events(),
-	}
+	}, drainTransport, func(p *printer.Page, _ transportAct, done *TransportDone) {
+		if done.Plan != nil {
+			done.Plan.text(p, "message", drained)
+			return
+		}
+		p.Printf("%s taken back%s\n", printer.Counted(done.Messages, "message"), map[bool]string{true: "; the carrier is empty", false: ""}[done.Emptied])
+	})
 }
 
 // transportStatus asks the database and the carrier. With a result an error is the carrier's.

@@ -225,40 +225,55 @@ func Stays(req *http.Request) { note(req, "", true) }
 // identityKey is where a request's context has who asks.
 type identityKey struct{}
 
-// operate runs an operation for a request.
-func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
-	who, _ := req.Context().Value(identityKey{}).(admin.Identity)
-	note(req, o.Name, o.Item() != nil)
+// asking is a request that may be answered.
+type asking struct {
+	who   admin.Identity
+	in    any
+	once  admin.Request // zero: without a key
+	looks bool          // nothing is changed
+}
+
+// asked reads a request for an operation, or says why it is not answered.
+func (h *Handler) asked(o admin.Operation, r route, req *http.Request) (a asking, problem *Problem) {
+	a.who, _ = req.Context().Value(identityKey{}).(admin.Identity)
 	if h.ReadOnly && o.Changes {
-		problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it").write(w)
-		return
+		return a, problemf(http.StatusForbidden, "this belfry is read-only (api.read_only): nothing is changed through it")
 	}
-	if err := o.Allowed(who.Role); err != nil {
-		problemOf(r, err).write(w)
-		return
+	if err := o.Allowed(a.who.Role); err != nil {
+		return a, problemOf(r, err)
 	}
 	key, keyed, problem := keyOf(req)
 	if problem != nil && o.Changes {
-		problem.write(w)
-		return
+		return a, problem
 	}
-	asked := fingerprintOf(req, o, who.Role)
-	in, problem := inputOf(o, r, req)
+	read := fingerprintOf(req, o, a.who.Role)
+	if a.in, problem = inputOf(o, r, req); problem != nil {
+		return a, problem
+	}
+	if problem := matched(o, a.in, req); problem != nil {
+		return a, problem
+	}
+	a.looks = !o.Changes || admin.Plans(a.in) && !keyed
+	if keyed && o.Changes {
+		a.once = admin.Request{Who: a.who.Key(), Key: key, Fingerprint: [32]byte(read.Sum(nil))}
+	}
+	return a, nil
+}
+
+// operate runs an operation for a request.
+func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req *http.Request) {
+	note(req, o.Name, o.Item() != nil)
+	a, problem := h.asked(o, r, req)
 	if problem != nil {
 		problem.write(w)
 		return
 	}
-	if problem := matched(o, in, req); problem != nil {
-		problem.write(w)
-		return
-	}
 	if o.Item() != nil {
-		h.follow(o, r, w, req, who, in)
+		h.follow(o, r, w, req, a.who, a.in)
 		return
 	}
-	looks := !o.Changes || admin.Plans(in) && !keyed
-	if looks {
-		leave, problem := h.turns.soon(req.Context(), who.Key())
+	if a.looks {
+		leave, problem := h.turns.soon(req.Context(), a.who.Key())
 		if problem != nil {
 			problem.write(w)
 			return
@@ -269,24 +284,23 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	ends := http.NewResponseController(w) // one of a test has no deadlines
 	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
 	ctx := req.Context()
-	if !looks {
+	if !a.looks {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	env := h.Env
-	env.Actor, env.Role = who.Name, who.Role
+	env.Actor, env.Role = a.who.Name, a.who.Role
 	keep := func(int, any, *Problem) {}
-	if keyed && o.Changes {
-		once := admin.Request{Who: who.Key(), Key: key, Fingerprint: [32]byte(asked.Sum(nil))}
-		if !h.begin(ctx, w, o, once, limit+writeSlack) {
+	if a.once.Key != "" {
+		if !h.begin(ctx, w, o, a.once, limit+writeSlack) {
 			return
 		}
-		keep = func(status int, answer any, p *Problem) { h.finish(ctx, once, o, status, answer, p) }
+		keep = func(status int, answer any, p *Problem) { h.finish(ctx, a.once, o, status, answer, p) }
 	}
-	out, err := o.Run(ctx, &env, in)
+	out, err := o.Run(ctx, &env, a.in)
 	if err != nil {
-		if req.Context().Err() != nil && looks {
+		if req.Context().Err() != nil && a.looks {
 			return // nobody listens any more
 		}
 		p := problemOf(r, err)

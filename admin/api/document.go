@@ -119,26 +119,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 	for _, status := range answered(r) {
 		described.Responses[strconv.Itoa(status)] = d.refusal(status)
 	}
-	body := &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
-	in := o.NewInput()
-	for _, p := range o.Params() {
-		schema := schemaOf(p, p.Shape(in))
-		if each, is := p.Each(in); is {
-			schema.Items = fieldsOf(each)
-		}
-		switch r.in[p.Name] {
-		case inBody:
-			schema.Description = o.WithNames(p.Help)
-			body.Properties[p.Name] = schema
-			if p.Required {
-				body.Required = append(body.Required, p.Name)
-			}
-		case inQuery, inPath:
-			described.Parameters = append(described.Parameters, &huma.Param{
-				Name: p.Name, In: string(r.in[p.Name]), Description: o.WithNames(p.Help), Schema: schema, Required: p.Required,
-			})
-		}
-	}
+	body := take(described, o, r)
 	if pager := r.pager(); pager != "" {
 		described.Parameters = append(described.Parameters, &huma.Param{
 			Name: pageToken, In: string(inQuery), Schema: &huma.Schema{Type: huma.TypeString},
@@ -162,6 +143,31 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		}
 	}
 	return described
+}
+
+// take adds the parameters that stand in the address, and returns the body with the others.
+func take(described *huma.Operation, o admin.Operation, r route) (body *huma.Schema) {
+	body = &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
+	in := o.NewInput()
+	for _, p := range o.Params() {
+		schema := schemaOf(p, p.Shape(in))
+		if each, is := p.Each(in); is {
+			schema.Items = fieldsOf(each)
+		}
+		switch r.in[p.Name] {
+		case inBody:
+			schema.Description = o.WithNames(p.Help)
+			body.Properties[p.Name] = schema
+			if p.Required {
+				body.Required = append(body.Required, p.Name)
+			}
+		case inQuery, inPath:
+			described.Parameters = append(described.Parameters, &huma.Param{
+				Name: p.Name, In: string(r.in[p.Name]), Description: o.WithNames(p.Help), Schema: schema, Required: p.Required,
+			})
+		}
+	}
+	return body
 }
 
 // describeSignIn adds what is about sessions rather than operations.

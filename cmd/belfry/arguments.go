@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/printer"
+)
+
+// takeArguments gives the arguments of a command line to the input.
+func takeArguments(cmd *cobra.Command, o admin.Operation, in any, args []string) error {
+	var keys []admin.Param
+	var names []string
+	rest := args
+	for _, p := range o.Params() {
+		switch {
+		case p.Place == admin.Key:
+			keys, names = append(keys, p), append(names, p.Name)
+		case p.Place != admin.Argument:
+		case len(rest) == 0 && p.Required:
+			return miscounted(cmd, o, len(args))
+		default:
+			n := min(1, len(rest))
+			if p.Repeated {
+				n = len(rest)
+			}
+			for _, text := range rest[:n] {
+				if err := give(p, in, text); err != nil {
+					return usagef("%w", argumentProblem(p, text, err))
+				}
+			}
+			rest = rest[n:]
+		}
+	}
+	if len(keys) == 0 && len(rest) > 0 || len(keys) > 0 && len(rest) == 0 && !strings.Contains(usageOf(o), "[KEY=VALUE") {
+		return miscounted(cmd, o, len(args))
+	}
+	return takeKeys(keys, names, in, rest)
+}
+
+// argumentProblem says which argument it is whose text is not allowed.
+func argumentProblem(p admin.Param, text string, err error) error {
+	allowed := strings.HasPrefix(err.Error(), "allowed values")
+	switch {
+	case p.File:
+		return errors.New(config.ReadProblem(text, err))
+	case allowed && p.Is != "":
+		return fmt.Errorf("%q is not %s; %w", printer.OneLine(text, 60), p.Is, err)
+	case allowed:
+		return fmt.Errorf("%s: %q is not allowed; %w", p.Label, printer.OneLine(text, 60), err)
+	}
+	return fmt.Errorf("%s: %w", p.Label, err)
+}
+
+// maxFile bounds a file with a parameter's value.
+const maxFile = 1 << 20
+
+// give sets a parameter. One that may be long takes the name of a file for it: whatever does
+// not begin as JSON does.
+func give(p admin.Param, in any, text string) error {
+	if p.Secret {
+		return giveSecret(p, in, text)
+	}
+	if p.Reads(in) {
+		file, _, err := openInput(text)
+		if err == nil {
+			p.From(in, file)
+		}
+		return err
+	}
+	start := strings.TrimSpace(text)
+	if !p.File || p.Resets(text) || start == "" || strings.ContainsAny(start[:1], `{["`) {
+		return p.Set(in, text)
+	}
+	file, _, err := openInput(text)
+	if err != nil {
+		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
+	case len(content) > maxFile:
+		return fmt.Errorf("%s has more than %d bytes; allowed values: %s", printer.OneLine(text, 60), maxFile, p.Allowed)
+	}
+	return p.Set(in, string(content))
+}
+
+// miscounted is the error of too few or too many arguments.
+func miscounted(cmd *cobra.Command, o admin.Operation, n int) error {
+	usage := usageOf(o)
+	optional := strings.HasPrefix(usage, "[") && !strings.Contains(usage, " ")
+	switch {
+	case usage == "":
+		return usagef("%s takes no arguments, got %q", named(cmd), printer.OneLine(cmd.Flags().Arg(0), 60))
+	case optional:
+		return usagef("%s takes one %s or none, got %s", named(cmd), strings.Trim(usage, "[]"), printer.Counted(int64(n), "argument"))
+	case n > 1 && strings.HasPrefix(usage, "{"): // one, or a flag instead
+		return usagef("%s takes one %s, got %s", named(cmd), strings.Fields(usage[1:])[0], printer.Counted(int64(n), "argument"))
+	case n == 0 && strings.HasPrefix(usage, "KEY=VALUE"):
+		return usagef("%s takes %s, got none", named(cmd), usage)
+	}
+	return usagef("%s takes %s, got %s", named(cmd), usage, printer.Counted(int64(n), "argument"))
+}
+
+// takeKeys gives KEY=VALUE arguments to the input, each with one of the keys, none twice.
+// It reports every one that is wrong.
+func takeKeys(keys []admin.Param, names []string, in any, args []string) error {
+	var problems []string
+	seen := make(map[string]bool)
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		i := slices.IndexFunc(keys, func(p admin.Param) bool { return key == p.Name || key == p.Column && key != "" })
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Sprintf("%q is no change; write KEY=VALUE", printer.OneLine(arg, 60)))
+		case i < 0:
+			problems = append(problems, fmt.Sprintf("%s: cannot be set; allowed keys: %s%s", printer.OneLine(key, 60), strings.Join(names, ", "), config.Hint(key, names)))
+		case seen[names[i]]:
+			problems = append(problems, key+": given twice")
+		default:
+			seen[names[i]] = true
+			if key != names[i] && !keys[i].Resets(value) {
+				value += keys[i].Unit
+			}
+			if err := give(keys[i], in, value); err != nil {
+				problems = append(problems, key+": "+err.Error())
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return usagef("%s", strings.Join(problems, "\n  "))
+	}
+	return nil
+}
