@@ -89,18 +89,28 @@ func TestRelay_ObserverHearsOfCallsAndOutcomes(t *testing.T) {
 	require.Empty(t, rebuilt)
 }
 
+// reading is a composer that has made many transactions.
+type reading struct{ relay.Composer }
+
+func (reading) Transactions() int64 { return 1_000_000 }
+
 // A relay says how many transactions it makes, its composer's among them: a run takes them off
-// what it sees of others. Thirty batches are a claim, four reads, a hand-over, a look and a
-// settlement each, some of these for several batches at once.
+// what it sees of others.
 func TestRelay_SaysHowManyTransactionsItMakes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 90)
 	b.job(t, "default", 1, 90, "push")
 	c := config("r")
 	c.Batch = 3
-	run := b.start(t, c, []relay.Sender{push(&script{})})
-	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays WHERE transactions BETWEEN 160 AND 1000)`)
-	run.end(t)
+	r, err := relay.New(b.DB.Pool, reading{b.composer(t)}, c, []relay.Sender{push(&script{})})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	// Thirty batches are a claim and a hand-over, a look and a settlement, these for several at once.
+	b.eventually(t, `SELECT EXISTS (SELECT FROM belfry.relays WHERE transactions BETWEEN 1000050 AND 1001000)`)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // withoutPuttingBack leaves out what a busy machine adds: a message that waited too long in a
