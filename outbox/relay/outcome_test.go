@@ -75,6 +75,10 @@ func TestRelay_RetryAfterIsNeverEarly(t *testing.T) {
 	t.Parallel()
 	const after = 400 * time.Millisecond
 	b := setup(t, 40)
+	// An attempt is recorded later than its statement begins, from which the wait counts.
+	b.exec(t, `CREATE TABLE public.moves (channel_id bigint, reason text, at timestamptz DEFAULT statement_timestamp(), id bigserial)`)
+	b.exec(t, `CREATE FUNCTION public.move() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.moves (channel_id, reason) VALUES (NEW.channel_id, CASE NEW.status WHEN 'PENDING' THEN NEW.reason END); RETURN NULL; END $$`)
+	b.exec(t, `CREATE TRIGGER move AFTER UPDATE ON belfry.messages FOR EACH ROW WHEN (NEW.status IN ('PENDING', 'PROCESSING')) EXECUTE FUNCTION public.move()`)
 	id := b.job(t, "default", 1, 40)
 	provider := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
 		if d.Attempt < 3 {
@@ -91,8 +95,9 @@ func TestRelay_RetryAfterIsNeverEarly(t *testing.T) {
 			require.GreaterOrEqual(t, calls[i+1].at.Sub(calls[i].at), after)
 		}
 	}
+	require.Equal(t, 80, one[int](t, b, `SELECT count(*) FROM public.moves WHERE reason = 'retry'`))
 	require.True(t, one[bool](t, b, `SELECT bool_and(next - at >= interval '400 ms') FROM (
-		SELECT at, lead(at) OVER (PARTITION BY channel_id ORDER BY id) AS next FROM belfry.attempts) a WHERE next IS NOT NULL`))
+		SELECT reason, at, lead(at) OVER (PARTITION BY channel_id ORDER BY id) AS next FROM public.moves) m WHERE reason = 'retry'`))
 }
 
 // patient is a sender whose results come later.
