@@ -144,7 +144,7 @@ SELECT (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL, 
 -- claim left them: by ctid, all in one scan, as in MessageLook. Returns the numbers of the
 -- keys that it changed. Of the others MessagesSettle says what became of them. Leaves to
 -- DeliveriesSettled whose messages they were.
--- Status and receipt are compared as keys are, and the + 0 hides the key: statistics, which
+-- Status and receipt are compared as keys are, with what is always true, and the + 0 hides the key: statistics, which
 -- may be old, then cannot say that one row is left, for which a nested loop would do.
 WITH changed AS (
     UPDATE belfry.messages m
@@ -422,10 +422,11 @@ UPDATE belfry.jobs j
    AND (SELECT p.waiting = 0 FROM belfry.job_progress p WHERE p.job_id = @id);
 
 -- name: RelayBeat :many
--- Renews a relay's heartbeat, with how many @transactions it has made, and tells for each of its senders how many relays with it
--- beat within @seconds, itself included, and what operators set about it, and in each row
--- whether anything may leave the database. Without senders: one row of the latter, for
--- the sender ''. Relays not heard of for an hour are forgotten.
+-- Renews a relay's heartbeat, with how many @transactions it has made, and tells for each
+-- of its senders how many relays with it beat within @seconds, itself included, and what
+-- operators set about it, and in each row whether anything may leave the database. Without
+-- senders: one row of the latter, for the sender ''. Relays not heard of for an hour are
+-- forgotten.
 WITH beat AS (
     INSERT INTO belfry.relays (name, senders, media, in_flight, transactions, transport, limits)
     VALUES (@relay, @senders, @media, @in_flight, @transactions, @transport, @limits)

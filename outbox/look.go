@@ -13,39 +13,39 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictSend     Verdict = "send"
-	VerdictHeld     Verdict = "held"     // its job is ABORTED, or its lane paused: back to PENDING, as it was
+	VerdictHeld     Verdict = "held"     // its job is ABORTED or waits for approval, its lane is paused, or all is halted: back to PENDING, as it was
 	VerdictEdited   Verdict = "edited"   // its job's content was corrected: back to PENDING, as it was, to be composed anew
 	VerdictRecalled Verdict = "recalled" // becomes CANCELLED
 	VerdictLost     Verdict = "lost"     // another owner has it, or it is finished, or its lease has expired: forget it
 )
 
 // Look is the look right before the call, after HandOver: one verdict per message, in
-// their order, each from one snapshot. Only VerdictSend, under a lease that HandOver has
+// their order, from one snapshot. Only VerdictSend, under a lease that HandOver has
 // returned, allows a call, and the call is to follow at once: the message counts as handed to
 // the provider from now on (I6).
 func (l *Ledger) Look(ctx context.Context, messages []Claimed) ([]Verdict, error) {
 	if err := checkBatch(len(messages)); err != nil || len(messages) == 0 {
 		return nil, err
 	}
-	k, verdicts := keysOf(messages), make([]Verdict, len(messages))
-	v, err := l.look(ctx, k, keys{tids: k.tids})
+	k := keysOf(messages)
+	of := keys{tids: k.tids}
+	v, err := l.look(ctx, k, of)
 	if err != nil {
 		return nil, err
 	}
-	var moved keys
-	var at []int
 	for i := range messages {
-		if verdicts[i] = v.verdict(&messages[i]); verdicts[i] == VerdictLost {
-			moved.jobs, moved.channels, at = append(moved.jobs, k.jobs[i]), append(moved.channels, k.channels[i]), append(at, i)
+		if v.verdict(&messages[i]) == VerdictLost { // or it is where its claim did not leave it
+			of.jobs, of.channels = append(of.jobs, k.jobs[i]), append(of.channels, k.channels[i])
 		}
 	}
-	if len(at) == 0 {
-		return verdicts, nil
+	if len(of.jobs) > 0 {
+		// All of them again: what the first look let pass may be held by now.
+		if v, err = l.look(ctx, k, of); err != nil {
+			return nil, err
+		}
 	}
-	if v, err = l.look(ctx, k, moved); err != nil {
-		return nil, err
-	}
-	for _, i := range at {
+	verdicts := make([]Verdict, len(messages))
+	for i := range messages {
 		verdicts[i] = v.verdict(&messages[i])
 	}
 	return verdicts, nil
@@ -80,8 +80,8 @@ func (v *view) verdict(m *Claimed) Verdict {
 	return VerdictSend
 }
 
-// look asks for messages by their places and by their keys. all are those that are asked
-// for in the end, whose leases and jobs count.
+// look asks for messages by their places and by their keys, as of says; all has the leases and
+// jobs of every one.
 func (l *Ledger) look(ctx context.Context, all, of keys) (*view, error) {
 	v := &view{}
 	var b pgx.Batch

@@ -1,9 +1,13 @@
 package outbox_test
 
 import (
+	"context"
 	"math"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/job"
@@ -37,6 +41,49 @@ func TestLedger_FindsMessagesThatMoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []outbox.Status{outbox.Sent, outbox.Sent}, statuses)
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.leases`), "of which the other owner's message is none")
+}
+
+// onBatch does something before the nth batch of a pool.
+type onBatch struct {
+	n  int
+	do func()
+}
+
+func (o *onBatch) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	if o.n--; o.n == 0 {
+		o.do()
+	}
+	return ctx
+}
+
+func (*onBatch) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*onBatch) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (*onBatch) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (*onBatch) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// I6: the verdicts are of one snapshot. An abort that comes while one message is looked for by
+// its key holds those that were found before.
+func TestLook_IsOfOneSnapshot(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
+	claimed := claim(t, b.ledger("r1"), id, 3)
+	b.Exec(t, `UPDATE belfry.messages SET last_error = 'moved' WHERE channel_id = 2`)
+	config := b.DB.Pool.Config()
+	abort := &onBatch{n: 2, do: func() { b.Exec(t, `UPDATE belfry.jobs SET abort_requested = true WHERE id = $1`, id) }}
+	config.ConnConfig.Tracer = abort
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	verdicts, err := outbox.NewLedger(pool, "r1", time.Minute).Look(t.Context(), claimed)
+	require.NoError(t, err)
+	require.Equal(t, []outbox.Verdict{"held", "held", "held"}, verdicts)
+	require.Zero(t, abort.n)
 }
 
 // I10: a lease does not end before the last of its messages has, wherever their keys lie.

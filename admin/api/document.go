@@ -119,7 +119,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 	for _, status := range answered(r) {
 		described.Responses[strconv.Itoa(status)] = d.refusal(status)
 	}
-	body := take(described, o, r)
+	body := addParams(described, o, r)
 	if pager := r.pager(); pager != "" {
 		described.Parameters = append(described.Parameters, &huma.Param{
 			Name: pageToken, In: string(inQuery), Schema: &huma.Schema{Type: huma.TypeString},
@@ -145,8 +145,8 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 	return described
 }
 
-// take adds the parameters that stand in the address, and returns the body with the others.
-func take(described *huma.Operation, o admin.Operation, r route) (body *huma.Schema) {
+// addParams adds the parameters that stand in the address, and returns the body with the others.
+func addParams(described *huma.Operation, o admin.Operation, r route) (body *huma.Schema) {
 	body = &huma.Schema{Type: huma.TypeObject, Properties: make(map[string]*huma.Schema), AdditionalProperties: false}
 	in := o.NewInput()
 	for _, p := range o.Params() {
