@@ -45,9 +45,10 @@ func ofChannels(ids []int64, each, span string) (sql string, args pgx.StrictName
 }
 
 // denseIn returns the lowest and the highest of ids, and whether no more keys than span
-// for each of them lie from the one to the other.
+// for each of them lie from the one to the other. A few ids never lie close together: the
+// server plans a range anew each time, which costs more than the descents that it spares.
 func denseIn(ids []int64, span int) (low, high int64, dense bool) {
-	if len(ids) == 0 {
+	if len(ids) < fewestDense {
 		return 0, 0, false
 	}
 	low, high = slices.Min(ids), slices.Max(ids)
@@ -65,6 +66,9 @@ func among[T any](list []T, ids []int64, channel func(T) int64) []T {
 	}
 	return slices.DeleteFunc(list, func(one T) bool { return !asked[channel(one)] })
 }
+
+// fewestDense is how many ids are read as a range at the least.
+const fewestDense = 32
 
 // denseSpan is how many keys, for each id that is asked for, may lie between the lowest
 // and the highest for one range to cost less than a descent for each.

@@ -455,9 +455,10 @@ FROM (
 -- name: Recipients :many
 -- Those of @ids that exist, with what sending needs; their attributes only if @attributes.
 -- The LIMIT keeps the planner to one index look-up per id, whatever it believes about the
--- relation's size.
+-- relation's size. The array stands in a query of its own, here and below, whose length no
+-- plan knows: otherwise one for the few channels at hand always seems to be worth its making.
 SELECT m.id, m.active, m.external_id, m.platform, m.locale, m.time_zone, m.attributes::text, m.addresses::text
-FROM unnest(@ids::bigint[]) k (id)
+FROM unnest((SELECT @ids::bigint[])) k (id)
 CROSS JOIN LATERAL (
     SELECT c.id::bigint AS id, c.active, c.external_id, c.platform, {{locale}} AS locale, {{time_zone}} AS time_zone,
            CASE WHEN @attributes::boolean THEN {{attributes}} END AS attributes, {{addresses}} AS addresses
@@ -483,7 +484,7 @@ FROM (SELECT {{location}} AS location FROM {{relation}} c WHERE c.id = @id LIMIT
 -- The opt-outs of channels: one descent of opt_outs_pkey each, and the OFFSET keeps the
 -- planner to that.
 SELECT o.channel_id, o.category, o.medium, o.reason, o.opted_out_at
-FROM unnest(@ids::bigint[]) k (id)
+FROM unnest((SELECT @ids::bigint[])) k (id)
 CROSS JOIN LATERAL (
     SELECT p.channel_id, p.category, p.medium, p.reason, p.opted_out_at
     FROM belfry.opt_outs p
@@ -501,7 +502,7 @@ WHERE o.channel_id BETWEEN @low::bigint AND @high::bigint;
 -- The addresses of channels that are not to be used again (invalid_addresses_pkey), as
 -- OptOuts.
 SELECT i.channel_id, i.medium, i.sha256
-FROM unnest(@ids::bigint[]) k (id)
+FROM unnest((SELECT @ids::bigint[])) k (id)
 CROSS JOIN LATERAL (
     SELECT p.channel_id, p.medium, p.sha256
     FROM belfry.invalid_addresses p

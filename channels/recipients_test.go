@@ -28,15 +28,22 @@ func TestRecipients_AreThoseThatExist(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// Ids that lie close together are one range, of which only those that were asked for count.
+// Ids that lie close together are one range, of which only those that were asked for count; a few
+// never are.
 func TestRecipients_OfARange(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform, active, attributes, addresses)
 		SELECT g, 'u-' || g, 'ios', true, '{"a": 1}', '{"push": "t"}' FROM generate_series(1, 100) g WHERE g <> 13`)
-	for name, ids := range map[string][]int64{"close": {20, 11, 13, 14, 15, 12}, "apart": {99, 11, 13, 14}} {
+	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT g, 'sms' FROM generate_series(1, 100) g WHERE g <> 13`)
+	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT g, 'push', sha256('x') FROM generate_series(1, 100) g WHERE g <> 13`)
+	var close, apart []int64
+	for id := range int64(fewestDense) {
+		close, apart = append(close, 10+id+id/4), append(apart, 100-3*id)
+	}
+	for name, ids := range map[string][]int64{"close": close, "apart": apart, "few": {11, 13, 12}} {
 		_, _, dense := denseIn(ids, denseRecipients)
-		require.Equal(t, name == "close", dense)
+		require.Equal(t, name == "close", dense, name)
 		for _, bare := range []bool{false, true} {
 			read := map[bool]func(context.Context, Querier, []int64) ([]Recipient, error){false: b.store.Recipients, true: b.store.RecipientsBare}[bare]
 			list, err := read(b.ctx, b.pool, ids)
@@ -47,9 +54,26 @@ func TestRecipients_OfARange(t *testing.T) {
 				require.JSONEq(t, map[bool]string{false: `{"a": 1}`, true: "{}"}[bare], string(r.Attributes))
 				require.JSONEq(t, `{"push": "t"}`, string(r.Addresses))
 			}
-			require.ElementsMatch(t, slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return id == 13 }), found)
+			require.ElementsMatch(t, without(13, ids), found)
 		}
+		var optedOut, invalid []int64
+		optOuts, err := OptOuts(b.ctx, b.pool, ids)
+		require.NoError(t, err)
+		for _, o := range optOuts {
+			optedOut = append(optedOut, o.ChannelID)
+		}
+		addresses, err := InvalidAddresses(b.ctx, b.pool, ids)
+		require.NoError(t, err)
+		for _, a := range addresses {
+			invalid = append(invalid, a.ChannelID)
+		}
+		require.ElementsMatch(t, without(13, ids), optedOut, name)
+		require.ElementsMatch(t, without(13, ids), invalid, name)
 	}
+}
+
+func without(id int64, ids []int64) []int64 {
+	return slices.DeleteFunc(slices.Clone(ids), func(one int64) bool { return one == id })
 }
 
 // A user's own relation may lack the optional columns, and hold NULLs.

@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 )
 
@@ -69,4 +71,50 @@ func (b *bundle) explain(t *testing.T, name string, args pgx.StrictNamedArgs) st
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	return "# " + name + "\n" + strings.Join(lines, "\n") + "\n\n"
+}
+
+// What a batch reads is planned once, for one message as for many: a server that finds a plan
+// for the messages at hand cheaper than one for any makes it anew for each batch, which takes
+// longer than what it is a plan of.
+func TestCompose_IsPlannedOnce(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, dbtest.New(t))
+	b.exec(t, `INSERT INTO belfry.channels (id, external_id, platform) SELECT g, 'u-' || g, 'ios' FROM generate_series(4, 5000) g`)
+	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT id, 'sms' FROM belfry.channels`)
+	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT id, 'sms', sha256('x') FROM belfry.channels`)
+	dbtest.Vacuum(t, b.db.Pool, "belfry.channels", "belfry.opt_outs", "belfry.invalid_addresses")
+	composer, only := b.composerOfOneConnection(t)
+	for range 20 {
+		for _, channels := range [][]int64{{1}, {1, 4000}, {1, 900, 2000, 4000}} {
+			var list []outbox.Claimed
+			for _, channel := range channels {
+				list = append(list, b.claim(t, b.send(t, channel, "activity", "told"), channel))
+			}
+			composed, err := composer.Compose(t.Context(), list)
+			require.NoError(t, err)
+			require.Len(t, composed, len(list))
+		}
+	}
+	rows, err := only.Query(t.Context(), `SELECT statement FROM pg_prepared_statements WHERE custom_plans > 10`)
+	require.NoError(t, err)
+	anew, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, anew)
+	var once int
+	require.NoError(t, only.QueryRow(t.Context(), `SELECT count(*) FROM pg_prepared_statements WHERE generic_plans >= 50`).Scan(&once))
+	require.Equal(t, 4, once, "contents, recipients, opt-outs, invalid addresses")
+}
+
+// composerOfOneConnection returns a composer whose statements are all made on one connection, and
+// a pool of that connection.
+func (b *bundle) composerOfOneConnection(t *testing.T) (*compose.Composer, *pgxpool.Pool) {
+	t.Helper()
+	config := b.db.Pool.Config()
+	config.MinConns, config.MaxConns = 0, 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	composer, err := compose.New(pool, b.who, compose.DefaultConfig(), nil)
+	require.NoError(t, err)
+	return composer, pool
 }
