@@ -256,6 +256,42 @@ func TestAttach_ConvertsEachRowOnce(t *testing.T) {
 }
 
 // The triggers' lock waits for writers a moment at a time and never makes others wait long.
+// A step costs by its rows, whatever the tables' sizes and statistics: it goes by their
+// indexes, also where reading a whole table once would be cheaper. A step is one of many.
+func TestAttach_StepsReadNoWholeTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, usersTable)
+	b.exec(t, `INSERT INTO app.users (os, lang) SELECT 'ios', g::text FROM generate_series(1, 3000) g`)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform) SELECT 'other-' || g, 'ios' FROM generate_series(1, 3000) g`)
+	require.NoError(t, b.store.Attach(b.ctx, b.pool, usersAttached, By{}))
+	step := `SELECT (belfry.attachment_step(NULL, 500, %s)).missing::text`
+	strays := `SELECT (belfry.attachment_strays(0, 4000, %s)).strays::text`
+	for _, c := range []struct{ prepare, statement, found string }{
+		{"", fmt.Sprintf(step, "false"), "500"},
+		{"", fmt.Sprintf(step, "true"), "500"},
+		{"ALTER TABLE app.users DISABLE TRIGGER USER; UPDATE app.users SET lang = 'x'; ANALYZE app.users, belfry.channels", fmt.Sprintf(step, "true"), "0"},
+		{"", fmt.Sprintf(strays, "false"), "3000"},
+		{"", fmt.Sprintf(strays, "true"), "3000"},
+	} {
+		if c.prepare != "" {
+			b.exec(t, c.prepare)
+		}
+		tx, err := b.pool.Begin(b.ctx)
+		require.NoError(t, err)
+		var found string
+		var before, after int64 // the connection's counts that the server has not taken over yet
+		whole := `SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE relid IN ('app.users'::regclass, 'belfry.channels'::regclass)`
+		require.NoError(t, tx.QueryRow(b.ctx, whole).Scan(&before))
+		require.NoError(t, tx.QueryRow(b.ctx, c.statement).Scan(&found))
+		require.NoError(t, tx.QueryRow(b.ctx, whole).Scan(&after))
+		require.NoError(t, tx.Commit(b.ctx))
+		require.Equal(t, c.found, found, c.statement)
+		require.Equal(t, before, after, c.statement)
+	}
+	require.Equal(t, "500", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE locale = 'x'`))
+}
+
 func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

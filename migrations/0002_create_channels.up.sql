@@ -189,9 +189,12 @@ END $$;
 -- since the row was read, and whoever writes now waits for this step. Channels that were
 -- there are locked, and their rows are read again: a writer has either committed what is
 -- read now, or writes after this step. In isolation READ COMMITTED only.
+--
+-- It goes by the indexes: to the planner a step is often dear enough to read both tables whole
+-- instead, up to a million rows, and a table has a step for each 2,000 of its rows.
 CREATE FUNCTION belfry.attachment_step(after text, max_rows integer, repair boolean,
     OUT looked bigint, OUT missing bigint, OUT different bigint, OUT unusable bigint, OUT next text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     a      belfry.attachments;
     origin text; -- the rows of the step with their channels, as x; OFFSET 0 converts each row once
@@ -241,9 +244,10 @@ BEGIN
 END $$;
 
 -- One step over the channels, in the order of their id: how many active ones have no row
--- in the attached relation. With repair they are deactivated: locked first, as above.
+-- in the attached relation. With repair they are deactivated: locked first, and by the indexes,
+-- as above.
 CREATE FUNCTION belfry.attachment_strays(after bigint, max_rows integer, repair boolean, OUT looked bigint, OUT strays bigint, OUT next bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     a     belfry.attachments;
     stray text;
