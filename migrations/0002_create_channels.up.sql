@@ -190,8 +190,8 @@ END $$;
 -- there are locked, and their rows are read again: a writer has either committed what is
 -- read now, or writes after this step. In isolation READ COMMITTED only.
 --
--- It goes by the indexes: to the planner a step is often dear enough to read both tables whole
--- instead, up to a million rows, and a table has a step for each 2,000 of its rows.
+-- It goes by the indexes. The planner would rather read both tables whole, up to some hundred
+-- thousand rows, and a table has a step for each 2,000 of its rows.
 CREATE FUNCTION belfry.attachment_step(after text, max_rows integer, repair boolean,
     OUT looked bigint, OUT missing bigint, OUT different bigint, OUT unusable bigint, OUT next text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -237,7 +237,7 @@ BEGIN
     GET DIAGNOSTICS different = ROW_COUNT;
     -- Rows that went meanwhile.
     EXECUTE format('UPDATE belfry.channels c SET active = false, location = NULL, attributes = ''{}'', addresses = ''{}''
-        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) AND u.%1$I::text = c.external_id)',
+        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = c.external_id::%4$s)',
         a.key_column, a.relation_schema, a.relation_name, a.key_type) USING keys;
     GET DIAGNOSTICS n = ROW_COUNT;
     different := different + n;
