@@ -255,7 +255,6 @@ func TestAttach_ConvertsEachRowOnce(t *testing.T) {
 	require.Equal(t, "1000", converted())
 }
 
-// The triggers' lock waits for writers a moment at a time and never makes others wait long.
 // A step costs by its rows, whatever the tables' sizes and statistics: it goes by their
 // indexes, also where reading a whole table once would be cheaper. A step is one of many.
 func TestAttach_StepsReadNoWholeTable(t *testing.T) {
@@ -292,6 +291,31 @@ func TestAttach_StepsReadNoWholeTable(t *testing.T) {
 	require.Equal(t, "500", b.one(t, `SELECT count(*)::text FROM belfry.channels WHERE locale = 'x'`))
 }
 
+// A row that goes around the triggers while a step waits for its channel deactivates it.
+func TestAttach_StepSeesRowsThatWentMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE users (name text UNIQUE, os text); INSERT INTO users VALUES ('u-1', 'ios'), ('u-2', 'ios')`)
+	b.attach(t, Attachment{Relation: "users", ExternalID: "name", Platform: "os"})
+	tx, err := b.pool.Begin(b.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(b.ctx, `ALTER TABLE users DISABLE TRIGGER USER; DELETE FROM users WHERE name = 'u-1'; SELECT FROM belfry.channels FOR UPDATE`)
+	require.NoError(t, err)
+	different := make(chan string, 1)
+	go func() {
+		var s string
+		_ = b.pool.QueryRow(b.ctx, `SELECT (belfry.attachment_step(NULL, 10, true)).different::text`).Scan(&s)
+		different <- s
+	}()
+	require.Eventually(t, func() bool {
+		return b.one(t, `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, tx.Commit(b.ctx))
+	require.Equal(t, "1", <-different)
+	require.Equal(t, "u-2", b.one(t, `SELECT string_agg(external_id, ' ') FROM belfry.channels WHERE active`))
+}
+
+// The triggers' lock waits for writers a moment at a time and never makes others wait long.
 func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
