@@ -37,11 +37,11 @@ func TestRecipients_OfARange(t *testing.T) {
 		SELECT g, 'u-' || g, 'ios', true, '{"a": 1}', '{"push": "t"}' FROM generate_series(1, 100) g WHERE g <> 13`)
 	b.exec(t, `INSERT INTO belfry.opt_outs (channel_id, medium) SELECT g, 'sms' FROM generate_series(1, 100) g WHERE g <> 13`)
 	b.exec(t, `INSERT INTO belfry.invalid_addresses (channel_id, medium, sha256) SELECT g, 'push', sha256('x') FROM generate_series(1, 100) g WHERE g <> 13`)
-	var close, apart []int64
+	var near, apart []int64
 	for id := range int64(fewestDense) {
-		close, apart = append(close, 10+id+id/4), append(apart, 100-3*id)
+		near, apart = append(near, 10+id+id/4), append(apart, 100-3*id)
 	}
-	for name, ids := range map[string][]int64{"close": close, "apart": apart, "few": {11, 13, 12}} {
+	for name, ids := range map[string][]int64{"close": near, "apart": apart, "few": {11, 13, 12}} {
 		_, _, dense := denseIn(ids, denseRecipients)
 		require.Equal(t, name == "close", dense, name)
 		for _, bare := range []bool{false, true} {
