@@ -304,7 +304,9 @@ func TestAttach_StepSeesRowsThatWentMeanwhile(t *testing.T) {
 	different := make(chan string, 1)
 	go func() {
 		var s string
-		_ = b.pool.QueryRow(b.ctx, `SELECT (belfry.attachment_step(NULL, 10, true)).different::text`).Scan(&s)
+		if err := b.pool.QueryRow(b.ctx, `SELECT (belfry.attachment_step(NULL, 10, true)).different::text`).Scan(&s); err != nil {
+			s = err.Error()
+		}
 		different <- s
 	}()
 	require.Eventually(t, func() bool {

@@ -67,7 +67,9 @@ func among[T any](list []T, ids []int64, channel func(T) int64) []T {
 	return slices.DeleteFunc(list, func(one T) bool { return !asked[channel(one)] })
 }
 
-// fewestDense is how many ids are read as a range at the least.
+// fewestDense is how many ids are read as a range at the least. On PostgreSQL 15, planning
+// included, 16 recipients took 0.11 to 0.13 ms by descents and 0.13 to 0.17 as a range, 32 took
+// 0.15 to 0.19 either way, 48 took 0.22 to 0.30 and 0.15 to 0.21.
 const fewestDense = 32
 
 // denseSpan is how many keys, for each id that is asked for, may lie between the lowest
