@@ -54,7 +54,7 @@ func profiles() []profile {
 			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
 		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, writes: true, grants: []grant{
-			{"UPDATE", "jobs", "delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
+			{"UPDATE", "jobs", "abort_requested, delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", ""}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT, UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},

@@ -104,6 +104,20 @@ func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 	return marked, nil
 }
 
+// Abort makes a job ABORTED in the relay's name, as an operator would, and reports whether it
+// did: not one that is already, that has no message left, or that is no more.
+func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bool, err error) {
+	var b pgx.Batch
+	b.Queue(queries.jobAbort, pgx.StrictNamedArgs{"id": jobID, "actor": l.relay, "reason": reason}).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&done}, func() error { return nil })
+		return err
+	})
+	if err := l.atOnce(ctx, true, &b); err != nil {
+		return false, fmt.Errorf("abort job %d: %w", jobID, err)
+	}
+	return done, nil
+}
+
 // Installation returns the name of this database among others that use the same
 // providers, a UUID.
 func (l *Ledger) Installation(ctx context.Context) (id [16]byte, err error) {

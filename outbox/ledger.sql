@@ -406,6 +406,10 @@ SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reas
 -- How many messages of a job are not final (job_deliveries_pkey). No row: no such job.
 SELECT p.waiting FROM belfry.job_progress p WHERE p.job_id = @id;
 
+-- name: JobAbort :many
+-- An operator's abort, and whether it changed the job. No row: no such job.
+SELECT a.note = '' FROM belfry.abort(@id, @actor, @reason) a;
+
 -- name: JobLockUndelivered :exec
 -- Locks a job at rest that is not known to be delivered, so that a redrive of its
 -- messages, which writes its row too, is before or after (jobs_pkey).

@@ -88,7 +88,7 @@ func TestConfig_NoProblemOfASenderHidesAnother(t *testing.T) {
   - {name: d, kind: fcm, concurrency: 0, burts: 1, fcm: {service_account_file: `+path+`}}
 `), 0o600))
 	_, err := settings.Load(config.Input{Files: []string{path}}, settings.Always)
-	const allowed = "unknown key; allowed keys: breaker, burst, concurrency, medium, name, platforms, rate_per_second, retry, timeout"
+	const allowed = "unknown key; allowed keys: abort_after, breaker, burst, concurrency, medium, name, platforms, rate_per_second, retry, timeout"
 	require.EqualError(t, err, strings.ReplaceAll(`configuration: 7 problems
   FILE:2: senders[0].concurrency: "lots" is not a whole number
   FILE:2: senders[0].kind: "pigeon" is not allowed; allowed values: alimtalk, apns, fcm, sms, smtp, webhook, webpush

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // withProfiles is a new role with what `belfry roles` prints, given by owner; "": by who
@@ -88,6 +90,12 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-ended
+	id = strings.TrimSpace(try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
+	number, err := strconv.ParseInt(id, 10, 64)
+	require.NoError(t, err)
+	aborted, err := outbox.NewLedger(relay.Pool, "r", time.Minute).Abort(t.Context(), number, "a sender fails every message of it")
+	require.NoError(t, err)
+	require.True(t, aborted)
 	both := withProfiles(t, empty, owner.User, "run,deliver")
 	try(both, "run", "--deliver", "--quiet")
 	try(both, "doctor", "--for", "run,deliver")

@@ -9,8 +9,9 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// call calls the provider once and has the outcomes recorded.
-func (q *queue) call(ctx context.Context, c call) {
+// call calls the provider once and has the outcomes recorded. It returns the jobs that have
+// failed too often in a row.
+func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	batch := make([]sender.Delivery, len(c.items))
 	for i, it := range c.items {
 		batch[i] = it.Delivery
@@ -24,7 +25,11 @@ func (q *queue) call(ctx context.Context, c call) {
 	}
 	for i, it := range c.items {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
+		if s, full := q.answers.add(it.Claimed.JobID, results[i], config.AbortAfter); full {
+			failing = append(failing, s)
+		}
 	}
+	return failing
 }
 
 // send is Send with its promises kept.

@@ -123,6 +123,10 @@ type SenderConfig struct {
 	Timeout time.Duration `mapstructure:"timeout"` // of one call
 	Retry   RetryConfig   `mapstructure:"retry"`
 	Breaker BreakerConfig `mapstructure:"breaker"`
+	// AbortAfter is how many messages of a job the provider refuses permanently, in a row and
+	// by the answers to one relay, before that relay makes the job ABORTED. Invalid addresses
+	// count as well. 0: none.
+	AbortAfter int `mapstructure:"abort_after"`
 }
 
 // Sender is a provider client and how to use it.
@@ -156,6 +160,7 @@ func DefaultSenderConfig() SenderConfig {
 		Timeout:     5 * time.Second,
 		Retry:       DefaultConfig().Retry,
 		Breaker:     BreakerConfig{Failures: 20, OpenFor: 30 * time.Second, Probes: 1},
+		AbortAfter:  500,
 	}
 }
 
@@ -225,6 +230,7 @@ func (c SenderConfig) validate(path string) error {
 		v.between("breaker.open_for", c.Breaker.OpenFor, time.Millisecond, 24*time.Hour)
 		v.count("breaker.probes", c.Breaker.Probes, 1, 1000)
 	}
+	v.count("abort_after", c.AbortAfter, 0, 1_000_000)
 	return v.Err(c.Retry.validate(path + ".retry"))
 }
 

@@ -54,6 +54,7 @@ func TestConfig_EveryKeyIsChecked(t *testing.T) {
 		"breaker.failures": func(c *relay.SenderConfig) { c.Breaker.Failures = -1 },
 		"breaker.open_for": func(c *relay.SenderConfig) { c.Breaker.OpenFor = 0 },
 		"breaker.probes":   func(c *relay.SenderConfig) { c.Breaker.Probes = 0 },
+		"abort_after":      func(c *relay.SenderConfig) { c.AbortAfter = -1 },
 	} {
 		c := relay.DefaultSenderConfig()
 		c.Name, c.Medium = "fcm", "push"

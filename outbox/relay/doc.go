@@ -97,6 +97,11 @@
 // and bulk apart, so that the end of an outage or pause is no stampede. A turn is at most
 // twenty seconds away: the pace may be another by then.
 //
+// A job is aborted, as by an operator, when abort_after of its messages in a row have failed
+// permanently at one sender of one relay, invalid addresses among them, and none was taken
+// (streak.go). What has been handed over by then is called. Answers to calls and receipts
+// are counted apart. Nothing of this is durable: a relay that starts counts anew.
+//
 // # Failure behaviour
 //
 // While the database does not answer, nothing new is handed over, calls in flight end,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
 )
 
 // The points at which tests interfere.
@@ -40,6 +41,15 @@ var (
 	DecideReceipt = decideReceipt
 	Wait          = wait
 )
+
+// Streaks are a sender's, by themselves.
+type Streaks = streaks
+
+// FailedTooOften is add.
+func FailedTooOften(s *Streaks, job int64, r sender.Result, most int) bool {
+	_, full := s.add(job, r, most)
+	return full
+}
 
 // Limits is a sender's, by itself.
 type (

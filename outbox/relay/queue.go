@@ -23,6 +23,8 @@ type queue struct {
 	client sender.Sender
 	limits *limits
 
+	answers, confirmations streaks // to calls, and in receipts
+
 	mu         sync.Mutex
 	config     SenderConfig
 	activities []item

@@ -69,10 +69,19 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 	} else {
 		limit += 2 * config.Interval
 	}
+	var failing []streak
 	for i, a := range list {
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.learn(s)
 		}
+		if q != nil && results[i].Class != sender.Pending {
+			if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {
+				failing = append(failing, s)
+			}
+		}
+	}
+	if q != nil {
+		q.abort(ctx, failing)
 	}
 }
 

@@ -1,0 +1,161 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
+	"github.com/belfryhq/belfry/outbox/relay"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+// abortAfter is how many failures in a row these tests allow.
+const abortAfter = 10
+
+// cautious is a sender of one call at a time, which aborts jobs.
+func cautious(name, medium string, s *script) relay.Sender {
+	c := settings(name, medium)
+	c.Concurrency, c.AbortAfter = 1, abortAfter
+	return relay.Sender{SenderConfig: c, Client: s}
+}
+
+// What lengthens a streak, what ends it, and what leaves it as it is.
+func TestStreaks_Count(t *testing.T) {
+	t.Parallel()
+	classes := map[rune]sender.Class{
+		'A': sender.Accepted, 'r': sender.Pending, 'P': sender.Permanent, 'i': sender.InvalidAddress, 'R': sender.Retryable, 'U': sender.Unknown,
+	}
+	for answers, times := range map[string]int{
+		"PP": 0, "PPP": 1, "PiP": 1, "iii": 1, "PPAP": 0, "PPrP": 0, "PPRP": 1, "PUPRP": 1, "PPAPPP": 1, "PPPPPP": 2, "PPPPP": 1, "RRRUUU": 0,
+	} {
+		var s relay.Streaks
+		n := 0
+		for _, answer := range answers {
+			if relay.FailedTooOften(&s, 1, sender.Result{Class: classes[answer]}, 3) {
+				n++
+			}
+			require.False(t, relay.FailedTooOften(&s, 2, sender.Result{Class: sender.Permanent}, 0), "never")
+		}
+		require.Equal(t, times, n, answers)
+	}
+}
+
+// Streaks are remembered of a bounded number of jobs, and activities take no room.
+func TestStreaks_AreBounded(t *testing.T) {
+	t.Parallel()
+	var s relay.Streaks
+	failed := sender.Result{Class: sender.Permanent}
+	full := func(job int64) bool { return relay.FailedTooOften(&s, job, failed, 2) }
+	require.False(t, full(1))
+	for activity := range int64(20_000) {
+		require.False(t, full(-1-activity))
+	}
+	require.True(t, full(1))
+	require.False(t, full(1))
+	for job := range int64(10_000) {
+		require.False(t, full(2+job))
+	}
+	require.False(t, full(1), "all are counted anew")
+}
+
+// A job whose every message one sender fails permanently is aborted, and no medium costs what it
+// would have cost for all: what is left is held, other jobs and activities go on, and after a
+// resume the rest goes out.
+func TestRelay_AbortsAJobThatFails(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	b := setup(t, n)
+	failing, other := b.job(t, "default", 1, n, "push", "sms"), b.job(t, "default", n-2, n, "push", "sms")
+	var corrected atomic.Bool
+	answer := func(_ context.Context, d sender.Delivery) sender.Result {
+		switch {
+		case d.JobID != failing, corrected.Load():
+			return sender.Result{Class: sender.Accepted}
+		case d.ChannelID%2 == 0:
+			return sender.Result{Class: sender.InvalidAddress, Code: "BadDeviceToken"}
+		}
+		return sender.Result{Class: sender.Permanent, Code: "404"}
+	}
+	first, second, log := &script{answer: answer}, &script{}, new(dbtest.Buffer)
+	b.start(t, config("r"), []relay.Sender{cautious("apns", "push", first), cautious("sms", "sms", second)}, relay.WithLogger(zerolog.New(log)))
+	b.eventually(t, `SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1`, failing)
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages m JOIN belfry.jobs j ON j.id = m.job_id WHERE m.status = 'PROCESSING' OR m.status = 'PENDING' AND j.status <> 'ABORTED')`)
+	failed := one[int](t, b, `SELECT count(*) FROM belfry.attempts WHERE job_id = $1 AND medium = 'push'`, failing)
+	require.GreaterOrEqual(t, failed, abortAfter)
+	require.Less(t, failed, n/2, "an abort takes one transaction")
+	require.Equal(t, n-len(second.all()), one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'PENDING'`, failing), "what is left waits")
+	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND status = 'SENT'`, other))
+	require.Regexp(t, `^aborted r apns: 10 permanent failures in a row, the last with the code (404|BadDeviceToken)$`,
+		one[string](t, b, `SELECT concat_ws(' ', kind, actor, reason) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, failing))
+	require.Equal(t, 1, strings.Count(log.String(), "aborted a job: every message fails"), log.String())
+
+	corrected.Store(true)
+	b.exec(t, `SELECT belfry.resume($1, 'kim', 'the environment is corrected')`, failing)
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status <> 'SENT')`)
+}
+
+// What does not abort: fewer failures in a row than it takes, also when there are more in all;
+// activities; a sender that may not.
+func TestRelay_AbortsNoJobThatSomebodyGets(t *testing.T) {
+	t.Parallel()
+	const n = 6 * abortAfter
+	b := setup(t, n)
+	id := b.job(t, "default", 1, n, "push")
+	b.job(t, "other", 1, n, "sms")
+	for i := range n {
+		b.activity(t, i+1)
+	}
+	s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
+		if d.JobID == id && d.ChannelID%abortAfter == 0 {
+			return sender.Result{Class: sender.Accepted}
+		}
+		return sender.Result{Class: sender.Permanent, Code: "404"}
+	}}
+	never := cautious("sms", "sms", s)
+	never.AbortAfter = 0
+	log := new(dbtest.Buffer)
+	b.start(t, config("r"), []relay.Sender{cautious("fcm", "push", s), never}, relay.WithLogger(zerolog.New(log)))
+	b.eventually(t, `SELECT NOT EXISTS (SELECT FROM belfry.messages WHERE status IN ('PENDING', 'PROCESSING'))`)
+	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE status = 'ABORTED'`))
+	require.NotContains(t, log.String(), "abort")
+	require.Equal(t, map[string]int{"SENT": n / abortAfter, "DEAD permanent": 3*n - n/abortAfter}, b.statuses(t))
+}
+
+// Receipts are a streak of their own: that the provider takes the messages says nothing of them.
+func TestRelay_AbortsAJobWhoseReceiptsFail(t *testing.T) {
+	t.Parallel()
+	const n = 600 // more than one look for receipts takes
+	b := setup(t, n)
+	id := b.job(t, "default", 1, n, "push")
+	p := &patient{results: func(string) sender.Result { return sender.Result{Class: sender.Permanent, Code: "NotApproved"} }}
+	p.answer = func(_ context.Context, d sender.Delivery) sender.Result {
+		return sender.Result{Class: sender.Pending, Receipt: fmt.Sprintf("r-%d", d.ChannelID)}
+	}
+	c := cautious("alimtalk", "push", nil)
+	c.Client = p
+	b.start(t, config("r"), []relay.Sender{c})
+	b.eventually(t, `SELECT status = 'ABORTED' FROM belfry.jobs WHERE id = $1`, id)
+	require.Equal(t, "alimtalk: 10 permanent failures in a row, the last with the code NotApproved",
+		one[string](t, b, `SELECT reason FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted' ORDER BY id LIMIT 1`, id))
+}
+
+// A relay that may not abort says so, and delivers on.
+func TestRelay_MayNotAbort(t *testing.T) {
+	t.Parallel()
+	const n = 3 * abortAfter
+	b := setup(t, n)
+	b.job(t, "default", 1, n, "push")
+	b.exec(t, `CREATE FUNCTION public.forbid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'permission denied for table jobs' USING ERRCODE = '42501'; END $$`)
+	b.exec(t, `CREATE TRIGGER forbid BEFORE UPDATE OF abort_requested ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION public.forbid()`)
+	s, log := &script{answer: always(sender.Result{Class: sender.Permanent, Code: "404"})}, new(dbtest.Buffer)
+	b.start(t, config("r"), []relay.Sender{cautious("fcm", "push", s)}, relay.WithLogger(zerolog.New(log)))
+	b.eventually(t, `SELECT count(*) = $1 FROM belfry.messages WHERE status = 'DEAD'`, n)
+	require.Equal(t, 3, strings.Count(log.String(), "a job that fails is not aborted"), log.String())
+	require.Contains(t, log.String(), "permission denied for table jobs")
+}
