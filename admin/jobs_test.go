@@ -301,3 +301,17 @@ func TestPlan_OfWhatIsQueuedIsExact(t *testing.T) {
 	require.NoError(t, d.run("transport drain", "expect", "10002"))
 	require.EqualValues(t, 10_002, d.receipt().Concerned)
 }
+
+// Of an ABORTED job an operator reads first who stopped it last, and why.
+func TestJobsShow_SaysWhoAborted(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.member()
+	d.exec(`SELECT belfry.abort(` + id + `, 'ann', 'too early')`)
+	d.exec(`SELECT belfry.resume(` + id + `)`)
+	require.NoError(t, d.run("jobs show", "id", id))
+	require.NotContains(t, d.out, "aborted")
+	d.exec(`SELECT belfry.abort(` + id + `, 'kim', 'wrong text')`)
+	require.NoError(t, d.run("jobs show", "id", id))
+	require.Regexp(t, `(?m)^status +ABORTED; .*\naborted +\S+ \S+ by kim: wrong text$`, d.out)
+}

@@ -20,6 +20,7 @@ import (
 type jobReport struct {
 	JobState
 
+	Aborted    *job.Event       `json:"aborted"`    // who made it ABORTED, when and why; null where it is not
 	Waits      string           `json:"waits"`      // why messages are not sent now; "": none waits, or relays are sending them
 	Remedy     string           `json:"remedy"`     // what to do about that
 	Deliveries *delivery.Counts `json:"deliveries"` // null where no row was written
@@ -41,6 +42,11 @@ func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) 
 		return jobReport{}, err
 	}
 	r.JobState = states[0]
+	if r.Status == job.Aborted {
+		if r.Aborted, err = env.Jobs.LastEvent(ctx, in.ID, job.EventAborted); err != nil {
+			return jobReport{}, err
+		}
+	}
 	if r.Messages.Waiting > 0 {
 		still, err := standstillOf(ctx, env, in.ID)
 		if err != nil {
@@ -67,6 +73,13 @@ func jobText(p *printer.Page, _ jobRef, r jobReport) {
 	j, field := r.Job, p.Field
 	field("job", "%d, %s", j.ID, j.Type)
 	field("status", "%s%s", r.Shown(), NextStep(j))
+	if by := r.Aborted; by != nil {
+		why := ""
+		if by.Reason != "" {
+			why = ": " + by.Reason
+		}
+		field("aborted", "%s by %s%s", p.Clock(by.At), by.Actor, why)
+	}
 	if r.HaltedAt != nil {
 		field("halted", "since %s, everything is; `belfry go` lifts it", p.Clock(*r.HaltedAt))
 	}

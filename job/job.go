@@ -122,7 +122,7 @@ const (
 	EventPreempted   = "preempted"   // handed back for a more urgent job of its lane
 	EventLanePaused  = "lane_paused" // handed back because its lane was paused
 	EventHalted      = "halted"      // handed back because everything was halted
-	EventAborted     = "aborted"     // by an operator, or because it would have passed max_recipients
+	EventAborted     = "aborted"     // by an operator, by a relay whose sender fails it, or because it would have passed max_recipients
 	EventFinished    = "finished"    // PROCESSED
 	EventFailed      = "failed"      // gave up; the reason is the error
 	EventExpired     = "expired"     // did not start before expires_at

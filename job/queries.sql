@@ -128,6 +128,14 @@ SELECT id, job_id, at, kind, actor, reason, detail
  ORDER BY id
  LIMIT @limit;
 
+-- name: JobEventLast :many
+-- A job's newest event of one kind (job_events_job_idx, from its end). No row: it has none.
+SELECT id, job_id, at, kind, actor, reason, detail
+  FROM belfry.job_events
+ WHERE job_id = @job_id AND kind = @kind
+ ORDER BY id DESC
+ LIMIT 1;
+
 -- name: JobLock :one
 -- Locks one job for an operator's act and returns its status before the act.
 -- No row: there is no such job.

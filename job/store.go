@@ -136,6 +136,25 @@ func (s *Store) Events(ctx context.Context, id, afterID int64, limit int) (list 
 	return list, err
 }
 
+// LastEvent returns a job's newest event of one kind, EventAborted for instance; nil: it has none.
+func (s *Store) LastEvent(ctx context.Context, id int64, kind string) (last *Event, err error) {
+	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, queries.jobEventLast, pgx.StrictNamedArgs{"job_id": id, "kind": kind})
+		if err != nil {
+			return fmt.Errorf("events of job %d: %w", id, err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[Event])
+		if err != nil {
+			return fmt.Errorf("events of job %d: %w", id, err)
+		}
+		if len(list) > 0 {
+			last = list[0]
+		}
+		return nil
+	})
+	return last, err
+}
+
 // HasCeiling reports whether a job of a category that asks for no max_recipients gets one of at most
 // n, by its category or by the limits of who inserts it.
 func (s *Store) HasCeiling(ctx context.Context, category string, n int) (has bool, err error) {
