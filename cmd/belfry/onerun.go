@@ -264,6 +264,11 @@ func (r *oneRun) judge() error {
 		case job.Expired, job.Pending, job.Running, job.Processed:
 		}
 	}
+	if r.sent != nil {
+		for _, id := range r.sent.Aborted {
+			aborted = append(aborted, fmt.Sprintf("job %d was ABORTED, a sender failed every message of it: `belfry jobs show %[1]d`", id))
+		}
+	}
 	failed = append(failed, r.problems...)
 	switch {
 	case len(failed) > 0:

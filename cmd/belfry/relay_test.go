@@ -74,6 +74,24 @@ func (d *courierTest) enqueueIn(lane string) {
 	require.Equal(d, codeDone, r.code, r.stderr)
 }
 
+// Whoever runs belfry from cron hears of a job that was aborted because a sender fails it.
+func TestRun_SaysThatItAborted(t *testing.T) {
+	t.Parallel()
+	d := deliverable(t, newKept(t), 300, "{for: fcm, do: invalid-address}")
+	d.limit["abort_after"], d.limit["concurrency"] = 20, 1
+	r := command(t, d.environ(), "run", "--deliver", "-o", "json")
+	require.Equal(t, codeAborted, r.code, r.stderr)
+	require.Contains(t, r.stderr, "belfry: job 1 was ABORTED, a sender failed every message of it: `belfry jobs show 1`")
+	var report struct {
+		Delivery struct{ Aborted []int64 }
+		Unsent   []struct{ Why string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
+	require.Equal(t, []int64{1}, report.Delivery.Aborted)
+	require.Len(t, report.Unsent, 1)
+	require.Positive(t, d.statuses()["PENDING"])
+}
+
 // senders is the setting senders, as JSON.
 func (d *courierTest) senders() string {
 	d.Helper()

@@ -116,13 +116,13 @@ func config(name string) relay.Config {
 	return c
 }
 
-// settings are those of a test's sender: retries at once, no breaker.
+// settings are those of a test's sender: retries at once, no breaker, and no job that is aborted.
 func settings(name, medium string) relay.SenderConfig {
 	c := relay.DefaultSenderConfig()
 	c.Name, c.Medium = name, medium
 	c.Timeout = patience
 	c.Retry = relay.RetryConfig{Attempts: 3, Policy: relay.Exponential, Initial: time.Millisecond, Max: 2 * time.Millisecond}
-	c.Breaker.Failures = 0
+	c.Breaker.Failures, c.AbortAfter = 0, 0
 	return c
 }
 

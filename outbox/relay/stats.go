@@ -3,6 +3,7 @@ package relay
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,10 @@ type Stats struct {
 	Recovered int64                   `json:"recovered"` // taken back from relays that died
 	Lost      int64                   `json:"lost"`      // claimed, and then another relay's
 
+	// Aborted are the ids of the jobs that this relay has aborted, the last hundred at most
+	// (SenderConfig.AbortAfter).
+	Aborted []int64 `json:"aborted"`
+
 	InFlight int           `json:"in_flight"`
 	Senders  []SenderStats `json:"senders"`
 }
@@ -51,8 +56,29 @@ type tally struct {
 	claimed, sent, unconfirmed, awaiting, retried, failedOver, deferred, returned atomic.Int64
 	dead, refused, cancelled, ambiguous, recovered, lost                          atomic.Int64
 
-	mu     sync.Mutex
-	deadBy map[outbox.Reason]int64
+	mu      sync.Mutex
+	deadBy  map[outbox.Reason]int64
+	aborted []int64
+}
+
+// mostAborted is how many jobs that it has aborted a relay tells.
+const mostAborted = 100
+
+// abort notes a job that was aborted.
+func (t *tally) abort(job int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.aborted) == mostAborted {
+		t.aborted = slices.Delete(t.aborted, 0, 1)
+	}
+	t.aborted = append(t.aborted, job)
+}
+
+// aborts returns the jobs that were aborted.
+func (t *tally) aborts() []int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]int64{}, t.aborted...)
 }
 
 // died counts a dead letter.
@@ -132,7 +158,7 @@ func (r *Relay) Stats() Stats {
 		Claimed: t.claimed.Load(), Sent: t.sent.Load(), Unconfirmed: t.unconfirmed.Load(), Awaiting: t.awaiting.Load(),
 		Retried: t.retried.Load(), FailedOver: t.failedOver.Load(), Deferred: t.deferred.Load(), Returned: t.returned.Load(),
 		Dead: t.dead.Load(), DeadBy: t.deaths(), Refused: t.refused.Load(), Cancelled: t.cancelled.Load(), Ambiguous: t.ambiguous.Load(),
-		Recovered: t.recovered.Load(), Lost: t.lost.Load(), InFlight: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
+		Recovered: t.recovered.Load(), Lost: t.lost.Load(), Aborted: t.aborts(), InFlight: r.inflight.size(), Senders: make([]SenderStats, len(r.queues)),
 	}
 	for i, q := range r.queues {
 		s.Senders[i] = q.stats()

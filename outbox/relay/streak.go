@@ -73,6 +73,7 @@ func (q *queue) abort(ctx context.Context, failing []streak) {
 		case err != nil:
 			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("a job that fails is not aborted")
 		case done:
+			r.tally.abort(f.job)
 			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", f.code).Msg("aborted a job: every message fails")
 		}
 	}
