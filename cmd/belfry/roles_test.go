@@ -37,6 +37,16 @@ func withProfiles(t *testing.T, db *dbtest.DB, owner, kinds string) *dbtest.DB {
 	return role
 }
 
+// requireAborts aborts a job as a relay does.
+func requireAborts(t *testing.T, role *dbtest.DB, id string) {
+	t.Helper()
+	number, err := strconv.ParseInt(strings.TrimSpace(id), 10, 64)
+	require.NoError(t, err)
+	aborted, err := outbox.NewLedger(role.Pool, "r", time.Minute).Abort(t.Context(), number, "a sender fails every message of it")
+	require.NoError(t, err)
+	require.True(t, aborted)
+}
+
 // Each line of the table in docs/roles.md, with a fresh role that has no more.
 func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	t.Parallel()
@@ -90,12 +100,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-ended
-	id = strings.TrimSpace(try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
-	number, err := strconv.ParseInt(id, 10, 64)
-	require.NoError(t, err)
-	aborted, err := outbox.NewLedger(relay.Pool, "r", time.Minute).Abort(t.Context(), number, "a sender fails every message of it")
-	require.NoError(t, err)
-	require.True(t, aborted)
+	requireAborts(t, relay, try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
 	both := withProfiles(t, empty, owner.User, "run,deliver")
 	try(both, "run", "--deliver", "--quiet")
 	try(both, "doctor", "--for", "run,deliver")
