@@ -81,7 +81,7 @@ func TestRun_SaysThatItAborted(t *testing.T) {
 	d.limit["abort_after"], d.limit["concurrency"] = 20, 1
 	r := command(t, d.environ(), "run", "--deliver", "-o", "json")
 	require.Equal(t, codeAborted, r.code, r.stderr)
-	require.Contains(t, r.stderr, "belfry: job 1 was ABORTED, a sender failed every message of it: `belfry jobs show 1`")
+	require.Contains(t, r.stderr, "belfry: job 1 was ABORTED, a sender failed too many of its messages in a row: `belfry jobs show 1`")
 	var report struct {
 		Delivery struct{ Aborted []int64 }
 		Unsent   []struct{ Why string }

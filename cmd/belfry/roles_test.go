@@ -42,7 +42,7 @@ func requireAborts(t *testing.T, role *dbtest.DB, id string) {
 	t.Helper()
 	number, err := strconv.ParseInt(strings.TrimSpace(id), 10, 64)
 	require.NoError(t, err)
-	aborted, err := outbox.NewLedger(role.Pool, "r", time.Minute).Abort(t.Context(), number, "a sender fails every message of it")
+	aborted, err := outbox.NewLedger(role.Pool, "r", time.Minute).Abort(t.Context(), number, "a sender fails it")
 	require.NoError(t, err)
 	require.True(t, aborted)
 }

@@ -54,15 +54,15 @@ func (s *streaks) add(job int64, r sender.Result, most int) (full streak, is boo
 	return full, is
 }
 
-// abort makes jobs ABORTED whose every message this sender fails: what is left of them is
-// held until an operator has looked. A job that cannot be aborted goes on, and is tried again
+// abort makes jobs ABORTED that this sender keeps failing: what is left of them is held until an
+// operator has looked. A job that cannot be aborted goes on, and is tried again
 // after as many failures.
 func (q *queue) abort(ctx context.Context, failing []streak) {
 	r, name := q.relay, q.settings().Name
 	for _, f := range failing {
-		reason := fmt.Sprintf("%s: %d permanent failures in a row", name, f.length)
-		if f.code != "" {
-			reason += ", the last with the code " + printer.OneLine(f.code, 100)
+		code, reason := printer.OneLine(f.code, 100), fmt.Sprintf("%s: %d permanent failures in a row", name, f.length)
+		if code != "" {
+			reason += ", the last with the code " + code
 		}
 		var done bool
 		err := r.within(ctx, func(ctx context.Context) (err error) {
@@ -71,10 +71,10 @@ func (q *queue) abort(ctx context.Context, failing []streak) {
 		})
 		switch {
 		case err != nil:
-			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("a job that fails is not aborted")
+			r.log.Error().Err(err).Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Msg("a job that keeps failing is not aborted")
 		case done:
 			r.tally.abort(f.job)
-			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", f.code).Msg("aborted a job: every message fails")
+			r.log.Warn().Int64("job_id", f.job).Str("sender", name).Int("failures", f.length).Str("code", code).Msg("aborted a job that keeps failing")
 		}
 	}
 }
