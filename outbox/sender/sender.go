@@ -7,7 +7,7 @@
 //	      retryable ──────────────► surely not accepted; may be tried again
 //	      unknown ────────────────► may have been accepted: the call was cut short
 //	      permanent ──────────────► surely not accepted, and never will be
-//	      invalid address ────────► as permanent, and the address is no good
+//	      invalid address ────────► as permanent, and the provider says that the address is no good
 //
 // # Rules for a client
 //
@@ -18,6 +18,9 @@
 //     where the provider has a place for it.
 //  3. A call ends with its context. What it reads is bounded.
 //  4. Never an address, a secret or content in an error text.
+//  5. invalid address only for a provider's answer about that address. It is recorded for
+//     good. An answer about the sender, its credentials, its reputation or the content is
+//     permanent or retryable, and so is a client's own refusal (Result.Refusal).
 package sender
 
 import (
@@ -37,6 +40,20 @@ const (
 	Unknown        Class = "unknown"
 	Permanent      Class = "permanent"
 	InvalidAddress Class = "invalid_address"
+)
+
+// Refusal is the reason why a client refused a delivery without calling its provider.
+type Refusal string
+
+// The refusals. The empty text means that the client refused nothing: the result is that of
+// a call, or of the attempt to make it.
+const (
+	// RefusedAddress is a refusal of one channel's address, such as a browser without a
+	// subscription. It tells nothing of the provider, the sender or the job.
+	RefusedAddress Refusal = "address"
+	// RefusedContent is a refusal of a message that the provider would not take, such as one
+	// above its size limit, or that the settings cannot express.
+	RefusedContent Refusal = "content"
 )
 
 // Delivery is one message to one address by one medium.
@@ -76,6 +93,8 @@ type Result struct {
 	// Receipt is what the provider calls this message: required with Pending, kept for
 	// support with Accepted.
 	Receipt string
+	// Refusal is set, with Permanent, when the client refused the delivery itself.
+	Refusal Refusal
 }
 
 // Sender is a provider client. It is safe for concurrent use.

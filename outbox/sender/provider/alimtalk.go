@@ -80,7 +80,7 @@ func (s *alimtalkClient) call(ctx context.Context, parts []alimtalkPart, results
 	}
 	body, err := json.Marshal(map[string]any{"plusFriendId": s.cfg.PlusFriendID, "templateCode": parts[0].template, "messages": messages})
 	if err != nil {
-		all(sender.Result{Class: sender.Permanent, Code: "content", Detail: "the request cannot be encoded"})
+		all(refuseContent("content", "the request cannot be encoded"))
 		return
 	}
 	answer, err := s.do(ctx, http.MethodPost, "", body)

@@ -51,18 +51,18 @@ func takeParts(parts []alimtalkPart, most int) int {
 func (s *alimtalkClient) prepare(at int, d sender.Delivery) (alimtalkPart, sender.Result) {
 	to, ok := parsePhone(d.Address, s.cfg.CountryCode)
 	if !ok {
-		return alimtalkPart{}, sender.Result{Class: sender.InvalidAddress, Code: "number", Detail: "the address is not a telephone number; allowed are 5 to 15 digits, with + and the country's code or without"}
+		return alimtalkPart{}, refuseAddress("number", "the address is not a telephone number; allowed are 5 to 15 digits, with + and the country's code or without")
 	}
 	template, message, err := s.content(d)
 	if err != nil {
-		return alimtalkPart{}, sender.Result{Class: sender.Permanent, Code: "content", Detail: err.Error()}
+		return alimtalkPart{}, refuseContent("content", err.Error())
 	}
 	message["countryCode"], message["to"] = to.country, to.to
 	message["content"] = d.Body
 	message["useSmsFailover"] = false // left out, the channel's own setting would decide
 	encoded, err := json.Marshal(message)
 	if err != nil {
-		return alimtalkPart{}, sender.Result{Class: sender.Permanent, Code: "content", Detail: "the message cannot be encoded"}
+		return alimtalkPart{}, refuseContent("content", "the message cannot be encoded")
 	}
 	return alimtalkPart{at: at, template: template, to: to, message: encoded}, sender.Result{}
 }

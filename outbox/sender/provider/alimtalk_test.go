@@ -405,7 +405,7 @@ func TestAlimtalk_ReadsNumbers(t *testing.T) {
 	before := len(p.seen())
 	for _, address := range []string{"", "+", "1234", "kim@example.org", "0101234567890123", "010 1234 567x", "+82", "01012345678\r\nX: y", "０１０１２３４５６７８"} {
 		got := alimtalkSend(t, s, alimtalkDelivery(address))[0]
-		require.Equal(t, sender.InvalidAddress, got.Class, address)
+		require.Equal(t, []any{sender.Permanent, sender.RefusedAddress}, []any{got.Class, got.Refusal}, address)
 		require.NotContains(t, got.Detail, "1234")
 	}
 	require.Len(t, p.seen(), before)

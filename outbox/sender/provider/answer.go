@@ -22,6 +22,17 @@ type httpAnswer struct {
 	now time.Time
 }
 
+// refuseAddress is the result of an address that the client refuses without a call. It is
+// not recorded as invalid: only a provider can know that.
+func refuseAddress(code, detail string) sender.Result {
+	return sender.Result{Class: sender.Permanent, Code: code, Detail: detail, Refusal: sender.RefusedAddress}
+}
+
+// refuseContent is the result of a message that the client refuses without a call.
+func refuseContent(code, detail string) sender.Result {
+	return sender.Result{Class: sender.Permanent, Code: code, Detail: detail, Refusal: sender.RefusedContent}
+}
+
 // result reads the status alone; see classOfStatus.
 func (a httpAnswer) result() sender.Result {
 	detail := http.StatusText(a.status)

@@ -50,18 +50,18 @@ const apnsMaxDevice = 512
 
 func (c *apnsClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	if len(d.Address) > apnsMaxDevice || !apnsDevice.MatchString(d.Address) {
-		return sender.Result{Class: sender.InvalidAddress, Code: "token", Detail: "the address is not a device token; allowed are hexadecimal digits"}
+		return refuseAddress("token", "the address is not a device token; allowed are hexadecimal digits")
 	}
 	body, err := apnsPayload(d, c.cfg.Sound)
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: err.Error()}
+		return refuseContent("payload", err.Error())
 	}
 	if len(body) > apnsMaxPayload {
-		return sender.Result{Class: sender.Permanent, Code: "payload_too_large", Detail: fmt.Sprintf("the payload has %d bytes; allowed are %d", len(body), apnsMaxPayload)}
+		return refuseContent("payload_too_large", fmt.Sprintf("the payload has %d bytes; allowed are %d", len(body), apnsMaxPayload))
 	}
 	token, err := c.tokens.get()
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "token", Detail: "the provider token cannot be signed"}
+		return refuseContent("token", "the provider token cannot be signed")
 	}
 	answer, reason, err := c.call(ctx, d, body, token)
 	var wait time.Duration

@@ -328,12 +328,12 @@ func TestAPNs_RefusesWithoutACall(t *testing.T) {
 	for _, address := range []string{"", "../../evil", "a b", "token\r\nX: y", "%2e%2e", strings.Repeat("a", 513)} {
 		d := apnsDelivery()
 		d.Address = address
-		require.Equal(t, sender.InvalidAddress, deliver(t, b.sender, d).Class, address)
+		require.Equal(t, refuseAddress("token", "the address is not a device token; allowed are hexadecimal digits"), deliver(t, b.sender, d), address)
 	}
 	for data, detail := range map[string]string{`[]`: "data is not a JSON object", `{"aps":1}`: "data.aps is not a JSON object"} {
 		d := apnsDelivery()
 		d.Data = []byte(data)
-		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "payload", Detail: detail}, deliver(t, b.sender, d))
+		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "payload", Detail: detail, Refusal: sender.RefusedContent}, deliver(t, b.sender, d))
 	}
 	d := apnsDelivery()
 	d.Body = strings.Repeat("x", 4096)

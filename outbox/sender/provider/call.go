@@ -231,7 +231,7 @@ func (c *httpClient) exchange(ctx context.Context, original *http.Request, targe
 	w := &watch{}
 	req, err := w.request(ctx, original)
 	if err != nil {
-		return httpAnswer{}, &callError{class: sender.Permanent, code: "request", detail: "the body cannot be read again"}
+		return httpAnswer{}, &callError{class: sender.Permanent, code: "request", detail: "the body cannot be read again", refusal: sender.RefusedContent}
 	}
 	req.URL, req.Host, req.Header = target, host, header
 	resp, err := c.transport.RoundTrip(req)

@@ -19,6 +19,7 @@ const codeBlocked = "blocked_address"
 type callError struct {
 	class        sender.Class
 	code, detail string
+	refusal      sender.Refusal
 }
 
 func (e *callError) Error() string { return e.code + ": " + e.detail }
@@ -28,7 +29,7 @@ func (e *callError) Error() string { return e.code + ": " + e.detail }
 // dial, tls, timeout, canceled, connection, blocked_address, request.
 func failureOf(err error) sender.Result {
 	if e, ok := errors.AsType[*callError](err); ok {
-		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail}
+		return sender.Result{Class: e.class, Code: e.code, Detail: e.detail, Refusal: e.refusal}
 	}
 	return sender.Result{Class: sender.Unknown, Code: "connection", Detail: "no answer"}
 }
@@ -49,8 +50,10 @@ func readFailure(ctx context.Context, err error, tried, begun bool) *callError {
 	switch {
 	case errors.Is(err, errBlocked):
 		e.class, e.code, e.detail = sender.Permanent, codeBlocked, "the address is private; allow_addresses lets it through"
+		e.refusal = sender.RefusedAddress
 	case !tried && ctx.Err() == nil:
 		e.class, e.code, e.detail = sender.Permanent, "request", "the request is not valid HTTP"
+		e.refusal = sender.RefusedContent
 	case errors.As(err, &dns):
 		e.code, e.detail = "dns", "the host's name was not resolved"
 	case describeTLS(err) != "":

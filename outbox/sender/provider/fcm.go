@@ -65,11 +65,11 @@ func (c *FCMConfig) open(now func() time.Time) (Client, error) {
 
 func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	if d.Address == "" {
-		return sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: "no registration token"}
+		return refuseAddress("address", "no registration token")
 	}
 	body, err := c.message(d)
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object"}
+		return refuseContent("content", "data is no JSON object")
 	}
 	for again := false; ; again = true {
 		token, failure := c.tokens.get(ctx)
@@ -78,7 +78,7 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 		if err != nil {
-			return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request is not valid HTTP"}
+			return refuseContent("request", "the request is not valid HTTP")
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer "+token)

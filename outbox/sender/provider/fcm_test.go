@@ -187,11 +187,11 @@ func TestFCM_NotWorthACall(t *testing.T) {
 	s := g.sender(t, g.config(t))
 	d := fcmDelivery()
 	d.Address = ""
-	require.Equal(t, sender.InvalidAddress, send(t, s, d, long).Class)
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "address", Detail: "no registration token", Refusal: sender.RefusedAddress}, send(t, s, d, long))
 	for _, data := range []string{`[1]`, `{`, `"x"`} {
 		d = fcmDelivery()
 		d.Data = json.RawMessage(data)
-		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object"}, send(t, s, d, long))
+		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
 	}
 	asked, posted := g.counts()
 	require.Equal(t, []int{0, 0}, []int{asked, posted})

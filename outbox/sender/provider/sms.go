@@ -78,15 +78,15 @@ func (c *SMSConfig) reader() (smsReader, error) {
 func (c *smsClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	d.Address = strings.TrimSpace(d.Address)
 	if !c.number.MatchString(d.Address) {
-		return sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: "does not match address_pattern"}
+		return refuseAddress("address", "does not match address_pattern")
 	}
 	value, err := c.values(d)
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object"}
+		return refuseContent("content", "data is no JSON object")
 	}
 	req, err := c.request(ctx, d.Key, value)
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request is not valid HTTP"}
+		return refuseContent("request", "the request is not valid HTTP")
 	}
 	answer, err := c.http.do(req)
 	if err != nil {

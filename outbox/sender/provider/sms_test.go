@@ -262,11 +262,11 @@ func TestSMS_NotWorthACall(t *testing.T) {
 	for _, address := range []string{"", "me", "1", "+82\n1012345678", "0101234567801012345678010123456780"} {
 		d := smsDelivery()
 		d.Address = address
-		require.Equal(t, sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: "does not match address_pattern"}, send(t, s, d, long), address)
+		require.Equal(t, refuseAddress("address", "does not match address_pattern"), send(t, s, d, long), address)
 	}
 	d := smsDelivery()
 	d.Data = json.RawMessage(`[]`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object"}, send(t, s, d, long))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON object", Refusal: sender.RefusedContent}, send(t, s, d, long))
 	require.Equal(t, sender.Result{Class: sender.Retryable, Code: "dial", Detail: "connection refused"}, send(t, s, smsDelivery(), long))
 }
 

@@ -130,7 +130,7 @@ func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *gom
 func (c *smtpClient) compose(d sender.Delivery) (*gomail.Msg, sender.Result) {
 	to, err := mail.ParseAddress(d.Address)
 	if err != nil || strings.ContainsFunc(d.Address, unicode.IsControl) { // a comment may hold them
-		return nil, sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: "the address is not one of mail; allowed is user@host"}
+		return nil, refuseAddress("address", "the address is not one of mail; allowed is user@host")
 	}
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(c.from)

@@ -70,7 +70,7 @@ func classifySMTP(ctx context.Context, err error) sender.Result {
 	}
 	command := smtpStep(failed.Reason)
 	if command == "" {
-		return sender.Result{Class: sender.Permanent, Code: "message", Detail: "the mail cannot be made: " + failed.Reason.String()}
+		return refuseContent("message", "the mail cannot be made: "+failed.Reason.String())
 	}
 	code := failed.ErrorCode()
 	if code == 0 {

@@ -62,7 +62,7 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	if target == nil {
 		var err error
 		if target, err = parseURL(d.Address, c.allowHTTP); err != nil {
-			return sender.Result{Class: sender.InvalidAddress, Code: "address", Detail: err.Error()}
+			return refuseAddress("address", err.Error())
 		}
 	}
 	body, err := json.Marshal(webhookBody{
@@ -70,11 +70,11 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 		Locale: d.Locale, Title: d.Title, Body: d.Body, Data: d.Data, Attempt: d.Attempt,
 	})
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON"}
+		return refuseContent("content", "data is no JSON")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request is not valid HTTP"}
+		return refuseContent("request", "the request is not valid HTTP")
 	}
 	stamp := strconv.FormatInt(c.now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
@@ -86,7 +86,7 @@ func (c *webhookClient) deliver(ctx context.Context, d sender.Delivery) sender.R
 	if err != nil {
 		failure := failureOf(err)
 		if c.fixed != nil && failure.Code == codeBlocked {
-			failure.Class = sender.Retryable
+			failure.Class, failure.Refusal = sender.Retryable, ""
 		}
 		return failure
 	}

@@ -98,7 +98,7 @@ func TestWebhook_Classes(t *testing.T) {
 			sender.Result{Class: sender.Permanent, Code: "307", Detail: "Temporary Redirect (not followed)"}},
 		{"redirect to where nobody may go", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/", http.StatusTemporaryRedirect)
-		}, 0, sender.Result{Class: sender.Permanent, Code: "blocked_address", Detail: "the address is private; allow_addresses lets it through"}},
+		}, 0, sender.Result{Class: sender.Permanent, Code: "blocked_address", Detail: "the address is private; allow_addresses lets it through", Refusal: sender.RefusedAddress}},
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
@@ -146,10 +146,10 @@ func TestWebhook_Addresses(t *testing.T) {
 		class   sender.Class
 		code    string
 	}{
-		{"no URL", webhookConfig(), "somebody", sender.InvalidAddress, "address"},
-		{"nothing", webhookConfig(), "", sender.InvalidAddress, "address"},
-		{"http", plain, server.URL, sender.InvalidAddress, "address"},
-		{"user name", webhookConfig(), "http://me:pw@example.com", sender.InvalidAddress, "address"},
+		{"no URL", webhookConfig(), "somebody", sender.Permanent, "address"},
+		{"nothing", webhookConfig(), "", sender.Permanent, "address"},
+		{"http", plain, server.URL, sender.Permanent, "address"},
+		{"user name", webhookConfig(), "http://me:pw@example.com", sender.Permanent, "address"},
 		{"private", guarded, server.URL, sender.Permanent, "blocked_address"}, // invariant 1
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -157,6 +157,7 @@ func TestWebhook_Addresses(t *testing.T) {
 			result := send(t, open(t, test.cfg, time.Now), webhookDelivery(test.address), 5*time.Second)
 			require.Equal(t, test.class, result.Class)
 			require.Equal(t, test.code, result.Code)
+			require.Equal(t, sender.RefusedAddress, result.Refusal)
 			require.NotContains(t, result.Detail, "127.0.0.1")
 		})
 	}
@@ -186,13 +187,14 @@ func TestWebhook_FixedURL(t *testing.T) {
 	got := send(t, open(t, cfg, time.Now), webhookDelivery("whatever"), 5*time.Second)
 	require.Equal(t, sender.Retryable, got.Class)
 	require.Equal(t, "blocked_address", got.Code)
+	require.Empty(t, got.Refusal)
 }
 
 func TestWebhook_ContentThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	d := webhookDelivery("http://127.0.0.1:1")
 	d.Data = json.RawMessage(`{`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON"}, send(t, open(t, webhookConfig(), time.Now), d, 5*time.Second))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON", Refusal: sender.RefusedContent}, send(t, open(t, webhookConfig(), time.Now), d, 5*time.Second))
 }
 
 func TestWebhook_ABatchHasAResultForEach(t *testing.T) {
@@ -202,7 +204,7 @@ func TestWebhook_ABatchHasAResultForEach(t *testing.T) {
 	require.Equal(t, 1, s.MaxBatch())
 	results := s.Send(t.Context(), []sender.Delivery{webhookDelivery(server.URL), webhookDelivery("?"), webhookDelivery(server.URL)})
 	require.Len(t, results, 3)
-	require.Equal(t, []sender.Class{sender.Accepted, sender.InvalidAddress, sender.Accepted}, []sender.Class{results[0].Class, results[1].Class, results[2].Class})
+	require.Equal(t, []sender.Class{sender.Accepted, sender.Permanent, sender.Accepted}, []sender.Class{results[0].Class, results[1].Class, results[2].Class})
 }
 
 func TestWebhook_Validate(t *testing.T) {

@@ -48,18 +48,18 @@ func (c *WebPushConfig) open(now func() time.Time) (Client, error) {
 func (c *webpushClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
 	to, err := parseSubscription(d.Address, c.cfg.AllowHTTP)
 	if err != nil {
-		return sender.Result{Class: sender.InvalidAddress, Code: "subscription", Detail: err.Error()}
+		return refuseAddress("subscription", err.Error())
 	}
 	body, err := sealPush(d, to)
 	switch {
 	case errors.Is(err, errRecordTooLarge):
-		return sender.Result{Class: sender.Permanent, Code: "payload_too_large", Detail: err.Error()}
+		return refuseContent("payload_too_large", err.Error())
 	case err != nil:
-		return sender.Result{Class: sender.Permanent, Code: "payload", Detail: "the payload cannot be made"}
+		return refuseContent("payload", "the payload cannot be made")
 	}
 	request, err := c.request(ctx, d, to, body)
 	if err != nil {
-		return sender.Result{Class: sender.Permanent, Code: "request", Detail: "the request cannot be made"}
+		return refuseContent("request", "the request cannot be made")
 	}
 	answer, err := c.http.do(request)
 	if err != nil {

@@ -298,7 +298,7 @@ func TestWebPush_RefusesPrivateAndMalformedAddresses(t *testing.T) {
 		"not base64":   strings.Replace(good, auth, "!!!!", 1),
 	} {
 		got := deliver(t, s, webpushDelivery(address))
-		require.Equal(t, sender.InvalidAddress, got.Class, name)
+		require.Equal(t, []any{sender.Permanent, sender.RefusedAddress}, []any{got.Class, got.Refusal}, name)
 		require.NotEmpty(t, got.Detail, name)
 		require.NotContains(t, got.Detail, "secret@", name)
 		require.NotContains(t, got.Detail, "push.example", name)
@@ -334,7 +334,7 @@ func TestWebPush_TooLargeIsPermanentWithoutACall(t *testing.T) {
 	require.Equal(t, 4096, <-bodies)
 	d.Body += "x"
 	require.Equal(t, sender.Result{
-		Class: sender.Permanent, Code: "payload_too_large", Detail: "payload is too large: it has 3994 bytes; allowed are 3993",
+		Class: sender.Permanent, Code: "payload_too_large", Detail: "payload is too large: it has 3994 bytes; allowed are 3993", Refusal: sender.RefusedContent,
 	}, deliver(t, s, d))
 }
 
