@@ -307,6 +307,21 @@ func TestNew_SaysEveryProblem(t *testing.T) {
 	}
 }
 
+// A service's pool has no limit of its own for an attempt to connect.
+func TestInstance_StartsOnAPoolAsPgxpoolNewOpensIt(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	pool, err := pgxpool.New(t.Context(), db.DSN)
+	require.NoError(t, err)
+	defer pool.Close()
+	i, err := belfry.New(quick(), belfry.WithPool(pool))
+	require.NoError(t, err)
+	stop := runs(t, i)
+	execute(t, db, "INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x')")
+	becomes(t, db, "SELECT count(*) = 1 FROM belfry.jobs WHERE status = 'PROCESSED'")
+	require.NoError(t, stop())
+}
+
 // A database that is not fit ends Run with what to do about it.
 func TestInstance_RefusesADatabaseThatIsNotFit(t *testing.T) {
 	t.Parallel()

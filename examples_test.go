@@ -144,3 +144,63 @@ func TestExamples_TheScriptsStatementsRun(t *testing.T) {
 		}
 	}
 }
+
+// goBlock is a block of Go in a page, which begins with the name of its file.
+var goBlock = regexp.MustCompile("(?ms)^```go\n// (\\w+\\.go)\n(.*?)^```$")
+
+// The blocks of docs/library.md are one program, as they stand: a stranger's module builds it,
+// and it runs on a pool of its own.
+func TestLong_LibraryPageIsAProgramThatRuns(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/library.md")
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(t.TempDir(), "service")
+	require.NoError(t, err)
+	write := func(name, text string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	blocks := goBlock.FindAllStringSubmatch(string(page), -1)
+	require.Len(t, blocks, strings.Count(string(page), "```go"), "a block that names no file")
+	for _, b := range blocks {
+		write(b[1], b[2])
+	}
+	root, err := os.Getwd()
+	require.NoError(t, err)
+	module, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	sums, err := os.ReadFile("go.sum")
+	require.NoError(t, err)
+	_, needs, _ := strings.Cut(string(module), "\n")
+	write("go.mod", "module example.org/service\n"+needs+"\nrequire github.com/belfryhq/belfry v0.0.0\nreplace github.com/belfryhq/belfry => "+root+"\n")
+	write("go.sum", string(sums))
+	write("belfry.yaml", "runner:\n  poll_interval: 100ms\n")
+	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-trimpath", "-o", "service", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOPROXY=off", "GOWORK=off")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	db := dbtest.New(t)
+	execute(t, db, `CREATE SCHEMA app;
+		CREATE TABLE app.users (id uuid PRIMARY KEY, name text NOT NULL);
+		CREATE TABLE app.letters (job_id bigint, user_id uuid, text text NOT NULL, PRIMARY KEY (job_id, user_id));
+		INSERT INTO app.users SELECT md5(g::text)::uuid, 'user ' || g FROM generate_series(1, 1000) g`)
+	service := exec.CommandContext(t.Context(), filepath.Join(dir, "service"))
+	service.Dir, service.Env = dir, append(os.Environ(), "DATABASE_URL="+db.DSN)
+	var log dbtest.Buffer
+	service.Stderr = &log
+	require.NoError(t, service.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the service's log: %s", &log)
+		}
+	})
+	becomes(t, db, "SELECT count(*) = 1 FROM belfry.jobs WHERE type = 'inbox' AND status = 'PROCESSED'")
+	becomes(t, db, "SELECT count(*) = 1 FROM belfry.job_types WHERE name = 'letters'")
+	execute(t, db, "SELECT belfry.enqueue('letters', 'operator_notice', 'Moving')")
+	becomes(t, db, "SELECT count(*) = 1000 AND bool_and(text LIKE 'Dear user %: Moving') FROM app.letters")
+	require.NoError(t, service.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, <-ended)
+}

@@ -154,7 +154,7 @@ func (d *database) connect(ctx context.Context, s settings.Settings, logger zero
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: d.Pool.Config().ConnConfig.ConnectTimeout}
+		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: node.ConnectTimeout(d.Pool)}
 	}
 	return nil
 }

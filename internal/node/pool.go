@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,15 +46,17 @@ func OpenPool(ctx context.Context, dsn string, c settings.Database, writes bool,
 	return pool, nil
 }
 
+// ConnectTimeout returns the time that one attempt to connect may take. A pool without a limit,
+// such as one that pgxpool.New opens, has the default of database.connect_timeout.
+func ConnectTimeout(pool *pgxpool.Pool) time.Duration {
+	return cmp.Or(pool.Config().ConnConfig.ConnectTimeout, settings.Default().Database.ConnectTimeout)
+}
+
 // Ping has the server answer once, in the time that is given to one attempt to connect to each
 // of its addresses.
 func Ping(ctx context.Context, pool *pgxpool.Pool) error {
-	c := pool.Config().ConnConfig
-	limit := c.ConnectTimeout // of one attempt
-	for range c.Fallbacks {
-		limit += c.ConnectTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	attempts := 1 + len(pool.Config().ConnConfig.Fallbacks)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(attempts)*ConnectTimeout(pool))
 	defer cancel()
 	return pool.Ping(ctx)
 }
