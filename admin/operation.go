@@ -235,6 +235,11 @@ func (o Operation) Verb() string {
 	return verb
 }
 
+// Discards reports whether it removes something, so that no later act brings it back as it was.
+func (o Operation) Discards() bool {
+	return slices.Contains([]string{"detach", "discard", "drain", "drop", "forget", "prune", "recall", "remove", "revoke"}, o.Verb())
+}
+
 func cutLast(name string) (before, last string, found bool) {
 	if i := strings.LastIndexByte(name, ' '); i >= 0 {
 		return name[:i], name[i+1:], true

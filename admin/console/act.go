@@ -107,7 +107,7 @@ func keyOf(req *http.Request) string {
 
 // dangerous reports whether an act ends something.
 func dangerous(o admin.Operation) bool {
-	return slices.Contains([]string{"abort", "halt", "recall", "discard", "forget", "remove", "revoke", "drop", "drain", "pause", "disable", "prune"}, o.Verb())
+	return o.Discards() || slices.Contains([]string{"abort", "halt", "pause", "disable"}, o.Verb())
 }
 
 // backFrom is the page of what an act is about.

@@ -44,10 +44,12 @@ func operationNamed(name string) admin.Operation {
 	return all[slices.IndexFunc(all, func(o admin.Operation) bool { return o.Name == name })]
 }
 
-// synonyms are what other programs call a verb.
+// synonyms are other programs' words for a verb.
 var synonyms = map[string][]string{
 	"add": {"create", "new"}, "create": {"add", "new"}, "drop": {"delete", "remove", "rm"}, "list": {"ls"}, "remove": {"delete", "drop", "rm"},
-	"revoke": {"delete", "remove", "rm"}, "set": {"edit", "update", "change"}, "show": {"get", "describe", "status"}, "pause": {"stop"}, "resume": {"start", "unpause"},
+	"revoke": {"delete", "remove", "rm"}, "set": {"edit", "update", "change"}, "show": {"get", "describe", "status"},
+	"abort": {"stop", "pause", "cancel", "kill", "suspend"}, "halt": {"freeze"}, "go": {"unhalt", "unfreeze"}, "recall": {"undo", "revoke"},
+	"pause": {"stop", "cancel", "kill", "suspend", "freeze"}, "resume": {"start", "unpause", "continue"},
 }
 
 // operationCommand is the command of an operation.

@@ -29,3 +29,9 @@ func annotationsOf(o admin.Operation) map[string]string {
 func onlyReads(cmd *cobra.Command) bool {
 	return reading[cmd.CommandPath()] || cmd.Annotations[readsAnnotation] != ""
 }
+
+// discards reports whether a command removes something. A slip of the fingers does not lead to it.
+func discards(cmd *cobra.Command) bool {
+	name := cmd.Annotations[operationAnnotation]
+	return cmd.CommandPath() == "belfry migrate down" || name != "" && operationNamed(name).Discards()
+}

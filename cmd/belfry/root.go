@@ -83,10 +83,13 @@ func newGroup(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 
 // runGroup answers a group named without, or with an unknown, subcommand.
 func runGroup(cmd *cobra.Command, args []string) error {
-	var names []string
+	var names, near []string
 	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
+		if !c.IsAvailableCommand() {
+			continue
+		}
+		if names = append(names, c.Name()); !discards(c) {
+			near = append(near, c.Name())
 		}
 	}
 	if len(args) == 0 && !cmd.HasParent() {
@@ -95,9 +98,10 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s needs a subcommand: %s", named(cmd), strings.Join(names, ", "))
 	}
-	suggestion := config.Hint(args[0], names)
+	suggestion := config.Hint(args[0], near)
 	for _, c := range slices.Concat(cmd.Root().Commands(), cmd.Commands()) {
-		if c.IsAvailableCommand() && (c.Name() == args[0] || slices.Contains(c.SuggestFor, args[0])) {
+		synonym := slices.Contains(c.SuggestFor, args[0]) && (c.Parent() == cmd || named(cmd) == "jobs") // acts on jobs have no noun
+		if c.IsAvailableCommand() && (c.Name() == args[0] || synonym) {
 			suggestion = "; did you mean `" + c.CommandPath() + "`?"
 		}
 	}
@@ -107,9 +111,13 @@ func runGroup(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q for %q%s", printer.OneLine(args[0], 60), cmd.CommandPath(), suggestion)
 }
 
-// flagProblem adds what was probably meant to an unknown flag.
+// flagProblem adds what was probably meant to an unknown flag. An unknown command with flags is
+// answered as one without.
 func flagProblem(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && !cmd.HasParent() && cmd.Flags().NArg() > 0 {
+		return runGroup(cmd, cmd.Flags().Args())
+	}
 	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
