@@ -99,11 +99,7 @@ func New(config redisdb.Config, options Options) (*Broker, error) {
 		},
 	}
 	for i, name := range []relay.Queue{relay.Activities, relay.Bulk} {
-		tag := db.Tag(string(name))
-		b.queues[i] = queue{
-			name: name, stream: tag + "stream", state: tag + "state", waiting: tag + "waiting",
-			returned: tag + "returned", consumers: tag + "consumers", dead: tag + "dead",
-		}
+		b.queues[i] = keysOf(db, name)
 	}
 	return b, nil
 }
@@ -112,6 +108,15 @@ func New(config redisdb.Config, options Options) (*Broker, error) {
 type queue struct {
 	name                                              relay.Queue
 	stream, state, waiting, returned, consumers, dead string
+}
+
+// keysOf returns the keys of the queue of that name.
+func keysOf(db *redisdb.DB, name relay.Queue) queue {
+	tag := db.Tag(string(name))
+	return queue{
+		name: name, stream: tag + "stream", state: tag + "state", waiting: tag + "waiting",
+		returned: tag + "returned", consumers: tag + "consumers", dead: tag + "dead",
+	}
 }
 
 // The places of the queues in Broker.queues.
@@ -177,13 +182,65 @@ func (b *Broker) run(ctx context.Context, s *redis.Script, keys []string, args .
 	return answer, err
 }
 
-// Check implements relay.Broker.
+// Check implements relay.Broker. It does everything once, which shows the rights.
 func (b *Broker) Check(ctx context.Context) (warnings []string, err error) {
 	warnings, err = b.db.Check(ctx)
+	if err == nil {
+		if err = b.rehearse(ctx); redisdb.Full(err) {
+			err = nil // it drains by itself
+		}
+		if err != nil && !redisdb.Away(err) {
+			return warnings, fmt.Errorf("delivery.redis.url: the user may not do what is needed: %w "+
+				"(ACL SETUSER … ~%s* +@stream +@hash +@sortedset +eval +evalsha +del +time +info +client)", err, strings.TrimSuffix(b.db.Tag(""), "}:"))
+		}
+	}
 	if redisdb.Away(err) {
 		err = fmt.Errorf("%w: %w", relay.ErrAway, err)
 	}
 	return warnings, err
+}
+
+// rehearse does everything once with a queue of its own. Relays that start at the same time share
+// it: that another one has emptied it meanwhile is no error.
+func (b *Broker) rehearse(ctx context.Context) error {
+	q := keysOf(b.db, "check")
+	if err := b.empty(ctx, q); err != nil {
+		return err
+	}
+	item := text(outbox.Key{JobID: 1, ChannelID: 1}, 1, "")
+	run := func(s *redis.Script, keys []string, args ...any) error {
+		_, err := b.run(ctx, s, keys, args...)
+		return err
+	}
+	if err := run(b.scripts.group, []string{q.stream, q.waiting}, group); err != nil {
+		return err
+	}
+	if err := run(b.scripts.push, []string{q.stream, q.state, q.waiting}, group, "check", 1, 1, 1, memoryShare, item); err != nil {
+		_ = b.empty(ctx, q) // the next check does it as well
+		return err
+	}
+	id := "1-1" // of an entry that another relay has emptied
+	streams, err := b.db.Do.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: "check", Streams: []string{q.stream, ">"}, Count: 1, Block: -1}).Result()
+	if err == nil && len(streams) > 0 && len(streams[0].Messages) > 0 {
+		id = streams[0].Messages[0].ID
+	}
+	for _, err := range []error{
+		err,
+		run(b.scripts.reclaim, []string{q.stream, q.returned}, group, "check", 0, id, 1),
+		b.db.Do.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: q.stream, Group: group, Start: "-", End: "+", Count: 1}).Err(),
+		b.db.Do.XInfoGroups(ctx, q.stream).Err(),
+		run(b.scripts.settle, []string{q.stream, q.waiting, q.returned, q.dead}, group, deadKept, 1, 1, id, item, 1, 0, item),
+		run(b.scripts.move, []string{q.stream, q.waiting, q.returned}, 1),
+		run(b.scripts.inside, []string{q.stream, q.state, q.waiting, q.returned}, group),
+		run(b.scripts.beat, []string{q.stream, q.consumers}, group, "check", 1000),
+		run(b.scripts.leave, []string{q.stream, q.consumers}, group, "check"),
+	} {
+		if err != nil && !errors.Is(err, redis.Nil) && !noGroup(err) && !redisdb.Says(err, "no such key") {
+			_ = b.empty(ctx, q)
+			return err
+		}
+	}
+	return b.empty(ctx, q)
 }
 
 // Close implements relay.Broker.
@@ -191,10 +248,12 @@ func (b *Broker) Close() error { return b.db.Close() }
 
 // Empty implements relay.Broker.
 func (b *Broker) Empty(ctx context.Context) error {
-	for _, q := range b.queues {
-		if err := b.db.Do.Del(ctx, q.stream, q.state, q.waiting, q.returned, q.consumers, q.dead).Err(); err != nil {
-			return fmt.Errorf("empty the queue %s: %w", q.name, err)
-		}
+	return errors.Join(b.empty(ctx, b.queues[activities]), b.empty(ctx, b.queues[bulk]))
+}
+
+func (b *Broker) empty(ctx context.Context, q queue) error {
+	if err := b.db.Do.Del(ctx, q.stream, q.state, q.waiting, q.returned, q.consumers, q.dead).Err(); err != nil {
+		return fmt.Errorf("empty the queue %s: %w", q.name, err)
 	}
 	return nil
 }

@@ -2,9 +2,11 @@ package redisstream_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -51,4 +53,46 @@ func TestCarrier_AUserWithFewRights(t *testing.T) {
 			require.NoError(t, b.Empty(t.Context()))
 		})
 	}
+}
+
+// A user that lacks a right is refused at the start, with the rights, and not when messages wait.
+func TestCarrier_AUserWithoutARight(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	for user, rights := range map[string]string{
+		"no-streams": "+@list +@hash +@sortedset +eval +evalsha +get +set +del +unlink +scan +time +info",
+		"no-hashes":  "+@stream +@sortedset +eval +evalsha +time +del +info",
+		"no-read":    "+@stream -xreadgroup +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-ack":     "+@stream -xack +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-group":   "+@stream -xgroup +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-claim":   "+@stream -xclaim +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-info":    "+@stream -xinfo +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-add":     "+@stream -xadd +@sortedset +@hash +eval +evalsha +time +del +info",
+		"no-deletes": "+@stream +@sortedset +@hash +eval +evalsha +time +info",
+	} {
+		t.Run(user, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, "+OK", server.Do(t, append([]string{"ACL", "SETUSER", user}, strings.Fields("on >s3cret ~{few:* "+rights)...)...))
+			_, err := open(t, strings.Replace(server.URL, "//", "//"+user+":s3cret@", 1), "few:"+user).Check(t.Context())
+			require.ErrorContains(t, err, "delivery.redis.url: the user may not do what is needed: ")
+			require.ErrorContains(t, err, "(ACL SETUSER … ~{few:"+user+":* +@stream ")
+		})
+	}
+}
+
+// Relays that start at the same time share what their rights are tried with.
+func TestBroker_ChecksAtOnce(t *testing.T) {
+	t.Parallel()
+	server := dbtest.StartRedis(t)
+	var all sync.WaitGroup
+	for range 8 {
+		b := open(t, server.URL, "shared")
+		all.Go(func() {
+			for range 20 {
+				_, err := b.Check(t.Context())
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
 }
