@@ -260,7 +260,7 @@ func TestCarrier_PausesWhileItIsDown(t *testing.T) {
 	b.Delivered(t)
 	require.Len(t, s.all(), 100)
 	require.Equal(t, 1, strings.Count(log.String(), "messages are not handed to the carrier"))
-	require.Equal(t, 1, strings.Count(log.String(), "messages are not claimed"))
+	require.Equal(t, 1, strings.Count(log.String(), "messages are not taken out of the carrier"))
 }
 
 // A job that is corrected while its ids are in the carrier says what it was corrected to.

@@ -38,7 +38,13 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 		if over {
 			err = nil
 		}
-		spoken := ctx.Err() == nil && r.outage.Tried(began, err)
+		text, carrier := "messages are not claimed", errors.As(err, new(carrierError))
+		spoken := false
+		if carrier { // it tells nothing of the database
+			text = "messages are not taken out of the carrier"
+		} else {
+			spoken = ctx.Err() == nil && r.outage.Tried(began, err)
+		}
 		switch {
 		case over && r.drained(ctx):
 			return
@@ -46,7 +52,7 @@ func (r *Relay) claim(ctx context.Context, out chan<- batch) {
 			failures = 0
 		default:
 			if failures++; failures == 1 && !spoken {
-				r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg("messages are not claimed")
+				r.log.WithLevel(levelOf(err)).Err(err).Str("worker_id", r.name).Str("transport", r.transport.String()).Msg(text)
 			}
 			_ = lifecycle.Pause(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
 		}

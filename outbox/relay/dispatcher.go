@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -45,11 +46,16 @@ const (
 //     not pushed again: its pushes are inside. What is swept is PENDING and pushed as any.
 //   - Two dispatchers that both believe they lead make pushes of different numbers. The one
 //     that comes out of turn is a gap; both then push what is recorded, once.
+//   - A dispatcher that fails to use the carrier for a sixth of the lead's time gives the lead away.
+//     It competes for the lead again when the carrier is usable again, or, if the carrier answers
+//     Inside all the while, after the others have had time to take the lead.
 type dispatcher struct {
 	DispatchOptions
 	walk    *postgres
 	queues  []*pushing // none: another relay leads
 	led     time.Time  // when it took the lead, or went on with it
+	leads   bool       // it has asked for the lead since it gave it away last
+	failing time.Time  // since when the carrier fails here; zero: it does not
 	swept   time.Time
 	made    *pushing // the queue of the push that was made last, and its number
 	number  int64
@@ -109,26 +115,87 @@ func (d *dispatcher) within(act func(context.Context) error) error {
 // leadFor is how long it leads without going on with it.
 func (d *dispatcher) leadFor() time.Duration { return min(leadAtMost, d.Config().Lease) }
 
-// run pushes until ctx ends. What fails is tried again, at most a second later.
+// turn is how often a dispatcher that does not lead asks for the lead, and how long one that leads
+// bears with a carrier that fails.
+func (d *dispatcher) turn() time.Duration { return d.leadFor() / 6 }
+
+// run pushes until ctx ends. What fails is tried again, at most a second later, and by another
+// relay if this one does not reach the carrier.
 func (d *dispatcher) run(ctx context.Context) {
-	failures := 0
+	failures, resigned := 0, false
 	for ctx.Err() == nil {
 		err := d.step(ctx)
 		if err == nil || ctx.Err() != nil {
-			failures = 0
+			failures, resigned, d.failing = 0, false, time.Time{}
 			continue
 		}
 		d.doubt()
+		away := errors.As(err, new(carrierError))
 		if failures++; failures == 1 {
-			d.Log.WithLevel(levelOf(err)).Err(err).Str("worker_id", d.name).Str("transport", d.To.String()).Msg("messages are not handed to the carrier")
+			text := "the database does not record pushes for the carrier"
+			if away {
+				text = "messages are not handed to the carrier"
+			}
+			d.Log.WithLevel(levelOf(err)).Err(err).Str("worker_id", d.name).Str("transport", d.To.String()).Msg(text)
+		}
+		if away && d.outOfPatience() {
+			if d.stopLeading(); !resigned {
+				resigned = true
+				d.Log.Warn().Str("worker_id", d.name).Str("transport", d.To.String()).Msg("the carrier fails for this relay: another may push")
+			}
+			d.standBack(ctx)
+			continue
 		}
 		_ = lifecycle.Pause(ctx, min(50*time.Millisecond<<min(failures, 5), time.Second))
 	}
-	if len(d.queues) > 0 {
-		if err := d.within(d.Ledger.StopLeading); err != nil {
-			d.Log.Debug().Err(err).Str("worker_id", d.name).Msg("another relay leads later")
+	d.stopLeading()
+}
+
+// outOfPatience notes that the carrier failed and reports whether it has done so for long enough
+// to leave the lead to a relay that may reach it.
+func (d *dispatcher) outOfPatience() bool {
+	if d.failing.IsZero() {
+		d.failing = time.Now()
+	}
+	return time.Since(d.failing) >= d.turn()
+}
+
+// stopLeading lets another relay push at once, whether this one leads or has only asked to.
+func (d *dispatcher) stopLeading() {
+	if !d.leads {
+		return
+	}
+	if err := d.within(d.Ledger.StopLeading); err != nil {
+		d.Log.Debug().Err(err).Str("worker_id", d.name).Msg("another relay leads later")
+		return
+	}
+	d.leads = false
+}
+
+// standBack waits until the carrier can be reached again. A carrier that answers all the while
+// has refused a push: then the wait is two turns of the others.
+func (d *dispatcher) standBack(ctx context.Context) {
+	began, unreachable := time.Now(), false
+	for lifecycle.Pause(ctx, min(time.Second, d.turn())) == nil {
+		d.walk.forgetSettled()
+		switch err := d.reach(ctx); {
+		case err != nil:
+			unreachable = true
+		case unreachable, time.Since(began) >= 2*d.turn():
+			d.failing = time.Time{}
+			return
 		}
 	}
+}
+
+// reach asks the carrier something about both queues.
+func (d *dispatcher) reach(ctx context.Context) error {
+	for _, name := range []Queue{Activities, Bulk} {
+		if _, err := d.To.Inside(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // step makes at most one push that is new.
@@ -158,6 +225,7 @@ func (d *dispatcher) lead() error {
 	}
 	began := time.Now()
 	var queues []outbox.PushQueue
+	d.leads = true
 	err := d.within(func(ctx context.Context) (err error) {
 		queues, err = d.Ledger.Lead(ctx, d.To.String(), d.leadFor())
 		return err
@@ -165,7 +233,7 @@ func (d *dispatcher) lead() error {
 	if err != nil {
 		return err
 	}
-	d.queues, d.led = nil, began
+	d.queues, d.led, d.leads = nil, began, len(queues) > 0
 	for _, q := range queues {
 		d.queues = append(d.queues, &pushing{PushQueue: q})
 	}
@@ -175,7 +243,7 @@ func (d *dispatcher) lead() error {
 // follow waits for a turn to lead. Who leads asks which jobs are delivered.
 func (d *dispatcher) follow(ctx context.Context) {
 	d.walk.forgetSettled()
-	timer := time.NewTimer(d.leadFor() / 6)
+	timer := time.NewTimer(d.turn())
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -216,7 +284,7 @@ func (d *dispatcher) handOver(ctx context.Context, q *pushing) error {
 func (d *dispatcher) compare(ctx context.Context, q *pushing) error {
 	inside, err := d.To.Inside(ctx, Queue(q.Name))
 	if err != nil {
-		return err
+		return carrierError{err}
 	}
 	q.known, q.handed = true, q.First-1
 	switch {
@@ -252,7 +320,7 @@ func (d *dispatcher) push(ctx context.Context, q *pushing, lane string, keys []o
 	}
 	answer, err := d.To.Push(ctx, Push{Queue: Queue(q.Name), Epoch: q.Epoch, First: q.First, Number: q.handed + 1, Lane: lane, Keys: keys})
 	if err != nil {
-		return err
+		return carrierError{err}
 	}
 	switch answer {
 	case PushDone:
@@ -311,7 +379,7 @@ func (d *dispatcher) sweep(ctx context.Context) error {
 	for _, q := range d.queues {
 		inside, err := d.To.Inside(ctx, Queue(q.Name))
 		if err != nil {
-			return err
+			return carrierError{err}
 		}
 		if q.handed < q.First {
 			continue // it was told nothing in this epoch

@@ -15,6 +15,16 @@ const (
 	lateError = time.Second
 )
 
+// carrierError is an error of the carrier, and not of the database.
+type carrierError struct{ error }
+
+func (e carrierError) Unwrap() error { return e.error }
+
+// claimError is an error of the database that a carrier's Receive returns.
+type claimError struct{ error }
+
+func (e claimError) Unwrap() error { return e.error }
+
 // Outage says once that a carrier's server is away, and once that it is back, whoever of the
 // process notices. It may be used from any goroutine.
 type Outage struct {

@@ -315,13 +315,16 @@ func (r *Relay) open(hard context.Context, drain bool) {
 	}
 	to := r.broker.Carrier(r.name, func(copies []outbox.Copy) (answers []outbox.Answer, err error) {
 		if err := r.at(hard, pointClaim); err != nil {
-			return nil, err
+			return nil, claimError{err}
 		}
 		err = r.within(hard, func(ctx context.Context) error {
 			answers, err = r.ledger.ClaimCopies(ctx, copies)
 			return err
 		})
-		return answers, err
+		if err != nil {
+			return answers, claimError{err}
+		}
+		return answers, nil
 	})
 	r.dispatch = newDispatcher(DispatchOptions{
 		Ledger: r.ledger, To: to, Config: r.settings, RequeueAfter: r.requeue, Log: r.log,
@@ -366,6 +369,9 @@ func (c carried) Receive(ctx context.Context, credits Credits) ([]outbox.Claimed
 	calm.Wait()
 	if len(found) > 0 {
 		c.resting(false)
+	}
+	if err != nil && !errors.As(err, new(claimError)) {
+		err = carrierError{err}
 	}
 	return found, err
 }
