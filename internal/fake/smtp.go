@@ -72,7 +72,7 @@ func (m *mailSession) Rcpt(address string, _ *smtp.RcptOptions) error {
 	s := m.server
 	if s.plan.ofMessage(SMTP, address) == kindInvalid {
 		s.ledger.record(SMTP, &message{address: address}, s.config.Now(), kindInvalid, verdict{code: "550"})
-		return mailReply(550, "no such mailbox")
+		return &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: "no such mailbox"}
 	}
 	m.to = address
 	return nil

@@ -243,7 +243,7 @@ func TestAlimtalk_ClassifiesAnswers(t *testing.T) {
 		"empty":           {202, "", sender.Result{Class: sender.Unknown, Code: "202", Detail: silence}},
 		"no messages":     {202, `{"requestId":"x","messages":null}`, sender.Result{Class: sender.Unknown, Code: "202", Detail: silence}},
 		"huge":            {202, `{"x":"` + strings.Repeat("x", 1<<20) + `"}`, sender.Result{Class: sender.Unknown, Code: "202", Detail: silence}},
-		"not authorised":  {401, `{"error":{"errorCode":"200","message":"Authentication Failed"}}`, sender.Result{Class: sender.Permanent, Code: "401 200", Detail: "Unauthorized"}},
+		"not authorised":  {401, `{"error":{"errorCode":"200","message":"Authentication Failed"}}`, sender.Result{Class: sender.Retryable, Code: "401 200", Detail: "Unauthorized", RetryAfter: 7 * time.Second}},
 		"forbidden":       {403, `{"status":403}`, sender.Result{Class: sender.Permanent, Code: "403", Detail: "Forbidden"}},
 		"no such service": {404, ``, sender.Result{Class: sender.Permanent, Code: "404", Detail: "Not Found"}},
 		"too many":        {429, `{"error":{"errorCode":"410"}}`, sender.Result{Class: sender.Retryable, Code: "429 410", Detail: "Too Many Requests", RetryAfter: 7 * time.Second}},

@@ -52,12 +52,14 @@ func (a httpAnswer) as(class sender.Class, code, detail string) sender.Result {
 	return result
 }
 
-// classOfStatus reads an HTTP status. 2xx: accepted. 408, 429, 500, 503: retryable, the
-// provider says that it did not do it. Every other 5xx: unknown, as 502 and 504, by
+// classOfStatus reads an HTTP status. 2xx: accepted. 408, 425, 429, 500, 503: retryable, the
+// provider reports that it did not do it. 401: retryable as well. It is about the sender's
+// credentials and not about the message, and opens the relay's breaker. Every other 5xx: unknown, as 502 and 504, by
 // which a gateway says that it lost sight of the request. All else is permanent.
 func classOfStatus(status int) sender.Class {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable:
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable:
 		return sender.Retryable
 	}
 	switch {

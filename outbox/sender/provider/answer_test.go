@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -10,12 +11,12 @@ import (
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// I11: of 4xx only 408 and 429 may be tried again. I9: a gateway's 502 and 504 are
+// I11: of 4xx only 401, 408, 425 and 429 may be tried again. I9: a gateway's 502 and 504 are
 // unknown.
 func TestClassOf(t *testing.T) {
 	t.Parallel()
 	named := map[int]sender.Class{
-		408: sender.Retryable, 429: sender.Retryable, 500: sender.Retryable, 503: sender.Retryable,
+		401: sender.Retryable, 408: sender.Retryable, 425: sender.Retryable, 429: sender.Retryable, 500: sender.Retryable, 503: sender.Retryable,
 		502: sender.Unknown, 504: sender.Unknown,
 	}
 	for status := 100; status < 600; status++ {
@@ -104,5 +105,84 @@ func TestCode(t *testing.T) {
 	}
 	for _, text := range []string{"", "010-1234-5678", "+821012345678", "1234567", "tel:8210123456", "a b", "<script>", "é", "a@example.com", string(make([]byte, 65))} {
 		require.Empty(t, keptCode(text), text)
+	}
+}
+
+// An address becomes invalid only by an answer about that address: every kind, and what its
+// provider answers about addresses, senders, credentials and content.
+func TestAnswers_OnlyOneAboutTheAddressMakesItInvalid(t *testing.T) {
+	t.Parallel()
+	var status int
+	var body string
+	answer := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+	google := fcmStart(t)
+	google.set(nil, answer)
+	apple := apnsSetup(t, answer, nil)
+	service, browsers := webpushSetup(t, answer, nil, time.Now)
+	server := serve(t, answer).URL
+	fixed := webhookConfig()
+	fixed.URL = server
+	gateway := smsAnswers()
+	gateway.URL, gateway.Unknown = server, SMSMatch{}
+	_, talk := alimtalkSetup(t, func(w http.ResponseWriter, _ alimtalkCall) { answer(w, nil) }, nil)
+	type call struct {
+		client   Client
+		delivery sender.Delivery
+	}
+	calls := map[string]call{
+		"fcm":           {google.sender(t, google.config(t)), fcmDelivery()},
+		"apns":          {apple.sender, apnsDelivery()},
+		"webpush":       {browsers, webpushDelivery(webpushNewBrowser(t).subscription(t, service.URL))},
+		"webhook":       {open(t, webhookConfig(), time.Now), webhookDelivery(server)},
+		"webhook fixed": {open(t, fixed, time.Now), webhookDelivery("")},
+		"sms":           {open(t, &gateway, smsNow), smsDelivery()},
+		"alimtalk":      {talk, alimtalkDelivery("01012345678")},
+	}
+	google404 := `{"error":{"status":"NOT_FOUND","details":[{"errorCode":"UNREGISTERED"}]}}`
+	for _, test := range []struct {
+		kind   string
+		status int
+		body   string
+		want   sender.Class
+	}{
+		{"fcm", 404, google404, sender.InvalidAddress},
+		{"fcm", 404, `{"error":{"status":"NOT_FOUND"}}`, sender.Permanent}, // the project
+		{"fcm", 400, `{"error":{"status":"INVALID_ARGUMENT"}}`, sender.Permanent},
+		{"fcm", 403, `{"error":{"details":[{"errorCode":"SENDER_ID_MISMATCH"}]}}`, sender.Permanent},
+		{"fcm", 401, `{"error":{"status":"UNAUTHENTICATED"}}`, sender.Retryable},
+		{"fcm", 401, `{"error":{"details":[{"errorCode":"THIRD_PARTY_AUTH_ERROR"}]}}`, sender.Retryable},
+		{"apns", 410, `{"reason":"Unregistered"}`, sender.InvalidAddress},
+		{"apns", 400, `{"reason":"BadDeviceToken"}`, sender.InvalidAddress},
+		{"apns", 400, `{"reason":"DeviceTokenNotForTopic"}`, sender.Permanent},
+		{"apns", 400, `{"reason":"BadTopic"}`, sender.Permanent},
+		{"apns", 403, `{"reason":"InvalidProviderToken"}`, sender.Retryable},
+		{"apns", 404, `{"reason":"BadPath"}`, sender.Permanent},
+		{"webpush", 404, "", sender.InvalidAddress},
+		{"webpush", 410, "", sender.InvalidAddress},
+		{"webpush", 400, "", sender.Permanent},
+		{"webpush", 403, "", sender.Permanent},
+		{"webhook", 410, "", sender.InvalidAddress},
+		{"webhook", 404, "", sender.Permanent},
+		{"webhook", 403, "", sender.Permanent},
+		{"webhook fixed", 410, "", sender.Permanent},
+		{"sms", 200, `{"messages":[{"status":"bad_number"}]}`, sender.InvalidAddress},
+		{"sms", 400, `{"messages":[{"status":"bad_sender"}]}`, sender.Permanent},
+		{"sms", 410, "", sender.Permanent},
+		{"alimtalk", 202, `{"messages":[{"to":"01012345678","requestStatusCode":"3019"}]}`, sender.InvalidAddress},
+		{"alimtalk", 202, `{"messages":[{"to":"01012345678","requestStatusCode":"A110"}]}`, sender.Permanent},
+		{"alimtalk", 404, "", sender.Permanent},
+	} {
+		status, body = test.status, test.body
+		c := calls[test.kind]
+		require.Equal(t, test.want, deliver(t, c.client, c.delivery).Class, "%s: %d %s", test.kind, test.status, test.body)
+	}
+	for kind, c := range calls {
+		for _, status = range []int{401, 408, 425, 429, 500, 503} {
+			body = ""
+			require.Equal(t, sender.Retryable, deliver(t, c.client, c.delivery).Class, "%s: %d", kind, status)
+		}
 	}
 }

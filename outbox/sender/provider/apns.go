@@ -117,11 +117,13 @@ const apnsExpired = "ExpiredProviderToken"
 // apnsReasons are those that mean something else than their status.
 var apnsReasons = map[string]sender.Class{
 	"BadDeviceToken":         sender.InvalidAddress,
-	"DeviceTokenNotForTopic": sender.InvalidAddress,
+	"DeviceTokenNotForTopic": sender.Permanent, // the topic may be wrong as well
 	"Unregistered":           sender.InvalidAddress,
 	"ExpiredToken":           sender.InvalidAddress,
 	"IdleTimeout":            sender.Retryable,
 	apnsExpired:              sender.Retryable, // a token is at hand later
+	"InvalidProviderToken":   sender.Retryable, // the sender's credentials, not the message
+	"MissingProviderToken":   sender.Retryable,
 }
 
 // classifyAPNs reads an answer. A reason is Apple's own word and counts more than a

@@ -17,8 +17,9 @@ import (
 // one HTTP/2 request per device token, with a provider token for authority.
 //
 //	POST /3/device/{token} ─► 200                                        accepted
-//	                          410, BadDeviceToken, DeviceTokenNotForTopic invalid address
+//	                          410, BadDeviceToken                         invalid address
 //	                          403 ExpiredProviderToken                    new token, once more
+//	                          InvalidProviderToken, MissingProviderToken,
 //	                          429, 500, 503, IdleTimeout                  retryable
 //	                          other 4xx                                   permanent
 //	                          no answer                                   unknown, see httpClient

@@ -35,7 +35,8 @@ import (
 //	200 with anything else ──────────────────────────► unknown
 //	UNREGISTERED; INVALID_ARGUMENT of the token ─────► invalid address
 //	other INVALID_ARGUMENT, SENDER_ID_MISMATCH,
-//	THIRD_PARTY_AUTH_ERROR, other 4xx ───────────────► permanent
+//	other 4xx ───────────────────────────────────────► permanent
+//	UNAUTHENTICATED (401), THIRD_PARTY_AUTH_ERROR ───► retryable: the credentials are refused
 //	QUOTA_EXCEEDED (429) ────────────────────────────► retryable, not before Retry-After, or a minute
 //	UNAVAILABLE (503), INTERNAL (500) ───────────────► retryable
 //	502, 504, no answer ─────────────────────────────► unknown

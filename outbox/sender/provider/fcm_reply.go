@@ -84,7 +84,7 @@ func readFCM(answer httpAnswer) (result sender.Result, badToken bool) {
 	case "SENDER_ID_MISMATCH":
 		return answer.as(sender.Permanent, code, "the registration token is another project's"), false
 	case "THIRD_PARTY_AUTH_ERROR":
-		return answer.as(sender.Permanent, code, "the project's APNs or Web Push credentials are not valid"), false
+		return answer.as(sender.Retryable, code, "the project's APNs or Web Push credentials are not valid"), false
 	case "QUOTA_EXCEEDED", "UNAVAILABLE", "INTERNAL":
 		result = answer.as(sender.Retryable, code, result.Detail)
 	}

@@ -109,7 +109,7 @@ func TestFCM_Refusals(t *testing.T) {
 		{"no right to send", fcmFailure(403, "Permission denied", "PERMISSION_DENIED", ""), long,
 			sender.Result{Class: sender.Permanent, Code: "PERMISSION_DENIED", Detail: "Forbidden"}},
 		{"APNs certificate", fcmFailure(401, "Auth error from APNS or Web Push Service", "UNAUTHENTICATED", fcmFcmError("THIRD_PARTY_AUTH_ERROR")), long,
-			sender.Result{Class: sender.Permanent, Code: "THIRD_PARTY_AUTH_ERROR", Detail: "the project's APNs or Web Push credentials are not valid"}},
+			sender.Result{Class: sender.Retryable, Code: "THIRD_PARTY_AUTH_ERROR", Detail: "the project's APNs or Web Push credentials are not valid"}},
 		{"quota", after(fcmFailure(429, "Quota exceeded", "RESOURCE_EXHAUSTED", fcmFcmError("QUOTA_EXCEEDED")), "7"), long,
 			sender.Result{Class: sender.Retryable, Code: "QUOTA_EXCEEDED", Detail: "Too Many Requests", RetryAfter: 7 * time.Second}},
 		{"quota without a time", fcmFailure(429, "Quota exceeded", "RESOURCE_EXHAUSTED", fcmFcmError("QUOTA_EXCEEDED")), long,

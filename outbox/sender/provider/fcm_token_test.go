@@ -204,7 +204,7 @@ func TestFCM_IsReplacedAfter401(t *testing.T) {
 	// A token just had is not replaced: the next would fare no better.
 	g.set(nil, fcmUnauthorized)
 	for range 3 {
-		require.Equal(t, sender.Result{Class: sender.Permanent, Code: "UNAUTHENTICATED", Detail: "Unauthorized"}, send(t, s, fcmDelivery(), long))
+		require.Equal(t, sender.Result{Class: sender.Retryable, Code: "UNAUTHENTICATED", Detail: "Unauthorized"}, send(t, s, fcmDelivery(), long))
 	}
 	asked, posted := g.counts()
 	require.Equal(t, []int{2, 6}, []int{asked, posted})
@@ -215,7 +215,7 @@ func TestFCM_IsReplacedAfter401(t *testing.T) {
 		g.clock.advance(2 * time.Minute)
 		fcmUnauthorized(w, r)
 	})
-	require.Equal(t, sender.Permanent, send(t, s, fcmDelivery(), long).Class)
+	require.Equal(t, sender.Retryable, send(t, s, fcmDelivery(), long).Class)
 	asked, posted = g.counts()
 	require.Equal(t, []int{3, 8}, []int{asked, posted})
 }

@@ -286,8 +286,8 @@ func (c *SMSConfig) checkAnswers(p *sender.Problems) {
 			p.Check(statuses[status] == "", key, "%d is in %s.statuses as well", status, statuses[status])
 			statuses[status] = class.key
 			if class.is == sender.Retryable {
-				p.Check(status < 300 || status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests,
-					key, "%d is not allowed; of 3xx and 4xx only 408 and 429 may be tried again", status)
+				p.Check(status < 300 || status >= 500 || classOfStatus(status) == sender.Retryable,
+					key, "%d is not allowed; of 3xx and 4xx only 401, 408, 425 and 429 may be tried again", status)
 			}
 			if class.is == sender.Accepted {
 				p.Check(status < 300, key, "%d is not allowed; allowed are 200 to 299", status)

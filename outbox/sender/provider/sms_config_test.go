@@ -60,7 +60,7 @@ func TestSMS_Validate(t *testing.T) {
 		{"paths", func(c *SMSConfig) { c.MessageIDPath = "a..b" }, "message_id_path: is no path; allowed are up to 16 names and numbers with a dot between, as in messages.0.id"},
 		{"status", func(c *SMSConfig) { c.Permanent.Statuses = []int{99} }, "permanent.statuses: 99 is not allowed; allowed are 200 to 599"},
 		{"status twice", func(c *SMSConfig) { c.Permanent.Statuses, c.Unknown.Statuses = []int{500}, []int{500} }, "unknown.statuses: 500 is in permanent.statuses as well"},
-		{"retryable 4xx", func(c *SMSConfig) { c.Retryable.Statuses = []int{408, 429, 409} }, "retryable.statuses: 409 is not allowed; of 3xx and 4xx only 408 and 429 may be tried again"},
+		{"retryable 4xx", func(c *SMSConfig) { c.Retryable.Statuses = []int{408, 429, 409} }, "retryable.statuses: 409 is not allowed; of 3xx and 4xx only 401, 408, 425 and 429 may be tried again"},
 		{"success 4xx", func(c *SMSConfig) { c.Success.Statuses = []int{409} }, "success.statuses: 409 is not allowed; allowed are 200 to 299"},
 		{"code twice", func(c *SMSConfig) {
 			c.CodePath, c.Success.Codes, c.Permanent.Codes = "code", []string{"1"}, []string{"1"}

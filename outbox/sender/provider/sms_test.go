@@ -204,7 +204,7 @@ func TestSMS_Classes(t *testing.T) {
 		}, long, sender.Result{Class: sender.Unknown, Code: "200", Detail: "OK"}},
 
 		{"throttled, in the gateway's words", smsAnswers(), coded(429, `"too_many_requests"`), long, sender.Result{Class: sender.Retryable, Code: "429 too_many_requests", Detail: "Too Many Requests"}},
-		{"refused credentials, in the gateway's words", smsAnswers(), coded(401, `"invalid_key"`), long, sender.Result{Class: sender.Permanent, Code: "401 invalid_key", Detail: "Unauthorized"}},
+		{"refused credentials, in the gateway's words", smsAnswers(), coded(401, `"invalid_key"`), long, sender.Result{Class: sender.Retryable, Code: "401 invalid_key", Detail: "Unauthorized"}},
 
 		{"nothing configured, accepted", plain, say(202, `garbage`), long, sender.Result{Class: sender.Accepted, Code: "202", Detail: "Accepted"}},
 		{"400", plain, say(400, ``), long, sender.Result{Class: sender.Permanent, Code: "400", Detail: "Bad Request"}},

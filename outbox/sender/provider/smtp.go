@@ -34,11 +34,11 @@ func (c *SMTPConfig) kind() string { return "smtp" }
 func (c *SMTPConfig) open(now func() time.Time) (Client, error) {
 	client := &smtpClient{cfg: *c, now: now}
 	var err error
-	if client.from, err = mail.ParseAddress(c.From); err != nil {
+	if client.from, err = parseMailbox(c.From); err != nil {
 		return nil, errors.New("smtp.from: is not an address")
 	}
 	if c.ReplyTo != "" {
-		if client.reply, err = mail.ParseAddress(c.ReplyTo); err != nil {
+		if client.reply, err = parseMailbox(c.ReplyTo); err != nil {
 			return nil, errors.New("smtp.reply_to: is not an address")
 		}
 	}
@@ -62,8 +62,8 @@ func newSMTPPool(cfg *SMTPConfig) (*smtpPool, error) {
 		}
 	}
 	options := []gomail.Option{
-		gomail.WithPort(cfg.Port), gomail.WithTLSConfig(config), gomail.WithoutNoop(), gomail.WithoutRset(),
-		gomail.WithTimeout(time.Hour), // link keeps to the call's context
+		gomail.WithPort(cfg.Port), gomail.WithTLSConfig(config),
+		gomail.WithTimeout(SMTPTimeout), // link keeps to the call's context, which ends earlier
 	}
 	switch cfg.TLS {
 	case "implicit":
@@ -86,7 +86,7 @@ func newSMTPPool(cfg *SMTPConfig) (*smtpPool, error) {
 		options = append(options, gomail.WithSMTPAuth(smtpMechanisms[cfg.Auth]),
 			gomail.WithUsername(cfg.Username), gomail.WithPassword(password))
 	}
-	return &smtpPool{cfg: *cfg, tls: config, options: options}, nil
+	return &smtpPool{cfg: *cfg, tls: config, options: options, limits: smtpLimits}, nil
 }
 
 func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
@@ -96,29 +96,28 @@ func (c *smtpClient) deliver(ctx context.Context, d sender.Delivery) sender.Resu
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		ctx, cancel = context.WithTimeout(ctx, SMTPTimeout)
 		defer cancel()
 	}
 	if kept := c.pool.take(); kept != nil {
 		if err := c.transact(ctx, kept, message); !smtpStale(err) || ctx.Err() != nil {
-			return classifySMTP(ctx, err)
+			return classifySMTP(err)
 		}
 	}
 	fresh, err := c.pool.open(ctx)
 	if err != nil {
-		return smtpUnopened(ctx, err)
+		return smtpUnopened(err)
 	}
-	return classifySMTP(ctx, c.transact(ctx, fresh, message))
+	return classifySMTP(c.transact(ctx, fresh, message))
 }
 
 // transact sends one message over a session and then keeps the session or closes it.
-func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *gomail.Msg) error {
-	free := on.link.bind(ctx)
-	on.sent++
-	err := on.mail.SendWithSMTPClient(on.client, message)
-	// A refused message leaves the session in order if the server says so.
-	usable := err == nil || smtpReplied(err) && on.client.Reset() == nil
-	if free() && usable {
+func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *smtpMessage) error {
+	err := on.send(ctx, c.pool.limits, message)
+	// A refused message leaves the session in order if the server confirms it.
+	usable := err == nil || errors.Is(err, errNoSMTPUTF8) ||
+		smtpReplied(err) && on.step(ctx, "RSET", c.pool.limits.reset, on.client.Reset) == nil
+	if usable && !on.late {
 		c.pool.keep(on)
 	} else {
 		on.close()
@@ -126,45 +125,72 @@ func (c *smtpClient) transact(ctx context.Context, on *smtpSession, message *gom
 	return err
 }
 
-// compose makes the mail. Without one the result says why there is none.
-func (c *smtpClient) compose(d sender.Delivery) (*gomail.Msg, sender.Result) {
-	to, err := mail.ParseAddress(d.Address)
+// smtpMessage is a mail and its envelope.
+type smtpMessage struct {
+	*gomail.Msg
+	from, to string // as MAIL and RCPT have them, in angle brackets
+	// utf8 demands SMTPUTF8: the local part of to has characters beyond ASCII.
+	utf8 bool
+}
+
+// compose makes the mail. The result is that of a delivery without one.
+func (c *smtpClient) compose(d sender.Delivery) (*smtpMessage, sender.Result) {
+	to, err := parseMailbox(d.Address)
 	if err != nil || strings.ContainsFunc(d.Address, unicode.IsControl) { // a comment may hold them
-		return nil, refuseAddress("address", "the address is not one of mail; allowed is user@host")
+		return nil, refuseAddress("address", "the address is not one of mail; allowed is user@host of up to 254 bytes")
 	}
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(c.from)
-	m.ToMailAddress(&mail.Address{Address: to.Address})
+	m.ToMailAddress(&mail.Address{Address: to.Address}) // without a name
 	if c.reply != nil {
 		m.ReplyToMailAddress(c.reply)
 	}
 	m.SetMessageIDWithValue(d.Key + "@" + c.domain)
 	m.SetDateWithValue(c.now())
-	m.Subject(strings.Map(func(r rune) rune {
+	m.Subject(encodedTitle(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
 			return ' '
 		}
 		return r
-	}, d.Title))
+	}, d.Title)))
 	m.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no out-of-office replies
-	if c.cfg.ListUnsubscribe != "" {
-		c.unsubscribe(m, d)
+	if link := c.unsubscribeLink(d); len(link) > smtpMaxLink {
+		return nil, refuseContent("list_unsubscribe", fmt.Sprintf("the link of List-Unsubscribe has %d bytes; allowed are up to %d; %s is shorter", len(link), smtpMaxLink, UnsubscribePlaceholder))
+	} else if link != "" {
+		unsubscribe(m, link)
 	}
 	m.SetBodyString(gomail.TypeTextPlain, d.Body)
-	return m, sender.Result{}
+	from, err := m.GetSender(false)
+	if err != nil {
+		return nil, refuseContent("message", "the mail has no sender")
+	}
+	recipients, err := m.GetRecipients()
+	if err != nil {
+		return nil, refuseContent("message", "the mail has no recipient")
+	}
+	return &smtpMessage{Msg: m, from: from, to: recipients[0], utf8: !isASCII(to.Address)}, sender.Result{}
 }
 
-func (c *smtpClient) unsubscribe(m *gomail.Msg, d sender.Delivery) {
+// smtpMaxLink is how many bytes a link of List-Unsubscribe has at most: a line of a header has
+// 998 (RFC 5322 §2.1.1) and cannot be broken within a link.
+const smtpMaxLink = 998 - len("List-Unsubscribe: <>")
+
+// unsubscribeLink is the link of List-Unsubscribe, or empty.
+func (c *smtpClient) unsubscribeLink(d sender.Delivery) string {
 	values := map[string]string{"external_id": d.ExternalID, "category": d.Category, "key": d.Key}
-	where := fillUnsubscribe(c.cfg.ListUnsubscribe, func(name string) string { return url.QueryEscape(values[name]) })
-	if where == UnsubscribePlaceholder {
-		where = d.UnsubscribeURL
+	link := fillUnsubscribe(c.cfg.ListUnsubscribe, func(name string) string { return url.QueryEscape(values[name]) })
+	if link == UnsubscribePlaceholder {
+		link = d.UnsubscribeURL
 	}
-	if where == "" {
+	if u, err := url.Parse(link); err == nil {
+		return u.String() // with what is beyond ASCII escaped
+	}
+	return link
+}
+
+func unsubscribe(m *gomail.Msg, link string) {
+	if strings.HasPrefix(link, "https:") && m.SetListUnsubscribeOneClick(link) == nil {
 		return
 	}
-	if strings.HasPrefix(where, "https:") && m.SetListUnsubscribeOneClick(where) == nil {
-		return
-	}
-	m.SetListUnsubscribe(where)
+	m.SetListUnsubscribe(link)
 }

@@ -8,99 +8,82 @@ import (
 	"fmt"
 	"net"
 	"net/textproto"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	gomail "github.com/wneessen/go-mail"
 
 	"github.com/belfryhq/belfry/outbox/sender"
 )
 
-// smtpStep names what the server was answering, in the protocol's words; empty: the
-// library refused the message before it spoke.
-func smtpStep(reason gomail.SendErrReason) string {
-	switch reason {
-	case gomail.ErrSMTPMailFrom:
-		return "MAIL"
-	case gomail.ErrSMTPRcptTo:
-		return "RCPT"
-	case gomail.ErrSMTPData:
-		return "DATA"
-	case gomail.ErrWriteContent:
-		return "the content"
-	case gomail.ErrSMTPDataClose:
-		return "the final dot"
-	case gomail.ErrConnCheck:
-		return "the check of the connection"
-	case gomail.ErrGetSender, gomail.ErrGetRcpts, gomail.ErrNoUnencoded, gomail.ErrAmbiguous, gomail.ErrSMTPReset:
-	}
-	return ""
-}
-
 // smtpReplied reports whether err is a server's reply to a message's command, after which
 // the connection may go on.
 func smtpReplied(err error) bool {
-	var failed *gomail.SendError
-	return errors.As(err, &failed) && failed.ErrorCode() != 0 && failed.ErrorCode() != 421
+	failed, ok := errors.AsType[*smtpError](err)
+	return ok && failed.reply() != nil && failed.reply().Code != 421
 }
 
-// smtpStale reports whether err says that a kept connection was gone before a message was
+// smtpStale reports whether err means that a kept connection was gone before a message was
 // begun.
 func smtpStale(err error) bool {
-	var failed *gomail.SendError
-	if !errors.As(err, &failed) {
-		return false
-	}
-	begun := failed.Reason != gomail.ErrSMTPMailFrom && failed.Reason != gomail.ErrConnCheck
-	return !begun && (failed.ErrorCode() == 0 || failed.ErrorCode() == 421)
+	failed, ok := errors.AsType[*smtpError](err)
+	return ok && failed.step == smtpMail && (failed.reply() == nil || failed.reply().Code == 421)
 }
 
-// classifySMTP says what became of a message whose transaction ended with err. Nothing of
+// smtpUnknownAddress are the enhanced codes by which a server reports that an address is no
+// good (RFC 3463 §3.2, RFC 5321, RFC 7505): no such mailbox, no such system, not an address,
+// moved without a new address, a domain that takes no mail.
+var smtpUnknownAddress = []string{"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"}
+
+// enhancedCode is at the beginning of a reply's text. Servers write it there whether they
+// announce ENHANCEDSTATUSCODES or not, and some behind a number sign.
+var enhancedCode = regexp.MustCompile(`^#?([245]\.[0-9]{1,3}\.[0-9]{1,3})(?:\s|$)`)
+
+// classifySMTP returns the outcome of a message whose transaction ended with err. Nothing of
 // the server's text is kept but the codes: it may repeat the address.
-func classifySMTP(ctx context.Context, err error) sender.Result {
+func classifySMTP(err error) sender.Result {
 	if err == nil {
 		return sender.Result{Class: sender.Accepted, Code: "250"}
 	}
-	var failed *gomail.SendError
-	if !errors.As(err, &failed) {
+	if errors.Is(err, errNoSMTPUTF8) {
+		return refuseAddress("smtputf8", "the server does not accept addresses beyond ASCII")
+	}
+	failed, ok := errors.AsType[*smtpError](err)
+	if !ok {
 		return sender.Result{Class: sender.Unknown, Code: "internal", Detail: "the mail library failed in a way it does not explain"}
 	}
-	if failed.Reason == gomail.ErrSMTPReset { // comes after the server has taken the mail
-		return sender.Result{Class: sender.Accepted, Code: "250"}
+	reply := failed.reply()
+	if reply == nil {
+		return smtpLost(failed)
 	}
-	command := smtpStep(failed.Reason)
-	if command == "" {
-		return refuseContent("message", "the mail cannot be made: "+failed.Reason.String())
-	}
-	code := failed.ErrorCode()
-	if code == 0 {
-		return smtpLost(ctx, failed.Reason, command)
-	}
-	r := sender.Result{Class: sender.Permanent, Code: strconv.Itoa(code), Detail: "the server refused " + command}
-	if failed.Reason == gomail.ErrSMTPDataClose {
+	r := sender.Result{Class: sender.Permanent, Code: strconv.Itoa(reply.Code), Detail: "the server refused " + failed.step}
+	if failed.step == smtpDot {
 		r.Detail = "the server refused the content"
 	}
-	enhanced := failed.EnhancedStatusCode()
-	if enhanced != "" {
+	enhanced := ""
+	if found := enhancedCode.FindStringSubmatch(reply.Msg); found != nil {
+		enhanced = found[1]
 		r.Code += " " + enhanced
 	}
 	switch {
-	case code < 500:
+	case reply.Code < 400 && failed.step == smtpDot:
+		r.Class, r.Detail = sender.Unknown, "the server answered the content with an unexpected code"
+	case reply.Code < 500:
 		r.Class = sender.Retryable
-	case failed.Reason == gomail.ErrSMTPRcptTo && (code == 550 || code == 551 || code == 553) && !strings.HasPrefix(enhanced, "5.7."):
+	case failed.step == smtpRcpt && slices.Contains(smtpUnknownAddress, enhanced):
 		r.Class = sender.InvalidAddress
 	}
 	return r
 }
 
-// smtpLost says what became of a message whose connection broke. From the final dot on
-// the server may have taken it.
-func smtpLost(ctx context.Context, at gomail.SendErrReason, command string) sender.Result {
-	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection was lost at " + command}
-	if ctx.Err() != nil {
-		r.Code, r.Detail = smtpEnded(ctx), "no answer to "+command+" in time"
+// smtpLost is the outcome of a message whose connection broke. From the final dot on the
+// server may have taken it.
+func smtpLost(failed *smtpError) sender.Result {
+	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "the connection was lost at " + failed.step}
+	if failed.ended != nil {
+		r.Code, r.Detail = smtpEnded(failed.ended), "no answer to "+failed.step+" in time"
 	}
-	if at == gomail.ErrSMTPDataClose {
+	if failed.step == smtpDot {
 		r.Class = sender.Unknown
 	}
 	return r
@@ -108,7 +91,7 @@ func smtpLost(ctx context.Context, at gomail.SendErrReason, command string) send
 
 // smtpUnopened says why no connection could be made ready. No message was begun, so all
 // of it is retryable.
-func smtpUnopened(ctx context.Context, err error) sender.Result {
+func smtpUnopened(err error) sender.Result {
 	r := sender.Result{Class: sender.Retryable, Code: "connection", Detail: "no connection to the server could be made ready"}
 	var (
 		reply  *textproto.Error
@@ -121,8 +104,8 @@ func smtpUnopened(ctx context.Context, err error) sender.Result {
 	switch {
 	case errors.As(err, &reply):
 		r.Code, r.Detail = strconv.Itoa(reply.Code), "the server refused the connection, its encryption or the account"
-	case ctx.Err() != nil:
-		r.Code, r.Detail = smtpEnded(ctx), "the server was not ready for a message in time"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		r.Code, r.Detail = smtpEnded(err), "the server was not ready for a message in time"
 	case errors.As(err, &name):
 		r.Code, r.Detail = "dns", "the server's name was not resolved"
 	case errors.As(err, &verify), errors.As(err, &host), errors.As(err, &record):
@@ -137,8 +120,8 @@ func smtpUnopened(ctx context.Context, err error) sender.Result {
 	return r
 }
 
-func smtpEnded(ctx context.Context) string {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+func smtpEnded(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"
 	}
 	return "canceled"

@@ -23,7 +23,8 @@ import (
 //
 // Connections are kept for the next message, at most MaxIdle of them and each for
 // IdleTimeout and MaxPerConnection messages. The protocol is spoken by
-// github.com/wneessen/go-mail; smtpClient decides what its answers mean.
+// github.com/wneessen/go-mail; smtpClient takes a message through its steps and decides what
+// the answers mean.
 //
 // # Invariants
 //
@@ -33,15 +34,22 @@ import (
 //     has no place that a server must honour; mail systems that drop repeats go by it.
 //  3. No title, body or address can add a header or a command: addresses are parsed, and
 //     control characters in a title become spaces.
-//  4. A call ends with its context, whatever the server does, and reads at most readBytes.
+//  4. A call ends with its context, whatever the server does, and reads at most readBytes
+//     in each step. Each step also has the limit that RFC 5321 §4.5.3.2 gives it.
 //  5. A kept connection that the server has closed meanwhile costs no attempt: when it
 //     fails before the message was begun, a new one is opened, once.
+//  6. A domain beyond ASCII goes out as A-labels. SMTPUTF8 is asked for only if the local
+//     part of the address needs it. A server that does not offer it gets no such address:
+//     the message fails permanently, and the address is not invalid.
+//  7. No line of a header is longer than 998 bytes (RFC 5322 §2.1.1).
 //
 // # Answers
 //
-// 4yz is retryable, 5yz permanent. 550, 551 and 553 to RCPT mean an invalid address,
-// unless the enhanced code is 5.7.z: policy says that the sender is unwelcome, not that
-// the mailbox is missing. Whatever a server says before a message has begun (greeting,
+// 4yz is retryable, 5yz permanent. An address is invalid when the reply to RCPT has the
+// enhanced code 5.1.1, 5.1.2, 5.1.3, 5.1.6 or 5.1.10. It is read from the reply's text also
+// if the server does not announce ENHANCEDSTATUSCODES. A 550, 551 or 553 without such a code
+// is permanent and no more: servers answer it to a sender that may not relay, is on a list of
+// spammers or breaks a policy (RFC 5321 §4.2.3). Whatever a server says before a message has begun (greeting,
 // STARTTLS, AUTH) concerns the server or the account and not the message: it is
 // retryable, so that a wrong password opens the relay's breaker instead of filling the
 // dead letters.
@@ -118,11 +126,11 @@ func (c *SMTPConfig) validate(p *sender.Problems) {
 	check(c.Password == "" || c.PasswordFile == "", "password", "is set, and so is password_file; allowed is one of them")
 	check(c.Username == "" || c.Password != "" || c.PasswordFile != "", "password", "is empty; allowed is a password, or a file in password_file, since username is set")
 	check(c.Username != "" || c.Password == "" && c.PasswordFile == "", "username", "is empty; allowed is a name, since a password is set")
-	from, err := mail.ParseAddress(c.From)
-	check(err == nil, "from", "is not an address; allowed is user@host or \"Name <user@host>\"")
+	from, err := parseMailbox(c.From)
+	check(err == nil && c.validOwn(c.From, from), "from", smtpOwnAddress)
 	if c.ReplyTo != "" {
-		_, err := mail.ParseAddress(c.ReplyTo)
-		check(err == nil, "reply_to", "is not an address; allowed is user@host or \"Name <user@host>\"")
+		reply, err := parseMailbox(c.ReplyTo)
+		check(err == nil && c.validOwn(c.ReplyTo, reply), "reply_to", smtpOwnAddress)
 	}
 	if c.MessageIDDomain != "" || from != nil {
 		domain := c.messageIDDomain(from)
@@ -130,11 +138,20 @@ func (c *SMTPConfig) validate(p *sender.Problems) {
 	}
 	check(c.Hello == "" || domainName().MatchString(c.Hello), "hello", "%q is not a domain; allowed are letters, digits, dots and hyphens", c.Hello)
 	if c.ListUnsubscribe != "" {
-		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed is "+UnsubscribePlaceholder+", or an https: or mailto: URL, in which {external_id}, {category} and {key} are replaced")
+		check(validUnsubscribe(c.ListUnsubscribe), "list_unsubscribe", "is not allowed; allowed is "+UnsubscribePlaceholder+", or an https: URL, or a mailto: URL in ASCII, of up to %d bytes, in which {external_id}, {category} and {key} are replaced", smtpMaxLink)
 	}
 	check(c.MaxIdle >= 0 && c.MaxIdle <= 10_000, "max_idle", "%d is not allowed; allowed are 0 (keep none) to 10000", c.MaxIdle)
 	check(c.IdleTimeout >= time.Second && c.IdleTimeout <= 5*time.Minute, "idle_timeout", "%s is not allowed; allowed are 1s to 5m0s", c.IdleTimeout)
 	check(c.MaxPerConnection >= 1 && c.MaxPerConnection <= 1_000_000, "max_per_connection", "%d is not allowed; allowed are 1 to 1000000", c.MaxPerConnection)
+}
+
+// smtpOwnAddress says which addresses From and ReplyTo may be.
+const smtpOwnAddress = "is not an address; allowed is user@host or \"Name <user@host>\" of up to 500 bytes, ASCII before the @"
+
+// validOwn reports whether a server without SMTPUTF8 takes an address of the sender's own, and
+// a line of a header holds it.
+func (*SMTPConfig) validOwn(text string, parsed *mail.Address) bool {
+	return len(text) <= 500 && isASCII(parsed.Address)
 }
 
 // messageIDDomain is the domain of every Message-ID; from is From, parsed.
@@ -154,10 +171,10 @@ func validUnsubscribe(text string) bool {
 	}
 	filled := fillUnsubscribe(text, func(string) string { return "x" })
 	u, err := url.Parse(filled)
-	if err != nil || strings.ContainsAny(filled, "{}<> \t\r\n") {
+	if err != nil || len(text) > smtpMaxLink || strings.ContainsAny(filled, "{}<> \t\r\n") {
 		return false
 	}
-	return u.Scheme == "https" && u.Host != "" || u.Scheme == "mailto" && u.Opaque != ""
+	return u.Scheme == "https" && u.Host != "" || u.Scheme == "mailto" && u.Opaque != "" && isASCII(text)
 }
 
 // fillUnsubscribe replaces the names in braces that SMTPConfig.ListUnsubscribe may hold.

@@ -17,9 +17,9 @@ import (
 // smtpSession is one connection, ready for a message.
 type smtpSession struct {
 	link   *smtpLink
-	mail   *gomail.Client
 	client *gosmtp.Client
 	sent   int
+	late   bool        // the last step took all its time
 	expiry *time.Timer // while it is idle
 }
 
@@ -38,6 +38,7 @@ type smtpPool struct {
 	cfg     SMTPConfig
 	tls     *tls.Config
 	options []gomail.Option
+	limits  smtpLimit
 
 	mu     sync.Mutex
 	idle   []*smtpSession // the last used is the last
@@ -97,13 +98,15 @@ func (p *smtpPool) Close() error {
 	return nil
 }
 
-// open dials, and speaks until a message may begin. ctx must have a deadline.
+// open dials, and speaks until a message may begin.
 func (p *smtpPool) open(ctx context.Context) (*smtpSession, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.limits.open)
+	defer cancel()
 	s := &smtpSession{}
 	free := func() bool { return true }
 	// The library's own context ends when it has connected; the connection is bound to ours.
 	dial := func(_ context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		conn, err := (&net.Dialer{Timeout: p.limits.dial}).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -118,11 +121,11 @@ func (p *smtpPool) open(ctx context.Context) (*smtpSession, error) {
 		}
 		return secured, nil
 	}
-	var err error
-	if s.mail, err = gomail.NewClient(p.cfg.Host, slices.Concat(p.options, []gomail.Option{gomail.WithDialContextFunc(dial)})...); err != nil {
+	client, err := gomail.NewClient(p.cfg.Host, slices.Concat(p.options, []gomail.Option{gomail.WithDialContextFunc(dial)})...)
+	if err != nil {
 		return nil, fmt.Errorf("make the client: %w", err)
 	}
-	s.client, err = s.mail.DialToSMTPClientWithContext(ctx)
+	s.client, err = client.DialToSMTPClientWithContext(ctx)
 	alive := free()
 	switch {
 	case err == nil && alive:

@@ -35,6 +35,8 @@ type smtpServer struct {
 	replies    map[string]string // by command: sent instead of the usual reply
 	faults     map[string]string // by command: drop, reset, hang, flood
 	noSTARTTLS bool
+	plain      bool // does not announce ENHANCEDSTATUSCODES
+	utf8       bool // offers SMTPUTF8
 	implicit   bool
 	closeAfter bool // ends the connection after each message, without a word
 	smtpRecord
@@ -182,7 +184,13 @@ func (s *smtpServer) replaced(command string) bool {
 }
 
 func (s *smtpServer) features(conn net.Conn) string {
-	features := "250-test\r\n250-ENHANCEDSTATUSCODES\r\n250-8BITMIME\r\n"
+	features := "250-test\r\n250-8BITMIME\r\n"
+	if !s.plain {
+		features += "250-ENHANCEDSTATUSCODES\r\n"
+	}
+	if s.utf8 {
+		features += "250-SMTPUTF8\r\n"
+	}
 	if _, encrypted := conn.(*tls.Conn); !encrypted && !s.noSTARTTLS {
 		features += "250-STARTTLS\r\n"
 	}

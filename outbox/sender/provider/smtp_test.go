@@ -104,7 +104,7 @@ func TestSMTP_ClassifiesAnswers(t *testing.T) {
 		"no such mailbox":          {reply("RCPT", "550 5.1.1 who is kim@example.org"), sender.InvalidAddress, "550 5.1.1"},
 		"not a local user":         {reply("RCPT", "551 5.1.6 moved"), sender.InvalidAddress, "551 5.1.6"},
 		"not a mailbox name":       {reply("RCPT", "553 5.1.3 syntax"), sender.InvalidAddress, "553 5.1.3"},
-		"no such mailbox, plainly": {reply("RCPT", "550 unknown"), sender.InvalidAddress, "550"},
+		"no such mailbox, plainly": {reply("RCPT", "550 unknown"), sender.Permanent, "550"},
 		"unwelcome by policy":      {reply("RCPT", "550 5.7.1 blocked"), sender.Permanent, "550 5.7.1"},
 		"recipient refused":        {reply("RCPT", "554 5.7.0 no"), sender.Permanent, "554 5.7.0"},
 		"DATA busy":                {reply("DATA", "451 4.3.0 later"), sender.Retryable, "451 4.3.0"},
@@ -134,6 +134,155 @@ func TestSMTP_ClassifiesAnswers(t *testing.T) {
 			for _, private := range []string{"kim", "example.org", "not for your eyes"} {
 				require.NotContains(t, got.Detail+got.Code, private)
 			}
+		})
+	}
+}
+
+// Only an answer about the address makes it invalid, whether the server announces enhanced
+// codes or not.
+func TestSMTP_OnlyAnAnswerAboutTheAddressMakesItInvalid(t *testing.T) {
+	t.Parallel()
+	for _, announced := range []bool{true, false} {
+		srv, s := smtpSetup(t, func(s *smtpServer) { s.plain = !announced }, nil)
+		for reply, class := range map[string]sender.Class{
+			"550 5.1.1 unknown":                             sender.InvalidAddress,
+			"550-5.1.1 The email account\r\n550 5.1.1 that": sender.InvalidAddress,
+			"550 #5.1.1 unknown":                            sender.InvalidAddress,
+			"550 5.1.2 bad system":                          sender.InvalidAddress,
+			"553 5.1.3 syntax":                              sender.InvalidAddress,
+			"551 5.1.6 moved":                               sender.InvalidAddress,
+			"550 5.1.10 null MX":                            sender.InvalidAddress,
+			"550 5.1.1":                                     sender.InvalidAddress,
+			"550 unknown user":                              sender.Permanent,
+			"551 not local":                                 sender.Permanent,
+			"553 not a name":                                sender.Permanent,
+			"550 relay not permitted":                       sender.Permanent,
+			"550 rejected because your address 5.1.1.9 is in a black list": sender.Permanent,
+			"550 high probability of spam":                                 sender.Permanent,
+			"550 5.1.0 refused":                                            sender.Permanent,
+			"550 5.1.7 bad sender":                                         sender.Permanent,
+			"550 5.1.15 what":                                              sender.Permanent,
+			"550 5.7.1 blocked using a blocklist":                          sender.Permanent,
+			"554 5.7.1 relay access denied":                                sender.Permanent,
+			"553 5.6.7 addresses beyond ASCII":                             sender.Permanent,
+			"550 5.2.1 the mailbox takes no mail now":                      sender.Permanent,
+			"450 4.1.1 not verified yet":                                   sender.Retryable,
+		} {
+			srv.set(func(s *smtpServer) { s.replies["RCPT"] = reply })
+			require.Equal(t, class, deliver(t, s, smtpDelivery()).Class, "%s, announced %v", reply, announced)
+		}
+		// Of another step the same code is about something else.
+		for _, command := range []string{"MAIL", "DATA", "DOT"} {
+			srv.set(func(s *smtpServer) { s.replies = map[string]string{command: "550 5.1.1 no"} })
+			require.Equal(t, sender.Permanent, deliver(t, s, smtpDelivery()).Class, command)
+		}
+	}
+}
+
+// RFC 5891, RFC 6531 §3.2: a domain goes out as A-labels, SMTPUTF8 only where an address needs
+// it, and no address beyond ASCII to a server without SMTPUTF8.
+func TestSMTP_InternationalAddresses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		address, mail, rcpt, header string
+		utf8                        bool
+	}{
+		{"user@münchen.example", "", "RCPT TO:<user@xn--mnchen-3ya.example>", "<user@xn--mnchen-3ya.example>", false},
+		{"user@xn--mnchen-3ya.example", "", "RCPT TO:<user@xn--mnchen-3ya.example>", "<user@xn--mnchen-3ya.example>", false},
+		{"user@exa_mple.test", "", "RCPT TO:<user@exa_mple.test>", "<user@exa_mple.test>", false},
+		{"한글@example.test", " SMTPUTF8", "RCPT TO:<한글@example.test>", "<한글@example.test>", true},
+		{"한글@도메인.test", " SMTPUTF8", "RCPT TO:<한글@xn--hq1bm8jm9l.test>", "<한글@xn--hq1bm8jm9l.test>", true},
+	} {
+		for _, offered := range []bool{true, false} {
+			srv, s := smtpSetup(t, func(s *smtpServer) { s.utf8 = offered }, func(c *SMTPConfig) { c.From, c.ReplyTo = "Bücher <notice@bücher.example>", "hilfe@bücher.example" })
+			d := smtpDelivery()
+			d.Address = test.address
+			got := deliver(t, s, d)
+			if test.utf8 && !offered {
+				require.Equal(t, refuseAddress("smtputf8", "the server does not accept addresses beyond ASCII"), got)
+				require.Empty(t, srv.seen().mails)
+				d.Address = "kim@example.org" // by the connection that was kept
+				require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
+				require.Equal(t, 1, srv.seen().connections)
+				continue
+			}
+			require.Equal(t, sender.Accepted, got.Class, test.address)
+			lines := srv.seen().lines
+			require.Contains(t, lines, "MAIL FROM:<notice@xn--bcher-kva.example> BODY=8BITMIME"+test.mail)
+			require.Contains(t, lines, test.rcpt)
+			content, err := mail.ReadMessage(strings.NewReader(srv.seen().mails[0]))
+			require.NoError(t, err)
+			require.Equal(t, test.header, content.Header.Get("To"))
+			require.Equal(t, "<hilfe@xn--bcher-kva.example>", content.Header.Get("Reply-To"))
+			require.Equal(t, "<"+d.Key+"@xn--bcher-kva.example>", content.Header.Get("Message-ID"))
+		}
+	}
+}
+
+// RFC 2047 §5: a title that looks like an encoded word arrives as it is.
+func TestSMTP_EncodesATitleThatLooksEncoded(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, nil)
+	for i, title := range []string{"=?utf-8?q?fake_subject?=", "a =?utf-8?b?4oCu?= " + strings.Repeat("long ", 30), "=?안녕?="} {
+		d := smtpDelivery()
+		d.Title = title
+		require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
+		content, err := mail.ReadMessage(strings.NewReader(srv.seen().mails[i]))
+		require.NoError(t, err)
+		require.NotEqual(t, title, content.Header.Get("Subject"))
+		subject, err := new(mime.WordDecoder).DecodeHeader(content.Header.Get("Subject"))
+		require.NoError(t, err)
+		require.Equal(t, title, subject)
+	}
+}
+
+// RFC 5322 §2.1.1: no line has more than 998 bytes.
+func TestSMTP_NoLineIsTooLong(t *testing.T) {
+	t.Parallel()
+	srv, s := smtpSetup(t, nil, func(c *SMTPConfig) {
+		c.ListUnsubscribe = "https://example.com/ü?u={external_id}&c={category}"
+		c.From = strings.Repeat("n", 470) + " <notice@mail.example>"
+	})
+	d := smtpDelivery()
+	d.Title, d.Body = strings.Repeat("t", 200), strings.Repeat("b", 5000)
+	link := len("https://example.com/%C3%BC?u=&c=operator_notice")
+	d.ExternalID = strings.Repeat("x", smtpMaxLink-link)
+	require.Equal(t, sender.Accepted, deliver(t, s, d).Class)
+	longest := 0
+	for line := range strings.SplitSeq(srv.seen().mails[0], "\r\n") {
+		longest = max(longest, len(line))
+	}
+	require.Equal(t, 998, longest)
+	d.ExternalID += "x"
+	require.Equal(t, refuseContent("list_unsubscribe", "the link of List-Unsubscribe has 979 bytes; allowed are up to 978; {unsubscribe_url} is shorter"), deliver(t, s, d))
+	require.Len(t, srv.seen().mails, 1)
+}
+
+// RFC 5321 §4.5.3.2: a server that is silent for too long in one step is given up, long before
+// the call's own time is over.
+func TestSMTP_EachStepHasItsOwnTime(t *testing.T) {
+	t.Parallel()
+	for command, limit := range map[string]func(*smtpLimit) *time.Duration{
+		"GREETING": func(l *smtpLimit) *time.Duration { return &l.open },
+		"AUTH":     func(l *smtpLimit) *time.Duration { return &l.open },
+		"MAIL":     func(l *smtpLimit) *time.Duration { return &l.mail },
+		"RCPT":     func(l *smtpLimit) *time.Duration { return &l.rcpt },
+		"DATA":     func(l *smtpLimit) *time.Duration { return &l.data },
+		"DOT":      func(l *smtpLimit) *time.Duration { return &l.dot },
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			_, s := smtpSetup(t, func(s *smtpServer) { s.faults[command] = "hang" }, func(c *SMTPConfig) { c.Username, c.Password = "relay", "secret" })
+			pool := s.(*oneByOne).Closer.(*smtpPool)
+			require.Equal(t, smtpLimits, pool.limits)
+			*limit(&pool.limits) = smtpSoon
+			got := s.Send(t.Context(), []sender.Delivery{smtpDelivery()})[0]
+			require.Equal(t, "timeout", got.Code)
+			want := sender.Retryable
+			if command == "DOT" {
+				want = sender.Unknown
+			}
+			require.Equal(t, want, got.Class, got)
 		})
 	}
 }
@@ -323,7 +472,7 @@ func TestSMTP_Validate(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, Validate("senders[2].smtp", DefaultSMTP()), strings.Join([]string{
 		`senders[2].smtp.host: "" is not allowed; allowed is a host name or an IP address`,
-		`senders[2].smtp.from: is not an address; allowed is user@host or "Name <user@host>"`,
+		`senders[2].smtp.from: is not an address; allowed is user@host or "Name <user@host>" of up to 500 bytes, ASCII before the @`,
 	}, "\n"))
 	valid := DefaultSMTP()
 	valid.Host, valid.From = "mail.example", "notice@mail.example"
@@ -333,6 +482,7 @@ func TestSMTP_Validate(t *testing.T) {
 		"auth":               func(c *SMTPConfig) { c.Auth = "magic" },
 		"password":           func(c *SMTPConfig) { c.Username = "relay" },
 		"username":           func(c *SMTPConfig) { c.Password = "topsecret" },
+		"from":               func(c *SMTPConfig) { c.From = "jörg@mail.example" },
 		"reply_to":           func(c *SMTPConfig) { c.ReplyTo = "nobody" },
 		"message_id_domain":  func(c *SMTPConfig) { c.MessageIDDomain = "a>b" },
 		"hello":              func(c *SMTPConfig) { c.Hello = "a b" },

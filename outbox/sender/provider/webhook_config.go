@@ -27,7 +27,7 @@ import (
 // VerifyWebhook checks a call's signature and age.
 //
 //	2xx ───────────────────────────────► accepted
-//	408, 429, 500, 503 ────────────────► retryable, not before Retry-After
+//	401, 408, 425, 429, 500, 503 ──────► retryable, not before Retry-After
 //	410, where the address is the URL ─► invalid address
 //	other 3xx, 4xx ────────────────────► permanent
 //	other 5xx, or no answer to a request that may have gone out ─► unknown

@@ -80,7 +80,7 @@ func TestWebhook_Classes(t *testing.T) {
 		{"ok", status(200), 0, sender.Result{Class: sender.Accepted, Code: "200", Detail: "OK"}},
 		{"accepted", status(202), 0, sender.Result{Class: sender.Accepted, Code: "202", Detail: "Accepted"}},
 		{"bad request", status(400), 0, sender.Result{Class: sender.Permanent, Code: "400", Detail: "Bad Request"}},
-		{"unauthorized", status(401), 0, sender.Result{Class: sender.Permanent, Code: "401", Detail: "Unauthorized"}},
+		{"unauthorized", status(401), 0, sender.Result{Class: sender.Retryable, Code: "401", Detail: "Unauthorized"}},
 		{"not found", status(404), 0, sender.Result{Class: sender.Permanent, Code: "404", Detail: "Not Found"}},
 		{"timeout", status(408), 0, sender.Result{Class: sender.Retryable, Code: "408", Detail: "Request Timeout"}},
 		{"gone", status(410), 0, sender.Result{Class: sender.InvalidAddress, Code: "410", Detail: "the receiver wants no more"}},

@@ -214,7 +214,7 @@ func TestWebPush_ClassifiesAnswers(t *testing.T) {
 		"created":         {status: 201, want: sender.Result{Class: sender.Accepted, Code: "201", Detail: "Created"}},
 		"accepted":        {status: 202, want: sender.Result{Class: sender.Accepted, Code: "202", Detail: "Accepted"}},
 		"bad request":     {status: 400, body: `{"errno":110}`, want: sender.Result{Class: sender.Permanent, Code: "400", Detail: "Bad Request"}},
-		"not authorised":  {status: 401, want: sender.Result{Class: sender.Permanent, Code: "401", Detail: "Unauthorized"}},
+		"not authorised":  {status: 401, want: sender.Result{Class: sender.Retryable, Code: "401", Detail: "Unauthorized"}},
 		"another's key":   {status: 403, want: sender.Result{Class: sender.Permanent, Code: "403", Detail: "Forbidden"}},
 		"not found":       {status: 404, want: sender.Result{Class: sender.InvalidAddress, Code: "404", Detail: "the push service does not know the subscription"}},
 		"gone":            {status: 410, want: sender.Result{Class: sender.InvalidAddress, Code: "410", Detail: "the push service does not know the subscription"}},
