@@ -91,15 +91,21 @@ attach is repeated: it goes on where it was. With other columns it begins anew.
 A server ends it after five minutes; it is repeated then.
 
 A row that is deleted leaves its channel behind, inactive and without location,
-attributes and addresses. TRUNCATE does that to all. What a channel cannot have, as a
-platform with a blank, is left empty; no write of the application fails for it.
+attributes and addresses. TRUNCATE does that to all. A value that a channel cannot have,
+such as a platform with a blank, is left empty. No write of the application fails because
+of the triggers: if a channel cannot be written (a lock for 5 seconds, a snapshot in
+REPEATABLE READ older than the channel), the channel stays as it is, and 'belfry doctor'
+asks for 'belfry channels verify'. If a column of the mapping is renamed, dropped or
+changes its type, channels stay as they are until the table is attached again.
+
+Partitioned, unlogged and temporary tables, VIRTUAL generated columns and DEFERRABLE keys
+are refused. Names may have double quotes, as in SQL.
 
 CREATE TRIGGER keeps writers out for a moment. It is tried for half a second at a time,
 until --wait is over, so that no writer waits longer behind a long transaction.
 
-The database user needs SELECT and TRIGGER on RELATION, from its owner, and what
-'belfry roles --for operate' prints; the application needs nothing. Without these rights
-an error has the GRANTs.`,
+The database user owns the schema belfry and needs SELECT and TRIGGER on RELATION, from
+its owner; the application needs nothing. Without these rights an error has the remedy.`,
 			Example: `  belfry channels attach app.users --external-id id --platform os --active '!deleted_at' \
       --locale lang --time-zone tz --location lat,lon --attributes first_name,plan --addresses push=push_token,email=email
   belfry channels attach shop.customers --external-id login --platform =web --addresses contacts`,
@@ -109,6 +115,9 @@ an error has the GRANTs.`,
 				return
 			}
 			p.Printf("%s attached, %s brought over in %s\n", out.Relation, printer.Counted(out.Filled, "row"), lasted(out.TookSeconds))
+			if out.Unusable > 0 {
+				p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
+			}
 			p.Note("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
 		}),
 		Define(Operation{
@@ -127,9 +136,9 @@ are. Only the relation's owner may drop its triggers.`,
 			Long: `Compare every row of the attached relation with its channel, and every active channel
 with its row, in steps of a transaction each, and repair what differs: channels that
 are missing are made, others changed, those without a row deactivated. There is nothing
-to repair unless something wrote around the triggers: session_replication_role =
-replica, a restore of one table, a trigger that was disabled. Exit code 1 when
---dry-run found a difference.`,
+to repair unless a write could not be followed, which 'belfry doctor' reports, or went
+around the triggers: session_replication_role = replica, a restore of one table, a
+trigger that was disabled. Exit code 1 when --dry-run found a difference.`,
 		}, verifyAttached, verifiedText),
 	}
 }

@@ -23,7 +23,8 @@ func checkOperation() Operation {
 		Name: "channels check", Short: "Check channels.relation against the contract", Role: Viewer,
 		Long: `Check the table or view of channels.relation against the contract: which columns
 of which types, unique, indexed. Every fault is named with its remedy. Exit code 1
-when a job could not walk the relation; warnings do not count.
+when a job could not walk the relation, or when an attached table has changed so that
+it cannot be followed; warnings do not count.
 
 What the database knows of a relation that can be walked is brought in step: by it
 belfry.send_external finds channels, and a radius is refused where there is no location.

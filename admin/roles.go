@@ -69,7 +69,7 @@ func profiles() []profile {
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, halted_at, halted_by, halt_reason"},
-			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"EXECUTE", "channels_follow()", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
+			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
 			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,18 +20,25 @@ type Attached struct {
 	Relation   string          `json:"relation"`
 	ExternalID string          `json:"external_id"` // the column
 	Columns    json.RawMessage `json:"columns"`     // what each column of a channel is made of
-	Filled     int64           `json:"rows_filled"` // rows brought over so far
+	Filled     int64           `json:"rows_filled"`   // rows brought over so far
+	Unusable   int64           `json:"rows_unusable"` // rows looked at so far that have no usable external id
 	Rows       int64           `json:"rows"`        // the planner's estimate; 0: unknown
 	AttachedAt time.Time       `json:"attached_at"`
 	FilledAt   *time.Time      `json:"filled_at"`   // nil: rows are left to be brought over
 	VerifiedAt *time.Time      `json:"verified_at"` // nil: never
 	Exists     bool            `json:"exists"`      // the relation is there
 	Following  bool            `json:"following"`   // its triggers are there and enabled
+	// Changes lists what has changed at the relation so that its rows cannot be followed.
+	Changes []string `json:"changes"`
+	// Missed counts writes whose channel could not be written, to 100,000, since the last
+	// verify; MissedBy has the SQLSTATEs of the errors.
+	Missed   int64    `json:"missed"`
+	MissedBy []string `json:"missed_by"`
 }
 
 // Drift is what a step over an attached relation, or all of them, found: rows without a
 // channel or with another one, and active channels without a row. Unusable rows have no
-// external id of 1 to 200 characters and no channel.
+// external id of 1 to 200 characters, or NULL, and no channel.
 type Drift struct {
 	Rows      int64 `json:"rows"` // looked at
 	Missing   int64 `json:"missing"`
@@ -81,7 +89,7 @@ func (s *Store) Attach(ctx context.Context, db Beginner, a Attachment, by By) er
 	for {
 		err = s.act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, queries.attachmentSet, pgx.StrictNamedArgs{
-				"schema": f.schema, "name": f.name, "key": a.ExternalID, "key_type": f.keyType, "columns": f.columns,
+				"id": f.id, "schema": f.schema, "name": f.name, "key": f.key, "key_type": f.keyType, "columns": f.columns, "names": f.names,
 			})
 			if err != nil {
 				return err
@@ -112,7 +120,8 @@ func (s *Store) Attached(ctx context.Context, q Querier) (*Attached, error) {
 		return nil, fmt.Errorf("channels: read the attachment: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a Attached, err error) {
-		err = row.Scan(&a.Relation, &a.ExternalID, &a.Columns, &a.Filled, &a.Rows, &a.AttachedAt, &a.FilledAt, &a.VerifiedAt, &a.Exists, &a.Following)
+		err = row.Scan(&a.Relation, &a.ExternalID, &a.Columns, &a.Filled, &a.Unusable, &a.Rows, &a.AttachedAt, &a.FilledAt, &a.VerifiedAt,
+			&a.Exists, &a.Following, &a.Changes, &a.Missed, &a.MissedBy)
 		return a, err
 	})
 	if err != nil || len(list) == 0 {
@@ -121,19 +130,40 @@ func (s *Store) Attached(ctx context.Context, q Querier) (*Attached, error) {
 	return &list[0], nil
 }
 
-// fault is what is the matter with an attached relation; none when nothing is.
-func (a Attached) fault() (f Fault, some bool) {
-	switch {
-	case !a.Exists:
-		return Fault{Problem: a.Relation + ", which it follows, does not exist any more", Remedy: "`belfry channels detach`, then attach the new one"}, true
-	case !a.Following:
-		return Fault{Problem: "is not kept in step with " + a.Relation + ": its triggers are missing or disabled",
-			Remedy: "ALTER TABLE " + a.Relation + " ENABLE TRIGGER USER, or attach it again; then `belfry channels verify`"}, true
-	case a.FilledAt == nil:
-		return Fault{Problem: fmt.Sprintf("%d rows of %s are brought over, and some are left", a.Filled, a.Relation),
-			Remedy: "repeat `belfry channels attach`, which goes on"}, true
+// faults returns what is wrong with an attached relation.
+func (a Attached) faults() (list []Fault) {
+	add := func(fatal bool, problem, remedy string) {
+		list = append(list, Fault{Problem: problem, Remedy: remedy, Fatal: fatal})
 	}
-	return Fault{}, false
+	if !a.Exists {
+		add(true, a.Relation+", which it follows, does not exist any more", "`belfry channels detach`, then attach the new one")
+		return list
+	}
+	for _, c := range a.Changes {
+		add(true, a.Relation+" cannot be followed: "+c,
+			"repeat `belfry channels attach` with the table as it is now, which brings all rows over again, or undo the change; then `belfry channels verify`")
+	}
+	if !a.Following {
+		add(true, "is not kept in step with "+a.Relation+": its triggers are missing or disabled",
+			"ALTER TABLE "+a.Relation+" ENABLE TRIGGER USER, or attach it again; then `belfry channels verify`")
+	}
+	if a.FilledAt == nil {
+		add(false, fmt.Sprintf("%d rows of %s are brought over, and some are left", a.Filled, a.Relation), "repeat `belfry channels attach`, which goes on")
+	}
+	if a.Missed > 0 {
+		add(false, fmt.Sprintf("%d writes of %s were not followed (SQLSTATE %s)", a.Missed, a.Relation, strings.Join(a.MissedBy, ", ")),
+			"`belfry channels verify`, which repairs what differs")
+	}
+	return list
+}
+
+// changed returns an error if the relation has changed so that a step would read other
+// columns than those that were attached.
+func (a Attached) changed() error {
+	if len(a.Changes) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s cannot be followed: %s; repeat `belfry channels attach` with the table as it is now, or undo the change", a.Relation, strings.Join(a.Changes, "; "))
 }
 
 // Backfill brings over what the attached relation had before it was attached, in steps of
@@ -155,16 +185,16 @@ func (s *Store) Backfill(ctx context.Context, db Beginner, o AttachOptions) (sum
 		if err != nil {
 			return false, d, err
 		}
-		_, err = tx.Exec(ctx, queries.attachmentMove, pgx.StrictNamedArgs{"next": next, "looked": d.Rows})
-		return d.Rows == 0, d, err
+		_, err = tx.Exec(ctx, queries.attachmentMove, pgx.StrictNamedArgs{"next": next, "looked": d.Rows, "unusable": d.Unusable})
+		return next == nil, d, err
 	}, &sum)
 	return sum, attachProblem("bring over", "the attached relation", err)
 }
 
 // Verify compares every row of the attached relation with its channel, and every active
-// channel with its row, and repairs what differs, unless o.DryRun. Where nothing wrote
-// around the triggers (a session with session_replication_role = replica, a restore, a
-// disabled trigger) it finds nothing.
+// channel with its row, and repairs what differs, unless o.DryRun. It finds nothing unless
+// a write went around the triggers (a session with session_replication_role = replica, a
+// restore, a disabled trigger) or was not followed (Attached.Missed).
 func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum Drift, err error) {
 	a, err := s.Attached(ctx, db)
 	if err != nil {
@@ -173,13 +203,20 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 	if a == nil {
 		return sum, ErrNotAttached
 	}
+	if err := a.changed(); err != nil {
+		return sum, attachProblem("verify", a.Relation, err)
+	}
+	var missed []int64 // those of writes that end later stay
+	if err := db.QueryRow(ctx, queries.attachmentMisses).Scan(&missed); err != nil {
+		return sum, attachProblem("verify", a.Relation, err)
+	}
 	var after *string
 	err = s.eachStep(ctx, db, o, func(ctx context.Context, tx pgx.Tx, size int) (bool, Drift, error) {
 		next, d, err := stepRows(ctx, tx, after, size, !o.DryRun)
 		if err == nil {
 			after = next
 		}
-		return d.Rows == 0, d, err
+		return next == nil, d, err
 	}, &sum)
 	if err != nil {
 		return sum, attachProblem("verify", a.Relation, err)
@@ -197,7 +234,7 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 	}, &sum)
 	if err == nil && !o.DryRun {
 		err = s.act(ctx, db, stepLock, o.By, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, queries.attachmentVerified)
+			_, err := tx.Exec(ctx, queries.attachmentVerified, pgx.StrictNamedArgs{"misses": missed})
 			return err
 		})
 	}
@@ -214,15 +251,9 @@ func (s *Store) Detach(ctx context.Context, db Beginner, by By) (relation string
 	if a == nil {
 		return "", ErrNotAttached
 	}
-	source := &Store{relation: a.Relation, name: a.Relation} // quoted by the database
 	for {
 		err = s.act(ctx, db, triggerLock, by, func(ctx context.Context, tx pgx.Tx) error {
-			if a.Exists {
-				if _, err := tx.Exec(ctx, source.render(queries.attachmentDrop)); err != nil {
-					return err
-				}
-			}
-			_, err := tx.Exec(ctx, queries.attachmentDelete)
+			_, err := tx.Exec(ctx, queries.attachmentDrop)
 			return err
 		})
 		if !waits(err) {

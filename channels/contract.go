@@ -171,9 +171,7 @@ func (c *checker) run(ctx context.Context) error {
 			return err
 		}
 		if a != nil {
-			if f, some := a.fault(); some {
-				c.faults = append(c.faults, f)
-			}
+			c.faults = append(c.faults, a.faults()...)
 		}
 	}
 	if sound["location"] && sound["id"] {

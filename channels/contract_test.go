@@ -109,7 +109,7 @@ func TestCheck_WorksForAUserWithoutRights(t *testing.T) {
 	require.JSONEq(t, `{"column": "", "problem": "this user may not read it", "remedy": "GRANT SELECT ON \"private\"", "fatal": true}`, string(encoded))
 }
 
-func TestConfig_RelationIsAPlainIdentifier(t *testing.T) {
+func TestConfig_RelationIsAnIdentifier(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, DefaultConfig().Validate())
 	for _, good := range []string{"users", "app.Users", "_a.b$1"} {
@@ -117,7 +117,7 @@ func TestConfig_RelationIsAPlainIdentifier(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, good, s.Relation())
 	}
-	for _, bad := range []string{"", ".", "a.", ".b", "a.b.c", `a"b`, `"a"`, "a b", "a;DROP TABLE x", "1a", "pé", "a\n", strings.Repeat("x", 64), "{{location}}"} {
+	for _, bad := range []string{"", ".", "a.", ".b", "a.b.c", `a"b`, `"a`, `""`, `"{{location}}"`, "a b", "a;DROP TABLE x", "1a", "pé", "a\n", strings.Repeat("x", 64), "{{location}}"} {
 		_, err := New(Config{Relation: bad})
 		require.ErrorContains(t, err, "channels.relation: ", bad)
 		require.ErrorContains(t, err, "allowed values")

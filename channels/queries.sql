@@ -23,7 +23,7 @@
 -- name: RelationColumns :many
 -- The columns of the relation and their types; no row: no such relation.
 -- @relation is the quoted name.
-SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull
+SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull, a.attgenerated = 'v'
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = to_regclass(@relation) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum;

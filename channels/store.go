@@ -24,10 +24,11 @@ const lookAhead = 1 << 18
 
 // Config is the settings of the package.
 type Config struct {
-	// Relation is the table or view that jobs walk: a plain SQL identifier or two
-	// joined by a dot (schema.relation). Names are taken as written, upper case
-	// included, and need no quotes. Without a schema the connection's search_path
-	// decides. See the package comment for the contract it has to keep.
+	// Relation is the table or view that jobs walk: a SQL identifier or two joined
+	// by a dot (schema.relation). Names are taken as written, upper case included,
+	// with or without double quotes; other characters than letters, digits, _ and $
+	// need the quotes. Without a schema the connection's search_path decides. See
+	// the package comment for the contract it has to keep.
 	Relation string
 }
 
@@ -37,13 +38,32 @@ func DefaultConfig() Config {
 }
 
 var relationName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?$`)
+	return regexp.MustCompile(`^(?:([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")\.)?([A-Za-z_][A-Za-z0-9_$]{0,62}|"(?:[^"{}\x00]|""){1,63}")$`)
 })
+
+// unquoted returns a name without the double quotes of SQL around it.
+func unquoted(name string) string {
+	inner, ok := strings.CutPrefix(name, `"`)
+	if !ok || len(name) < 3 || !strings.HasSuffix(inner, `"`) {
+		return name
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(inner, `"`), `""`, `"`)
+}
+
+// parts returns the schema, if there is one, and the name of the relation.
+func (c Config) parts() (parts pgx.Identifier) {
+	for _, name := range relationName().FindStringSubmatch(c.Relation)[1:] {
+		if name != "" {
+			parts = append(parts, unquoted(name))
+		}
+	}
+	return parts
+}
 
 // Validate returns an error that names the key of each bad setting.
 func (c Config) Validate() error {
 	if !relationName().MatchString(c.Relation) {
-		return fmt.Errorf("channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ and $ (default %s)",
+		return fmt.Errorf("channels.relation: %q is not allowed; allowed values: a table or view as name or schema.name, of letters, digits, _ and $, or in double quotes (default %s)",
 			c.Relation, DefaultRelation)
 	}
 	return nil
@@ -82,10 +102,14 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	parts := cfg.parts()
 	s := &Store{
-		relation:  pgx.Identifier(strings.Split(cfg.Relation, ".")).Sanitize(),
+		relation:  parts.Sanitize(),
 		name:      cfg.Relation,
 		lookAhead: lookAhead,
+	}
+	if plain := strings.Join(parts, "."); plain == DefaultRelation {
+		s.name = plain
 	}
 	s.sql = statements{
 		bound:              s.render(queries.bound),
@@ -135,6 +159,7 @@ func (s *Store) Bound(ctx context.Context, q Querier) (cursor.Position, error) {
 type column struct {
 	name, kind string
 	notNull    bool
+	virtual    bool // generated, and computed when it is read
 }
 
 // optional are the columns a relation may lack and what is read instead.
@@ -163,7 +188,7 @@ func (s *Store) columns(ctx context.Context, q Querier) (map[string]column, erro
 	}
 	found := make(map[string]column)
 	var c column
-	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.notNull}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&c.name, &c.kind, &c.notNull, &c.virtual}, func() error {
 		found[c.name] = c
 		return nil
 	})

@@ -60,9 +60,11 @@ VALUES ('belfry', 'channels', '{location,locale,time_zone,attributes,addresses}'
 
 -- The application's table that belfry.channels follows, if there is one: services whose
 -- users have uuid or text keys attach it (`belfry channels attach`). Triggers on it keep
--- the channels in step with every write; what was there before is brought over in steps
--- by its key, and position says how far. columns says what each column of a channel is
--- made of, as attached_channel reads it.
+-- the channels in step with every write; earlier rows are brought over in steps by the key
+-- up to position. columns maps each column of a channel to columns of the relation, as
+-- attached_channel reads it. shape has the type and the number of each mapped column when
+-- it was attached: {"os": {"type": "pg_catalog.text", "number": 2}}. Numbers and
+-- relation_id identify a renamed column until the relation is restored from a dump.
 CREATE TABLE belfry.attachments (
     only_row        boolean     NOT NULL DEFAULT true CONSTRAINT attachments_pkey PRIMARY KEY CONSTRAINT attachments_only_row_check CHECK (only_row),
     relation_schema name        NOT NULL,
@@ -70,8 +72,11 @@ CREATE TABLE belfry.attachments (
     key_column      name        NOT NULL,
     key_type        text        NOT NULL,
     columns         jsonb       NOT NULL,
+    shape           jsonb       NOT NULL,
+    relation_id     oid         NOT NULL,
     position        text,       -- the last key that was brought over
     rows_filled     bigint      NOT NULL DEFAULT 0,
+    rows_unusable   bigint      NOT NULL DEFAULT 0, -- without an external id of 1 to 200 characters
     attached_at     timestamptz NOT NULL DEFAULT now(),
     filled_at       timestamptz,
     verified_at     timestamptz,
@@ -82,14 +87,22 @@ CREATE TABLE belfry.attachments (
 CREATE TRIGGER attachments_record AFTER INSERT OR UPDATE OF key_column, columns, verified_at OR DELETE ON belfry.attachments
     FOR EACH ROW EXECUTE FUNCTION belfry.record('attachment', 'relation_schema', 'relation_name', 'key_column', 'columns', 'verified_at');
 
+-- Writes of the attached relation whose channel could not be written. `belfry channels
+-- verify` compares every row and deletes these. No unique index but the identity's: an
+-- INSERT here never fails because another transaction wrote.
+CREATE TABLE belfry.attachment_misses (
+    id        bigint      GENERATED ALWAYS AS IDENTITY CONSTRAINT attachment_misses_pkey PRIMARY KEY,
+    sqlstate  text        NOT NULL,
+    missed_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 -- The channel that a row r of the attached relation makes:
 --   {"external_id": "id", "platform": {"column": "os"} or {"value": "web"},
 --    "active": {"column": "enabled"} or {"not": "deleted_at"} or {"value": true},
 --    "locale", "time_zone": as platform, "location": {"column": "place"} or {"latitude": "lat", "longitude": "lon"},
 --    "attributes", "addresses": {"column": "traits"} or {"columns": {"push": "push_token"}}}
--- It never raises: an application's write must not fail because of it. What a channel
--- cannot have is left empty, and a row without a usable external id (NULL here) has no
--- channel.
+-- What a channel cannot have is left empty, and a row without a usable external id (NULL
+-- here) has no channel.
 CREATE FUNCTION belfry.attached_channel(r jsonb, m jsonb) RETURNS TABLE (
     external_id text, platform text, active boolean, location point, locale text, time_zone text, attributes jsonb, addresses jsonb)
 LANGUAGE sql IMMUTABLE ROWS 1 AS $$
@@ -119,70 +132,118 @@ FROM (SELECT r ->> (m ->> 'external_id') AS id,
              r -> (m #>> '{attributes,column}') AS attributes, r -> (m #>> '{addresses,column}') AS addresses) v
 $$;
 
--- On the attached relation, with its columns as the argument. A row that goes leaves its
--- channel behind, inactive and without addresses, so that audits, segments and opt-outs
--- keep their meaning; one that was not brought over yet leaves one as well, which keeps
--- attachment_step, that may still see the row, from making it active.
+-- The trigger function on the attached relation. attachment_follow replaces this body.
 CREATE FUNCTION belfry.channels_follow() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ BEGIN RETURN NULL; END $$;
+
+REVOKE EXECUTE ON FUNCTION belfry.channels_follow() FROM PUBLIC;
+
+-- The mapped columns of a row of the attached relation, as an object.
+CREATE FUNCTION belfry.attached_object(shape jsonb, r text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT format('(SELECT to_jsonb(x) FROM (SELECT %s) x)', string_agg(format('%1$s.%2$I AS %2$I', r, s.key), ', ' ORDER BY s.key)) FROM jsonb_each(shape) s
+$$;
+
+-- Puts the triggers on the attached relation, or puts them there anew. The lock keeps
+-- writers out for a moment: callers set lock_timeout.
+--
+-- The triggers have no condition and no column list, since PostgreSQL refuses to drop or
+-- retype a column that a trigger names. The function is made for the mapped columns: an
+-- UPDATE that changes none of them costs a comparison, and other columns are not converted.
+-- An error is recorded in attachment_misses and never ends the application's statement. A
+-- column that is not there or has another type is such an error: the channel stays as it is.
+--
+-- A row that goes leaves its channel behind, inactive and without addresses, so that audits,
+-- segments and opt-outs keep their meaning; one that was not brought over yet leaves one as
+-- well, which keeps attachment_step, that may still see the row, from making it active.
+--
+-- In SERIALIZABLE nothing is read: a lock on a page of the index would make transactions
+-- fail that have no channel in common.
+CREATE FUNCTION belfry.attachment_follow() RETURNS void
+LANGUAGE plpgsql AS $$
 DECLARE
-    columns constant jsonb := TG_ARGV[0];
+    a        belfry.attachments;
+    source   text;
+    old_row  text;
+    new_row  text;
+    same_types text;
+BEGIN
+    SELECT * INTO STRICT a FROM belfry.attachments;
+    source := format('%I.%I', a.relation_schema, a.relation_name);
+    SELECT string_agg(format('OLD.%I', s.key), ', ' ORDER BY s.key), string_agg(format('NEW.%I', s.key), ', ' ORDER BY s.key),
+           string_agg(format('pg_typeof(NEW.%I) = %L::regtype', s.key, s.value ->> 'type'), ' AND ' ORDER BY s.key)
+      INTO old_row, new_row, same_types
+      FROM jsonb_each(a.shape) s;
+    EXECUTE 'CREATE OR REPLACE FUNCTION belfry.channels_follow() RETURNS trigger
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = ''5s'' AS ' || quote_literal(format($body$
+DECLARE
     came record;
-    went text; -- its external id
+    went text; -- the external id that the row had
+    done boolean := false;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         UPDATE belfry.channels c SET active = false, location = NULL, attributes = '{}', addresses = '{}' WHERE c.active;
         RETURN NULL;
     END IF;
-    SELECT * INTO came FROM belfry.attached_channel(to_jsonb(NEW), columns) WHERE TG_OP <> 'DELETE';
-    IF TG_OP = 'UPDATE' THEN -- spares the sequence an id
-        UPDATE belfry.channels c
-        SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
-            time_zone = came.time_zone, attributes = came.attributes, addresses = came.addresses
-        WHERE c.external_id = came.external_id;
+    IF TG_OP <> 'INSERT' THEN
+        IF TG_OP = 'UPDATE' AND record_image_eq(ROW(%1$s), ROW(%2$s)) THEN
+            RETURN NULL;
+        END IF;
+        went := OLD.%3$I::text;
     END IF;
-    IF came.external_id IS NOT NULL AND (TG_OP = 'INSERT' OR NOT FOUND) THEN
-        INSERT INTO belfry.channels AS c (external_id, platform, active, location, locale, time_zone, attributes, addresses)
-        VALUES (came.external_id, came.platform, came.active, came.location, came.locale, came.time_zone, came.attributes, came.addresses)
-        ON CONFLICT (external_id) DO UPDATE
-        SET platform = excluded.platform, active = excluded.active, location = excluded.location, locale = excluded.locale,
-            time_zone = excluded.time_zone, attributes = excluded.attributes, addresses = excluded.addresses;
+    IF TG_OP <> 'DELETE' THEN
+        IF NOT (%4$s) THEN
+            RAISE datatype_mismatch;
+        END IF;
+        SELECT * INTO came FROM belfry.attached_channel(%5$s, %6$L) c;
+        IF TG_OP = 'UPDATE' AND current_setting('transaction_isolation') <> 'serializable' THEN -- spares the sequence an id
+            UPDATE belfry.channels c
+            SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
+                time_zone = came.time_zone, attributes = came.attributes, addresses = came.addresses
+            WHERE c.external_id = came.external_id;
+            done := FOUND;
+        END IF;
+        IF came.external_id IS NOT NULL AND NOT done THEN
+            INSERT INTO belfry.channels AS c (external_id, platform, active, location, locale, time_zone, attributes, addresses)
+            VALUES (came.external_id, came.platform, came.active, came.location, came.locale, came.time_zone, came.attributes, came.addresses)
+            ON CONFLICT (external_id) DO UPDATE
+            SET platform = excluded.platform, active = excluded.active, location = excluded.location, locale = excluded.locale,
+                time_zone = excluded.time_zone, attributes = excluded.attributes, addresses = excluded.addresses;
+        END IF;
+        IF went = came.external_id THEN
+            RETURN NULL;
+        END IF;
     END IF;
-    SELECT a.external_id INTO went FROM belfry.attached_channel(to_jsonb(OLD), columns) a WHERE TG_OP <> 'INSERT';
-    IF went <> coalesce(came.external_id, '') THEN
+    IF length(went) BETWEEN 1 AND 200 THEN
         INSERT INTO belfry.channels (external_id, platform, active) VALUES (went, 'unknown', false)
         ON CONFLICT (external_id) DO UPDATE SET active = false, location = NULL, attributes = '{}', addresses = '{}';
     END IF;
     RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    INSERT INTO belfry.attachment_misses (sqlstate) VALUES (SQLSTATE);
+    RETURN NULL;
+END $body$, old_row, new_row, a.key_column, same_types, belfry.attached_object(a.shape, 'NEW'), a.columns));
+    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_rows AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION belfry.channels_follow()', source);
+    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION belfry.channels_follow()', source);
 END $$;
 
-REVOKE EXECUTE ON FUNCTION belfry.channels_follow() FROM PUBLIC;
-
--- Puts the triggers on the attached relation, or puts them there anew. An UPDATE that
--- changes none of the columns does not call them. The lock keeps writers out for a moment:
--- callers set lock_timeout.
-CREATE FUNCTION belfry.attachment_follow() RETURNS void
+-- Takes the triggers off the attached relation, whatever its name is now, and forgets it.
+CREATE FUNCTION belfry.attachment_unfollow() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    a      belfry.attachments;
-    source text;
-    change text;
+    t record;
 BEGIN
-    SELECT * INTO STRICT a FROM belfry.attachments;
-    source := format('%I.%I', a.relation_schema, a.relation_name);
-    SELECT string_agg(format('OLD.%1$I::text IS DISTINCT FROM NEW.%1$I::text', n.attname), ' OR ') INTO change
-      FROM pg_catalog.pg_attribute n
-     WHERE n.attrelid = to_regclass(source) AND n.attnum > 0
-       AND n.attname::text IN (SELECT v #>> '{}' FROM jsonb_path_query(a.columns, 'strict $.** ? (@.type() == "string")') v);
-    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_rows AFTER INSERT OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION belfry.channels_follow(%L)', source, a.columns);
-    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_changes AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION belfry.channels_follow(%L)', source, change, a.columns);
-    EXECUTE format('CREATE OR REPLACE TRIGGER belfry_follow_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION belfry.channels_follow(%L)', source, a.columns);
+    FOR t IN SELECT g.tgrelid::regclass AS relation, g.tgname FROM pg_catalog.pg_trigger g WHERE g.tgfoid = 'belfry.channels_follow'::regproc LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', t.tgname, t.relation);
+    END LOOP;
+    DELETE FROM belfry.attachments;
+    DELETE FROM belfry.attachment_misses;
 END $$;
 
 -- One step over the rows of the attached relation, in the order of its key, after a key
--- (NULL: from the start): how many were looked at, had no channel, had another one, cannot
--- have one, and the last key. With repair the channels are made and changed, without they
--- are only counted.
+-- (NULL: from the start, and rows without a key): how many were looked at, had no channel,
+-- had another one, cannot have one, and the last key, NULL at the end. With repair the
+-- channels are made and changed, without they are only counted.
 --
 -- It locks no row of the application. Whoever writes a row writes its channel in the same
 -- transaction. So where this step makes a channel, nobody has committed another content
@@ -200,9 +261,10 @@ DECLARE
     origin text; -- the rows of the step with their channels, as x; OFFSET 0 converts each row once
     differ constant text := '(c.platform, c.active, c.location::text, c.locale, c.time_zone, c.attributes, c.addresses)
         IS DISTINCT FROM (x.platform, x.active, x.location::text, x.locale, x.time_zone, x.attributes, x.addresses)';
-    keys   text[];
-    made   text[];
-    n      bigint;
+    keys    text[];
+    made    text[];
+    keyless bigint;
+    n       bigint;
 BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
     EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM %2$I.%3$I u WHERE u.%1$I IS NOT NULL %4$s ORDER BY u.%1$I LIMIT $2)',
@@ -210,13 +272,19 @@ BEGIN
         INTO keys USING after, max_rows;
     looked := cardinality(keys);
     next := keys[looked];
+    keyless := 0;
+    IF after IS NULL THEN
+        EXECUTE format('SELECT count(*) FROM %2$I.%3$I u WHERE u.%1$I IS NULL', a.key_column, a.relation_schema, a.relation_name) INTO keyless;
+        looked := looked + keyless;
+    END IF;
     different := 0;
-    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT to_jsonb(u) AS r FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) OFFSET 0) u
-        CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, a.relation_schema, a.relation_name, a.key_type);
+    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT %5$s AS r FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) OFFSET 0) u
+        CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, a.relation_schema, a.relation_name, a.key_type, belfry.attached_object(a.shape, 'u'));
     IF NOT repair THEN
         EXECUTE origin || 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
             count(*) FILTER (WHERE x.external_id IS NULL) FROM x LEFT JOIN belfry.channels c ON c.external_id = x.external_id'
             INTO missing, different, unusable USING keys, a.columns;
+        unusable := unusable + keyless;
         RETURN;
     END IF;
     EXECUTE origin || ', made AS (
@@ -225,6 +293,7 @@ BEGIN
         ORDER BY x.external_id ON CONFLICT (external_id) DO NOTHING RETURNING external_id)
         SELECT (SELECT count(*) FROM x WHERE x.external_id IS NULL), ARRAY(SELECT m.external_id FROM made m)'
         INTO unusable, made USING keys, a.columns;
+    unusable := unusable + keyless;
     missing := cardinality(made);
     keys := ARRAY(SELECT unnest(keys) EXCEPT SELECT unnest(made));
     IF cardinality(keys) = 0 THEN
@@ -261,7 +330,7 @@ BEGIN
         a.key_column, a.relation_schema, a.relation_name,
         CASE a.key_type WHEN 'uuid' THEN 'CASE WHEN k ~ ''^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'' THEN k::uuid END'
              WHEN 'text' THEN 'k' WHEN 'character varying' THEN 'k'
-             ELSE 'CASE WHEN k ~ ''^-?[0-9]{1,18}$'' THEN k::bigint END' END);
+             ELSE 'CASE WHEN k ~ ''^-?[0-9]{1,19}$'' AND k::numeric BETWEEN -9223372036854775808 AND 9223372036854775807 THEN k::bigint END' END);
     EXECUTE stray INTO list USING coalesce(list, '{}');
     strays := cardinality(list);
     IF strays = 0 OR NOT repair THEN
