@@ -67,7 +67,7 @@ func everyKind(t *testing.T, server *fake.Server, retry relay.RetryConfig) setti
 	kinds := make(map[string]bool)
 	for i := range list {
 		list[i].Medium, list[i].Platforms = list[i].Kind, nil
-		list[i].Timeout, list[i].Breaker.Failures = patience, 0
+		list[i].Timeout, list[i].Retry, list[i].Breaker.Failures = patience, retry, 0
 		kinds[list[i].Kind] = true
 	}
 	require.ElementsMatch(t, settings.Kinds(), slices.Collect(maps.Keys(kinds)))

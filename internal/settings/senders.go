@@ -43,7 +43,8 @@ func DecodeSenders(items []any, retry relay.RetryConfig) (Senders, error) {
 	return list, errors.Join(problems...)
 }
 
-// decodeSender takes one entry over the defaults of its kind.
+// decodeSender takes one entry over the defaults of its kind. retry is the default of every
+// kind except smtp.
 func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error) {
 	entry := Sender{SenderConfig: relay.DefaultSenderConfig()}
 	entry.Retry = retry
@@ -51,7 +52,9 @@ func decodeSender(path string, item any, retry relay.RetryConfig) (Sender, error
 	if !ok {
 		return entry, fmt.Errorf("%s: must be a section of keys", path)
 	}
-	entry.Kind, _ = section[keyKind].(string)
+	if entry.Kind, _ = section[keyKind].(string); entry.Kind == "smtp" {
+		entry.SenderConfig = relay.DefaultMailSenderConfig()
+	}
 	common := maps.Clone(section)
 	delete(common, keyKind)
 	delete(common, entry.Kind)

@@ -164,6 +164,17 @@ func DefaultSenderConfig() SenderConfig {
 	}
 }
 
+// DefaultMailSenderConfig has the defaults of a sender of mail; Name and Medium have none. A mail
+// server may take minutes for each step, and the time of the call is the sum of all
+// (RFC 5321 §4.5.3.2). Greylisting and "come back later" last for minutes to hours
+// (RFC 6647), so that the ten attempts take two to four hours.
+func DefaultMailSenderConfig() SenderConfig {
+	c := DefaultSenderConfig()
+	c.Timeout = 30 * time.Minute
+	c.Retry = RetryConfig{Attempts: 10, Policy: Exponential, Initial: time.Minute, Max: time.Hour, Jitter: 0.5}
+	return c
+}
+
 var (
 	senderName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) })
 	mediumName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9_]{0,30}$`) })
@@ -224,7 +235,7 @@ func (c SenderConfig) validate(path string) error {
 	v.count("concurrency", c.Concurrency, 1, 10_000)
 	v.Check(c.RatePerSecond >= 0 && c.RatePerSecond <= 1_000_000, "rate_per_second", "%v is not allowed; allowed are 0 (no limit), or up to 1000000", c.RatePerSecond)
 	v.count("burst", c.Burst, 0, 1_000_000)
-	v.between("timeout", c.Timeout, time.Millisecond, 10*time.Minute)
+	v.between("timeout", c.Timeout, time.Millisecond, time.Hour)
 	v.count("breaker.failures", c.Breaker.Failures, 0, 1_000_000)
 	if c.Breaker.Failures > 0 {
 		v.between("breaker.open_for", c.Breaker.OpenFor, time.Millisecond, 24*time.Hour)

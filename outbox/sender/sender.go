@@ -18,8 +18,8 @@
 //     where the provider has a place for it.
 //  3. A call ends with its context. What it reads is bounded.
 //  4. Never an address, a secret or content in an error text.
-//  5. invalid address only for a provider's answer about that address. It is recorded for
-//     good. An answer about the sender, its credentials, its reputation or the content is
+//  5. invalid address only for a provider's answer about that address. It is recorded
+//     permanently. An answer about the sender, its credentials, its reputation or the content is
 //     permanent or retryable, and so is a client's own refusal (Result.Refusal).
 package sender
 
