@@ -309,9 +309,7 @@ func TestAttach_StepSeesRowsThatWentMeanwhile(t *testing.T) {
 		}
 		different <- s
 	}()
-	require.Eventually(t, func() bool {
-		return b.one(t, `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
-	}, 10*time.Second, 5*time.Millisecond)
+	b.eventually(t, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 	require.NoError(t, tx.Commit(b.ctx))
 	require.Equal(t, "1", <-different)
 	require.Equal(t, "u-2", b.one(t, `SELECT string_agg(external_id, ' ') FROM belfry.channels WHERE active`))
@@ -326,10 +324,18 @@ func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(b.ctx, `INSERT INTO users VALUES (1)`)
 	require.NoError(t, err)
-	short, cancel := context.WithTimeout(b.ctx, 700*time.Millisecond)
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.ctx)) }) // after the COMMIT it does nothing
+	impatient, cancel := context.WithCancel(b.ctx)
 	defer cancel()
-	err = b.store.Attach(short, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{})
-	require.ErrorContains(t, err, "channels: attach users: ")
+	refused := make(chan error, 1)
+	go func() { refused <- b.store.Attach(impatient, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}) }()
+	const waits = `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'users'::regclass AND NOT granted AND waitstart > $1)`
+	b.eventually(t, waits, time.Time{})
+	var first time.Time
+	require.NoError(t, b.pool.QueryRow(b.ctx, `SELECT coalesce(max(waitstart), clock_timestamp()) FROM pg_locks WHERE relation = 'users'::regclass AND NOT granted`).Scan(&first))
+	b.eventually(t, waits, first) // it let go, and tries again
+	cancel()
+	require.ErrorContains(t, <-refused, "channels: attach users: ")
 	done := make(chan error, 1)
 	go func() { done <- b.store.Attach(b.ctx, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}) }()
 	require.NoError(t, tx.Commit(b.ctx))
