@@ -399,17 +399,18 @@ func TestThrottle_RowSaysWhyAndAnAbortEndsThePause(t *testing.T) {
 	require.Contains(t, b.kinds(t, id), job.EventThrottled)
 }
 
-// A pause longer than stale_after renews the heartbeat: nobody takes over.
+// A run that is held back renews its heartbeat in the middle of the pause.
 func TestThrottle_PauseKeepsTheHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	id := b.enqueue(t, job.Spec{})
 	b.exec(t, `UPDATE belfry.jobs SET max_rows_per_second = 1 WHERE id = $1`, id)
-	c := config("r")
-	c.StaleAfter, c.StatementTimeout = 2*time.Second, time.Second
-	s := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
-	b.eventually(t, `SELECT throttled_ms > 3000 FROM belfry.jobs WHERE id = $1`, id)
-	require.Equal(t, int64(1), b.state(t, id).Fence)
+	s := b.start(t, b.runner(t, "r"))
+	const paused = `SELECT chunks = 1 AND throttled_ms > $2 FROM belfry.jobs WHERE id = $1`
+	b.eventually(t, paused, id, 0)
+	told, beat := one[int64](t, b, `SELECT throttled_ms FROM belfry.jobs WHERE id = $1`, id), one[time.Time](t, b, `SELECT heartbeat_at FROM belfry.jobs WHERE id = $1`, id)
+	b.eventually(t, paused, id, told) // the pause after 100 rows takes 100 seconds
+	require.True(t, one[bool](t, b, `SELECT heartbeat_at > $2 FROM belfry.jobs WHERE id = $1`, id, beat))
 	b.exec(t, `UPDATE belfry.jobs SET max_rows_per_second = 0 WHERE id = $1`, id)
 	s.wait(t)
 	b.requireDone(t, id, everyone(300))

@@ -161,14 +161,13 @@ func TestRunner_PausedBeforeItsCommitIsEndedByTheServer(t *testing.T) {
 	g := b.gate(job.PointMoved, 2)
 	c := config("zombie")
 	c.StatementTimeout = 1500 * time.Millisecond
-	zombie := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(ctx context.Context, point string) error {
+	zombie := b.startTo(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(ctx context.Context, point string) error {
 		if point == job.PointBegun {
 			_, err := b.db.Pool.Exec(ctx, `UPDATE belfry.jobs SET heartbeat_at = heartbeat_at - interval '1 day' WHERE id = $1`, id)
 			return err
 		}
 		return g.at(ctx, point)
-	})))
-	g.await(t)
+	})), g.reached)
 	out := b.runDue(t, b.runner(t, "early"))
 	const lasts = `EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1' AND datname = current_database())`
 	if one[bool](t, b, `SELECT `+lasts, id) { // else this machine took longer than the server waits
@@ -180,7 +179,7 @@ func TestRunner_PausedBeforeItsCommitIsEndedByTheServer(t *testing.T) {
 	b.requireDone(t, id, everyone(500))
 	before := b.state(t, id)
 	g.release(nil)
-	zombie.wait(t)
+	zombie.end(t)
 	require.Equal(t, before, b.state(t, id))
 }
 

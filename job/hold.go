@@ -22,6 +22,10 @@ type pace struct {
 // holdSlice is how long a run that is held back waits before it looks again.
 const holdSlice = 500 * time.Millisecond
 
+// tellEvery is how often a run that is held back renews its heartbeat: several times
+// before it is stale.
+func (c Config) tellEvery() time.Duration { return min(2*time.Second, c.StaleAfter/4) }
+
 // hold looks at the server's health when that is due, and waits when the governor
 // says so, for one slice at the most. While it waits it renews the heartbeat and
 // notices an abort, a pause of the lane and a more urgent job. It reports whether it
@@ -37,11 +41,11 @@ func (u *run) hold(soft, hard context.Context) (waited bool, err error) {
 	if wait <= 0 {
 		return false, nil
 	}
-	wait = min(wait, holdSlice, u.config.StaleAfter/4)
+	wait = min(wait, holdSlice, u.config.tellEvery())
 	u.rest(soft, wait)
 	u.pace.held += time.Since(now)
 	news := u.pace.why.Rule != u.pace.written.Rule
-	if !news && time.Since(u.pace.toldAt) < min(2*time.Second, u.config.StaleAfter/4) {
+	if !news && time.Since(u.pace.toldAt) < u.config.tellEvery() {
 		return true, nil
 	}
 	return true, u.tell(hard)

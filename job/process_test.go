@@ -58,7 +58,7 @@ func TestProcess_KilledRunnerIsSucceededExactly(t *testing.T) {
 				t.Parallel()
 				b := setup(t, 550)
 				id := b.enqueue(t, job.Spec{Type: kind})
-				p := b.child(t, brief("victim"), c.point, c.nth)
+				p := b.child(t, config("victim"), c.point, c.nth)
 				p.await(t)
 				p.kill(t)
 				left := b.state(t, id)
@@ -66,7 +66,7 @@ func TestProcess_KilledRunnerIsSucceededExactly(t *testing.T) {
 				require.Equal(t, c.cursor, left.Cursor)
 				left.requireAtomic(t, everyone(550))
 
-				out := b.takeOver(t, brief("heir"))
+				out := b.takeOver(t, config("heir")) // its server connection is gone
 				require.Len(t, out.Jobs, 1)
 				b.requireDone(t, id, everyone(550))
 				require.EqualValues(t, 6, b.state(t, id).Chunks)

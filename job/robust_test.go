@@ -185,31 +185,6 @@ func TestAbort_NeedsNoOtherTable(t *testing.T) {
 	require.Equal(t, job.Aborted, b.state(t, id).Status)
 }
 
-// A short stale_after does not make a throttled run look dead.
-func TestThrottle_ShortStaleAfterKeepsTheRun(t *testing.T) {
-	t.Parallel()
-	b := setup(t, 1500)
-	var runners []*job.Runner
-	for _, name := range []string{"a", "b"} {
-		c := config(name)
-		c.StaleAfter, c.StatementTimeout, c.PollInterval = time.Second, 500*time.Millisecond, 100*time.Millisecond
-		c.Chunk = job.ChunkConfig{InitialRows: 600, MinRows: 600, MaxRows: 600, Target: 100 * time.Millisecond}
-		runners = append(runners, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
-	}
-	b.daemons(t, runners...)
-	for range 5 { // a machine that stands still for a second takes a run over, and not each time
-		id := b.enqueue(t, job.Spec{})
-		_, err := b.jobs.Set(t.Context(), id, job.Changes{"max_rows_per_second": 500}, job.Act{})
-		require.NoError(t, err)
-		b.eventually(t, atRest, id)
-		b.requireDone(t, id, everyone(1500))
-		if !slices.Contains(b.kinds(t, id), job.EventResumed) {
-			return
-		}
-	}
-	require.Fail(t, "every run was taken over")
-}
-
 // Recipients that the Writer declined stand between faults like those it wrote.
 func TestPoison_DeclinedRecipientsAreNoRow(t *testing.T) {
 	t.Parallel()

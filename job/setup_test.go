@@ -208,6 +208,24 @@ func (b *bundle) insist(t tester, r *job.Runner) job.Outcome {
 	}
 }
 
+// startTo starts a runner whose statements have little time, again if that costs it its run,
+// until it stands where reached is closed.
+func (b *bundle) startTo(t tester, r *job.Runner, reached <-chan struct{}) *started {
+	t.Helper()
+	limit := time.After(patience)
+	for s := b.start(t, r); ; {
+		select {
+		case <-reached:
+			return s
+		case <-s.ended:
+			require.True(t, s.whole, "the runner crashed")
+			s = b.start(t, r)
+		case <-limit:
+			require.FailNow(t, "the runner does not get there")
+		}
+	}
+}
+
 // started is a RunDue in a goroutine of its own.
 type started struct {
 	runner *job.Runner

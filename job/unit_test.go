@@ -25,6 +25,16 @@ func TestBackoff_DoublesUpToTheMaximum(t *testing.T) {
 	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second}, got)
 }
 
+// A short stale_after does not make a throttled run look dead.
+func TestHold_HeartbeatComesSeveralTimesBeforeItIsStale(t *testing.T) {
+	t.Parallel()
+	for _, stale := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 24 * time.Hour} {
+		every := Config{StaleAfter: stale}.tellEvery()
+		require.Positive(t, every)
+		require.LessOrEqual(t, every, stale/4)
+	}
+}
+
 // What a retry can fix, by SQLSTATE and by Go error.
 func TestRetryable_ByCause(t *testing.T) {
 	t.Parallel()

@@ -87,14 +87,15 @@ func TestLong_WriterFaultOfASlowWriterShrinksTheChunk(t *testing.T) {
 	c.StatementTimeout, c.StaleAfter = time.Second, 2*time.Second
 	c.Chunk = job.ChunkConfig{InitialRows: 400, MinRows: 10, MaxRows: 400, Target: 50 * time.Millisecond}
 	c.Retry = job.RetryConfig{Limit: 10, Initial: time.Millisecond, Max: time.Millisecond}
-	id, err := b.custom(t, c, func(ctx context.Context, _ pgx.Tx, _ job.Job, ids []int64) (int64, error) {
+	b.exec(t, `INSERT INTO belfry.job_types (name) VALUES ('custom')`)
+	id := b.enqueue(t, job.Spec{Type: "custom"})
+	b.insist(t, b.runnerWith(t, b.db.Pool, c, []job.Type{job.NewType("custom", "", job.RecipientIDs(b.who), job.WriterFunc[int64](func(ctx context.Context, _ pgx.Tx, _ job.Job, ids []int64) (int64, error) {
 		if len(ids) > 60 { // would take too long
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}
 		return int64(len(ids)), nil
-	})
-	require.NoError(t, err)
+	}))}))
 	require.Equal(t, job.Processed, b.state(t, id).Status, b.state(t, id).LastError)
 	require.EqualValues(t, 400, b.state(t, id).Written)
 }

@@ -130,8 +130,7 @@ func TestRunner_FaultInsideTheClaimDoesNotLockTheJobPermanently(t *testing.T) {
 	c := config("zombie")
 	c.StatementTimeout = 1500 * time.Millisecond
 	c.Chunk.Target = 100 * time.Millisecond
-	zombie := b.start(t, b.runnerWith(t, pool, c, outbox.Types(b.who)))
-	p.await(t)
+	zombie := b.startTo(t, b.runnerWith(t, pool, c, outbox.Types(b.who)), p.reached)
 	heir := b.runner(t, "heir")
 	early := b.runDue(t, heir)
 	const lasts = `EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction')`
