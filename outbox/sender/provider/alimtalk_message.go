@@ -51,7 +51,7 @@ func takeParts(parts []alimtalkPart, most int) int {
 func (s *alimtalkClient) prepare(at int, d sender.Delivery) (alimtalkPart, sender.Result) {
 	to, ok := parsePhone(d.Address, s.cfg.CountryCode)
 	if !ok {
-		return alimtalkPart{}, refuseAddress("number", "the address is not a telephone number; allowed are 5 to 15 digits, with + and the country's code or without")
+		return alimtalkPart{}, refuseAddress("number", notNumber)
 	}
 	template, message, err := s.content(d)
 	if err != nil {

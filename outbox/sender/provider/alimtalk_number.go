@@ -8,30 +8,18 @@ import (
 // phoneNumber is a telephone number as the provider wants it.
 type phoneNumber struct{ country, to string }
 
-// parsePhone reads an address: digits with the usual separators, after a + with their
-// country's code.
+// parsePhone reads an address: a telephone number, after a + with its country's code.
 func parsePhone(address, country string) (phoneNumber, bool) {
-	text, international := strings.CutPrefix(strings.TrimSpace(address), "+")
-	digits := make([]byte, 0, len(text))
-	for _, r := range text {
-		switch {
-		case r >= '0' && r <= '9':
-			digits = append(digits, byte(r))
-		case strings.ContainsRune(" -.()", r):
-		default:
-			return phoneNumber{}, false
-		}
+	to, international, ok := readNumber(address)
+	if !ok || !isNumber(to) {
+		return phoneNumber{}, false
 	}
-	to := string(digits)
 	if international {
 		country = countryCode(to)
 		to = strings.TrimPrefix(to, country)
 		if country == "82" && !strings.HasPrefix(to, "0") {
 			to = "0" + to // as Koreans write it, and the provider's examples
 		}
-	}
-	if len(to) < 5 || len(to) > 15 {
-		return phoneNumber{}, false
 	}
 	return phoneNumber{country: country, to: to}, true
 }

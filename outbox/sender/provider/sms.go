@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +25,8 @@ type smsClient struct {
 	secret    string
 	url, body smsTemplate
 	headers   map[string]smsTemplate
-	number    *regexp.Regexp
+	number    *regexp.Regexp // nil: a telephone number
+	phones    []string       // values of which only the digits count, and which are telephone numbers
 	reader    smsReader
 	usesData  bool
 }
@@ -51,13 +54,22 @@ func (c *SMSConfig) open(now func() time.Time) (Client, error) {
 			return nil, fmt.Errorf("headers.%s: %w", name, err)
 		}
 	}
-	if client.number, err = regexp.Compile(c.AddressPattern); err != nil {
-		return nil, fmt.Errorf("address_pattern: %w", err)
+	if c.AddressPattern != "" {
+		if client.number, err = regexp.Compile(c.AddressPattern); err != nil {
+			return nil, fmt.Errorf("address_pattern: %w", err)
+		}
 	}
 	if client.reader, err = c.reader(); err != nil {
 		return nil, err
 	}
 	isData := func(name string) bool { return strings.HasPrefix(name, "data.") }
+	for _, t := range append([]smsTemplate{client.url, client.body}, slices.Collect(maps.Values(client.headers))...) {
+		for _, p := range t {
+			if p.digits && isPhoneValue(p.name) {
+				client.phones = append(client.phones, p.name)
+			}
+		}
+	}
 	client.usesData = client.url.uses(isData) || client.body.uses(isData)
 	client.http, err = newHTTPClient(HTTPConfig{CAFile: c.CAFile}, httpOptions{fresh: c.Method == http.MethodGet, now: now})
 	return &oneByOne{Closer: client.http, deliver: client.deliver}, err
@@ -76,13 +88,22 @@ func (c *SMSConfig) reader() (smsReader, error) {
 }
 
 func (c *smsClient) deliver(ctx context.Context, d sender.Delivery) sender.Result {
-	d.Address = strings.TrimSpace(d.Address)
-	if !c.number.MatchString(d.Address) {
+	d.Address = cleanNumber(d.Address)
+	digits, _, isPhone := readNumber(d.Address)
+	switch {
+	case c.number == nil && !(isPhone && isNumber(digits)), c.number != nil && !isPhone && slices.Contains(c.phones, "to"):
+		return refuseAddress("address", notNumber)
+	case c.number != nil && !c.number.MatchString(d.Address):
 		return refuseAddress("address", "does not match address_pattern")
 	}
 	value, err := c.values(d)
 	if err != nil {
 		return refuseContent("content", "data is no JSON object")
+	}
+	for _, name := range c.phones {
+		if _, _, ok := readNumber(value(name)); !ok && value(name) != "" {
+			return refuseContent("content", name+" is not a telephone number, and the filter digits drops nothing else than what is between digits")
+		}
 	}
 	req, err := c.request(ctx, d.Key, value)
 	if err != nil {

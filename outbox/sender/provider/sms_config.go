@@ -43,8 +43,8 @@ import (
 //
 // Values: to (the address), text (title and body, a line break between), title, body,
 // key, from, secret, job_id, channel_id, external_id, category, locale, and data.NAME, a
-// member of the message's data. The filter digits before the escape drops all but
-// digits: {{to | digits | json}}.
+// member of the message's data. The filter digits before the escape leaves
+// the digits alone, as in {{to | digits | json}}. What is no telephone number is refused.
 //
 // # The idempotency key
 //
@@ -78,7 +78,8 @@ type SMSConfig struct {
 	// IdempotencyHeader is the header of the key; empty: none.
 	IdempotencyHeader string `mapstructure:"idempotency_header"`
 	From              string `mapstructure:"from"` // the value from
-	// AddressPattern is what a number looks like; others are invalid without a call.
+	// AddressPattern is a regular expression of addresses; others are refused without a call.
+	// Empty: addresses are telephone numbers of 7 to 15 digits (number.go).
 	AddressPattern string `mapstructure:"address_pattern"`
 
 	Auth     string `mapstructure:"auth"`     // none, basic (Username, secret) or bearer (secret)
@@ -116,7 +117,6 @@ func DefaultSMS() *SMSConfig {
 		ContentType:       "application/json",
 		Body:              `{"to": {{to | json}}, "from": {{from | json}}, "text": {{text | json}}, "key": {{key | json}}}`,
 		IdempotencyHeader: "Idempotency-Key",
-		AddressPattern:    `^\+?[0-9][0-9 ().-]{1,31}$`,
 		Auth:              "none",
 	}
 }
@@ -155,7 +155,7 @@ func (c *SMSConfig) validate(p *sender.Problems) {
 	c.checkBody(p)
 	p.Check(!controls.MatchString(c.From), "from", "has control characters; none are allowed")
 	_, err := regexp.Compile(c.AddressPattern)
-	p.Check(err == nil && c.AddressPattern != "", "address_pattern", "%q is no regular expression", c.AddressPattern)
+	p.Check(err == nil, "address_pattern", "%q is no regular expression", c.AddressPattern)
 	c.checkAuth(p)
 	for _, at := range []struct{ key, path string }{{"message_id_path", c.MessageIDPath}, {"code_path", c.CodePath}} {
 		_, err := parseSMSPath(at.path)

@@ -117,7 +117,9 @@ func (t smsTemplate) render(value func(name string) string) string {
 			continue
 		}
 		text := value(p.name)
-		if p.digits {
+		if number, _, ok := readNumber(text); ok && p.digits && isPhoneValue(p.name) {
+			text = number
+		} else if p.digits {
 			text = strings.Map(func(r rune) rune {
 				if r >= '0' && r <= '9' {
 					return r
@@ -128,6 +130,12 @@ func (t smsTemplate) render(value func(name string) string) string {
 		out.WriteString(smsEscape(p.escape, text))
 	}
 	return out.String()
+}
+
+// isPhoneValue reports whether digits reads a value as a telephone number. Of others, such as
+// the key, it drops all but digits.
+func isPhoneValue(name string) bool {
+	return name == "to" || name == "from" || strings.HasPrefix(name, "data.")
 }
 
 func smsEscape(escape, text string) string {
