@@ -185,8 +185,8 @@ func (a Audience) validateList() error {
 		return audienceError(key, "must be a list of 1 to %d entries; it has %d. Longer lists: fill a segment and use kind segment", maxListed, n)
 	}
 	for _, id := range a.IDs {
-		if id <= -1e18 || id >= 1e18 {
-			return audienceError("ids", "%d is not a channel id; allowed values: whole numbers of up to 18 digits", id)
+		if id == math.MinInt64 { // walks begin after it
+			return audienceError("ids", "%d is not a channel id; allowed values: whole numbers from -9223372036854775807 to 9223372036854775807", id)
 		}
 	}
 	for _, id := range a.ExternalIDs {

@@ -123,7 +123,7 @@ func (a *Audience) decodeFields(fields map[string]json.RawMessage) error {
 		{"latitude", &a.Latitude, "a number of degrees, -90 to 90"},
 		{"longitude", &a.Longitude, "a number of degrees, -180 to 180"},
 		{"radius_m", &a.RadiusM, "a number of metres, 1 to 20037509"},
-		{"ids", &a.IDs, "a list of 1 to 10000 channel ids, whole numbers of up to 18 digits"},
+		{"ids", (*idList)(&a.IDs), "a list of 1 to 10000 channel ids, whole numbers from -9223372036854775807 to 9223372036854775807"},
 		{"external_ids", &a.ExternalIDs, "a list of 1 to 10000 texts"},
 		{"segment", &a.Segment, "the name of a segment"},
 	} {
@@ -135,6 +135,24 @@ func (a *Audience) decodeFields(fields map[string]json.RawMessage) error {
 		if err := json.Unmarshal(text, f.target); err != nil || emptyValue(text) {
 			return audienceError(f.key, "must be %s", f.wants)
 		}
+	}
+	return nil
+}
+
+// idList decodes ids from numbers and from texts, which JavaScript needs above 2^53.
+type idList []int64
+
+func (l *idList) UnmarshalJSON(text []byte) error {
+	var numbers []json.Number
+	if err := json.Unmarshal(text, &numbers); err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		id, err := n.Int64()
+		if err != nil {
+			return err
+		}
+		*l = append(*l, id)
 	}
 	return nil
 }

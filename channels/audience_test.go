@@ -31,6 +31,7 @@ func TestAudience_JSONIsTheShapeOfTheJobsTable(t *testing.T) {
 		{Within(0, 0, 750), `belfry.audience_radius(0, 0, 750)`, "within 750 m of 0, 0"},
 		{narrowed, ``, "within 1.5 m of -17, 180 on ios"},
 		{WithIDs(1, -2, 3), `belfry.audience_channels(1, -2, 3)`, "3 listed channels"},
+		{WithIDs(1100000000000000001, math.MaxInt64, -math.MaxInt64), `belfry.audience_channels(1100000000000000001, 9223372036854775807, -9223372036854775807)`, "3 listed channels"},
 		{WithExternalIDs("u \"1\"<é"), `belfry.audience_external_ids('u "1"<é')`, "1 listed external id"},
 		{InSegment("vip"), `belfry.audience_segment('vip')`, "segment vip"},
 		{vip, ``, "segment vip on web, android"},
@@ -52,6 +53,14 @@ func TestAudience_JSONIsTheShapeOfTheJobsTable(t *testing.T) {
 	require.Equal(t, "no audience", Audience{}.String())
 }
 
+// JavaScript writes ids above 2^53 as texts.
+func TestParseAudience_TakesIDsAsTexts(t *testing.T) {
+	t.Parallel()
+	parsed, err := ParseAudience([]byte(`{"kind": "channels", "ids": ["1100000000000000001", 2]}`))
+	require.NoError(t, err)
+	require.Equal(t, WithIDs(1100000000000000001, 2), parsed)
+}
+
 // badAudiences have a golden file of errors. Those that the database judges too
 // are refused by belfry.check_audience as well, so the two cannot drift apart.
 var badAudiences = []string{
@@ -65,7 +74,7 @@ var badAudiences = []string{
 	`{"kind": "radius", "latitude": 1, "longitude": 2, "radius_m": 20037510}`, `{"kind": "radius", "latitude": 1, "longitude": 2, "radius": 3}`,
 	`{"kind": "radius", "latitude": 1, "longitude": 2, "radius_m": 3, "platforms": []}`,
 	`{"kind": "channels"}`, `{"kind": "channels", "ids": [1], "external_ids": ["a"]}`, `{"kind": "channels", "ids": []}`, `{"kind": "channels", "ids": [1.5]}`,
-	`{"kind": "channels", "ids": ["1"]}`, `{"kind": "channels", "ids": [1000000000000000000]}`, `{"kind": "channels", "external_ids": [""]}`,
+	`{"kind": "channels", "ids": ["x"]}`, `{"kind": "channels", "ids": [9223372036854775808]}`, `{"kind": "channels", "ids": [-9223372036854775808]}`, `{"kind": "channels", "ids": [1.0]}`, `{"kind": "channels", "external_ids": [""]}`,
 	`{"kind": "channels", "external_ids": [7]}`, `{"kind": "segment"}`, `{"kind": "segment", "segment": ""}`, `{"kind": "segment", "segment": "no such one"}`,
 	`{"kind": "segment", "segment": null}`,
 }

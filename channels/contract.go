@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -231,6 +232,14 @@ func (c *checker) checkKey(ctx context.Context) error {
 	ordered, err := c.usesIndex(ctx, s.render(queries.explainPage))
 	if err != nil {
 		return err
+	}
+	if ordered {
+		var lowest int64
+		if err := c.tx.QueryRow(ctx, s.sql.lowestID).Scan(&lowest); err == nil && lowest == math.MinInt64 {
+			c.fault(true, "id", fmt.Sprintf("is %d in some row, which would be in no job; allowed values: -9223372036854775807 to 9223372036854775807", lowest), "give that row another id, or leave it out of a view")
+		} else if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
 	}
 	table := strings.Contains("rpf", c.kind)
 	if table && !c.have["id"].notNull {

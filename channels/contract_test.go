@@ -28,6 +28,9 @@ func TestCheck_NamesEveryFault(t *testing.T) {
 		{"good_partitions", "parts", `CREATE TABLE parts (id bigint PRIMARY KEY, external_id text, platform text, active boolean) PARTITION BY RANGE (id);
 			CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000); CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000);
 			CREATE INDEX ON parts (external_id)`},
+		{"lowest_bigint", "low", `CREATE TABLE low (id bigint PRIMARY KEY, external_id text UNIQUE, platform text, active boolean); INSERT INTO low VALUES (-9223372036854775808, 'a', 'ios', true)`},
+		{"good_longest_ids", "long", `CREATE TABLE long (id bigint PRIMARY KEY, external_id text UNIQUE, platform text, active boolean);
+			INSERT INTO long VALUES (-9223372036854775807, 'a', 'ios', true), (9223372036854775807, 'b', 'ios', true)`},
 		{"good_int_table", "accounts", `CREATE TABLE accounts (id int PRIMARY KEY, external_id text UNIQUE, platform text, active boolean, addresses jsonb)`},
 		{"good_smallint_view", "shops", `CREATE TABLE shop (sid smallint PRIMARY KEY, name text UNIQUE); CREATE VIEW shops AS SELECT sid AS id, name AS external_id, 'web'::text AS platform, true AS active FROM shop`},
 		{"view_that_casts_its_key", "cast_accounts", `CREATE TABLE accounts (aid int PRIMARY KEY, name text UNIQUE); INSERT INTO accounts SELECT i, i FROM generate_series(1, 100) i;

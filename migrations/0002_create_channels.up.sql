@@ -18,7 +18,8 @@ CREATE TABLE belfry.channels (
     addresses   jsonb       NOT NULL DEFAULT '{}' CONSTRAINT channels_addresses_check CHECK (jsonb_typeof(addresses) = 'object'),
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT channels_external_id_check CHECK (length(external_id) BETWEEN 1 AND 200)
+    CONSTRAINT channels_external_id_check CHECK (length(external_id) BETWEEN 1 AND 200),
+    CONSTRAINT channels_id_check CHECK (id > -9223372036854775808) -- walks begin after it
 );
 
 -- Serves radius audiences: candidates inside a bounding box, id included so that
@@ -457,11 +458,11 @@ BEGIN
         col := CASE WHEN a ? 'ids' THEN 'ids' ELSE 'external_ids' END;
         ok := CASE jsonb_typeof(a -> col) WHEN 'array' THEN jsonb_array_length(a -> col) BETWEEN 1 AND 10000 END
             OR belfry.reject(tab, 'audience.' || col, 'must be a list of 1 to 10000 entries', 'Longer lists: fill a segment and use kind segment.');
-        SELECT CASE col WHEN 'ids' THEN format('%L is not a channel id; allowed values: whole numbers of up to 18 digits', coalesce(e #>> '{}', 'null'))
+        SELECT CASE col WHEN 'ids' THEN format('%L is not a channel id; allowed values: whole numbers from -9223372036854775807 to 9223372036854775807', coalesce(e #>> '{}', 'null'))
                     ELSE format('%L is not an external id; allowed values: texts of 1 to 200 characters', left(coalesce(e #>> '{}', 'null'), 60)) END
           INTO problem
           FROM jsonb_array_elements(a -> col) e
-         WHERE CASE col WHEN 'ids' THEN jsonb_typeof(e) <> 'number' OR e #>> '{}' !~ '^-?[0-9]{1,18}$'
+         WHERE CASE col WHEN 'ids' THEN jsonb_typeof(e) <> 'number' OR e #>> '{}' !~ '^-?[0-9]+$' OR e NOT BETWEEN '-9223372036854775807' AND '9223372036854775807' -- as jsonb
                     ELSE jsonb_typeof(e) <> 'string' OR length(e #>> '{}') NOT BETWEEN 1 AND 200 END LIMIT 1;
         ok := problem IS NULL OR belfry.reject(tab, 'audience.' || col, problem);
     END IF;
