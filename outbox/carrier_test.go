@@ -112,7 +112,7 @@ func TestClaimCopies_HasAnAnswerForEachCopy(t *testing.T) {
 	}
 	require.Equal(t, "{1,2,3,10}", one[string](t, b, `SELECT array_agg(c ORDER BY c)::text FROM belfry.leases, unnest(channel_ids) c WHERE id = $1`, lease))
 	require.Equal(t, 4, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'PROCESSING' AND lease_id = $1`, lease))
-	require.True(t, one[bool](t, b, `SELECT expires_at > now() + interval '50 seconds' FROM belfry.leases WHERE id = $1`, lease))
+	require.True(t, one[bool](t, b, `SELECT expires_at > now() + interval '20 seconds' FROM belfry.leases WHERE id = $1`, lease))
 }
 
 // I6: what may not be sent is not claimed, and leaves the carrier: it is PENDING until it may be

@@ -114,11 +114,11 @@ func TestRenew_KeepsLivingLeasesOnly(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 6, job.Processed)
 	mine, expired, foreign := claim(t, l, id, 2)[0].LeaseID, claim(t, l, id, 2)[0].LeaseID, claim(t, other, id, 2)[0].LeaseID
 	b.expire(t, expired)
-	b.Exec(t, `UPDATE belfry.leases SET expires_at = now() + interval '1 second' WHERE id = ANY ($1)`, []int64{mine, foreign})
+	b.Exec(t, `UPDATE belfry.leases SET expires_at = now() + interval '20 seconds' WHERE id = ANY ($1)`, []int64{mine, foreign})
 	lost, err := l.Renew(ctx, []int64{foreign, mine, expired, 99})
 	require.NoError(t, err)
 	require.Equal(t, []int64{foreign, expired, 99}, lost)
-	require.Equal(t, []int64{mine}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases WHERE expires_at > now() + interval '50 seconds'`))
+	require.Equal(t, []int64{mine}, one[[]int64](t, b, `SELECT array_agg(id) FROM belfry.leases WHERE expires_at > now() + interval '25 seconds'`))
 	lost, err = l.Renew(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, lost)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -144,10 +145,10 @@ func TestCarrier_LeadIsNoLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0)
 	c := carrying("r1")
-	c.Lease, c.StatementTimeout = 3*time.Second, time.Second
+	c.Lease, c.StatementTimeout = 20*time.Second, 5*time.Second
 	b.start(t, c, []relay.Sender{push(&script{})}, on(outboxtest.NewMemory(capacity), time.Hour))
 	b.eventually(t, `SELECT count(*) = 2 FROM belfry.queues`)
-	require.LessOrEqual(t, one[float64](t, b, `SELECT extract(epoch FROM max(leads_until - clock_timestamp()))::float8 FROM belfry.queues`), 3.0)
+	require.LessOrEqual(t, one[float64](t, b, `SELECT extract(epoch FROM max(leads_until - clock_timestamp()))::float8 FROM belfry.queues`), 20.0)
 }
 
 // I10: whatever of its memory a carrier loses while relays work, and whatever the database
@@ -194,9 +195,10 @@ func TestCarrier_FullStopsItsQueue(t *testing.T) {
 	stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, time.Hour)
 	defer func() { stop() }()
 	b.eventually(t, `SELECT count(*) > $1 FROM belfry.messages WHERE status = 'QUEUED'`, capacity)
-	id := b.activity(t, 1)
-	b.eventually(t, `SELECT status = 'QUEUED' FROM belfry.messages WHERE job_id = $1`, id) // the dispatcher goes on
-	pass(500 * time.Millisecond)
+	for channel := range 5 { // the dispatcher goes on
+		id := b.activity(t, channel+1)
+		b.eventually(t, `SELECT status = 'QUEUED' FROM belfry.messages WHERE job_id = $1`, id)
+	}
 	require.Equal(t, capacity+capacity/4, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE status = 'QUEUED' AND job_id > 0`))
 }
 
@@ -206,10 +208,12 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	b, memory := setup(t, 100), outboxtest.NewMemory(capacity)
 	id := b.job(t, "default", 1, 100)
 	lost := b.job(t, "default", 1, 0)
-	stop := b.Dispatch("r1", b.Carrier(t, memory, "r1"), capacity/4, 50*time.Millisecond)
+	carrier := &swept{Carrier: b.Carrier(t, memory, "r1")}
+	stop := b.Dispatch("r1", carrier, capacity/4, 50*time.Millisecond)
 	defer func() { stop() }()
 	b.eventually(t, `SELECT count(*) = 100 FROM belfry.messages WHERE status = 'QUEUED'`)
-	b.eventually(t, `SELECT bool_and(made_at < now() - interval '200 milliseconds') FROM belfry.pushes`) // four sweeps
+	b.eventually(t, `SELECT bool_and(made_at < now() - interval '50 milliseconds') FROM belfry.pushes`) // old enough
+	carrier.sweeps(t, 4)
 	require.Equal(t, 4, one[int](t, b, `SELECT max(push) FROM belfry.messages`), "none was pushed again")
 
 	// The first push has left the carrier but for two copies that it has lost.
@@ -226,7 +230,7 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	require.NoError(t, err)
 	b.exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at, status, push) VALUES ($1, 1, now(), 'QUEUED', 1), ($1, 2, now(), 'QUEUED', 1)`, lost)
 	b.past(t, `UPDATE belfry.jobs SET delivered_at = NULL WHERE id = $1`, lost)
-	pass(300 * time.Millisecond)
+	carrier.sweeps(t, 4)
 	require.Equal(t, 2, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE push = 1 AND status = 'QUEUED'`), "what is claimed and not settled is inside")
 	var outcomes []relay.Settled
 	for _, r := range record {
@@ -235,6 +239,25 @@ func TestCarrier_SweepsWhatIsLostAndNoBacklog(t *testing.T) {
 	require.NoError(t, first.Settled(t.Context(), outcomes))
 	b.eventually(t, `SELECT count(*) = 2 FROM belfry.messages WHERE job_id = $1 AND (status = 'PENDING' OR push = 5)`, lost)
 	require.Equal(t, 75, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1 AND push BETWEEN 2 AND 4 AND status = 'QUEUED'`, id))
+}
+
+// swept counts how often a dispatcher asks for what is inside: at first, and with each sweep.
+type swept struct {
+	relay.Carrier
+
+	asked atomic.Int64
+}
+
+func (s *swept) Inside(ctx context.Context, q relay.Queue) (relay.Inside, error) {
+	s.asked.Add(1)
+	return s.Carrier.Inside(ctx, q)
+}
+
+// sweeps waits until both queues were swept n times more, whole.
+func (s *swept) sweeps(t *testing.T, n int64) {
+	t.Helper()
+	from := s.asked.Load()
+	require.Eventually(t, func() bool { return s.asked.Load() > from+2*(n+1) }, patience, time.Millisecond)
 }
 
 // room are fixed credits.
@@ -254,13 +277,14 @@ func TestCarrier_PausesWhileItIsDown(t *testing.T) {
 	memory.Fail(errAway)
 	b.start(t, carrying("r1"), []relay.Sender{push(s)}, on(memory, time.Hour), relay.WithLogger(zerolog.New(log)))
 	b.job(t, "default", 1, 100)
-	pass(500 * time.Millisecond)
+	const pushes, claims = "messages are not handed to the carrier", "messages are not taken out of the carrier"
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), pushes) && strings.Contains(log.String(), claims) }, patience, time.Millisecond)
 	require.Empty(t, s.all())
 	memory.Fail(nil)
 	b.Delivered(t)
 	require.Len(t, s.all(), 100)
-	require.Equal(t, 1, strings.Count(log.String(), "messages are not handed to the carrier"))
-	require.Equal(t, 1, strings.Count(log.String(), "messages are not taken out of the carrier"))
+	require.Equal(t, 1, strings.Count(log.String(), pushes))
+	require.Equal(t, 1, strings.Count(log.String(), claims))
 }
 
 // A job that is corrected while its ids are in the carrier says what it was corrected to.
