@@ -376,14 +376,14 @@ func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 		  LEFT JOIN belfry.attempts a ON a.job_id = m.job_id AND a.channel_id = m.channel_id AND a.medium = k.medium
 		 GROUP BY m.job_id, m.channel_id, k.medium ORDER BY m.job_id, m.channel_id, k.medium`)
 	require.NoError(c, err)
-	installation := c.installation()
+	keyOf := c.keys()
 	var jobID, channelID, ambiguous, bypassed, got int64
 	var revision int
 	var sent, refused bool
 	var medium, problem string
 	var told []int
 	_, err = pgx.ForEachRow(rows, []any{&jobID, &channelID, &sent, &revision, &medium, &ambiguous, &refused, &bypassed}, func() error {
-		own := calls[compose.Key(installation, jobID, channelID, medium)]
+		own := calls[keyOf(jobID, channelID, medium)]
 		n := accepted(own)
 		if n > 1+ambiguous {
 			problem = fmt.Sprintf("message %d/%d by %s: accepted %d times with %d ambiguous outcomes", jobID, channelID, medium, n, ambiguous)
@@ -402,7 +402,7 @@ func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 		if medium == "sms" && sent && !slices.Contains(told, revision) {
 			problem = fmt.Sprintf("message %d/%d is SENT with revision %d, and providers accepted %d", jobID, channelID, revision, told)
 		}
-		if medium == "push" && !refused && accepted(calls[compose.Key(installation, jobID, channelID, "sms")]) > 0 {
+		if medium == "push" && !refused && accepted(calls[keyOf(jobID, channelID, "sms")]) > 0 {
 			problem = fmt.Sprintf("message %d/%d went by sms without a recorded failure of push", jobID, channelID)
 		}
 		if bypassed > 1 {
@@ -414,8 +414,22 @@ func (c *relayChaos) judgeEach(calls map[string][]fake.Call) {
 	require.Empty(c, problem)
 }
 
-func (c *relayChaos) installation() (id [16]byte) {
+// keys makes the idempotency keys of messages.
+func (c *relayChaos) keys() func(jobID, channelID int64, medium string) string {
 	c.Helper()
-	require.NoError(c, c.db.Pool.QueryRow(c.Context(), "SELECT id FROM belfry.installation").Scan(&id))
-	return id
+	var installation [16]byte
+	require.NoError(c, c.db.Pool.QueryRow(c.Context(), "SELECT id FROM belfry.installation").Scan(&installation))
+	rows, err := c.db.Pool.Query(c.Context(), "SELECT id, created_at FROM belfry.jobs UNION ALL SELECT id, created_at FROM belfry.activities")
+	require.NoError(c, err)
+	created := make(map[int64]time.Time)
+	var id int64
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+		created[id] = at
+		return nil
+	})
+	require.NoError(c, err)
+	return func(jobID, channelID int64, medium string) string {
+		return compose.Key(installation, jobID, created[jobID], channelID, medium)
+	}
 }

@@ -284,7 +284,7 @@ func (m *told) judge(t *testing.T, h hold) (late int) {
 // told gathers what there is of each message.
 func (c *relayChaos) told(calls map[string][]fake.Call) map[[2]int64]*told {
 	c.Helper()
-	installation, all := c.installation(), make(map[[2]int64]*told)
+	keyOf, all := c.keys(), make(map[[2]int64]*told)
 	rows, err := c.db.Pool.Query(c.Context(), `SELECT u.job_id, u.channel_id, o.xid::text::bigint, o.at
 		  FROM public.handed o CROSS JOIN unnest(o.job_ids, o.channel_ids) u(job_id, channel_id) ORDER BY o.at`)
 	require.NoError(c, err)
@@ -295,7 +295,7 @@ func (c *relayChaos) told(calls map[string][]fake.Call) map[[2]int64]*told {
 		if m == nil {
 			m = &told{job: key[0], channel: key[1]}
 			for _, medium := range []string{"push", "sms"} { // the route's order
-				m.calls = append(m.calls, calls[compose.Key(installation, key[0], key[1], medium)]...)
+				m.calls = append(m.calls, calls[keyOf(key[0], key[1], medium)]...)
 			}
 			slices.SortStableFunc(m.calls, func(a, b fake.Call) int { return a.At.Compare(b.At) })
 			all[key] = m

@@ -143,7 +143,7 @@ func (b *batch) route(m outbox.Claimed, targeted []string) outbox.Composed {
 	out.Action, out.Status = outbox.ActionSend, ""
 	medium := content.route[chosen.step]
 	out.Delivery = sender.Delivery{
-		Key: Key(b.installation, m.JobID, m.ChannelID, medium), JobID: m.JobID, ChannelID: m.ChannelID, ExternalID: p.ExternalID,
+		Key: Key(b.installation, m.JobID, content.created, m.ChannelID, medium), JobID: m.JobID, ChannelID: m.ChannelID, ExternalID: p.ExternalID,
 		Category: content.category, Medium: medium, Platform: p.Platform, Address: chosen.address, Data: content.data,
 		Attempt: out.Attempts + 1,
 	}

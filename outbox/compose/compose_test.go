@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
 	"github.com/belfryhq/belfry/outbox/compose"
 	"github.com/belfryhq/belfry/outbox/sender"
@@ -23,11 +24,12 @@ func TestCompose_MakesWholeDeliveries(t *testing.T) {
 		"variants": `{"ko": {"title": "{{attributes.name}}님"}}`,
 	})
 	installation := one[uuid.UUID](t, b, `SELECT id FROM belfry.installation`)
+	created := one[time.Time](t, b, `SELECT created_at FROM belfry.jobs WHERE id = $1`, id)
 	list := b.compose(t, id, 1, 2)
 	want := outbox.Composed{
 		Claimed: list[0].Claimed, Action: outbox.ActionSend, Category: "operator_notice", Route: []string{"push", "sms"},
 		Delivery: sender.Delivery{
-			Key: compose.Key(installation, id, 1, "push"), JobID: id, ChannelID: 1, ExternalID: "u-1", Category: "operator_notice", Medium: "push",
+			Key: compose.Key(installation, id, created, 1, "push"), JobID: id, ChannelID: 1, ExternalID: "u-1", Category: "operator_notice", Medium: "push",
 			Platform: "ios", Locale: "ko", Address: "token-1", Title: "Mina님", Body: "u-1 ios", Data: []byte(`{"a": 1}`), Attempt: 1,
 		},
 	}
@@ -37,7 +39,7 @@ func TestCompose_MakesWholeDeliveries(t *testing.T) {
 	require.Equal(t, []outbox.Attempt{{Step: 0, Medium: "push", Outcome: outbox.OutcomeRefused, Reason: outbox.ReasonNoAddress}}, list[1].Record)
 	require.Equal(t, 1, list[1].Step)
 	require.Equal(t, sender.Delivery{
-		Key: compose.Key(installation, id, 2, "sms"), JobID: id, ChannelID: 2, ExternalID: "u-2", Category: "operator_notice", Medium: "sms",
+		Key: compose.Key(installation, id, created, 2, "sms"), JobID: id, ChannelID: 2, ExternalID: "u-2", Category: "operator_notice", Medium: "sms",
 		Platform: "android", Address: "+822", Title: "Hello friend", Body: "u-2 android", Data: []byte(`{"a": 1}`), Attempt: 1,
 	}, list[1].Delivery)
 
@@ -314,4 +316,19 @@ func TestConfig_NamesEveryProblem(t *testing.T) {
 delivery.quiet_hours_jitter: 2h0m0s is not allowed; allowed are 0 to 1h0m0s`)
 	_, err = compose.New(nil, nil, compose.Config{}, nil)
 	require.ErrorContains(t, err, "time_zone")
+}
+
+// A database that was restored draws ids again: the messages of a job that is restored keep their
+// keys, and those of a new one that has an older one's id have others.
+func TestCompose_KeyOfAnIDThatIsDrawnAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.job(t, pgx.NamedArgs{"title": "Tuesday's", "route": []string{"push"}})
+	key := func() string { return b.compose(t, id, 1)[0].Delivery.Key }
+	before := key()
+	require.Equal(t, before, key())
+	for _, at := range []string{"1 microsecond", "1 day"} {
+		dbtest.Past(t, b.db.Pool, `UPDATE belfry.jobs SET created_at = created_at + $2::text::interval WHERE id = $1`, id, at)
+		require.NotEqual(t, before, key(), at)
+	}
 }

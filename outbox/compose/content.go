@@ -11,6 +11,7 @@ import (
 // content is what the messages of one job, or of one activity, say, and what holds for
 // their category.
 type content struct {
+	created  time.Time // the job or activity
 	category string
 	title    string
 	body     string

@@ -33,8 +33,9 @@
 //     accepted, whatever else holds now. Of others, a route without a medium left is
 //     CANCELLED opted_out when an opt-out is what leaves nothing; else, when calls were
 //     made, what the last real failure says; else DEAD invalid_address or no_address.
-//  5. The idempotency key is a function of installation, job, channel and medium: every
-//     attempt of a message by a medium has the same one, whichever relay makes it (I9).
+//  5. The idempotency key is a function of installation, job, when the job was requested, channel
+//     and medium: every attempt of a message by a medium has the same one, whichever relay
+//     makes it (I9), and no other message has it, also after a restore (Key).
 //  6. A batch costs at most seven statements, none of them one per message, and memory
 //     in proportion to the batch and its contents. Counting for a cap looks at each job of
 //     the category that may have sent something in the window: once when it has few

@@ -3,6 +3,7 @@ package compose
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -10,15 +11,19 @@ import (
 // Key is the idempotency key of a message by one medium: a UUID in lower-case text, of
 // version 8 (RFC 9562), from the SHA-256 of
 //
-//	installation (16 bytes) | job id (8, big endian) | channel id (8) | medium
+//	installation (16 bytes) | job id (8, big endian) | microsecond of created (8) | channel id (8) | medium
 //
-// It is the same in every attempt, after a redrive, and in every relay; other media and
-// other databases have others.
-func Key(installation [16]byte, jobID, channelID int64, medium string) string {
+// It is the same in every attempt, after a redrive, in every relay and in a restored copy; other
+// media and other databases have others. created is when the job, or activity, was requested,
+// which PostgreSQL stores to the microsecond. A database that was restored, or a standby that
+// was promoted, draws ids again that messages had which it does not know any more: without created
+// a new message would have the key of an older one, and a provider that knows it would drop it.
+func Key(installation [16]byte, jobID int64, created time.Time, channelID int64, medium string) string {
 	b := make([]byte, 0, 64)
 	b = append(b, installation[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(jobID))     //nolint:gosec // the bits as they are
-	b = binary.BigEndian.AppendUint64(b, uint64(channelID)) //nolint:gosec // the bits as they are
+	for _, n := range []int64{jobID, created.UnixMicro(), channelID} {
+		b = binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // the bits as they are
+	}
 	sum := sha256.Sum256(append(b, medium...))
 	id := uuid.UUID(sum[:16])
 	id[6] = id[6]&0x0f | 0x80 // version 8

@@ -3,6 +3,7 @@ package compose_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -14,21 +15,25 @@ import (
 // twice (invariant 5, I9).
 func TestKey_NeverChanges(t *testing.T) {
 	t.Parallel()
+	monday := time.Date(2026, 11, 23, 8, 50, 0, 123_456_789, time.UTC)
 	here := uuid.MustParse("0197f4a2-7b1c-4d55-9d64-1f2e3d4c5b6a")
 	for _, c := range []struct {
 		installation uuid.UUID
-		job, channel int64
+		job          int64
+		created      time.Time
+		channel      int64
 		medium, want string
 	}{
-		{uuid.Nil, 0, 0, "", "66687aad-f862-8d77-ac8f-c18b8e9f8e20"},
-		{here, 1, 1, "push", "30c47e7b-bed3-8b08-be14-6a6aa10223fb"},
-		{here, 1, 1, "sms", "5302fcf3-8190-8bb0-93b6-269fb7640095"},
-		{here, 1, 2, "push", "7dea12cf-b043-8ab5-a441-7b21da758580"},
-		{here, 2, 1, "push", "c2e5837c-4422-83b2-a18f-a0b092bdf5bd"},
-		{here, -1, 1, "push", "58f0315e-341c-8b5d-833f-16c66e55faa0"},
-		{here, 9223372036854775807, -9223372036854775808, "alimtalk", "cfb9588b-e898-8cfd-afd1-01f4bc8fc617"},
+		{uuid.Nil, 0, time.UnixMicro(0), 0, "", "2c34ce1d-f23b-838c-9abf-2a7f6437cca3"},
+		{here, 1, monday, 1, "push", "ef27b901-6a13-8e04-97bd-409fe413c883"},
+		{here, 1, monday.Add(time.Microsecond), 1, "push", "0b575492-0c0b-8ee2-9a03-e3ae44d09fef"},
+		{here, 1, monday, 1, "sms", "e52f119d-10ce-8e4f-8b3d-5ab790b73efe"},
+		{here, 1, monday, 2, "push", "c3863134-402e-8f78-a96b-416b0ca17023"},
+		{here, 2, monday, 1, "push", "38c90966-a4b1-8ffb-9240-73e3bbd5e092"},
+		{here, -1, monday, 1, "push", "ead0d133-d278-8e48-85c4-f6b63ca04d80"},
+		{here, 9223372036854775807, monday, -9223372036854775808, "alimtalk", "8ee45a1b-1ebf-80a9-b9df-fd16e67faab2"},
 	} {
-		require.Equal(t, c.want, compose.Key(c.installation, c.job, c.channel, c.medium), "%d %d %s", c.job, c.channel, c.medium)
+		require.Equal(t, c.want, compose.Key(c.installation, c.job, c.created, c.channel, c.medium), "%d %d %s", c.job, c.channel, c.medium)
 	}
 }
 
@@ -38,7 +43,7 @@ func TestKey_IsAUUIDOfItsOwn(t *testing.T) {
 	for job := int64(-50); job < 50; job++ {
 		for channel := range int64(50) {
 			for _, medium := range []string{"push", "sms"} {
-				key := compose.Key(uuid.Nil, job, channel, medium)
+				key := compose.Key(uuid.Nil, job, time.UnixMicro(channel%3), channel, medium)
 				id, err := uuid.Parse(key)
 				require.NoError(t, err)
 				require.Equal(t, uuid.Version(8), id.Version())

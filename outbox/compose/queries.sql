@@ -10,16 +10,16 @@
 -- one of them, so that no id has two contents. Each row also has the database's now and
 -- the installation's name. The array stands in a query of its own, whose length no plan
 -- knows: otherwise one for the array at hand always seems to be worth its making.
-SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
+SELECT statement_timestamp(), (SELECT i.id FROM belfry.installation i), t.id, t.created_at, t.category, t.title, t.body, t.data, t.variants, t.route, t.revision,
        extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint, c.cap, extract(epoch FROM c.cap_window)::bigint
-  FROM (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
+  FROM (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
           FROM unnest((SELECT @ids::bigint[])) k (id)
-         CROSS JOIN LATERAL (SELECT j.id, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
+         CROSS JOIN LATERAL (SELECT j.id, j.created_at, j.category, j.title, j.body, j.data, j.variants, j.route, j.revision
                                FROM belfry.jobs j WHERE j.id = k.id LIMIT 1) j
         UNION ALL
-        SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route, 0
+        SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route, 0
           FROM unnest((SELECT @ids::bigint[])) k (id)
-         CROSS JOIN LATERAL (SELECT a.id, a.category, a.title, a.body, a.data, a.variants, a.route
+         CROSS JOIN LATERAL (SELECT a.id, a.created_at, a.category, a.title, a.body, a.data, a.variants, a.route
                                FROM belfry.activities a WHERE a.id = k.id LIMIT 1) a) t
   LEFT JOIN belfry.categories c ON c.name = t.category;
 
