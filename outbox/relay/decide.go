@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"math"
 	"time"
 
 	"github.com/belfryhq/belfry/outbox"
@@ -92,14 +91,15 @@ type failure struct {
 	last       bool // the route has no medium after this one
 }
 
-// longestRetryAfter is the longest that a message waits because a provider asks for it.
-// Longer is as good as a refusal: the message goes by the next medium, or is given up.
+// longestRetryAfter is the longest that a message waits because a provider asks for it. A provider
+// that asks for more, such as one that sends an instant as seconds, is not believed: the attempt
+// counts as any other, and the next one is a day later.
 const longestRetryAfter = 24 * time.Hour
 
 // again is for an attempt that may be repeated: later, or never when it was the last.
 func (f failure) again(tried outbox.Attempt, outcome outbox.Outcome, retry RetryConfig, after time.Duration, random float64) outbox.Settlement {
 	tried.Outcome = outcome
-	if tried.Attempt >= retry.Attempts || after > longestRetryAfter {
+	if tried.Attempt >= retry.Attempts {
 		return f.next(tried, outbox.ReasonExhausted)
 	}
 	s := f.settlement
@@ -145,9 +145,9 @@ func with(record []outbox.Attempt, tried outbox.Attempt) []outbox.Attempt {
 
 // wait is the pause after the given number of attempts (with a jitter of 1 full jitter,
 // after M. Brooker, "Exponential Backoff And Jitter"). What the provider asked for comes
-// first and whole (I11).
+// first, and whole up to longestRetryAfter (I11).
 func wait(retry RetryConfig, attempts int, after time.Duration, random float64) time.Duration {
-	return min(max(after, 0), math.MaxInt64/2) + retry.draw(attempts, random)
+	return min(max(after, 0), longestRetryAfter) + retry.draw(attempts, random)
 }
 
 // medium is the one of a step; empty when the route ends before.

@@ -114,14 +114,18 @@ func TestDecide_PendingWithoutReceiptIsUnknown(t *testing.T) {
 	require.Equal(t, outbox.OutcomeUnknown, s.Record[0].Outcome)
 }
 
-// I11: nobody calls before a Retry-After is over, and nobody waits for more than a day.
-func TestDecide_GivesUpWhereAProviderAsksForMoreThanADay(t *testing.T) {
+// I11: nobody calls before a Retry-After is over. One that makes no sense, such as an instant in
+// seconds, is a day's, and counts one attempt as any.
+func TestDecide_WaitsForADayAtMost(t *testing.T) {
 	t.Parallel()
-	for after, want := range map[time.Duration]outbox.Reason{24 * time.Hour: outbox.ReasonRetry, 24*time.Hour + 1: outbox.ReasonFailover} {
+	const day = 24 * time.Hour
+	for after, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, day: day, day + 1: day, 25 * time.Hour: day, 365 * day: day} {
 		c := &outbox.Composed{Route: []string{"push", "sms"}, Delivery: sender.Delivery{Medium: "push"}}
 		retry := relay.RetryConfig{Attempts: 3, Policy: relay.Linear, Initial: time.Second, Max: time.Minute}
 		s := relay.Decide(c, "s", retry, time.Second, sender.Result{Class: sender.Retryable, RetryAfter: after}, 0)
-		require.Equal(t, want, s.Reason)
+		require.Equal(t, outbox.ReasonRetry, s.Reason)
+		require.Equal(t, 1, s.NextAttempts)
+		require.Equal(t, want+time.Second, s.Wait, "and the pause of the policy")
 	}
 }
 
@@ -135,7 +139,7 @@ func TestWait_FullJitterAfterRetryAfter(t *testing.T) {
 	for i, seconds := range [][2]float64{{1, 1}, {2, 2}, {4, 3}, {8, 4}, {10, 5}, {10, 6}} {
 		for _, random := range []float64{0, 0.25, 0.999} {
 			for _, after := range []time.Duration{-time.Hour, 0, time.Minute, 30 * 24 * time.Hour} {
-				least := max(after, 0)
+				least := min(max(after, 0), 24*time.Hour)
 				require.Equal(t, least+time.Duration(random*seconds[0]*1e9), relay.Wait(exponential, i+1, after, random))
 				require.Equal(t, least+time.Duration(random*seconds[1]*1e9), relay.Wait(linear, i+1, after, random))
 			}

@@ -67,6 +67,12 @@ func TestRetryAfter(t *testing.T) {
 		{"Sat, 21 Nov 2099 11:00:00 GMT", "", 365 * 24 * time.Hour},
 		{"Saturday, 21-Nov-26 12:00:10 GMT", "", 10 * time.Second},
 		{"Sat Nov 21 12:00:10 2026", "", 10 * time.Second},
+		{"Sat, 21 Nov 2026 12:00:10 +0000", "", 10 * time.Second},
+		{"Sat, 21 Nov 2026 21:00:10 +0900", "", 10 * time.Second},
+		{"2026-11-21T12:00:10Z", "", 10 * time.Second},
+		{"2026-11-21T21:00:10+09:00", "", 10 * time.Second},
+		{"2026-11-21", "", 0},
+		{"1795262410", "", 365 * 24 * time.Hour}, // an instant: the relay waits for a day
 		// Our clock is an hour ahead of the provider's: its own Date tells.
 		{"Sat, 21 Nov 2026 11:00:10 GMT", "Sat, 21 Nov 2026 11:00:00 GMT", 10 * time.Second},
 		// And an hour behind: the longer wait counts.

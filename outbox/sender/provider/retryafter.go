@@ -21,7 +21,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if text == "" {
 		return 0
 	}
-	if c := text[0]; c >= '0' && c <= '9' {
+	at, err := dateOf(text)
+	if c := text[0]; err != nil && c >= '0' && c <= '9' {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil && !math.IsInf(seconds, 1) || strings.ContainsAny(text, "xXpP_") {
 			return 0
@@ -31,7 +32,6 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		}
 		return time.Duration(math.Ceil(seconds)) * time.Second
 	}
-	at, err := http.ParseTime(text)
 	if err != nil {
 		return 0
 	}
@@ -46,4 +46,16 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return longestWait
 	}
 	return (wait + time.Second - 1).Truncate(time.Second)
+}
+
+// dateOf reads a date in one of the three forms of HTTP, or in one that some servers write: with a
+// numeric zone instead of GMT, or as RFC 3339.
+func dateOf(text string) (time.Time, error) {
+	if at, err := http.ParseTime(text); err == nil {
+		return at, nil
+	}
+	if at, err := time.Parse(time.RFC1123Z, text); err == nil {
+		return at, nil
+	}
+	return time.Parse(time.RFC3339, text)
 }
