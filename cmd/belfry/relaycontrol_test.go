@@ -15,7 +15,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/outbox/compose"
 )
 
 // handedSQL keeps a record of every hand-over, by the transaction that it was committed in.
