@@ -346,6 +346,8 @@ func enqueueRefused(err error, spec job.Spec) error {
 	switch {
 	case errors.As(err, &bad):
 		return refusedContent(bad)
+	case errors.Is(err, job.ErrKeyHeld):
+		return &HeldError{err}
 	case errors.Is(err, job.ErrUnreachable) && spec.IdempotencyKey == "":
 		return advise(err, "the job may have been enqueued, see `belfry jobs list` before repeating (--idempotency-key makes repeating safe)")
 	}

@@ -306,6 +306,9 @@ func manyRefused(err error, asked []job.Request) error {
 		if errors.As(at.Err, new(*job.InvalidError)) {
 			return &bad
 		}
+		if errors.Is(err, job.ErrKeyHeld) {
+			return &HeldError{err}
+		}
 		return err
 	}
 	keyless := slices.ContainsFunc(asked, func(r job.Request) bool { return r.Spec.IdempotencyKey == "" })

@@ -26,7 +26,7 @@ const haltEvents = "belfry.events"
 func haltOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "halt", Short: "Stop generation and delivery of everything at once", Role: Operator, Changes: true, Events: haltEvents,
+			Name: "halt", Short: "Stop generation and delivery of everything at once", Role: Operator, Changes: true, Stops: true, Events: haltEvents,
 			Long: `Stop everything, in every process that works on this database. When the command has
 returned, no further row of a job is committed, and no message is sent that was not
 handed to a provider before, activities too. Jobs that ran are PENDING, with their
@@ -45,7 +45,7 @@ acts are accepted, and wait. Processes go on running, and say so.`,
 			p.Printf("halted: nothing more is written or sent; `belfry go` lifts it\n")
 		}),
 		Define(Operation{
-			Name: "go", Short: "Lift a halt: everything goes on where it was", Role: Operator, Changes: true, Events: haltEvents,
+			Name: "go", Short: "Lift a halt: everything goes on where it was", Role: Operator, Changes: true, Stops: true, Events: haltEvents,
 			Long: `Lift a halt: jobs go on from their cursors, messages are sent, and schedules fire,
 without a restart of any process. What became of occurrences that a schedule missed is
 for its own policy to say (` + "`belfry schedules show NAME`" + `). A job that did not start before

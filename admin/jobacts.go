@@ -191,7 +191,7 @@ func jobActOperations() []Operation {
 	return []Operation{
 		Define(Operation{
 			Name: "abort", Short: "Stop a job at once, in its walk or while its messages go out",
-			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Events: "the job's events", Need: NeedNothing, Deadline: -1,
+			Usage: jobsOrGroupUsage, Role: Operator, Changes: true, Stops: true, Events: "the job's events", Need: NeedNothing, Deadline: -1,
 			Long: `Stop a job at once. When the command has returned, no further row of the job is
 committed, and no message of it that was not handed to a provider is sent: they are
 held until it is resumed. No runner or relay has to be alive for that. A job that is

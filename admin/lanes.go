@@ -17,7 +17,7 @@ type laneAct struct {
 
 func laneOperations() []Operation {
 	act := func(o Operation, do func(*job.Store, context.Context, string, job.Act) (job.Lane, error)) Operation {
-		o.Events, o.Role, o.Changes = "the lane's events", Operator, true
+		o.Events, o.Role, o.Changes, o.Stops = "the lane's events", Operator, true, true
 		o.Example = "  belfry " + o.Name + ` night --reason "wrong data"`
 		return Define(o, func(ctx context.Context, env *Env, in laneAct) (job.Lane, error) {
 			lane, err := do(env.Jobs, ctx, in.Lane, in.by(env))

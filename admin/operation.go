@@ -93,6 +93,9 @@ type Operation struct {
 	// Shared tells of a stream that what it looks at is looked at for all of them together
 	// (Watches): one more costs the database nothing.
 	Shared bool
+	// Stops tells that it stops what is written or sent, or lets it go on. A server does it on
+	// connections that no other request takes.
+	Stops bool
 	// Need is what the database has to be.
 	Need Need
 	// Rows is the field of the JSON that lists, of a result that is more than a list; ".": the

@@ -112,6 +112,8 @@ func sendRefused(err error, repeatable bool) error {
 	switch {
 	case errors.As(err, &bad):
 		return refusedContent(bad)
+	case errors.Is(err, job.ErrKeyHeld):
+		return &HeldError{err}
 	case errors.As(err, &server) && db.ClassOf(err) == db.Invalid: // a value no column takes: a NUL, a number beyond every type
 		text := server.Message
 		if server.Detail != "" {

@@ -97,7 +97,7 @@ open already stays as it is.`,
 }
 
 func senderActOperation(o Operation, do func(context.Context, *pgxpool.Pool, string, time.Duration, job.Act) (delivery.SenderState, error)) Operation {
-	o.Role, o.Changes, o.Events = Operator, true, "the sender's events"
+	o.Role, o.Changes, o.Stops, o.Events = Operator, true, true, "the sender's events"
 	o.Example = "  belfry " + o.Name + ` fcm --reason "provider is down"`
 	return Define(o, func(ctx context.Context, env *Env, in senderAct) (Sender, error) {
 		s, err := do(ctx, env.DB, in.Sender, RelayAlive, in.by(env))

@@ -88,7 +88,7 @@ func EnqueueTx(ctx context.Context, tx pgx.Tx, s Spec) (int64, error) {
 	args["type"], args["group_id"] = s.Type, s.GroupID
 	var id int64
 	if err := tx.QueryRow(ctx, queries.jobEnqueue, args).Scan(&id); err != nil {
-		return 0, fmt.Errorf("enqueue: %w", mapError(err))
+		return 0, fmt.Errorf("enqueue: %w", mapEnqueued(err))
 	}
 	return id, nil
 }
@@ -104,11 +104,11 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 	args["types"] = types
 	rows, err := tx.Query(ctx, queries.jobEnqueueGroup, args)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue group: %w", mapError(err))
+		return nil, fmt.Errorf("enqueue group: %w", mapEnqueued(err))
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return nil, fmt.Errorf("enqueue group: %w", mapError(err))
+		return nil, fmt.Errorf("enqueue group: %w", mapEnqueued(err))
 	}
 	return ids, nil
 }
@@ -116,7 +116,7 @@ func EnqueueGroupTx(ctx context.Context, tx pgx.Tx, types []string, s Spec) ([]i
 // Enqueue is EnqueueTx in a transaction of its own. When the error is
 // ErrUnreachable the job may have been enqueued: repeat with an IdempotencyKey.
 func (s *Store) Enqueue(ctx context.Context, spec Spec) (id int64, err error) {
-	err = s.often(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.enqueues(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		id, err = EnqueueTx(ctx, tx, spec)
 		return err
 	})
@@ -125,7 +125,7 @@ func (s *Store) Enqueue(ctx context.Context, spec Spec) (id int64, err error) {
 
 // EnqueueGroup is EnqueueGroupTx in a transaction of its own.
 func (s *Store) EnqueueGroup(ctx context.Context, types []string, spec Spec) (ids []int64, err error) {
-	err = s.often(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.enqueues(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		ids, err = EnqueueGroupTx(ctx, tx, types, spec)
 		return err
 	})

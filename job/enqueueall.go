@@ -44,7 +44,7 @@ func (e *RequestError) Unwrap() error { return e.Err }
 // with the same idempotency keys in another order may be a deadlock, of which one is refused and
 // can be repeated.
 func (s *Store) EnqueueAll(ctx context.Context, requests []Request, agree func([]Requested) error) (made []Requested, err error) {
-	err = db.InTx(ctx, s.pool, db.Options{Limit: enqueueAllTimeout, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, s.pool, db.Options{Limit: enqueueAllTimeout, Wait: KeyWait, Often: true}, func(ctx context.Context, tx pgx.Tx) error {
 		made = make([]Requested, len(requests))
 		var began time.Time
 		if err := tx.QueryRow(ctx, queries.txClock).Scan(&began); err != nil {
@@ -52,13 +52,13 @@ func (s *Store) EnqueueAll(ctx context.Context, requests []Request, agree func([
 		}
 		for i, r := range requests {
 			if made[i], err = enqueueRequest(ctx, tx, r, began); err != nil {
-				return &RequestError{i, mapError(err)}
+				return &RequestError{i, mapEnqueued(err)}
 			}
 		}
 		return agree(made)
 	})
 	if err != nil {
-		return nil, mapError(err)
+		return nil, mapEnqueued(err)
 	}
 	return made, nil
 }

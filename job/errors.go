@@ -30,6 +30,9 @@ var (
 	// ErrLocked reports that another session kept the job's row locked for so long
 	// that the act was given up. Nothing changed.
 	ErrLocked = errors.New("the job is locked by another session")
+	// ErrKeyHeld reports that a request of a job waited in vain for another transaction, which has
+	// enqueued its idempotency key and not ended, or locks what the request needs. Nothing was enqueued.
+	ErrKeyHeld = errors.New("another transaction that has not ended has the idempotency key, or locks what this needs; nothing was done: end that transaction, or repeat this with the same key when it has ended")
 	// errMoved reports that a chunk's guard matched no row. The job's row says why.
 	errMoved = errors.New("the job moved under the run")
 	// errRunOver reports that the job is not this run's any more: aborted, taken over
@@ -107,6 +110,14 @@ func mapError(err error) error {
 		return err
 	}
 	return Answered(err, ErrLocked, "belfry.jobs")
+}
+
+// mapEnqueued is mapError of a request of a job.
+func mapEnqueued(err error) error {
+	if errors.Is(err, ErrKeyHeld) {
+		return err
+	}
+	return Answered(err, ErrKeyHeld, "belfry.jobs")
 }
 
 // Answered translates what PostgreSQL answered, by its SQLSTATE and schema: what a rule of

@@ -33,9 +33,13 @@ func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout}, do))
 }
 
-// often is inTx for what many callers may do many times a second.
-func (s *Store) often(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Often: true}, do))
+// KeyWait is how long a request waits at most for another transaction with its idempotency key:
+// whoever repeats a request keeps a connection for no longer.
+const KeyWait = 2 * time.Second
+
+// enqueues is inTx for requests of jobs, which many callers may make many times a second.
+func (s *Store) enqueues(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
+	return mapEnqueued(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: KeyWait, Often: true}, do))
 }
 
 // read runs do in one short transaction that only reads, as on a standby.

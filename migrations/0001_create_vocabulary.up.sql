@@ -428,7 +428,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     locale  text;
     variant jsonb;
-    twin    text;
+    twins   text[];
     key     text;
     said    text;
 BEGIN
@@ -444,11 +444,14 @@ BEGIN
     ok := variants = '{}' OR jsonb_typeof(variants) = 'object' AND octet_length(variants::text) <= 131072
         OR belfry.reject(tab, 'variants', CASE WHEN variants IS NULL THEN 'is null' WHEN jsonb_typeof(variants) <> 'object' THEN 'is a JSON ' || jsonb_typeof(variants) ELSE format('has %s bytes', octet_length(variants::text)) END
             || '; allowed values: JSON objects of up to 131072 bytes, as {"ko": {"title": "…", "body": "…"}}');
+    -- One grouping: to compare each locale with each would keep a processor busy for seconds.
+    ok := (SELECT count(*) FROM jsonb_object_keys(variants)) <= 200
+        OR belfry.reject(tab, 'variants', format('has %s locales; allowed values: up to 200', (SELECT count(*) FROM jsonb_object_keys(variants))));
+    twins := (SELECT array_agg(k ORDER BY k COLLATE "C") FROM jsonb_object_keys(variants) k GROUP BY lower(replace(k, '_', '-')) HAVING count(*) > 1 ORDER BY min(k COLLATE "C") LIMIT 1);
+    ok := twins IS NULL OR belfry.reject(tab, 'variants.' || left(twins[1], 60), format('is the same locale as %s; allowed values: each locale once', left(twins[2], 60)));
     FOR locale, variant IN SELECT k, v FROM jsonb_each(variants) e(k, v) ORDER BY k COLLATE "C" LOOP
         ok := locale ~ '^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,3}$'
             OR belfry.reject(tab, 'variants', format('%L is not a locale; allowed values: as ko, en-GB or zh_Hant_TW', left(locale, 60)));
-        twin := (SELECT k FROM jsonb_object_keys(variants) k WHERE k <> locale AND lower(replace(k, '_', '-')) = lower(replace(locale, '_', '-')) LIMIT 1);
-        ok := twin IS NULL OR belfry.reject(tab, 'variants.' || locale, format('is the same locale as %s; allowed values: each locale once', twin));
         ok := jsonb_typeof(variant) = 'object' AND variant <> '{}'
             OR belfry.reject(tab, 'variants.' || locale, 'must be a JSON object; allowed keys: title, body');
         key := (SELECT min(k) FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body'));

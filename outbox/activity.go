@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -65,7 +66,7 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 		text := string(raw)
 		return &text
 	}
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Wait: job.KeyWait}, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
 			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data), "variants": object(a.Variants),
 			"route": a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
@@ -76,7 +77,7 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 		return recordActivity(ctx, tx, sent.ID, a.RequestedBy)
 	})
 	if err != nil {
-		return Activity{}, fmt.Errorf("send: %w", err)
+		return Activity{}, fmt.Errorf("send: %w", job.Answered(err, job.ErrKeyHeld, ""))
 	}
 	return sent, nil
 }

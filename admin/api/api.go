@@ -28,6 +28,8 @@ type Options struct {
 	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
 	// Sessions signs people in; nil: nobody signs in here.
 	Sessions *admin.Sessions
+	// Stops is what the operations that stop something are done by; nil: as all others.
+	Stops *Reserve
 	// ReadOnly refuses whatever changes something.
 	ReadOnly bool
 	// PublicURL is Config.PublicURL.
@@ -46,6 +48,14 @@ type Options struct {
 	Log     zerolog.Logger
 }
 
+// Reserve does what Env, Authenticate and Sessions of Options do, on connections that only requests
+// to stop something take (admin.Operation.Stops): however much is asked for, a stop is done at once.
+type Reserve struct {
+	Env          admin.Env
+	Authenticate func(ctx context.Context, token string) (admin.Identity, error)
+	Sessions     *admin.Sessions // as those of Options
+}
+
 const (
 	// writeSlack is how much longer than its operation an answer may take to be written.
 	writeSlack = 15 * time.Second
@@ -57,15 +67,17 @@ const (
 // Handler is the API.
 type Handler struct {
 	Options
-	mux      *http.ServeMux
-	document func() []byte // made when it is first asked for, and once
-	lockout  *lockout      // of requests without a good token or session, by address
-	signIns  signIns
-	public   public
-	streams  *streams
-	turns    *turns
-	pages    http.Handler // nil: there are none
-	outer    http.Handler
+	mux       *http.ServeMux
+	stops     map[string]bool // patterns of mux
+	document  func() []byte   // made when it is first asked for, and once
+	lockout   *lockout        // of requests without a good token or session, by address
+	signIns   signIns
+	public    public
+	streams   *streams
+	turns     *turns
+	stopTurns *turns       // of what stops something, by operation and identity
+	pages     http.Handler // nil: there are none
+	outer     http.Handler
 }
 
 // New returns the API. It panics if two operations have one route, or if the PublicURL is
@@ -75,7 +87,7 @@ func New(c Options) *Handler {
 	if err != nil {
 		panic(err)
 	}
-	h := &Handler{Options: c, mux: http.NewServeMux(), public: at, streams: newStreams(), turns: newTurns(c.Env.DB)}
+	h := &Handler{Options: c, mux: http.NewServeMux(), stops: make(map[string]bool), public: at, streams: newStreams(), turns: newTurns(c.Env.DB), stopTurns: newStopTurns()}
 	h.lockout = newLockout(20, 6*time.Second, func(from string) {
 		h.Log.Warn().Str("detail", from).Msg("too many requests of the API without a good token from one address")
 	})
@@ -86,7 +98,9 @@ func New(c Options) *Handler {
 	h.document = sync.OnceValue(func() []byte { return Document(c.Operations) })
 	for _, o := range admin.WithQuestions(c.Operations) {
 		r := routeOf(o)
-		h.mux.HandleFunc(r.method+" "+Prefix+r.path, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
+		pattern := r.method + " " + Prefix + r.path
+		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { h.operate(o, r, w, req) })
+		h.stops[pattern] = o.Stops
 	}
 	own, err := at.sites(http.HandlerFunc(h.serve))
 	if err != nil {
@@ -157,8 +171,16 @@ func (h *Handler) panicked(cause any) {
 }
 
 // failed has the log tell of what is nobody's to see.
-func (h *Handler) failed(o admin.Operation, err error, p *Problem) {
-	h.Log.Warn().Err(err).Str("detail", o.Name).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
+func (h *Handler) failed(o admin.Operation, who admin.Identity, err error, p *Problem) {
+	h.Log.Warn().Err(err).Str("detail", o.Name+" for "+who.Key()).Str("reason", string(p.Kind)).Msg("operation of the API did not succeed")
+}
+
+// reserve is what a request is answered by.
+func (h *Handler) reserve(stops bool) *Reserve {
+	if stops && h.Stops != nil {
+		return h.Stops
+	}
+	return &Reserve{Env: h.Env, Authenticate: h.Authenticate, Sessions: h.Sessions}
 }
 
 // serve finds out who asks, and then for what: who is nobody learns of no route.
@@ -175,7 +197,8 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		h.pages.ServeHTTP(w, req)
 		return
 	}
-	who, problem := h.authenticated(req, req.Context().Value(unattendedKey{}) != nil)
+	_, pattern := h.mux.Handler(req)
+	who, problem := h.authenticated(h.reserve(h.stops[pattern]), req, req.Context().Value(unattendedKey{}) != nil)
 	if problem != nil {
 		problem.write(w)
 		return
@@ -185,7 +208,7 @@ func (h *Handler) serve(w http.ResponseWriter, req *http.Request) {
 		problemf(http.StatusNotFound, "there is nothing at this path").write(w)
 		return
 	}
-	if _, pattern := h.mux.Handler(req); pattern == "" {
+	if pattern == "" {
 		h.lost(w, req)
 		return
 	}
@@ -272,14 +295,17 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		h.follow(o, r, w, req, a.who, a.in)
 		return
 	}
-	if a.looks {
-		leave, problem := h.turns.soon(req.Context(), a.who.Key())
-		if problem != nil {
-			problem.write(w)
-			return
-		}
-		defer leave()
+	stops := o.Stops && !a.looks
+	turns, turn := h.turns, a.who.Key()
+	if stops {
+		turns, turn = h.stopTurns, o.Name+" "+turn // an abort that waits for a lock keeps no halt from being done
 	}
+	leave, problem := turns.soon(req.Context(), turn)
+	if problem != nil {
+		problem.write(w)
+		return
+	}
+	defer leave()
 	limit := o.Limit()
 	ends := http.NewResponseController(w) // one of a test has no deadlines
 	_ = ends.SetWriteDeadline(time.Now().Add(limit + writeSlack))
@@ -289,14 +315,14 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	env := h.Env
+	env := h.reserve(stops).Env
 	env.Actor, env.Role = a.who.Name, a.who.Role
 	keep := func(int, any, *Problem) {}
 	if a.once.Key != "" {
-		if !h.begin(ctx, w, o, a.once, limit+writeSlack) {
+		if !h.begin(ctx, env.DB, w, o, a.once, limit+writeSlack) {
 			return
 		}
-		keep = func(status int, answer any, p *Problem) { h.finish(ctx, a.once, o, status, answer, p) }
+		keep = func(status int, answer any, p *Problem) { h.finish(ctx, env.DB, a.once, o, status, answer, p) }
 	}
 	out, err := o.Run(ctx, &env, a.in)
 	if err != nil {
@@ -306,7 +332,7 @@ func (h *Handler) operate(o admin.Operation, r route, w http.ResponseWriter, req
 		p := problemOf(r, err)
 		p.Result = out
 		if p.Status >= http.StatusInternalServerError {
-			h.failed(o, err, p)
+			h.failed(o, a.who, err, p)
 		}
 		keep(p.Status, p, p)
 		p.write(w)

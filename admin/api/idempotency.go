@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/admin"
 )
 
@@ -67,8 +69,8 @@ func fingerprintOf(req *http.Request, o admin.Operation, role admin.Role) finger
 }
 
 // begin claims a key, or answers for the request that had it first.
-func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, o admin.Operation, r admin.Request, within time.Duration) (mine bool) {
-	s, err := r.Begin(ctx, h.Env.DB, within)
+func (h *Handler) begin(ctx context.Context, on *pgxpool.Pool, w http.ResponseWriter, o admin.Operation, r admin.Request, within time.Duration) (mine bool) {
+	s, err := r.Begin(ctx, on, within)
 	if err != nil {
 		h.Log.Warn().Err(err).Msg("cannot keep the key of a request")
 		problemOf(route{}, err).write(w)
@@ -107,18 +109,18 @@ func (h *Handler) begin(ctx context.Context, w http.ResponseWriter, o admin.Oper
 
 // finish keeps what a request was answered, or frees its key if nothing was done. What cannot
 // be kept leaves a key whose outcome is not known.
-func (h *Handler) finish(ctx context.Context, r admin.Request, o admin.Operation, status int, answer any, p *Problem) {
+func (h *Handler) finish(ctx context.Context, on *pgxpool.Pool, r admin.Request, o admin.Operation, status int, answer any, p *Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeSlack)
 	defer cancel()
 	var err error
 	if p != nil && p.Result == nil && nothingDone(p.Kind) {
-		err = r.GiveBack(ctx, h.Env.DB)
+		err = r.GiveBack(ctx, on)
 	} else {
 		body, broken := json.Marshal(answer)
 		if o.Secret && p == nil || broken != nil || len(body) > admin.MaxAnswer {
 			body = nil
 		}
-		err = r.Answer(ctx, h.Env.DB, status, body)
+		err = r.Answer(ctx, on, status, body)
 	}
 	if err != nil {
 		h.Log.Warn().Err(err).Str("detail", o.Name).Msg("cannot keep the answer of a request that has a key")

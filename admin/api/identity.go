@@ -17,9 +17,9 @@ import (
 // authenticated finds out who asks, or why nothing is done for them. A token that is given
 // decides; without one, whom the proxy names, and then the cookie of a session. again: it was
 // found out before, for the same request, which is no use of the session.
-func (h *Handler) authenticated(req *http.Request, again bool) (admin.Identity, *Problem) {
+func (h *Handler) authenticated(by *Reserve, req *http.Request, again bool) (admin.Identity, *Problem) {
 	from := h.Proxy.client(req)
-	who, err := h.identified(req, again)
+	who, err := h.identified(by, req, again)
 	switch {
 	case err == nil:
 		h.lockout.good(from)
@@ -47,18 +47,18 @@ func nobody(err error) bool {
 	return errors.Is(err, admin.ErrToken) || errors.Is(err, admin.ErrSession) || errors.Is(err, errNoCredentials)
 }
 
-func (h *Handler) identified(req *http.Request, again bool) (admin.Identity, error) {
+func (h *Handler) identified(by *Reserve, req *http.Request, again bool) (admin.Identity, error) {
 	if token, given := bearer(req); given {
-		return h.Authenticate(req.Context(), token)
+		return by.Authenticate(req.Context(), token)
 	}
 	if who, named, err := h.Proxy.identity(req); named || err != nil {
 		return who, err
 	}
-	if secret, given := h.cookie(req); given && h.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
+	if secret, given := h.cookie(req); given && by.Sessions != nil && len(req.Header.Values("Authorization")) == 0 {
 		if again {
-			return h.Sessions.Look(req.Context(), secret)
+			return by.Sessions.Look(req.Context(), secret)
 		}
-		return h.Sessions.Find(req.Context(), secret)
+		return by.Sessions.Find(req.Context(), secret)
 	}
 	return admin.Identity{}, errNoCredentials
 }

@@ -118,7 +118,7 @@ func problemOf(r route, err error) *Problem {
 		}
 	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Held, admin.Denied:
 	}
-	if p.Status == http.StatusServiceUnavailable {
+	if p.Status == http.StatusServiceUnavailable || kind == admin.Held {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	return p

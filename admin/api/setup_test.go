@@ -49,7 +49,13 @@ func tokens(_ context.Context, token string) (admin.Identity, error) {
 // setup serves operations, or all of them; change may be nil.
 func setup(t *testing.T, change func(*api.Options)) *bundle {
 	t.Helper()
-	b := &bundle{db: dbtest.Reused(t, 10), log: new(dbtest.Buffer)}
+	return setupOn(t, dbtest.Reused(t, 10), change)
+}
+
+// setupOn is setup on a database.
+func setupOn(t *testing.T, db *dbtest.DB, change func(*api.Options)) *bundle {
+	t.Helper()
+	b := &bundle{db: db, log: new(dbtest.Buffer)}
 	recipients, err := channels.New(channels.Config{Relation: channels.DefaultRelation})
 	require.NoError(t, err)
 	c := api.Options{

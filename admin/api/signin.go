@@ -105,7 +105,7 @@ type WayIn struct {
 // waysIn tells whoever asks. It is no use of a session.
 func (h *Handler) waysIn(w http.ResponseWriter, req *http.Request) *Problem {
 	ways := WaysIn{Password: h.Sessions != nil}
-	switch who, err := h.identified(req, true); {
+	switch who, err := h.identified(h.reserve(false), req, true); {
 	case err == nil:
 		ways.As = &SignedInAs{who.Name, who.Role}
 	case errors.Is(err, errNoCredentials):

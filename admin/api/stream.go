@@ -145,12 +145,12 @@ func (h *Handler) follow(o admin.Operation, r route, w http.ResponseWriter, req 
 			return
 		case p := <-pieces:
 			if p.end {
-				s.last(h, o, r, p)
+				s.last(h, o, r, who, p)
 				return
 			}
 			err = s.item(p.item)
 		case <-beats.C:
-			if again, problem := h.authenticated(req, true); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
+			if again, problem := h.authenticated(h.reserve(false), req, true); problem != nil && problem.Status < http.StatusInternalServerError || problem == nil && o.Allowed(again.Role) != nil {
 				s.cut(problemf(http.StatusUnauthorized, admin.ErrToken.Error()))
 				return
 			}
@@ -300,11 +300,11 @@ func (s *stream) beat() error {
 }
 
 // last ends the stream as the operation did.
-func (s *stream) last(h *Handler, o admin.Operation, r route, p piece) {
+func (s *stream) last(h *Handler, o admin.Operation, r route, who admin.Identity, p piece) {
 	if p.err != nil {
 		problem := problemOf(r, p.err)
 		if problem.Status >= http.StatusInternalServerError {
-			h.failed(o, p.err, problem)
+			h.failed(o, who, p.err, problem)
 		}
 		s.cut(problem)
 		return

@@ -13,14 +13,15 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// Limits of what looks. An act has none: who stops something does so at once.
+// Limits of what is done at once for one identity. What stops something has turns, and
+// connections, of its own.
 const (
-	ownTurns = 4               // looks of one identity at once, of the six connections that a process has for all
+	ownTurns = 4               // of one identity, of the six connections that a process has for all
 	turnTime = 5 * time.Second // that a request waits for its turn
 )
 
-// turns bounds how much is looked up at once for one identity, so that whoever asks a lot leaves
-// connections to others. Those that wait have their turn in the order in which they came.
+// turns bounds how much is looked up and changed at once for one identity, so that whoever asks a
+// lot leaves connections to others. Those that wait have their turn in the order in which they came.
 type turns struct {
 	own    int
 	within time.Duration
@@ -43,6 +44,11 @@ func newTurns(pool *pgxpool.Pool) *turns {
 		t.own = max(1, min(t.own, 2*int(pool.Config().MaxConns)/3))
 	}
 	return t
+}
+
+// newStopTurns leaves connections of the reserve to others.
+func newStopTurns() *turns {
+	return &turns{own: 1, within: turnTime, by: make(map[string]*ownTurn)}
 }
 
 // enter waits for a turn of somebody's. leave gives it back; it is nil if ctx ended first.
@@ -78,7 +84,7 @@ func (t *turns) soon(ctx context.Context, name string) (leave func(), problem *P
 	if leave := t.enter(ctx, name); leave != nil {
 		return leave, nil
 	}
-	return nil, problemf(http.StatusTooManyRequests, fmt.Sprintf("too much is looked up at once; allowed: %s of one identity, and others wait for %s", printer.Counted(int64(t.own), "request"), t.within)).
+	return nil, problemf(http.StatusTooManyRequests, fmt.Sprintf("too much is asked for at once; allowed: %s of one identity, and others wait for %s", printer.Counted(int64(t.own), "request"), t.within)).
 		with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 }
 

@@ -88,7 +88,7 @@ func TestTurns_AreRefusedWhereNoneComes(t *testing.T) {
 	refused := b.call(t, "operator", "GET", "/lanes", "")
 	require.Equal(t, http.StatusTooManyRequests, refused.status)
 	require.Equal(t, "5", refused.header.Get("Retry-After"))
-	require.Equal(t, "too much is looked up at once; allowed: 1 request of one identity, and others wait for 20ms", refused.problem(t).Detail)
+	require.Equal(t, "too much is asked for at once; allowed: 1 request of one identity, and others wait for 20ms", refused.problem(t).Detail)
 	l.end <- struct{}{}
 	asking.Wait()
 	require.Equal(t, http.StatusOK, b.call(t, "operator", "GET", "/lanes", "").status)

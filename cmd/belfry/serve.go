@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,10 @@ import (
 // apiConnections is how many connections the HTTP API has, all of its own: whoever asks a lot
 // takes none from jobs and messages.
 const apiConnections = 6
+
+// stopConnections is how many more it has for the operations that stop something, and for who asks
+// for them: an abort may wait for a lock, and a halt is done beside it.
+const stopConnections = 3
 
 func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -104,6 +109,7 @@ type apiServer struct {
 	provider *oidc.Provider     // nil: there is none
 	links    *unsubscribe.Links // of recipients; nil: there are none
 	db       *database          // of its own; nil: not
+	reserve  *pgxpool.Pool      // of what stops something; nil: nothing is changed
 	log      zerolog.Logger
 	over     func() // nothing is cut off by a signal any more
 }
@@ -144,18 +150,17 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 	if x.cache, err = s.OpenCache(); err != nil {
 		return nil, err
 	}
-	store := job.NewStore(db.Pool)
-	if x.cache != nil {
-		store = store.WithAbortCache(x.cache)
-	}
-	env, err := a.wholeEnv(s, db, store)
+	all, err := a.reach(s, db, x.cache)
 	if err != nil {
-		return nil, errors.Join(err, x.closeCache())
+		return nil, errors.Join(err, x.closeReserve())
 	}
-	var sessions *admin.Sessions
+	var stops *api.Reserve
 	if !s.API.ReadOnly {
-		if sessions, err = admin.NewSessions(db.Pool, s.API.Sessions.Lifetime, s.API.Sessions.Idle); err != nil {
-			return nil, errors.Join(err, x.closeCache())
+		if x.reserve, err = node.OpenReserve(ctx, db.DSN, s.Database, stopConnections, logger); err != nil {
+			return nil, errors.Join(err, x.closeReserve())
+		}
+		if stops, err = a.reach(s, &database{Pool: x.reserve, DSN: db.DSN, Address: db.Address}, x.cache); err != nil {
+			return nil, errors.Join(err, x.closeReserve())
 		}
 	}
 	var handler *api.Handler
@@ -164,21 +169,38 @@ func (a *app) openAPI(ctx context.Context, s settings.Settings, db *database, sh
 			return console.New(served, at, admin.Operations(), s.API.Environment)
 		},
 		Observe:    shown.API(func() int { return handler.Streams() }),
-		Operations: admin.Operations(), Env: *env, Sessions: sessions, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
-		Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
-			return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
-		},
+		Operations: admin.Operations(), Env: all.Env, Sessions: all.Sessions, Stops: stops, ReadOnly: s.API.ReadOnly, PublicURL: s.API.PublicURL, Proxy: proxy, OIDC: x.provider, Unsubscribe: x.links, Log: logger,
+		Authenticate: all.Authenticate,
 	})
 	if x.server, err = api.Listen(ctx, s.API, handler); err != nil {
 		code := codeConfiguration
 		if errors.Is(err, syscall.EADDRINUSE) {
 			code = codeUnavailable
 		}
-		return nil, errors.Join(&exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}, x.closeCache())
+		return nil, errors.Join(&exitError{code, fmt.Errorf("%w; allowed values: HOST:PORT of this machine that is free", err)}, x.closeReserve())
 	}
 	x.over = a.stopHard(func(error) { _ = x.server.Close() })
 	logger.Info().Str("detail", x.server.URL()).Msg("the HTTP API is served")
 	return x, nil
+}
+
+// reach is what requests are answered by through the connections of db.
+func (a *app) reach(s settings.Settings, db *database, cache *abortcache.Cache) (*api.Reserve, error) {
+	store := job.NewStore(db.Pool)
+	if cache != nil {
+		store = store.WithAbortCache(cache)
+	}
+	env, err := a.wholeEnv(s, db, store)
+	if err != nil {
+		return nil, err
+	}
+	r := &api.Reserve{Env: *env, Authenticate: func(ctx context.Context, secret string) (admin.Identity, error) {
+		return admin.Authenticate(ctx, db.Pool, secret, !s.API.ReadOnly)
+	}}
+	if !s.API.ReadOnly {
+		r.Sessions, err = admin.NewSessions(db.Pool, s.API.Sessions.Lifetime, s.API.Sessions.Idle)
+	}
+	return r, err
 }
 
 // beside adds the API to the loops of a daemon.
@@ -217,7 +239,11 @@ func (x *apiServer) run(ctx context.Context) error {
 	return err
 }
 
-func (x *apiServer) closeCache() error {
+// closeReserve closes what openAPI opened beside the server.
+func (x *apiServer) closeReserve() error {
+	if x.reserve != nil {
+		x.reserve.Close()
+	}
 	if x.cache == nil {
 		return nil
 	}
@@ -229,7 +255,7 @@ func (x *apiServer) close() error {
 		return nil
 	}
 	x.over()
-	err := errors.Join(x.server.Close(), x.closeCache())
+	err := errors.Join(x.server.Close(), x.closeReserve())
 	if x.provider != nil {
 		x.provider.Close()
 	}

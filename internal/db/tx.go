@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +25,11 @@ type beginner interface {
 // after a lock wait.
 type Options struct {
 	// Limit bounds the transaction here, and on the server each of its statements and each
-	// pause between two. Waiting for a row that another session keeps locked takes four
-	// fifths of it at the most.
+	// pause between two.
 	Limit time.Duration
+	// Wait is how long a row that another session keeps locked is waited for; 0: four fifths of
+	// Limit.
+	Wait time.Duration
 	// Grace is how much longer than Limit this side waits, for a server that is to be the
 	// first to say that time is up.
 	Grace time.Duration
@@ -77,7 +80,7 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 
 // set tells the server what the transaction is.
 func (o Options) set(ctx context.Context, tx pgx.Tx) error {
-	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(o.Limit * 4 / 5), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
+	args := pgx.StrictNamedArgs{"lock_timeout_ms": milliseconds(cmp.Or(o.Wait, o.Limit*4/5)), "timeout_ms": milliseconds(o.Limit), "fresh": 0}
 	if o.Often {
 		if err := forgetPlans(ctx, tx); err != nil {
 			return err

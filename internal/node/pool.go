@@ -24,11 +24,23 @@ const statementTimeout = 30 * time.Second
 // OpenPool returns a pool on the database at dsn, which connects with its first use. To what
 // writes, a standby is a server that does not answer, until it is promoted.
 func OpenPool(ctx context.Context, dsn string, c settings.Database, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
+	return openPool(ctx, dsn, c, 0, writes, log)
+}
+
+// OpenReserve returns a pool for what writes, of so many connections, which it keeps open from the
+// start: a server without a free place for another one takes none of them.
+func OpenReserve(ctx context.Context, dsn string, c settings.Database, connections int, log zerolog.Logger) (*pgxpool.Pool, error) {
+	c.MaxConnections = connections
+	return openPool(ctx, dsn, c, connections, true, log)
+}
+
+func openPool(ctx context.Context, dsn string, c settings.Database, kept int, writes bool, log zerolog.Logger) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("database.url: %s", settings.ParseProblem(err))
 	}
 	cfg.MaxConns = int32(c.MaxConnections) //nolint:gosec // Validate allows up to 1000
+	cfg.MinConns = int32(kept)             //nolint:gosec // no more than those
 	if !strings.Contains(dsn, "connect_timeout") {
 		cfg.ConnConfig.ConnectTimeout = c.ConnectTimeout
 	}
