@@ -13,10 +13,11 @@ import (
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
-// soon is a pace at which a worker is dead after half a second.
+// soon is a pace at which a worker is dead after a second and a half, in which one that lives
+// shows it thirty times.
 const (
 	soonTick  = 50 * time.Millisecond
-	soonDead  = 500 * time.Millisecond
+	soonDead  = 1500 * time.Millisecond
 	neverAged = time.Hour
 )
 

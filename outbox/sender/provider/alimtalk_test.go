@@ -121,7 +121,7 @@ func alimtalkDeliveries(n int) []sender.Delivery {
 
 func alimtalkSend(t *testing.T, s Client, batch ...sender.Delivery) []sender.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	results := s.Send(ctx, batch)
 	require.Len(t, results, len(batch))

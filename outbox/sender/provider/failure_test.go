@@ -156,7 +156,7 @@ func TestHTTP_Bodies(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			timeout := 10 * time.Second
+			timeout := long
 			if test.name == "slow" {
 				timeout = short
 			}

@@ -121,7 +121,7 @@ func refuses[C any, P interface {
 
 const (
 	short = 5 * time.Second // enough to connect and be heard on a busy machine
-	long  = 20 * time.Second
+	long  = time.Minute     // what only a hang reaches
 )
 
 // send gives the client so long for one delivery.

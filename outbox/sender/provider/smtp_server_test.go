@@ -40,8 +40,9 @@ type smtpServer struct {
 	implicit   bool
 	closeAfter bool // ends the connection after each message, without a word
 	smtpRecord
-	open map[net.Conn]struct{}
-	done sync.WaitGroup
+	open  map[net.Conn]struct{}
+	hangs chan struct{} // has one when a fault has it hang
+	done  sync.WaitGroup
 }
 
 // smtpRecord is what the server saw.
@@ -74,7 +75,7 @@ func smtpNewServer(t *testing.T, configure func(*smtpServer)) *smtpServer {
 	cert, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
 	s := &smtpServer{
-		t: t, cert: cert, open: map[net.Conn]struct{}{}, replies: map[string]string{}, faults: map[string]string{},
+		t: t, cert: cert, open: map[net.Conn]struct{}{}, hangs: make(chan struct{}, 1), replies: map[string]string{}, faults: map[string]string{},
 		tls: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 	}
 	if configure != nil {
@@ -241,6 +242,10 @@ func (s *smtpServer) answer(raw, conn net.Conn, command, usual string) bool {
 		_ = raw.(*net.TCPConn).SetLinger(0)
 		return false
 	case "hang":
+		select {
+		case s.hangs <- struct{}{}:
+		default:
+		}
 		_, _ = bufio.NewReader(conn).ReadByte() // until the client leaves
 		return false
 	case "flood":

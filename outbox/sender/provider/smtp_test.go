@@ -326,9 +326,10 @@ func TestSMTP_EndsWithItsContext(t *testing.T) {
 	}
 	t.Run("canceled", func(t *testing.T) {
 		t.Parallel()
-		_, s := smtpSetup(t, func(s *smtpServer) { s.faults["DOT"] = "hang" }, nil)
+		srv, s := smtpSetup(t, func(s *smtpServer) { s.faults["DOT"] = "hang" }, nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		defer time.AfterFunc(short, cancel).Stop()
+		defer cancel()
+		go func() { <-srv.hangs; cancel() }()
 		got := s.Send(ctx, []sender.Delivery{smtpDelivery()})[0]
 		require.Equal(t, sender.Unknown, got.Class, got)
 		require.Equal(t, "canceled", got.Code)
@@ -520,7 +521,7 @@ func TestSMTP_IdleConnectionsEnd(t *testing.T) {
 		srv.mu.Lock()
 		defer srv.mu.Unlock()
 		return slices.Contains(srv.lines, "QUIT") && len(srv.open) == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, long, 10*time.Millisecond)
 	require.Equal(t, sender.Accepted, deliver(t, s, smtpDelivery()).Class)
 }
 
@@ -544,7 +545,7 @@ func TestSMTP_ManyAtOnce(t *testing.T) {
 		srv.mu.Lock()
 		defer srv.mu.Unlock()
 		return len(srv.open) <= 2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, long, 10*time.Millisecond)
 }
 
 // A connection that could not be made use of is closed, and so is one whose message was
@@ -562,7 +563,7 @@ func TestSMTP_LeavesNoConnectionOpen(t *testing.T) {
 				srv.mu.Lock()
 				defer srv.mu.Unlock()
 				return srv.connections == 1 && len(srv.open) == 0
-			}, 10*time.Second, time.Millisecond)
+			}, long, time.Millisecond)
 		})
 	}
 }

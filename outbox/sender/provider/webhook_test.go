@@ -48,7 +48,7 @@ func TestWebhook_CallsAsDocumented(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	d := webhookDelivery(server.URL + "/hooks?x=1#fragment")
-	result := send(t, open(t, cfg, func() time.Time { return now }), d, 5*time.Second)
+	result := send(t, open(t, cfg, func() time.Time { return now }), d, long)
 	require.Equal(t, sender.Result{Class: sender.Accepted, Code: "204", Detail: "No Content"}, result)
 
 	require.Equal(t, "application/json", header.Get("Content-Type"))
@@ -154,7 +154,7 @@ func TestWebhook_Addresses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			result := send(t, open(t, test.cfg, time.Now), webhookDelivery(test.address), 5*time.Second)
+			result := send(t, open(t, test.cfg, time.Now), webhookDelivery(test.address), long)
 			require.Equal(t, test.class, result.Class)
 			require.Equal(t, test.code, result.Code)
 			require.Equal(t, sender.RefusedAddress, result.Refusal)
@@ -174,17 +174,17 @@ func TestWebhook_FixedURL(t *testing.T) {
 	cfg := webhookConfig()
 	cfg.URL = server.URL + "/all"
 	s := open(t, cfg, time.Now)
-	require.Equal(t, sender.Accepted, send(t, s, webhookDelivery("whatever"), 5*time.Second).Class)
+	require.Equal(t, sender.Accepted, send(t, s, webhookDelivery("whatever"), long).Class)
 	require.Equal(t, "/all", path)
 	// 410 speaks of the endpoint, not of the recipient.
 	status = 410
-	require.Equal(t, sender.Permanent, send(t, s, webhookDelivery("whatever"), 5*time.Second).Class)
+	require.Equal(t, sender.Permanent, send(t, s, webhookDelivery("whatever"), long).Class)
 	// So does the guard: no recipient is condemned for where an operator's name leads.
 	away := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/", http.StatusTemporaryRedirect)
 	})
 	cfg.URL = away.URL
-	got := send(t, open(t, cfg, time.Now), webhookDelivery("whatever"), 5*time.Second)
+	got := send(t, open(t, cfg, time.Now), webhookDelivery("whatever"), long)
 	require.Equal(t, sender.Retryable, got.Class)
 	require.Equal(t, "blocked_address", got.Code)
 	require.Empty(t, got.Refusal)
@@ -194,7 +194,7 @@ func TestWebhook_ContentThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	d := webhookDelivery("http://127.0.0.1:1")
 	d.Data = json.RawMessage(`{`)
-	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON", Refusal: sender.RefusedContent}, send(t, open(t, webhookConfig(), time.Now), d, 5*time.Second))
+	require.Equal(t, sender.Result{Class: sender.Permanent, Code: "content", Detail: "data is no JSON", Refusal: sender.RefusedContent}, send(t, open(t, webhookConfig(), time.Now), d, long))
 }
 
 func TestWebhook_ABatchHasAResultForEach(t *testing.T) {
