@@ -28,12 +28,14 @@ func (d *doctor) checkChannels(ctx context.Context, check string) error {
 	if fatalFaults(faults) > 0 {
 		return nil
 	}
-	switch was, err := d.Channels.Recorded(ctx, d.reads()); {
+	switch m, err := d.Channels.Recorded(ctx, d.reads()); {
 	case err != nil:
 		return err
-	case was != "":
-		d.warn(check, "`belfry channels check` brings it in step, and so does a runner or relay that starts",
-			"SQL functions and checks of audiences go by %s as it was; channels.relation is %s", was, relation)
+	case m != nil && m.Was == m.Relation:
+		d.warn(check, "if "+m.Owner+" can be trusted with the rights of every caller of SQL functions, "+m.Remedy(),
+			"%s belongs to %s, and to %s when it was recorded: belfry.send_external refuses it", relation, m.Owner, m.WasOwner)
+	case m != nil:
+		d.warn(check, m.Remedy(), "SQL functions and checks of audiences read %s; channels.relation is %s", m.Was, relation)
 	}
 	bound, err := d.Channels.Bound(ctx, d.reads())
 	switch {

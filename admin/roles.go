@@ -34,7 +34,6 @@ func (g grant) on() string {
 type profile struct {
 	name, does string
 	reads      bool    // every table and view, those of later versions too
-	writes     bool    // tables of later versions too
 	migrates   bool    // makes the schema
 	grants     []grant // beyond that
 }
@@ -48,28 +47,28 @@ func profiles() []profile {
 			{"INSERT", "activities", ""}, {"SELECT", "activities", "id, idempotency_key"},
 			{"SELECT", "recipients", ""},
 		}},
-		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, writes: true, grants: []grant{
+		{name: "run", does: "run jobs and fire schedules: `belfry run`, `belfry daemon`", reads: true, grants: []grant{
 			{"INSERT, UPDATE", "jobs", ""}, {"INSERT, UPDATE", "job_types", ""}, {"INSERT, UPDATE, DELETE", "job_skips", ""},
 			{"INSERT, UPDATE", "schedules", ""}, {"INSERT", "notifications", ""}, {"INSERT", "messages", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
-		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, writes: true, grants: []grant{
-			{"UPDATE", "jobs", "abort_requested, delivered_at"}, {"UPDATE", "messages", ""}, {"INSERT, UPDATE, DELETE", "leases", ""},
+		{name: "deliver", does: "deliver messages: `belfry relay`, `belfry daemon` with senders", reads: true, grants: []grant{
+			{"UPDATE", "jobs", "abort_requested, delivered_at"}, {"UPDATE", "messages", "status, next_attempt_at, attempts, sent_at, last_error, step, crashes, lease_id, receipt, reason, revision, sender, push"}, {"INSERT, UPDATE, DELETE", "leases", ""},
 			{"INSERT, DELETE", "handovers", ""}, {"INSERT", "attempts", ""}, {"INSERT, UPDATE, DELETE", "relays", ""},
 			{"INSERT, UPDATE", "queues", ""}, {"INSERT, DELETE", "pushes", ""},
 			{"INSERT", "invalid_addresses", ""},
-			{"INSERT, UPDATE", "job_deliveries", ""}, {"UPDATE", "recipients", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
+			{"INSERT, UPDATE", "job_deliveries", ""}, {"INSERT, UPDATE, DELETE", "names", ""},
 		}},
-		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, halt, and serve the HTTP API: `belfry serve`", reads: true, writes: true, grants: []grant{
+		{name: "operate", does: "act on jobs, lanes, schedules, senders, categories, messages and recipients, prune, adopt, halt, and serve the HTTP API: `belfry serve`", reads: true, grants: []grant{
 			{"INSERT, UPDATE, DELETE", "jobs", ""}, {"UPDATE", "limits", ""}, {"UPDATE, DELETE", "job_skips", ""}, {"DELETE", "job_events", ""}, {"DELETE", "job_revisions", ""},
 			{"INSERT, UPDATE, DELETE", "lanes", ""}, {"INSERT, UPDATE, DELETE", "schedules", ""}, {"INSERT, UPDATE, DELETE", "senders", ""},
 			{"INSERT, UPDATE, DELETE", "categories", ""}, {"INSERT, UPDATE, DELETE", "channels", ""}, {"INSERT, UPDATE", "platforms", ""},
 			{"INSERT, UPDATE, DELETE", "segments", ""}, {"INSERT, UPDATE, DELETE", "segment_members", ""}, {"INSERT, UPDATE, DELETE", "opt_outs", ""},
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
-			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""}, {"UPDATE", "recipients", ""},
+			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""},
 			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, halted_at, halted_by, halt_reason"},
-			{"UPDATE", "queues", "epoch, epoch_at"}, {"INSERT, UPDATE, DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
+			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments", "position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
 			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},
 		{name: "monitor", does: "look, and change nothing: lists, `show`, `audit`, `belfry doctor`", reads: true},
@@ -121,10 +120,7 @@ func (p *profile) statements(role, relation string) []string {
 	case p.name == "enqueue": // for belfry.send_external
 		list = append(list, "GRANT SELECT (id, external_id) ON belfry.channels TO "+role)
 	}
-	switch {
-	case p.writes:
-		list = append(list, "ALTER DEFAULT PRIVILEGES IN SCHEMA belfry GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO "+role)
-	case p.reads:
+	if p.reads {
 		list = append(list, "ALTER DEFAULT PRIVILEGES IN SCHEMA belfry GRANT SELECT ON TABLES TO "+role)
 	}
 	return list
@@ -157,10 +153,11 @@ more of:
 ` + b.String() + `
 The role has to exist. Run the statements in belfry's database as the owner of the schema,
 who is the role that migrates; those of migrate as the owner of the database. ALTER DEFAULT
-PRIVILEGES is for the tables of later versions: it counts for tables that this owner makes.
+PRIVILEGES lets the role read the tables of later versions, if this owner makes them; what it
+may write there is printed by that version: run the statements again after an upgrade.
 Who reads the recipients from a relation of their own (channels.relation) has to own that
-to grant it, and so does who gives the operator SELECT and TRIGGER on a table that is to
-be attached. No connection is made. 'belfry doctor --for' says what a role lacks.`,
+to grant it, and so does who gives SELECT and TRIGGER on a table that is to be attached,
+which the owner of the schema does. No connection is made. 'belfry doctor --for' says what a role lacks.`,
 		Example: `  belfry roles --for run,deliver --role belfry_daemon | psql app
   belfry roles --for enqueue --role app_web
   belfry roles --for monitor`,

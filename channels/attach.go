@@ -18,11 +18,11 @@ import (
 // Attached is how an attached relation stands.
 type Attached struct {
 	Relation   string          `json:"relation"`
-	ExternalID string          `json:"external_id"` // the column
-	Columns    json.RawMessage `json:"columns"`     // what each column of a channel is made of
+	ExternalID string          `json:"external_id"`   // the column
+	Columns    json.RawMessage `json:"columns"`       // what each column of a channel is made of
 	Filled     int64           `json:"rows_filled"`   // rows brought over so far
 	Unusable   int64           `json:"rows_unusable"` // rows looked at so far that have no usable external id
-	Rows       int64           `json:"rows"`        // the planner's estimate; 0: unknown
+	Rows       int64           `json:"rows"`          // the planner's estimate; 0: unknown
 	AttachedAt time.Time       `json:"attached_at"`
 	FilledAt   *time.Time      `json:"filled_at"`   // nil: rows are left to be brought over
 	VerifiedAt *time.Time      `json:"verified_at"` // nil: never
@@ -77,7 +77,8 @@ const (
 // brings over what was there before. A row that is deleted leaves its channel, inactive
 // and without addresses, attributes and location.
 //
-// Repeating it goes on; with other columns it begins anew. A field that is not allowed is
+// Only the owner of the schema belfry may: whoever reads the relation for it executes the code
+// of its types and policies. Repeating it goes on; with other columns it begins anew. A field that is not allowed is
 // ErrAttachment, and so is another relation that is attached already. Missing rights are
 // ErrRights, with the GRANTs. The lock for the triggers is asked for half a second at a time until
 // ctx ends: writers wait no longer behind it.
@@ -353,7 +354,7 @@ func attachProblem(operation, relation string, err error) error {
 	case lacksRight(err) && operation == "detach":
 		return fmt.Errorf("channels: detach %s: only its owner may drop triggers: run it as the owner, or GRANT the owner's role to this user: %w", relation, err)
 	case lacksRight(err):
-		return fmt.Errorf("channels: %s %s: it takes SELECT and TRIGGER on the relation, SELECT, INSERT and UPDATE on belfry.channels and belfry.attachments, and no policy that hides rows: %w", operation, relation, err)
+		return fmt.Errorf("channels: %s %s: it takes SELECT and, to attach, TRIGGER on the relation, what `belfry roles --for operate` prints and, to attach, ownership of the schema belfry, and no policy that hides rows: %w", operation, relation, err)
 	}
 	return fmt.Errorf("channels: %s %s: %w", operation, relation, err)
 }

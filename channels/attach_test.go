@@ -328,7 +328,9 @@ func TestAttach_WaitsForWritersAndGivesUpWhenToldTo(t *testing.T) {
 	impatient, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	refused := make(chan error, 1)
-	go func() { refused <- b.store.Attach(impatient, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{}) }()
+	go func() {
+		refused <- b.store.Attach(impatient, b.pool, Attachment{Relation: "users", ExternalID: "id"}, By{})
+	}()
 	const waits = `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'users'::regclass AND NOT granted AND waitstart > $1)`
 	b.eventually(t, waits, time.Time{})
 	var first time.Time

@@ -318,26 +318,21 @@ FROM pg_catalog.pg_class r
 WHERE r.oid = to_regclass(@relation);
 
 -- name: RecipientsRecorded :one
--- What belfry.recipients says, when that is not what the relation is now: its name. No
--- row: it is in step, or there is no such relation. @optional are the names of the
--- contract's optional columns.
-SELECT format('%I.%I', r.relation_schema, r.relation_name)
+-- The relation that belfry.recipients names and its owner there, if SQL functions would not
+-- read @relation: they name another one, or one that another role owned. No row: it is in
+-- step, or there is no such relation.
+SELECT format('%I.%I', n.nspname, c.relname), format('%I.%I', r.relation_schema, r.relation_name), r.relation_owner::text, o.rolname::text, pg_has_role(b.nspowner, 'USAGE'), b.nspowner::regrole::text
 FROM belfry.recipients r
 JOIN pg_catalog.pg_class c ON c.oid = to_regclass(@relation)
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+JOIN pg_catalog.pg_namespace b ON b.nspname = 'belfry'
 WHERE (r.relation_schema, r.relation_name) <> (n.nspname, c.relname)
-   OR r.columns <> ARRAY(SELECT o FROM unnest(@optional::text[]) o
-        WHERE EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = o AND a.attnum > 0));
+   OR o.rolname <> r.relation_owner AND NOT o.rolsuper AND o.oid <> b.nspowner;
 
 -- name: RecipientsRecord :exec
--- Has belfry.recipients say what the relation is now.
-UPDATE belfry.recipients r
-SET relation_schema = n.nspname, relation_name = c.relname, recorded_at = now(),
-    columns = ARRAY(SELECT o FROM unnest(@optional::text[]) o
-        WHERE EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = o AND a.attnum > 0))
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = to_regclass(@relation);
+-- Records @relation, for the schema's owner.
+SELECT belfry.record_recipients(@relation::text::regclass);
 
 -- name: PreferIndexes :exec
 -- For the rest of Check's transaction: plans that avoid an index although there

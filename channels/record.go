@@ -4,49 +4,70 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Recorded returns the relation that belfry.recipients names, when that or its columns is
-// not what the relation is now; "": it is in step, or there is no such relation.
-func (s *Store) Recorded(ctx context.Context, q Querier) (string, error) {
-	var was string
-	err := q.QueryRow(ctx, queries.recipientsRecorded, s.recordArgs()).Scan(&was)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", fmt.Errorf("channels: read belfry.recipients: %w", err)
-	}
-	return was, nil
+// A Mismatch is a relation that SQL functions (belfry.send_external, belfry.audience_missing)
+// do not read, although channels.relation names it: belfry.recipients names another
+// relation, or another owner of it.
+type Mismatch struct {
+	Relation  string // channels.relation
+	Owner     string // of that relation
+	Was       string // the relation that is recorded
+	WasOwner  string // its owner when it was recorded
+	MayRecord bool   // this user may correct it
+	Recorder  string // the role that may: the owner of the schema belfry
 }
 
-// Record has belfry.recipients say what the relation is now: by it the database refuses a
-// radius of a relation without location when it is asked for, and SQL functions find
-// channels. It returns the name of the relation that was recorded before, when it changed
-// anything.
+func (m *Mismatch) Error() string {
+	if m.Was == m.Relation {
+		return fmt.Sprintf("channels: %s belongs to %s, and to %s when it was recorded, so SQL functions do not read it; %s", m.Relation, m.Owner, m.WasOwner, m.Remedy())
+	}
+	return fmt.Sprintf("channels: SQL functions read recipients from %s, and channels.relation is %s; %s", m.Was, m.Relation, m.Remedy())
+}
+
+// Remedy is the statement that records the relation. SQL functions run with their caller's
+// rights, so it also trusts the relation's owner with these.
+func (m *Mismatch) Remedy() string {
+	return fmt.Sprintf("as %s, who owns the schema belfry: SELECT belfry.record_recipients('%s')", m.Recorder, strings.ReplaceAll(m.Relation, "'", "''"))
+}
+
+// Recorded compares channels.relation with the relation that belfry.recipients names. Nil
+// means that they are the same, or that there is no such relation.
+func (s *Store) Recorded(ctx context.Context, q Querier) (*Mismatch, error) {
+	var m Mismatch
+	err := q.QueryRow(ctx, queries.recipientsRecorded, pgx.StrictNamedArgs{"relation": s.relation}).
+		Scan(&m.Relation, &m.Was, &m.WasOwner, &m.Owner, &m.MayRecord, &m.Recorder)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil //nolint:nilnil // in step
+	case err != nil:
+		return nil, fmt.Errorf("channels: read belfry.recipients: %w", err)
+	}
+	return &m, nil
+}
+
+// Record records channels.relation in belfry.recipients, which SQL functions and checks of
+// audiences go by. It returns the relation that was recorded before, if it changed anything.
+// Only the schema's owner and superusers may; for others a *Mismatch has the remedy.
 func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error) {
-	was, err = s.Recorded(ctx, db)
-	if err != nil || was == "" {
+	m, err := s.Recorded(ctx, db)
+	switch {
+	case err != nil || m == nil:
 		return "", err
+	case !m.MayRecord:
+		return "", m
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, queries.recipientsRecord, s.recordArgs())
+		_, err := tx.Exec(ctx, queries.recipientsRecord, pgx.StrictNamedArgs{"relation": s.relation})
 		return err
 	})
-	if lacksRight(err) {
-		return "", fmt.Errorf("channels: belfry.recipients says %s, and this user may not correct it: GRANT UPDATE ON belfry.recipients: %w", was, err)
-	}
 	if err != nil {
 		return "", fmt.Errorf("channels: record %s in belfry.recipients: %w", s.name, err)
 	}
-	return was, nil
-}
-
-func (s *Store) recordArgs() pgx.StrictNamedArgs {
-	names := make([]string, 0, len(optional))
-	for _, o := range optional {
-		names = append(names, o.name)
-	}
-	return pgx.StrictNamedArgs{"relation": s.relation, "optional": names}
+	return m.Was, nil
 }
 
 // HasAddresses reports whether the relation has the column that messages find their

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
 // A radius that no relation of the installation can answer is refused where it is asked
@@ -31,9 +33,6 @@ func TestRecord_RadiusWithoutLocationIsRefusedAtEnqueue(t *testing.T) {
 	require.ErrorContains(t, err, "app.users has no column location, which a radius audience needs")
 
 	b.exec(t, `ALTER TABLE app.users ADD location point`)
-	was, err = b.store.Record(b.ctx, b.pool)
-	require.NoError(t, err)
-	require.Equal(t, "app.users", was)
 	b.exec(t, enqueue)
 
 	gone, err := New(Config{Relation: "app.nowhere"})
@@ -59,10 +58,11 @@ func TestRecord_SendExternalFollowsTheRelation(t *testing.T) {
 	require.ErrorContains(t, err, `'acct-6' is no channel's; allowed values: the external ids of public."Kunden"`)
 }
 
-func TestRecord_NamesTheMissingGrant(t *testing.T) {
+// A role that does not own the schema compares and names the remedy.
+func TestRecord_IsTheOwnersAndNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, "app.users")
-	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY)`)
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY, external_id text)`)
 	tx, err := b.pool.Begin(b.ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(b.ctx)) }()
@@ -70,5 +70,31 @@ func TestRecord_NamesTheMissingGrant(t *testing.T) {
 		GRANT SELECT ON belfry.recipients TO belfry_recipients_reader; SET LOCAL ROLE belfry_recipients_reader`)
 	require.NoError(t, err)
 	_, err = b.store.Record(b.ctx, tx)
-	require.ErrorContains(t, err, "GRANT UPDATE ON belfry.recipients")
+	require.ErrorContains(t, err, "SQL functions read recipients from belfry.channels, and channels.relation is app.users; as ")
+	require.ErrorContains(t, err, ", who owns the schema belfry: SELECT belfry.record_recipients('app.users')")
+}
+
+// The schema's owner trusts the relation with the role that owned it: SQL functions refuse it
+// when it belongs to another role, until the owner records it again.
+func TestRecord_AnotherOwnerOfTheRelationIsRefused(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	store, err := New(Config{Relation: "app.users"})
+	require.NoError(t, err)
+	b := bundle{ctx: t.Context(), pool: db.Pool, store: store}
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY, external_id text, platform text, active boolean); INSERT INTO app.users VALUES (1, 'u1', 'web', true)`)
+	_, err = b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	app := db.Role(t)
+	b.exec(t, `ALTER TABLE app.users OWNER TO "`+app.User+`"`)
+	_, err = b.pool.Exec(b.ctx, `SELECT belfry.send_external('u1', 'activity', 'hello')`)
+	require.ErrorContains(t, err, "belfry.recipients.relation_name: app.users belongs to "+app.User+", and to ")
+	m, err := b.store.Recorded(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Equal(t, app.User, m.Owner)
+	require.ErrorContains(t, m, "so SQL functions do not read it")
+	was, err := b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	require.Equal(t, "app.users", was)
+	b.exec(t, `SELECT belfry.send_external('u1', 'activity', 'hello')`)
 }

@@ -44,20 +44,70 @@ CREATE TRIGGER channels_touch BEFORE UPDATE OF id, external_id, platform, active
         AND (OLD.external_id, OLD.platform, OLD.active, OLD.location::text) IS DISTINCT FROM (NEW.external_id, NEW.platform, NEW.active, NEW.location::text))
     EXECUTE FUNCTION belfry.channels_touch();
 
--- What the database knows of channels.relation, in one row: which relation it is, and
--- which of the optional columns it has. Runners and relays keep it in step when they
--- start, and so does `belfry channels check`. Checks of audiences and SQL functions go
--- by it.
+-- The relation that SQL functions and checks of audiences read recipients from, in one row:
+-- channels.relation. They run with their caller's rights and would execute the code of a
+-- view, a type or a policy, so only the schema's owner and superusers write the row: who
+-- could name the relation could run code as every caller. relation_owner is the relation's
+-- owner when it was recorded, whom the schema's owner trusts with that.
 CREATE TABLE belfry.recipients (
     only_row        boolean     NOT NULL DEFAULT true CONSTRAINT recipients_pkey PRIMARY KEY CONSTRAINT recipients_only_row_check CHECK (only_row),
     relation_schema name        NOT NULL,
     relation_name   name        NOT NULL,
-    columns         text[]      NOT NULL,
+    relation_owner  name        NOT NULL,
     recorded_at     timestamptz NOT NULL DEFAULT now()
 );
 
-INSERT INTO belfry.recipients (relation_schema, relation_name, columns)
-VALUES ('belfry', 'channels', '{location,locale,time_zone,attributes,addresses}');
+INSERT INTO belfry.recipients (relation_schema, relation_name, relation_owner) VALUES ('belfry', 'channels', current_user);
+
+-- Sets relation_owner, and refuses every role except the schema's owner and superusers,
+-- also one that was granted more than `belfry roles` prints.
+CREATE FUNCTION belfry.relation_named() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner constant name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'belfry');
+    ok    boolean := pg_has_role(owner, 'USAGE')
+        OR belfry.reject(TG_TABLE_NAME, 'relation_name', format('%I may not name the relation; allowed roles: %I, which owns the schema belfry, and superusers', current_user, owner));
+BEGIN
+    NEW.relation_owner := (SELECT pg_get_userbyid(c.relowner) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = NEW.relation_schema AND c.relname = NEW.relation_name AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't');
+    ok := NEW.relation_owner IS NOT NULL
+        OR belfry.reject(TG_TABLE_NAME, 'relation_name', format('%I.%I is temporary or does not exist; allowed values: tables and views that last', NEW.relation_schema, NEW.relation_name));
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER recipients_named BEFORE INSERT OR UPDATE ON belfry.recipients
+    FOR EACH ROW EXECUTE FUNCTION belfry.relation_named();
+
+-- Records the relation, for the schema's owner. Runners, relays and `belfry channels check`
+-- do the same when they connect as the owner; other roles compare and warn.
+CREATE FUNCTION belfry.record_recipients(relation regclass) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE belfry.recipients r SET (relation_schema, relation_name) = (n.nspname, c.relname), recorded_at = now()
+      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.oid = $1
+$$;
+
+-- The quoted name of a relation that a row above or below names, for a dynamic statement of
+-- whoever calls this. It raises unless the relation belongs to the role that was recorded
+-- with it, the schema's owner, a superuser, or the caller, whose own code it would be.
+CREATE FUNCTION belfry.trusted_relation(tab text, relation_schema name, relation_name name, relation_owner name) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    quoted constant text := format('%I.%I', relation_schema, relation_name);
+    owner   name;
+    trusted boolean;
+    ok      boolean;
+BEGIN
+    SELECT o.rolname, o.rolname IN ($4, current_user) OR o.rolsuper OR o.oid = (SELECT b.nspowner FROM pg_namespace b WHERE b.nspname = 'belfry')
+      INTO owner, trusted
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles o ON o.oid = c.relowner
+     WHERE n.nspname = $2 AND c.relname = $3 AND c.relpersistence <> 't';
+    ok := owner IS NOT NULL OR belfry.reject(tab, 'relation_name', quoted || ' is temporary or does not exist; allowed values: tables and views that last');
+    ok := trusted OR belfry.reject(tab, 'relation_name', format('%s belongs to %I, and to %I when it was recorded; allowed owners: %2$I, the owner of the schema belfry, superusers', quoted, owner, $4),
+        CASE tab WHEN 'recipients' THEN format('If %I can be trusted with the rights of every caller, the owner of the schema runs: SELECT belfry.record_recipients(%L)', owner, quoted)
+            ELSE format('If %I can be trusted with the rights of every caller, the owner of the schema attaches it again.', owner) END);
+    RETURN quoted;
+END $$;
 
 -- The application's table that belfry.channels follows, if there is one: services whose
 -- users have uuid or text keys attach it (`belfry channels attach`). Triggers on it keep
@@ -70,6 +120,7 @@ CREATE TABLE belfry.attachments (
     only_row        boolean     NOT NULL DEFAULT true CONSTRAINT attachments_pkey PRIMARY KEY CONSTRAINT attachments_only_row_check CHECK (only_row),
     relation_schema name        NOT NULL,
     relation_name   name        NOT NULL,
+    relation_owner  name        NOT NULL, -- as in belfry.recipients
     key_column      name        NOT NULL,
     key_type        text        NOT NULL,
     columns         jsonb       NOT NULL,
@@ -84,6 +135,9 @@ CREATE TABLE belfry.attachments (
     CONSTRAINT attachments_key_type_check CHECK (key_type IN ('uuid', 'text', 'character varying', 'bigint', 'integer', 'smallint')),
     CONSTRAINT attachments_columns_check CHECK (jsonb_typeof(columns) = 'object')
 );
+
+CREATE TRIGGER attachments_named BEFORE INSERT OR UPDATE OF relation_schema, relation_name, relation_owner, key_column, key_type, columns, shape ON belfry.attachments
+    FOR EACH ROW EXECUTE FUNCTION belfry.relation_named();
 
 CREATE TRIGGER attachments_record AFTER INSERT OR UPDATE OF key_column, columns, verified_at OR DELETE ON belfry.attachments
     FOR EACH ROW EXECUTE FUNCTION belfry.record('attachment', 'relation_schema', 'relation_name', 'key_column', 'columns', 'verified_at');
@@ -170,7 +224,7 @@ DECLARE
     same_types text;
 BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
-    source := format('%I.%I', a.relation_schema, a.relation_name);
+    source := belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner);
     SELECT string_agg(format('OLD.%I', s.key), ', ' ORDER BY s.key), string_agg(format('NEW.%I', s.key), ', ' ORDER BY s.key),
            string_agg(format('pg_typeof(NEW.%I) = %L::regtype', s.key, s.value ->> 'type'), ' AND ' ORDER BY s.key)
       INTO old_row, new_row, same_types
@@ -262,25 +316,27 @@ DECLARE
     origin text; -- the rows of the step with their channels, as x; OFFSET 0 converts each row once
     differ constant text := '(c.platform, c.active, c.location::text, c.locale, c.time_zone, c.attributes, c.addresses)
         IS DISTINCT FROM (x.platform, x.active, x.location::text, x.locale, x.time_zone, x.attributes, x.addresses)';
+    source  text;
     keys    text[];
     made    text[];
     keyless bigint;
     n       bigint;
 BEGIN
     SELECT * INTO STRICT a FROM belfry.attachments;
-    EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM %2$I.%3$I u WHERE u.%1$I IS NOT NULL %4$s ORDER BY u.%1$I LIMIT $2)',
-        a.key_column, a.relation_schema, a.relation_name, CASE WHEN after IS NULL THEN '' ELSE format('AND u.%I > $1::%s', a.key_column, a.key_type) END)
+    source := belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner);
+    EXECUTE format('SELECT ARRAY(SELECT u.%1$I::text FROM %2$s u WHERE u.%1$I IS NOT NULL %3$s ORDER BY u.%1$I LIMIT $2)',
+        a.key_column, source, CASE WHEN after IS NULL THEN '' ELSE format('AND u.%I > $1::%s', a.key_column, a.key_type) END)
         INTO keys USING after, max_rows;
     looked := cardinality(keys);
     next := keys[looked];
     keyless := 0;
     IF after IS NULL THEN
-        EXECUTE format('SELECT count(*) FROM %2$I.%3$I u WHERE u.%1$I IS NULL', a.key_column, a.relation_schema, a.relation_name) INTO keyless;
+        EXECUTE format('SELECT count(*) FROM %2$s u WHERE u.%1$I IS NULL', a.key_column, source) INTO keyless;
         looked := looked + keyless;
     END IF;
     different := 0;
-    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT %5$s AS r FROM %2$I.%3$I u WHERE u.%1$I = ANY ($1::%4$s[]) OFFSET 0) u
-        CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, a.relation_schema, a.relation_name, a.key_type, belfry.attached_object(a.shape, 'u'));
+    origin := format('WITH x AS MATERIALIZED (SELECT y.* FROM (SELECT %4$s AS r FROM %2$s u WHERE u.%1$I = ANY ($1::%3$s[]) OFFSET 0) u
+        CROSS JOIN LATERAL belfry.attached_channel(u.r, $2) y)', a.key_column, source, a.key_type, belfry.attached_object(a.shape, 'u'));
     IF NOT repair THEN
         EXECUTE origin || 'SELECT count(*) FILTER (WHERE x.external_id IS NOT NULL AND c.id IS NULL), count(*) FILTER (WHERE c.id IS NOT NULL AND ' || differ || '),
             count(*) FILTER (WHERE x.external_id IS NULL) FROM x LEFT JOIN belfry.channels c ON c.external_id = x.external_id'
@@ -307,8 +363,8 @@ BEGIN
     GET DIAGNOSTICS different = ROW_COUNT;
     -- Rows that went meanwhile.
     EXECUTE format('UPDATE belfry.channels c SET active = false, location = NULL, attributes = ''{}'', addresses = ''{}''
-        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = c.external_id::%4$s)',
-        a.key_column, a.relation_schema, a.relation_name, a.key_type) USING keys;
+        WHERE c.external_id = ANY ($1) AND c.active AND NOT EXISTS (SELECT FROM %2$s u WHERE u.%1$I = c.external_id::%3$s)',
+        a.key_column, source, a.key_type) USING keys;
     GET DIAGNOSTICS n = ROW_COUNT;
     different := different + n;
 END $$;
@@ -327,8 +383,8 @@ BEGIN
     SELECT count(*), max(p.id), array_agg(p.external_id) FILTER (WHERE p.active) INTO looked, next, list
       FROM (SELECT c.id, c.external_id, c.active FROM belfry.channels c WHERE c.id > after ORDER BY c.id LIMIT max_rows) p;
     -- A text that is no key of the relation's type has no row.
-    stray := format('SELECT ARRAY(SELECT k FROM unnest($1) k WHERE NOT EXISTS (SELECT FROM %2$I.%3$I u WHERE u.%1$I = %4$s AND u.%1$I::text = k) ORDER BY k)',
-        a.key_column, a.relation_schema, a.relation_name,
+    stray := format('SELECT ARRAY(SELECT k FROM unnest($1) k WHERE NOT EXISTS (SELECT FROM %2$s u WHERE u.%1$I = %3$s AND u.%1$I::text = k) ORDER BY k)',
+        a.key_column, belfry.trusted_relation('attachments', a.relation_schema, a.relation_name, a.relation_owner),
         CASE a.key_type WHEN 'uuid' THEN 'CASE WHEN k ~ ''^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'' THEN k::uuid END'
              WHEN 'text' THEN 'k' WHEN 'character varying' THEN 'k'
              ELSE 'CASE WHEN k ~ ''^-?[0-9]{1,19}$'' AND k::numeric BETWEEN -9223372036854775808 AND 9223372036854775807 THEN k::bigint END' END);
@@ -445,9 +501,11 @@ BEGIN
           FROM (VALUES ('latitude', '-90'::jsonb, '90'::jsonb, 'degrees'), ('longitude', '-180', '180', 'degrees'), ('radius_m', '1', '20037509', 'metres')) v (key, low, high, unit)
          WHERE a -> v.key NOT BETWEEN v.low AND v.high LIMIT 1; -- as jsonb, no text is
         ok := col IS NULL OR belfry.reject(tab, 'audience.' || col, problem);
-        col := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r WHERE 'location' <> ALL (r.columns));
+        col := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r
+            JOIN pg_catalog.pg_namespace n ON n.nspname = r.relation_schema JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = r.relation_name
+            WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute t WHERE t.attrelid = c.oid AND t.attname = 'location'));
         ok := col IS NULL OR belfry.reject(tab, 'audience.kind', format('radius needs a column location, which %s has not; allowed values: everyone, platforms, channels, segment', col),
-                'Add location point(longitude, latitude) with a GiST index; then `belfry channels check` looks again.');
+                'Add location point(longitude, latitude) with a GiST index.');
     ELSIF kind = 'segment' THEN
         ok := jsonb_typeof(a -> 'segment') = 'string' AND EXISTS (SELECT FROM belfry.segments s WHERE s.name = a ->> 'segment');
         problem := CASE WHEN NOT ok THEN (SELECT string_agg(s.name, ', ' ORDER BY s.name) FROM (SELECT name FROM belfry.segments ORDER BY name LIMIT 20) s) END;

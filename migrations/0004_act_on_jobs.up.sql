@@ -191,7 +191,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     EXECUTE (SELECT format('SELECT count(*), coalesce((array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
                               FROM (SELECT DISTINCT e.key FROM jsonb_array_elements_text($1) e(key)) l
-                             WHERE NOT EXISTS (SELECT FROM %I.%I c WHERE %s)', r.relation_schema, r.relation_name,
+                             WHERE NOT EXISTS (SELECT FROM %s c WHERE %s)', belfry.trusted_relation('recipients', r.relation_schema, r.relation_name, r.relation_owner),
                            CASE WHEN audience ? 'ids' THEN 'c.id = l.key::bigint' ELSE 'c.external_id = l.key' END)
                FROM belfry.recipients r)
        INTO missing, sample
@@ -242,7 +242,7 @@ BEGIN
             IF listed.missing > 0 THEN
                 RAISE WARNING USING MESSAGE = format('belfry.jobs.audience: %s of the listed channels do not exist now, as %s', listed.missing, array_to_string(listed.sample, ', '));
             END IF;
-        EXCEPTION WHEN insufficient_privilege THEN -- whoever may only enqueue is not told
+        EXCEPTION WHEN insufficient_privilege OR check_violation THEN -- the caller may not read the relation, or it is not trusted
         END;
     END IF;
     RETURN job_id;

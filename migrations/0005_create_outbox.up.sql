@@ -221,7 +221,7 @@ CREATE FUNCTION belfry.send_external(
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    relation text := (SELECT format('%I.%I', r.relation_schema, r.relation_name) FROM belfry.recipients r);
+    relation text := (SELECT belfry.trusted_relation('recipients', r.relation_schema, r.relation_name, r.relation_owner) FROM belfry.recipients r);
     found_id bigint;
     ok       boolean;
 BEGIN

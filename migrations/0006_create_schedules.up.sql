@@ -20,6 +20,7 @@ CREATE TABLE belfry.schedules (
     query         text,
     query_timeout interval    NOT NULL DEFAULT '10 seconds',
     query_role    text, -- that the query runs as; NULL: the node's
+    query_by      name, -- the role that stored query and query_role, set by schedules_check_role
     -- Occurrences that are older than missed_after when a node looks are missed.
     missed        text        NOT NULL DEFAULT 'once',
     missed_after  interval    NOT NULL DEFAULT '10 minutes',
@@ -175,7 +176,7 @@ DECLARE
     ok     boolean;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        ok := belfry.check_new('schedules', to_jsonb(NEW), '{name,source,cron,every,time_zone,template,query,query_timeout,query_role,missed,missed_after,paused_at,paused_by,pause_reason}',
+        ok := belfry.check_new('schedules', to_jsonb(NEW), '{name,source,cron,every,time_zone,template,query,query_timeout,query_role,query_by,missed,missed_after,paused_at,paused_by,pause_reason}',
             jsonb_build_object('armed_at', now(), 'created_at', now(), 'updated_at', now()) || '{"last_jobs": [], "failures": 0, "fired": 0, "skipped": 0}');
     ELSE
         ok := NEW.name = OLD.name OR belfry.reject('schedules', 'name', format('%L cannot be renamed; allowed changes: none', OLD.name), 'Insert another and delete this one.');
@@ -223,13 +224,18 @@ CREATE TRIGGER schedules_validate BEFORE INSERT OR UPDATE OF
 
 -- Whoever has a query run as a role must be able to become it himself: the node that runs
 -- the query can become many. So does whoever changes the query of such a schedule.
--- With the rights of who writes: they are the question.
+-- It runs with the rights of the writer, which it checks and records: a node runs a query
+-- without query_role only if the role that stored it could become the node's role.
 CREATE FUNCTION belfry.schedules_check_role() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ok boolean;
 BEGIN
-    IF NEW.query_role IS NULL OR TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) THEN
+    IF TG_OP = 'UPDATE' AND (NEW.query_role, NEW.query) IS NOT DISTINCT FROM (OLD.query_role, OLD.query) AND (NEW.query_by IS NOT DISTINCT FROM OLD.query_by) THEN
+        RETURN NEW;
+    END IF;
+    NEW.query_by := CASE WHEN NEW.query IS NOT NULL THEN current_user END;
+    IF NEW.query_role IS NULL THEN
         RETURN NEW;
     END IF;
     ok := NEW.query IS NOT NULL OR belfry.reject('schedules', 'query_role', 'is for a schedule with a query; allowed values without one: null');
@@ -241,7 +247,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER schedules_check_role BEFORE INSERT OR UPDATE OF query, query_role
+CREATE TRIGGER schedules_check_role BEFORE INSERT OR UPDATE OF query, query_role, query_by
     ON belfry.schedules FOR EACH ROW EXECUTE FUNCTION belfry.schedules_check_role();
 
 CREATE TRIGGER schedules_record AFTER INSERT OR DELETE OR UPDATE OF

@@ -85,7 +85,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "channels", "opt-in", "--channel", "6")
 	try(operator, "channels", "forget", "6")
 	try(operator, "send", "--external-id", "u4", "--title", "liked")
-	requireAttaches(t, empty, operator)
+	requireAttaches(t, empty, owner, operator)
 
 	runner := withProfiles(t, empty, owner.User, "run")
 	_, err = operator.Pool.Exec(t.Context(), `INSERT INTO belfry.schedules (name, every, template) VALUES ('s', '1 second', '{"type": "push", "category": "operator_notice", "title": "x"}')`)
@@ -100,6 +100,8 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	require.Eventually(t, func() bool { return d.statuses()["PENDING"]+d.statuses()["PROCESSING"] == 0 }, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-ended
+	_, err = relay.Pool.Exec(t.Context(), `UPDATE belfry.messages SET channel_id = 1`)
+	require.ErrorContains(t, err, "permission denied", "whose message it is")
 	requireAborts(t, relay, try(operator, "enqueue", "--type", "push", "--category", "operator_notice", "--title", "later", "--everyone", "--at", "+1h"))
 	both := withProfiles(t, empty, owner.User, "run,deliver")
 	try(both, "run", "--deliver", "--quiet")
@@ -128,7 +130,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	requireLater(t, owner, monitor, runner)
 }
 
-// requireLater makes a table as a later version may: it is within reach of who reads and runs.
+// requireLater makes a table as a later version may: roles read it, and none writes it.
 func requireLater(t *testing.T, owner, monitor, runner *dbtest.DB) {
 	t.Helper()
 	_, err := owner.Pool.Exec(t.Context(), `CREATE TABLE belfry.later (id bigint)`)
@@ -136,35 +138,34 @@ func requireLater(t *testing.T, owner, monitor, runner *dbtest.DB) {
 	_, err = monitor.Pool.Exec(t.Context(), `SELECT FROM belfry.later`)
 	require.NoError(t, err)
 	_, err = runner.Pool.Exec(t.Context(), `INSERT INTO belfry.later VALUES (1)`)
-	require.NoError(t, err)
+	require.ErrorContains(t, err, "permission denied")
 }
 
-// requireAttaches has the owner of the schema attach a table, which an operator may not, and
-// the operator verify it.
-func requireAttaches(t *testing.T, db, operator *dbtest.DB) {
+// requireAttaches has the schema's owner attach a table, once the table's owner lets them, and
+// an operator verify it.
+func requireAttaches(t *testing.T, db, owner, operator *dbtest.DB) {
 	t.Helper()
-	_, err := db.Pool.Exec(t.Context(), `CREATE SCHEMA app; CREATE TABLE app.users (id uuid PRIMARY KEY)`)
-	require.NoError(t, err)
+	require.NoError(t, execEach(db, `CREATE SCHEMA app; CREATE TABLE app.users (id uuid PRIMARY KEY)`))
 	t.Cleanup(func() { // before the owner of the triggers' function goes
-		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP SCHEMA app CASCADE`)
-		require.NoError(t, err)
+		require.NoError(t, execEach(db, `DROP SCHEMA app CASCADE`))
 	})
-	attach := func() result {
-		return command(t, []string{"BELFRY_DATABASE_URL=" + operator.DSN}, "channels", "attach", "app.users", "--external-id", "id")
+	attach := func(as *dbtest.DB) result {
+		return command(t, []string{"BELFRY_DATABASE_URL=" + as.DSN}, "channels", "attach", "app.users", "--external-id", "id")
 	}
-	r := attach()
+	r := attach(owner)
 	require.Equal(t, codeFailure, r.code, "as for any right that is refused")
 	require.Contains(t, r.stderr, `this user lacks rights: GRANT USAGE ON SCHEMA "app", and SELECT and TRIGGER on the table: `)
-	name := pgx.Identifier{operator.User}.Sanitize()
-	_, err = db.Pool.Exec(t.Context(), `GRANT USAGE ON SCHEMA app TO `+name)
-	require.NoError(t, err)
-	r = attach()
+	grant(t, db, owner, `GRANT USAGE ON SCHEMA app TO `)
+	r = attach(owner)
 	require.Equal(t, codeFailure, r.code)
-	require.Regexp(t, "^belfry: channels: attach app.users: this user lacks rights: GRANT SELECT, TRIGGER ON app.users TO "+operator.User+"; connect as .*, who owns the schema belfry, or as a superuser\n$", r.stderr, "and no hint at --help")
-	_, err = db.Pool.Exec(t.Context(), `GRANT SELECT, TRIGGER ON app.users TO `+name)
-	require.NoError(t, err)
-	require.Equal(t, codeFailure, attach().code)
-	r = command(t, []string{"BELFRY_DATABASE_URL=" + db.DSN}, "channels", "attach", "app.users", "--external-id", "id")
+	require.Equal(t, "belfry: channels: attach app.users: this user lacks rights: GRANT SELECT, TRIGGER ON app.users TO "+owner.User+"\n", r.stderr, "and no hint at --help")
+	grant(t, db, owner, `GRANT SELECT, TRIGGER ON app.users TO `)
+	grant(t, db, operator, `GRANT USAGE ON SCHEMA app TO `)
+	grant(t, db, operator, `GRANT SELECT, TRIGGER ON app.users TO `)
+	r = attach(operator)
+	require.Equal(t, codeFailure, r.code)
+	require.Contains(t, r.stderr, "this user lacks rights: connect as "+owner.User+", who owns the schema belfry")
+	r = attach(owner)
 	require.Equal(t, codeDone, r.code, r.stderr)
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + operator.DSN}, "channels", "verify")
 	require.Equal(t, codeDone, r.code, r.stderr)

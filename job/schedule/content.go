@@ -289,10 +289,11 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 // errRead rolls back the savepoint of a query that has been read.
 var errRead = fmt.Errorf("read")
 
-// become has what follows in the savepoint run as the query's role, and no other.
+// become has what follows in the savepoint run as the query's role, and no other. A query
+// without a role runs as this user if the role that stored it could become this user.
 func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 	if s.QueryRole == "" {
-		return nil
+		return s.trust(ctx, tx)
 	}
 	var user, database string
 	if err := tx.QueryRow(ctx, queries.queryWho).Scan(&user, &database); err != nil {
@@ -303,6 +304,22 @@ func (s Schedule) become(ctx context.Context, tx pgx.Tx) error {
 	}
 	_, err := tx.Exec(ctx, queries.queryGuard)
 	return guardFault(err, s.QueryRole, database)
+}
+
+// trust refuses a query that a role with other rights has stored.
+func (s Schedule) trust(ctx context.Context, tx pgx.Tx) error {
+	if s.QueryBy == "" {
+		return nil
+	}
+	var trusted bool
+	var by, user string
+	if err := tx.QueryRow(ctx, queries.queryTrusted, pgx.StrictNamedArgs{"by": s.QueryBy}).Scan(&trusted, &by, &user); err != nil {
+		return err
+	}
+	if !trusted {
+		return faultf("query_role: is required, as %s stored the query and may not become %s, which would run it; allowed values: a role that both may become; or store the query as %[2]s", by, user)
+	}
+	return nil
 }
 
 func (s Schedule) read(ctx context.Context, tx pgx.Tx, sql string) ([]string, error) {

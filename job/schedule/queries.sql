@@ -10,7 +10,7 @@ SELECT belfry.act(@actor, @reason);
 -- Lists schedules by name, all of them: there are as many as people have written.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
-       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, belfry.version('schedule', name) AS version
@@ -21,7 +21,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
 -- Reads one schedule. No row: there is none.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
-       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, belfry.version('schedule', name) AS version
@@ -36,11 +36,11 @@ VALUES (@name, @source, nullif(@cron::text, ''), nullif(@every::text, '')::inter
         nullif(@query::text, ''), @query_timeout::text::interval, nullif(@query_role::text, ''), @missed, @missed_after::text::interval)
     ON CONFLICT ON CONSTRAINT schedules_pkey DO UPDATE
    SET cron = excluded.cron, every = excluded.every, time_zone = excluded.time_zone, template = excluded.template,
-       query = excluded.query, query_timeout = excluded.query_timeout, query_role = excluded.query_role, missed = excluded.missed, missed_after = excluded.missed_after
+       query = excluded.query, query_timeout = excluded.query_timeout, query_role = excluded.query_role, query_by = excluded.query_by, missed = excluded.missed, missed_after = excluded.missed_after
  WHERE s.source = excluded.source
-   AND (s.cron, s.every, s.time_zone, s.template, s.query, s.query_timeout, s.query_role, s.missed, s.missed_after)
+   AND (s.cron, s.every, s.time_zone, s.template, s.query, s.query_timeout, s.query_role, s.query_by, s.missed, s.missed_after)
        IS DISTINCT FROM
-       (excluded.cron, excluded.every, excluded.time_zone, excluded.template, excluded.query, excluded.query_timeout, excluded.query_role, excluded.missed, excluded.missed_after)
+       (excluded.cron, excluded.every, excluded.time_zone, excluded.template, excluded.query, excluded.query_timeout, excluded.query_role, excluded.query_by, excluded.missed, excluded.missed_after)
 RETURNING s.xmax = 0 AS created;
 
 -- name: ScheduleRemove :exec
@@ -82,7 +82,7 @@ SELECT extract(epoch FROM greatest(coalesce(retry_at, next_at, '-infinity'::time
 -- halted.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
-       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, belfry.version('schedule', name) AS version, coalesce(@now::timestamptz, statement_timestamp()) AS now
@@ -95,7 +95,7 @@ SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM eve
 -- Waits for the row of one schedule, paused or not. No row: there is none.
 SELECT name, source, coalesce(cron, '') AS cron, coalesce(extract(epoch FROM every)::bigint || 's', '') AS every, time_zone,
        template, coalesce(query, '') AS query, extract(epoch FROM query_timeout)::bigint || 's' AS query_timeout,
-       coalesce(query_role, '') AS query_role, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
+       coalesce(query_role, '') AS query_role, coalesce(query_by::text, '') AS query_by, missed, extract(epoch FROM missed_after)::bigint || 's' AS missed_after,
        paused_at, coalesce(paused_by, '') AS paused_by, pause_reason, armed_at, next_at, retry_at, failing_since,
        last_at, last_fired_at, last_jobs, coalesce(last_error, '') AS last_error, failures, fired, skipped,
        created_at, updated_at, belfry.version('schedule', name) AS version, clock_timestamp() AS now
@@ -133,6 +133,12 @@ UPDATE belfry.schedules
 -- name: QueryWho :one
 -- Who asks, and where: quoted, for what a failure says.
 SELECT quote_ident(current_user), quote_ident(current_database());
+
+-- name: QueryTrusted :one
+-- Whether the role @by, which stored the query, could become this one, whose rights the query
+-- would have; and both, quoted.
+SELECT coalesce((SELECT pg_has_role(r.oid, current_user, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+                   FROM pg_roles r WHERE r.rolname = @by::text), false), quote_ident(@by::text), quote_ident(current_user);
 
 -- name: QueryRole :exec
 -- Within a savepoint, becomes the role that the operator's query runs as.

@@ -17,4 +17,5 @@ type querySet struct {
 	scheduleResume, schedulesDue, schedulesNext, scheduleLock,
 	scheduleLockNow, scheduleArm, scheduleSkip, scheduleFired, scheduleRan, scheduleFailed,
 	queryWho, queryRole, queryGuard, queryBegin, queryGuarded, queryPlan, queryRows string
+	queryTrusted string
 }

@@ -31,6 +31,7 @@ const (
 type Schedule struct {
 	Definition
 	Source       Source     `json:"source" db:"source"`
+	QueryBy      string     `json:"-" db:"query_by"`          // the database role that stored the query; empty: not stored
 	PausedAt     *time.Time `json:"paused_at" db:"paused_at"` // nil: not paused
 	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
 	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
