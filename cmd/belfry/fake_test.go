@@ -20,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/internal/settings"
+	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 	"github.com/belfryhq/belfry/outbox/sender"
 )
@@ -83,6 +84,30 @@ func delivers(t *testing.T, server *fake.Server, s relay.Sender, key string) {
 	if p != fake.AlimTalk { // which has no place for a key
 		require.Equal(t, key, calls[0].Key, s.Name)
 	}
+}
+
+// Everybody among generated channels is reached through the fakes: browsers as well.
+func TestLong_FakeTakesEveryGeneratedChannel(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	server, err := fake.Start(t.Context(), fake.DefaultConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	text, err := fakeSenders(server)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "fake.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN, "BELFRY_CONFIG=" + file}
+	for _, args := range [][]string{
+		{"channels", "generate", "10000", "--fake", strings.TrimPrefix(server.URL(), "http://")},
+		{"enqueue", "--type", "push", "--category", "operator_notice", "--title", "Hello", "--body", "there", "--everyone"},
+		{"run", "--deliver"},
+	} {
+		r := command(t, environ, args...)
+		require.Equal(t, codeDone, r.code, "%v: %s", args, r.stderr)
+	}
+	require.Equal(t, count(t, db, "belfry.channels WHERE active"), count(t, db, "belfry.messages WHERE status = 'SENT'"))
+	require.Equal(t, count(t, db, "belfry.channels WHERE active AND platform = 'web'"), server.Summary().Of(fake.WebPush).Accepted)
 }
 
 // startFake starts `belfry fake` on free ports and returns its URL without TLS.

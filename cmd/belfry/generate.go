@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strconv"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/cities"
+	"github.com/belfryhq/belfry/internal/fake"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/internal/settings"
 )
@@ -22,12 +24,15 @@ func newChannelsGenerateCommand(a *app) *cobra.Command {
 		Short: "Make N channels at real cities, for trials and benchmarks",
 		Long: `Make N channels at real cities, in proportion to the cities' population. About 1 %
 are inactive and 0.5 % have no location. The addresses are made up and reach
-nobody. All of them are written, or none.`,
+nobody: those of browsers are Web Push subscriptions at ` + "`belfry fake`" + `, which takes
+all of them. All channels are written, or none.`,
 		Example: `  belfry channels generate 300000
   belfry channels generate 1000000 --seed 7`,
 		Args: exactArgs("N"),
 	}
 	seed := flagOf(cmd.Flags(), "seed", "N", "the same seed makes the same channels, named gen-SEED-1 and on (default 0)", intBetween(0, math.MaxInt64))
+	at := flagOf(cmd.Flags(), "fake", "HOST:PORT", fmt.Sprintf("where the fake will listen to which the subscriptions of browsers lead (default %s)", fakeListen),
+		func(text string) (string, error) { return text, fake.CheckAddress(text) })
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		n, err := strconv.ParseInt(args[0], 10, 64)
@@ -42,7 +47,8 @@ nobody. All of them are written, or none.`,
 			show := a.newTicker()
 
 			result, err := cities.Generate(ctx, store, db.Pool, n, cities.Options{
-				Seed: uint64(seed.or(0)), //nolint:gosec // not negative
+				Seed:         uint64(seed.or(0)), //nolint:gosec // not negative
+				Subscription: func(externalID string) string { return fake.Subscription("http://"+at.or(fakeListen), externalID) },
 				Progress: func(made int64) {
 					show.tell("%s / %s channels, %d%%, %s", printer.Grouped(made), printer.Grouped(n), 100*made/n, show.perSecond(made))
 				},

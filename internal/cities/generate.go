@@ -25,6 +25,9 @@ type Options struct {
 	// JitterM is the standard deviation, in metres, of the distance north and east
 	// from the city's centre; 0 means 4,000.
 	JitterM float64
+	// Subscription returns the address for push of a browser by its external id: JSON without
+	// backslashes. Nil means a made-up token, as of other platforms.
+	Subscription func(externalID string) string
 	// Timeout is the deadline of the whole load; 0 means a minute and a tenth of a
 	// millisecond for each channel.
 	Timeout time.Duration
@@ -182,9 +185,9 @@ func (g *generator) appendRow() {
 	token, digits := g.random.Uint64(), g.random.Int64N(1e10)
 	ways := customOf(city.Country, city.Longitude)
 
-	b := g.buffer
-	b = append(b, g.prefix...)
-	b = strconv.AppendInt(b, g.made, 10)
+	id := g.prefix + strconv.FormatInt(g.made, 10)
+	push := fmt.Sprintf(`"%016x"`, token)
+	b := append(g.buffer, id...)
 	switch {
 	case platform < perMilleIOS:
 		b = append(b, "\tios\t"...)
@@ -192,6 +195,9 @@ func (g *generator) appendRow() {
 		b = append(b, "\tandroid\t"...)
 	default:
 		b = append(b, "\tweb\t"...)
+		if g.opts.Subscription != nil {
+			push = g.opts.Subscription(id)
+		}
 	}
 	b = strconv.AppendBool(b, active >= perMilleInactive)
 	if placed >= perMilleUnplaced {
@@ -206,7 +212,7 @@ func (g *generator) appendRow() {
 	b = append(b, ways.locale...)
 	b = append(b, '\t')
 	b = append(b, ways.timeZone...)
-	b = fmt.Appendf(b, "\t{\"push\": \"%016x\", \"sms\": \"+999%010d\"}\n", token, digits)
+	b = fmt.Appendf(b, "\t{\"push\": %s, \"sms\": \"+999%010d\"}\n", push, digits)
 	g.buffer = b
 }
 

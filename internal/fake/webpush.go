@@ -28,11 +28,15 @@ func receiverOf(id string) receiver {
 
 // Subscription returns the Web Push subscription of a browser that id names: the
 // same at every call, and at every start with the same address.
-func (s *Server) Subscription(id string) string {
+func (s *Server) Subscription(id string) string { return Subscription(s.url, id) }
+
+// Subscription returns the Web Push subscription of a browser that id names, at the fake that
+// listens at a URL. The fake need not run.
+func Subscription(url, id string) string {
 	name := base64url([]byte(id))
 	r := receiverOf(name)
 	return string(must(json.Marshal(map[string]any{
-		"endpoint": s.url + "/webpush/" + name,
+		"endpoint": url + "/webpush/" + name,
 		"keys":     map[string]string{"p256dh": base64url(r.private.PublicKey().Bytes()), "auth": base64url(r.auth)},
 	})))
 }

@@ -15,7 +15,7 @@ const (
 // notNumber is the reason of an address that readNumber refuses.
 const notNumber = "the address is not a telephone number; allowed are 7 to 15 digits, with or without + and the country's code, with blanks, dots, hyphens and parentheses between them"
 
-// cleanNumber removes what address books and word processors put into numbers and what is no
+// cleanNumber removes what contact lists and word processors put into numbers and what is no
 // part of them: characters without a width, such as U+202A to U+202C around a number. It
 // writes every kind of blank and of dash as the usual one.
 func cleanNumber(text string) string {
