@@ -108,7 +108,7 @@ func (r *recordReader) next() (record, error) {
 		rec := record{line: r.line, lines: []physicalLine{first}}
 		switch {
 		case first.long:
-			rec.problem = fmt.Sprintf("the line is longer than %d bytes", maxRecord)
+			rec.problem = fmt.Sprintf("the line is longer than %d bytes; only its beginning is here: take line %d from the imported file", maxRecord, r.line)
 			return rec, nil
 		case first.text == "":
 			continue

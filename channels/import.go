@@ -128,11 +128,17 @@ func decodeText(r io.Reader) (io.Reader, error) {
 		}
 		b = bufio.NewReader(z)
 	}
-	head, _ := b.Peek(3)
+	head, _ := b.Peek(4)
+	for magic, kind := range map[string]string{"PK\x03\x04": "a zip archive, such as .xlsx or .ods", "\xd0\xcf\x11\xe0": "an .xls workbook",
+		"BZh": "compressed by bzip2", "\xfd7zX": "compressed by xz", "\x28\xb5\x2f\xfd": "compressed by zstd"} {
+		if bytes.HasPrefix(head, []byte(magic)) {
+			return nil, fmt.Errorf("the file is %s; allowed values: CSV UTF-8, as it is or compressed by gzip", kind)
+		}
+	}
 	switch {
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}):
-		return nil, errors.New("the file is UTF-16; save it as UTF-8")
-	case bytes.Equal(head, []byte{0xef, 0xbb, 0xbf}):
+		return nil, errors.New("the file is UTF-16; save it as CSV UTF-8")
+	case bytes.HasPrefix(head, []byte{0xef, 0xbb, 0xbf}):
 		if _, err := b.Discard(3); err != nil {
 			return nil, err
 		}
@@ -159,6 +165,8 @@ func (im *importer) readHeader(ctx context.Context) error {
 		return errors.New("the file is empty; its first row must name the columns: " + importColumns)
 	case err != nil:
 		return fmt.Errorf("read line 1: %w", err)
+	case strings.Contains(rec.raw(), "\r"):
+		return fmt.Errorf("line %d: its line ends are CR alone; save the file as CSV UTF-8, with line ends LF or CR LF", rec.line)
 	case rec.problem != "":
 		return fmt.Errorf("line %d: %s", rec.line, rec.problem)
 	}
@@ -252,7 +260,9 @@ func (im *importer) readBatch() ([]importRow, error) {
 	return batch, nil
 }
 
-// reject writes one row to the rejects, under a header the first time.
+// reject writes one row to the rejects, under a header the first time. The fields have the
+// bytes that they have in the file, valid UTF-8 or not: a file of rejects is refused for the
+// same reason as the row, and can be converted from its encoding.
 func (im *importer) reject(line int, reason string, fields []string) error {
 	im.result.Rejected++
 	if im.opts.Rejects == nil {
@@ -265,9 +275,6 @@ func (im *importer) reject(line int, reason string, fields []string) error {
 		}
 	}
 	out := append([]string{strconv.Itoa(line), reason}, im.originals(fields)...)
-	for i := range out {
-		out[i] = strings.ToValidUTF8(out[i], "\uFFFD")
-	}
 	if err := im.rejects.Row(out...); err != nil {
 		return fmt.Errorf("write rejects: %w", err)
 	}

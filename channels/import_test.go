@@ -377,3 +377,32 @@ func FuzzRecordReader(f *testing.F) {
 		}
 	})
 }
+
+// The file of rejects has the bytes of the input: imported again as it is, it is refused
+// for the same reason; converted, it goes in whole.
+func TestImport_RejectsKeepTheirBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	load := func(text []byte) (ImportResult, []byte) {
+		var rejects bytes.Buffer
+		result, err := b.store.Import(b.ctx, b.pool, bytes.NewReader(text), ImportOptions{Rejects: &rejects})
+		require.NoError(t, err)
+		return result, rejects.Bytes()
+	}
+	latin1 := []byte("external_id,platform,attributes\nl1,ios,\"{\"\"name\"\":\"\"Jos\xe9\"\"}\"\n")
+	result, rejects := load(latin1)
+	require.Equal(t, ImportResult{Rows: 1, Rejected: 1}, result)
+	require.Contains(t, string(rejects), "Jos\xe9")
+	result, again := load(rejects)
+	require.Equal(t, ImportResult{Rows: 1, Rejected: 1}, result)
+	require.Equal(t, string(rejects), string(again))
+	result, _ = load(bytes.ReplaceAll(again, []byte{0xe9}, []byte("é")))
+	require.Equal(t, ImportResult{Rows: 1, Inserted: 1}, result)
+	require.Equal(t, `l1|ios|t||||{"name": "José"}|{}`, strings.TrimSpace(b.dump(t)))
+
+	long := []byte("external_id,platform\nu-1,ios\n\"" + strings.Repeat("x", maxRecord) + "\",ios\n")
+	_, rejects = load(long)
+	require.Contains(t, string(rejects), "3,the line is longer than 1048576 bytes; only its beginning is here: take line 3 from the imported file,")
+	result, _ = load(rejects)
+	require.Equal(t, ImportResult{Rows: 1, Rejected: 1}, result)
+}

@@ -67,7 +67,8 @@ func parseHeader(fields []string, as map[string]string) (importHeader, error) {
 			if len(fields) == 1 && strings.ContainsAny(name, ";\t|") {
 				return h, fmt.Errorf("the header %s has one column; separate columns by commas", clip(name))
 			}
-			return h, fmt.Errorf("column %s is unknown; allowed columns: %s; --map COLUMN=FIELD reads a column as one of these, --map COLUMN= leaves it out", clip(name), importColumns)
+			return h, fmt.Errorf("column %s is unknown%s; allowed columns: %s; --map COLUMN=FIELD reads a column as one of these, --map COLUMN= leaves it out",
+				clip(name), meant(name, strings.Split(importColumns, ", ")), importColumns)
 		}
 	}
 	for _, name := range []string{"external_id", "platform"} {
@@ -186,10 +187,14 @@ func (p rowParser) identity(fields []string, row *importRow) string {
 	if n := utf8.RuneCountInString(row.externalID); n < 1 || n > 200 {
 		return fmt.Sprintf("external_id: %d characters; allowed values: 1 to 200", n)
 	}
+	if trimmed := strings.TrimFunc(row.externalID, unseen); trimmed != row.externalID {
+		return fmt.Sprintf("external_id: %s begins or ends with a blank or an invisible character, and would be another person than %s; remove it",
+			strconv.QuoteToASCII(row.externalID), clip(trimmed))
+	}
 	row.platform = p.cell(fields, "platform")
 	if !slices.Contains(p.platforms, row.platform) {
-		return fmt.Sprintf("platform: %s is not a platform; allowed values: %s (INSERT INTO belfry.platforms adds one)",
-			clip(row.platform), strings.Join(p.platforms, ", "))
+		return fmt.Sprintf("platform: %s is not a platform%s; allowed values: %s (INSERT INTO belfry.platforms adds one)",
+			clip(row.platform), meant(row.platform, p.platforms), strings.Join(p.platforms, ", "))
 	}
 	switch active := p.cell(fields, "active"); strings.ToLower(active) {
 	case "":
@@ -200,6 +205,20 @@ func (p rowParser) identity(fields []string, row *importRow) string {
 		row.active = new(bool)
 	default:
 		return fmt.Sprintf("active: %s is not allowed; allowed values: true, false, or empty to keep it", clip(active))
+	}
+	return ""
+}
+
+// unseen reports blanks, and characters that are not shown, such as U+200B.
+func unseen(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Z, unicode.Cf) }
+
+// meant is a hint at the allowed value that a text is but for its case, blanks and hyphens.
+func meant(text string, allowed []string) string {
+	same := strings.NewReplacer(" ", "_", "-", "_").Replace(strings.ToLower(strings.TrimFunc(text, unseen)))
+	for _, a := range allowed {
+		if same == strings.ToLower(a) {
+			return "; did you mean " + a + "?"
+		}
 	}
 	return ""
 }

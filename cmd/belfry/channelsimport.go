@@ -29,7 +29,8 @@ such as address.push. FILE may be - for standard input.
 out; the flag may be repeated.
 
 Rows that cannot be imported go to the file of rejects with their line number and
-the reason; that file, fixed, can be imported as it is. An apostrophe before = + - @
+the reason; that file, fixed, can be imported as it is. It has the bytes of FILE, so that
+another encoding can be converted; of a row over 1 MiB it has the beginning. An apostrophe before = + - @
 there keeps a spreadsheet from taking a cell for a formula. Repeating an import is
 safe. Exit code 1 when rows were rejected; the rest is imported all the same.`,
 		Example: `  belfry channels import users.csv.gz

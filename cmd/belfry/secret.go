@@ -19,8 +19,8 @@ import (
 const maxSecret = 64 << 10
 
 // giveSecret sets a secret parameter from a file, or from standard input: other processes and
-// the shell's history see what stands on a command line. An editor's newline at the end is none
-// of it.
+// the shell's history see what stands on a command line. An editor's newline at the end and byte
+// order mark are none of it.
 func giveSecret(p admin.Param, in any, name string) error {
 	from := os.Stdin
 	if name != "-" {
@@ -35,7 +35,7 @@ func giveSecret(p admin.Param, in any, name string) error {
 	if err != nil {
 		return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 	}
-	return p.Set(in, strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"))
+	return p.Set(in, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(string(text), "\ufeff"), "\n"), "\r"))
 }
 
 // askSecrets asks at a terminal for the secret parameters that are required and were not given,

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,8 +54,8 @@ func parseEndpoint(text string, allowHTTP bool) (*url.URL, error) {
 // maxSecretFile bounds a file that holds a secret.
 const maxSecretFile = 64 << 10
 
-// readSecret returns the value, or the content of the file without the white space around
-// it. Only one of both may be set; neither gives the empty text. Errors name the keys
+// readSecret returns the value, or the content of the file without a byte order mark and
+// the white space around it. Only one of both may be set; neither gives the empty text. Errors name the keys
 // key and key_file, never what is in them.
 func readSecret(key, value, file string) (string, error) {
 	if file == "" {
@@ -74,7 +75,10 @@ func readSecret(key, value, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s_file: %w", key, err)
 	}
-	text := strings.TrimSpace(string(content))
+	if bytes.HasPrefix(content, []byte{0xff, 0xfe}) || bytes.HasPrefix(content, []byte{0xfe, 0xff}) {
+		return "", fmt.Errorf("%s_file: %s is UTF-16; save it as UTF-8", key, file)
+	}
+	text := strings.TrimSpace(strings.TrimPrefix(string(content), "\ufeff"))
 	if text == "" {
 		return "", fmt.Errorf("%s_file: %s is empty", key, file)
 	}
