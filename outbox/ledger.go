@@ -105,7 +105,8 @@ func (l *Ledger) MarkDelivered(ctx context.Context, jobID int64) (bool, error) {
 }
 
 // Abort makes a job ABORTED in the relay's name, as an operator would, and reports whether it
-// did: not one that is already, that has no message left, or that is no more.
+// did: not one that is already, that has no message left, that is no more, or that an operator has
+// resumed.
 func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bool, err error) {
 	var b pgx.Batch
 	b.Queue(queries.jobAbort, pgx.StrictNamedArgs{"id": jobID, "actor": l.relay, "reason": reason}).Query(func(rows pgx.Rows) error {
@@ -116,6 +117,21 @@ func (l *Ledger) Abort(ctx context.Context, jobID int64, reason string) (done bo
 		return false, fmt.Errorf("abort job %d: %w", jobID, err)
 	}
 	return done, nil
+}
+
+// Sample returns up to n messages of a job that are not sent, spread over them. abortable is false
+// if an operator has resumed the job, which a relay does not abort then.
+func (l *Ledger) Sample(ctx context.Context, jobID int64, n int) (keys []Key, abortable bool, err error) {
+	resumed, err := list(ctx, l, fmt.Sprintf("read the acts on job %d", jobID), queries.jobResumed, pgx.StrictNamedArgs{"job_id": jobID}, pgx.RowTo[bool])
+	if err != nil || len(resumed) != 1 || resumed[0] {
+		return nil, false, err
+	}
+	keys, err = list(ctx, l, fmt.Sprintf("sample job %d", jobID), queries.jobSample, pgx.StrictNamedArgs{"job_id": jobID, "n": n}, func(row pgx.CollectableRow) (Key, error) {
+		k := Key{JobID: jobID}
+		err := row.Scan(&k.ChannelID)
+		return k, err
+	})
+	return keys, true, err
 }
 
 // Installation returns the name of this database among others that use the same

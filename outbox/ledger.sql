@@ -407,8 +407,46 @@ SELECT t.job_id, t.channel_id, 0, t.step, t.attempts, t.crashes, coalesce(t.reas
 SELECT p.waiting FROM belfry.job_progress p WHERE p.job_id = @id;
 
 -- name: JobAbort :many
--- An operator's abort, and whether it changed the job. No row: no such job.
-SELECT a.note = '' FROM belfry.abort(@id, @actor, @reason) a;
+-- An operator's abort, and whether it changed the job. No row: no such job, or an operator has
+-- resumed it (job_events_acts_idx).
+SELECT a.note = ''
+  FROM (SELECT @id::bigint AS id
+         WHERE NOT EXISTS (SELECT FROM belfry.job_events e
+                            WHERE e.job_id = @id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested')
+        OFFSET 0) j
+ CROSS JOIN LATERAL belfry.abort(j.id, @actor, @reason) a;
+
+-- name: JobSample :many
+-- Up to @n messages of a job that are not sent, spread over them: half of them by id, from the
+-- first that is PENDING to the last, half by rank among the next 20,000 that are due. No row: none
+-- is left (messages_due_idx, messages_pkey). Points with 2,000 others behind them find none.
+WITH near AS MATERIALIZED (
+    SELECT m.channel_id, row_number() OVER () AS rank
+      FROM (SELECT m.channel_id FROM belfry.messages m
+             WHERE m.job_id = @job_id AND m.job_id > 0 AND m.status = 'PENDING' AND m.next_attempt_at <= statement_timestamp()
+             ORDER BY m.next_attempt_at, m.channel_id LIMIT 20000) m
+), ends AS MATERIALIZED (
+    SELECT (SELECT min(r.channel_id) FROM near r)::numeric AS low,
+           (SELECT m.channel_id FROM belfry.messages m WHERE m.job_id = @job_id ORDER BY m.channel_id DESC LIMIT 1)::numeric AS high,
+           greatest(1, (SELECT count(*) FROM near r) * 2 / @n::integer) AS step
+), found AS (
+    SELECT s.channel_id
+      FROM ends e
+     CROSS JOIN generate_series(0, @n::integer / 2) i
+     CROSS JOIN LATERAL (SELECT o.channel_id
+                           FROM (SELECT m.channel_id, m.status FROM belfry.messages m
+                                  WHERE m.job_id = @job_id AND m.channel_id >= (e.low + (e.high - e.low) * ((i + random()) / (@n::integer / 2 + 1))::numeric)::bigint
+                                  ORDER BY m.channel_id LIMIT 2000) o
+                          WHERE o.status IN ('PENDING', 'QUEUED') LIMIT 1) s
+    UNION
+    SELECT r.channel_id FROM near r CROSS JOIN ends e WHERE r.rank % e.step = 0
+)
+SELECT f.channel_id FROM found f ORDER BY random() LIMIT @n;
+
+-- name: JobResumed :many
+-- Whether an operator has resumed a job (job_events_acts_idx).
+SELECT EXISTS (SELECT FROM belfry.job_events e
+                WHERE e.job_id = @job_id AND belfry.is_job_act(e.kind) AND e.kind = 'resume_requested');
 
 -- name: JobLockUndelivered :exec
 -- Locks a job at rest that is not known to be delivered, so that a redrive of its

@@ -24,7 +24,7 @@ type querySet struct {
 	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageLook,
 	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversSweep,
-	receiptsDue, jobWaiting, jobAbort, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
+	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
 	messagesNext, installationID string
 
 	// queries.sql

@@ -25,6 +25,14 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 	}
 	for i, it := range c.items {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
+		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
+		if p := q.probes.of(it.Claimed.JobID); p != nil {
+			p.hear(it.Claimed.Key, accepted, final)
+			continue
+		}
+		if !final && !accepted {
+			continue
+		}
 		if s, full := q.answers.add(it.Claimed.JobID, results[i], config.AbortAfter); full {
 			failing = append(failing, s)
 		}

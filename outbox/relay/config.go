@@ -124,8 +124,9 @@ type SenderConfig struct {
 	Retry   RetryConfig   `mapstructure:"retry"`
 	Breaker BreakerConfig `mapstructure:"breaker"`
 	// AbortAfter is how many messages of a job the provider refuses permanently, in a row and
-	// by the answers to one relay, before that relay makes the job ABORTED. Invalid addresses
-	// count as well. 0: none.
+	// by the answers to one relay, before that relay tries a sample of the rest, and makes the job
+	// ABORTED if none of it is accepted (probe.go). Invalid addresses count; messages that
+	// continue by another medium and refusals of the client's own do not. 0: none.
 	AbortAfter int `mapstructure:"abort_after"`
 }
 

@@ -59,6 +59,9 @@ func (c *credits) Changed() <-chan struct{} { return c.relay.inflight.changed }
 
 // Job implements Credits.
 func (c *credits) Job(id int64, lane string, lanes int) int {
+	if c.relay.probing(id) {
+		return 0 // but for its sample
+	}
 	config, now := c.relay.settings(), time.Now()
 	room := c.relay.inflight.room(config, lane, lanes, false)
 	if room < min(config.Batch, max(1, config.MaxInFlight/4/(lanes+1))) {

@@ -99,8 +99,9 @@
 //
 // A job is aborted, as by an operator, when abort_after of its messages in a row have failed
 // permanently at one sender of one relay, invalid addresses among them, and none was taken
-// (streak.go). What has been handed over by then is called. Answers to calls and receipts
-// are counted apart. Nothing of this is durable: a relay that starts counts anew.
+// (streak.go), nor any of a sample of the rest (probe.go). What has been handed over by then is called. Answers to calls and receipts
+// are counted apart. Nothing of this is durable, and a relay that starts counts anew; but a job
+// that an operator has resumed is not aborted again.
 //
 // # Failure behaviour
 //

@@ -59,7 +59,7 @@ func (q *queue) handOver(hard context.Context, calls []call) {
 			q.end(c, nil, time.Time{})
 			continue
 		}
-		called.Go(func() { q.abort(hard, q.call(ctx, c)) })
+		called.Go(func() { q.suspect(q.call(ctx, c)) })
 	}
 	called.Wait()
 }

@@ -90,6 +90,13 @@ func (f *inflight) ended(leases []int64) {
 	f.wake()
 }
 
+// holds reports whether a lease has messages in flight.
+func (f *inflight) holds(lease int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leases[lease] > 0
+}
+
 // wake has who waits for credits look again.
 func (f *inflight) wake() {
 	select {

@@ -24,6 +24,7 @@ type queue struct {
 	limits *limits
 
 	answers, confirmations streaks // to calls, and in receipts
+	probes                 probes
 
 	mu         sync.Mutex
 	config     SenderConfig
@@ -94,9 +95,13 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	if q.relay.draining.Load() {
 		depth = q.relay.settings().MaxInFlight
 	}
+	var waits []*outbox.Composed // for a sample of their job
 	q.mu.Lock()
 	for _, c := range messages {
+		p := q.probes.of(c.Claimed.JobID)
 		switch {
+		case p != nil && !p.has(c.Claimed.Key):
+			waits = append(waits, c)
 		case c.Claimed.JobID < 0 && len(q.activities) < depth:
 			q.activities = append(q.activities, item{c, now})
 		case c.Claimed.JobID > 0 && len(q.bulk) < depth:
@@ -107,6 +112,9 @@ func (q *queue) enqueue(messages []*outbox.Composed, share int, now time.Time) {
 	}
 	q.mu.Unlock()
 	q.wake()
+	for _, c := range waits {
+		q.relay.outcomes.add(outbox.Release(c.Claimed))
+	}
 	if len(excess) > 0 {
 		q.deferAll(excess, outbox.ReasonSenderBusy, 0, now)
 	}

@@ -74,7 +74,7 @@ func (r *Relay) askFor(ctx context.Context, q *queue, list []outbox.Awaited, con
 		if s, settled := decideReceipt(a, limit, results[i]); settled {
 			r.outcomes.learn(s)
 		}
-		if q != nil && results[i].Class != sender.Pending {
+		if q != nil && (results[i].Class == sender.Accepted || a.Step+1 >= len(a.Route)) && results[i].Class != sender.Pending {
 			if s, full := q.confirmations.add(a.JobID, results[i], q.settings().AbortAfter); full {
 				failing = append(failing, s)
 			}

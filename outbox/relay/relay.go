@@ -74,6 +74,8 @@ type Relay struct {
 	draining  atomic.Bool
 	capped    atomic.Int64 // in a drain, the longest wait under a cap since nothing was due
 	searches  atomic.Int32 // that have not been made once
+	suspects  chan *probe  // jobs of which a sample is to be tried
+	suspected atomic.Int32 // jobs of which one is
 	pool      *pgxpool.Pool
 	absent    absent
 
@@ -129,7 +131,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		name: config.Name, ledger: outbox.NewLedger(pool, config.Name, config.Lease), composer: composer, log: zerolog.Nop(),
 		random: randv2.Float64, at: func(context.Context, string) error { return nil },
 		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(),
-		pool: pool, rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
+		pool: pool, suspects: make(chan *probe, 64), rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
 	r.config.Store(&config)
 	for _, option := range options {
@@ -291,7 +293,12 @@ func (r *Relay) deliverUntil(ctx, hard context.Context) {
 	defer over()
 	claimed, enqueued := make(chan batch), make(chan struct{})
 	var claiming, composing, serving sync.WaitGroup
-	claiming.Go(func() { r.claim(ctx, claimed) })
+	probing, claimedAll := context.WithCancel(ctx)
+	claiming.Go(func() {
+		defer claimedAll()
+		r.claim(ctx, claimed)
+	})
+	claiming.Go(func() { r.probeAll(probing, claimed) })
 	for range composers {
 		composing.Go(func() { r.compose(ctx, claimed) })
 	}
@@ -449,7 +456,7 @@ func (r *Relay) first(search func(context.Context) error) func(context.Context) 
 
 // idle reports whether nothing that a drain waits for is under way.
 func (r *Relay) idle() bool {
-	return r.searches.Load() == 0 && r.outcomes.quiet() && r.inflight.empty()
+	return r.searches.Load() == 0 && r.suspected.Load() == 0 && r.outcomes.quiet() && r.inflight.empty()
 }
 
 // deregister ends the relay's row, so that the others share its rate at once.

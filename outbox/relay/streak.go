@@ -16,6 +16,18 @@ import (
 type streaks struct {
 	mu      sync.Mutex
 	lengths map[int64]int // by job
+	allowed map[int64]int // of jobs of which a sample was accepted
+}
+
+// believe allows a job twice as many failures in a row as before: the sender accepts some of its
+// messages.
+func (s *streaks) believe(job int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.allowed == nil || len(s.allowed) >= mostStreaks {
+		s.allowed = make(map[int64]int)
+	}
+	s.allowed[job] = min(2*max(s.allowed[job], 1), 1<<20)
 }
 
 // mostStreaks is how many jobs are remembered. When there are more, all are counted anew.
@@ -45,7 +57,7 @@ func (s *streaks) add(job int64, r sender.Result, most int) (full streak, is boo
 			s.lengths = make(map[int64]int)
 		}
 		s.lengths[job]++
-		if s.lengths[job] >= most {
+		if s.lengths[job] >= most*max(s.allowed[job], 1) {
 			full, is = streak{job, s.lengths[job], r.Code}, true
 			delete(s.lengths, job)
 		}

@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/sender"
+)
+
+const (
+	// sampleOf is how many messages of a job a sender must fail before the job is aborted, after as
+	// many failures in a row as SenderConfig.AbortAfter.
+	sampleOf = 50
+	// sampleRounds bounds how often as many are taken: others of the sample may go to other senders.
+	sampleRounds = 20
+	// sampleFor bounds how long a job waits for its sample.
+	sampleFor = time.Minute
+)
+
+// probe is a job's sample at one sender, which decides whether the job is aborted. A row of
+// failures alone may be the oldest addresses of a list that is in order otherwise.
+//
+//	counting ──a row of failures──► suspected ──any acceptance, nothing left to try──► counting,
+//	    ▲                               │                                twice as many in a row
+//	    └── resumed by an operator ─────┼──all of the sample failed──► the job is ABORTED
+//
+// While it is suspected, this relay claims no other message of the job, and returns those that
+// wait for the sender, for sampleFor at most. The state is this relay's, in memory, as the row is:
+// each relay tries a sample of its own, and one that starts again counts anew. Only that an
+// operator has resumed the job is durable, and excludes another abort by a relay (Ledger.Sample,
+// Ledger.Abort).
+type probe struct {
+	queue *queue
+	streak
+
+	mu       sync.Mutex
+	keys     map[outbox.Key]bool // of the sample; true: it was answered
+	answered int                 // failures among them
+	accepted bool
+}
+
+// hear takes note of the sender's answer to a message of the job.
+func (p *probe) hear(k outbox.Key, accepted, counts bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.accepted = p.accepted || accepted
+	if answered, is := p.keys[k]; is && !answered && counts {
+		p.keys[k] = true
+		p.answered++
+	}
+}
+
+// has reports whether a message is of the sample.
+func (p *probe) has(k outbox.Key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, is := p.keys[k]
+	return is
+}
+
+// so is how far the sample has come.
+func (p *probe) so() (answered int, accepted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answered, p.accepted
+}
+
+// expect adds messages to the sample.
+func (p *probe) expect(claimed []outbox.Claimed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range claimed {
+		p.keys[claimed[i].Key] = p.keys[claimed[i].Key]
+	}
+}
+
+// probes are a sender's, by job.
+type probes struct {
+	mu  sync.Mutex
+	all map[int64]*probe
+}
+
+func (p *probes) of(job int64) *probe {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[job]
+}
+
+func (p *probes) set(job int64, to *probe) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = make(map[int64]*probe)
+	}
+	if p.all[job] = to; to == nil {
+		delete(p.all, job)
+	}
+}
+
+// probing reports whether a sample of the job is tried at any sender.
+func (r *Relay) probing(job int64) bool {
+	for _, q := range r.queues {
+		if q.probes.of(job) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// suspect has a sample of a job tried.
+func (q *queue) suspect(failing []streak) {
+	for _, f := range failing {
+		if q.probes.of(f.job) != nil {
+			continue
+		}
+		p := &probe{queue: q, streak: f, keys: make(map[outbox.Key]bool)}
+		q.probes.set(f.job, p)
+		q.relay.suspected.Add(1)
+		select {
+		case q.relay.suspects <- p:
+			q.putBack(p)
+		default: // many others are suspected: it is after as many failures again
+			q.acquit(p)
+		}
+	}
+}
+
+// acquit lets the job go on.
+func (q *queue) acquit(p *probe) {
+	q.probes.set(p.job, nil)
+	q.relay.suspected.Add(-1)
+	q.relay.inflight.wake()
+}
+
+// putBack returns the messages of a suspected job that wait for the sender and are not of the
+// sample.
+func (q *queue) putBack(p *probe) {
+	var out []item
+	q.mu.Lock()
+	left := q.bulk[:0]
+	for _, it := range q.bulk {
+		if it.Claimed.JobID == p.job && !p.has(it.Claimed.Key) {
+			out = append(out, it)
+		} else {
+			left = append(left, it)
+		}
+	}
+	clear(q.bulk[len(left):])
+	q.bulk = left
+	q.mu.Unlock()
+	for _, it := range out {
+		q.relay.outcomes.add(outbox.Release(it.Claimed))
+	}
+}
+
+// probeAll tries samples until ctx ends.
+func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
+	var trying sync.WaitGroup
+	defer trying.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-r.suspects:
+			trying.Go(func() {
+				defer p.queue.acquit(p)
+				if r.failsSample(ctx, p, out) {
+					p.queue.abort(ctx, []streak{p.streak})
+				}
+			})
+		}
+	}
+}
+
+// failsSample claims messages that are spread over the rest of the job, has them delivered, and
+// reports whether the sender has failed as many of them as it takes and accepted none.
+func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
+	limited, cancel := context.WithTimeout(ctx, sampleFor)
+	defer cancel()
+	done := func() bool {
+		answered, accepted := p.so()
+		return accepted || answered >= sampleOf || limited.Err() != nil
+	}
+	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
+		claimed, left, err := r.claimSample(limited, p.job)
+		if err != nil || !left {
+			break
+		}
+		if len(claimed) == 0 { // what is in flight here, and is put back, may be all there is
+			if r.inflight.empty() {
+				break
+			}
+			_ = lifecycle.Pause(limited, 100*time.Millisecond)
+			continue
+		}
+		p.expect(claimed)
+		out <- r.credits.spend(claimed)
+		for r.inflight.holds(claimed[0].LeaseID) && !done() {
+			_ = lifecycle.Pause(limited, 10*time.Millisecond)
+		}
+	}
+	answered, accepted := p.so()
+	if accepted {
+		p.queue.answers.believe(p.job)
+	}
+	return answered > 0 && !accepted && ctx.Err() == nil
+}
+
+// claimSample claims up to sampleOf messages of a job. left is false if the job is not to be
+// aborted, because an operator has resumed it.
+func (r *Relay) claimSample(ctx context.Context, job int64) (claimed []outbox.Claimed, left bool, err error) {
+	began := time.Now()
+	err = r.within(ctx, func(ctx context.Context) error {
+		var keys []outbox.Key
+		if keys, left, err = r.ledger.Sample(ctx, job, sampleOf); err != nil || len(keys) == 0 {
+			return err
+		}
+		copies := make([]outbox.Copy, len(keys))
+		for i, k := range keys {
+			copies[i] = outbox.Copy{Key: k, Push: math.MaxInt64} // whatever has queued it
+		}
+		answers, err := r.ledger.ClaimCopies(ctx, copies)
+		for _, a := range answers {
+			if a.Verdict == outbox.CopyClaimed {
+				claimed = append(claimed, a.Claimed)
+			}
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil && !r.outage.Tried(began, err) {
+		r.log.Warn().Err(err).Int64("job_id", job).Msg("a sample of a job that keeps failing is not claimed")
+	}
+	if len(claimed) > 0 {
+		r.took(claimed, began)
+		r.composer.Expect(claimed)
+	}
+	return claimed, left, err
+}
+
+// counts reports whether a failure tells of the job: the message ends by it, and it is an answer
+// of the provider and no refusal of the client's own.
+func counts(c *outbox.Composed, r sender.Result) bool {
+	return r.Refusal == "" && c.Step+1 >= len(c.Route) && (r.Class == sender.Permanent || r.Class == sender.InvalidAddress)
+}
