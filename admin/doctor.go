@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,6 +168,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.look(ctx, "health checks", d.checkStatistics)
 	if d.checkSchema(ctx) {
 		d.look(ctx, "privileges", d.checkPrivileges)
+		d.look(ctx, "row security", d.checkSecured)
 		d.look(ctx, "channels", d.checkChannels)
 		d.look(ctx, "jobs", d.checkJobs)
 		d.look(ctx, "approvals", d.checkApprovals)
@@ -177,6 +179,21 @@ func (d *doctor) examine(ctx context.Context) {
 		d.checkDelivery(ctx)
 	}
 	d.checkAbortCache(ctx)
+}
+
+// checkSecured looks for policies on belfry's own tables that hide rows.
+func (d *doctor) checkSecured(ctx context.Context, check string) error {
+	type secured struct{ Table, Policies string }
+	rows, err := d.reads().Query(ctx, queries.doctorSecured)
+	if err != nil {
+		return err
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[secured])
+	for _, t := range list {
+		d.fail(check, "drop the policy and ALTER TABLE "+t.Table+" DISABLE ROW LEVEL SECURITY, or ALTER ROLE "+d.quoted()+" BYPASSRLS",
+			"row-level security hides rows of %s from %s (policies: %s)", t.Table, d.user, cmp.Or(t.Policies, "none, so all of them"))
+	}
+	return err
 }
 
 // checkSchema reports whether the tables can be looked at.

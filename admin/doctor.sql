@@ -17,7 +17,18 @@ SELECT current_setting('server_version_num')::int                  AS version_nu
        current_setting('transaction_read_only') = 'on'             AS read_only,
        current_setting('fsync') = 'on'                             AS fsync,
        current_setting('full_page_writes') = 'on'                  AS full_page_writes,
-       current_setting('synchronous_commit')                       AS synchronous_commit;
+       current_setting('synchronous_commit')                       AS synchronous_commit,
+       current_setting('synchronous_standby_names')                AS synchronous_standby_names,
+       (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting_commits;
+
+-- name: DoctorSecured :many
+-- Tables of belfry's whose rows row-level security hides from this user. No row: there are none,
+-- but for the four whose policies are belfry's own.
+SELECT c.oid::regclass::text, coalesce((SELECT string_agg(quote_ident(p.polname), ', ' ORDER BY p.polname) FROM pg_policy p WHERE p.polrelid = c.oid), '')
+  FROM pg_class c
+ WHERE c.relnamespace = 'belfry'::regnamespace AND c.relkind IN ('r', 'p') AND row_security_active(c.oid)
+   AND c.relname NOT IN ('users', 'tokens', 'sessions', 'requests', 'channels')
+ ORDER BY 1;
 
 -- name: DoctorConnections :one
 -- Connections that are left for ordinary users. Without pg_read_all_stats other

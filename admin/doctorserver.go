@@ -59,6 +59,9 @@ type serverFacts struct {
 	Fsync             bool
 	FullPageWrites    bool
 	SynchronousCommit string
+
+	SynchronousStandbyNames string
+	WaitingCommits          int64
 }
 
 // checkServer looks at the server, and at what stands in between.
@@ -92,6 +95,11 @@ func (d *doctor) checkServer(ctx context.Context, check string) error {
 		d.ok(check, "PostgreSQL %s", facts.Version)
 	}
 	d.checkDurability(facts)
+	if facts.WaitingCommits > 0 {
+		d.fail("replication", "start a standby that synchronous_standby_names lists, or ALTER SYSTEM RESET synchronous_standby_names and SELECT pg_reload_conf()",
+			"%s waiting for a synchronous standby (synchronous_standby_names is %s); what they did is committed here, and their callers have no answer",
+			printer.Counted(facts.WaitingCommits, "commit"), facts.SynchronousStandbyNames)
+	}
 	if found.Pooler {
 		d.checkPooler(found, unknown)
 	}

@@ -98,6 +98,21 @@ func selected[T any](ctx context.Context, env *Env, statement string, args ...an
 	})
 }
 
+// accessList is a list of a table whose policies are belfry's own: a role that may not change it
+// reads no rows of it.
+func accessList[T any](ctx context.Context, env *Env, statement string, args ...any) (out List[T], err error) {
+	o := db.Options{Policies: true, Limit: db.Left(ctx, DefaultDeadline), Reads: true}
+	err = db.InTx(ctx, env.DB, o, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, statement, args...)
+		if err != nil {
+			return err
+		}
+		out.Items, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
+		return err
+	})
+	return out, err
+}
+
 // pageOf cuts a list that was read with one item more than limit, and says by next how the
 // page after it begins.
 func pageOf[T any](items []T, limit int, next func(last T) string) List[T] {

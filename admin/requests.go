@@ -43,7 +43,7 @@ type RequestState struct {
 // process that dies then leaves a key whose outcome is not known, and not one that is free.
 // within is how long the act may take.
 func (r Request) Begin(ctx context.Context, pool *pgxpool.Pool, within time.Duration) (s RequestState, err error) {
-	err = db.InTx(ctx, pool, db.Options{Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, pool, db.Options{Policies: true, Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.requestForget, r.args(nil)); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (r Request) GiveBack(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func (r Request) settle(ctx context.Context, pool *pgxpool.Pool, statement string, args pgx.StrictNamedArgs) error {
-	err := db.InTx(ctx, pool, db.Options{Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err := db.InTx(ctx, pool, db.Options{Policies: true, Limit: requestLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, statement, r.args(args))
 		return err
 	})

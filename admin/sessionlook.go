@@ -72,7 +72,7 @@ func (s *Sessions) askRound(r *sessionRound) {
 	s.looks.next = nil
 	s.looks.mu.Unlock()
 	r.found = make(map[[sha256.Size]byte]Identity, len(r.asked))
-	r.err = db.InTx(context.Background(), s.db, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	r.err = db.InTx(context.Background(), s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, queries.sessionsLook, pgx.StrictNamedArgs{"sha256": r.asked, "idle": s.idle})
 		if err != nil {
 			return err

@@ -82,7 +82,7 @@ says as of when; given to --as-of, that time leaves sessions that were opened si
 }
 
 func listSessions(ctx context.Context, env *Env, in sessionFilter) (List[Session], error) {
-	return selected[Session](ctx, env, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
+	return accessList[Session](ctx, env, queries.sessionList, pgx.StrictNamedArgs{"name": in.User})
 }
 
 func sessionsText(p *printer.Page, _ sessionFilter, out List[Session]) {
@@ -108,7 +108,7 @@ func revokeSessions(ctx context.Context, env *Env, in sessionAct) (out EndedSess
 		}
 		args["as_of"] = asOf
 	}
-	err = db.InTx(ctx, env.DB, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		out = EndedSessions{}
 		rows, err := tx.Query(ctx, queries.sessionRevoke, args)
 		if err != nil {

@@ -89,7 +89,7 @@ func (s *Sessions) SignIn(ctx context.Context, name, password, address string) (
 
 // kept is the hash of somebody's password; "": nobody may sign in by that name.
 func (s *Sessions) kept(ctx context.Context, name string) (kept string, err error) {
-	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.userPassword, pgx.StrictNamedArgs{"name": name}).Scan(&kept)
 	})
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -121,7 +121,7 @@ func (s *Sessions) Exchange(ctx context.Context, link, address string) (Opened, 
 
 // open opens a session in one transaction with its event; ErrSignIn, if nobody may.
 func (s *Sessions) open(ctx context.Context, statement string, args pgx.StrictNamedArgs, via, upgrade, address string) (o Opened, err error) {
-	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		o, err = s.openTx(ctx, tx, statement, args, via, upgrade, address)
 		return err
 	})
@@ -168,7 +168,7 @@ func (s *Sessions) Find(ctx context.Context, secret string) (Identity, error) {
 
 func (s *Sessions) look(ctx context.Context, secret string) (who Identity, id int64, unmarked bool, err error) {
 	hash := sha256.Sum256([]byte(secret))
-	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.sessionFind, pgx.StrictNamedArgs{"sha256": hash[:], "idle": s.idle}).Scan(&id, &who.Name, &who.Role, &unmarked)
 	})
 	switch {
@@ -193,7 +193,7 @@ func (s *Sessions) LockedOut(ctx context.Context, name, address string) error {
 }
 
 func (s *Sessions) exec(ctx context.Context, statement string, args pgx.StrictNamedArgs) error {
-	return db.InTx(ctx, s.db, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	return db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, statement, args)
 		return err
 	})

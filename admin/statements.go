@@ -16,7 +16,7 @@ type querySet struct {
 	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                     string
 	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                     string
 	statusRead, healthRead, segmentUsers, eventNewest, jobsUnderWay, schemaExists, schemaVersion string
-	doctorServer, doctorConnections, doctorPrivileges, doctorWrites, doctorStale                 string
+	doctorServer, doctorSecured, doctorConnections, doctorPrivileges, doctorWrites, doctorStale  string
 	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
 	doctorDead, doctorNames                                                                      string
 

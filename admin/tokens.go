@@ -85,7 +85,7 @@ func Authenticate(ctx context.Context, pool *pgxpool.Pool, secret string, mark b
 	var who Identity
 	var unmarked bool
 	hash := sha256.Sum256([]byte(secret))
-	err := db.InTx(ctx, pool, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+	err := db.InTx(ctx, pool, db.Options{Policies: true, Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, queries.tokenFind, pgx.StrictNamedArgs{"sha256": hash[:]}).Scan(&id, &who.Name, &who.Role, &unmarked)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -95,7 +95,7 @@ func Authenticate(ctx context.Context, pool *pgxpool.Pool, secret string, mark b
 		return Identity{}, fmt.Errorf("look a token up: %w", err)
 	}
 	if mark && unmarked {
-		err = db.InTx(ctx, pool, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+		err = db.InTx(ctx, pool, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, queries.tokenUse, pgx.StrictNamedArgs{"id": id})
 			return err
 		})
@@ -149,7 +149,7 @@ name is 1 to 63 of a-z, 0-9, _, -, . and @, and is not used twice.`,
 }
 
 func listTokens(ctx context.Context, env *Env, _ None) (List[Token], error) {
-	return selected[Token](ctx, env, queries.tokenList)
+	return accessList[Token](ctx, env, queries.tokenList)
 }
 
 func tokensText(p *printer.Page, _ None, out List[Token]) {
@@ -187,7 +187,7 @@ func revokeToken(ctx context.Context, env *Env, in tokenAct) (Token, error) {
 // tokenStatement runs an act on one token in a transaction of its own.
 func tokenStatement(ctx context.Context, env *Env, statement string, who job.Act, args pgx.StrictNamedArgs) (t Token, err error) {
 	args["actor"], args["reason"] = who.Actor, who.Reason
-	err = db.InTx(ctx, env.DB, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {
 			return err

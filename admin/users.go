@@ -136,7 +136,7 @@ func userText[In any](done string) func(*printer.Page, In, User) {
 }
 
 func listUsers(ctx context.Context, env *Env, _ None) (List[User], error) {
-	return selected[User](ctx, env, queries.userList)
+	return accessList[User](ctx, env, queries.userList)
 }
 
 func usersText(p *printer.Page, _ None, out List[User]) {
@@ -209,7 +209,7 @@ func linkUser(ctx context.Context, env *Env, in userAct) (SignInLink, error) {
 // userStatement runs an act on one user in a transaction of its own.
 func userStatement[T any](ctx context.Context, env *Env, statement string, who job.Act, args pgx.StrictNamedArgs) (out T, err error) {
 	args["actor"], args["reason"] = who.Actor, who.Reason
-	err = db.InTx(ctx, env.DB, db.Options{Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
+	err = db.InTx(ctx, env.DB, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, statement, args)
 		if err != nil {
 			return err

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Fault is one way in which a relation does not keep the contract.
@@ -60,8 +62,8 @@ const sampledKeys = 10000
 // works in a transaction that it rolls back, reads the catalog and plans, and at
 // most 10,000 keys, of a view only. That keys never change, and that a view's
 // keys are unique beyond those, it cannot tell.
-func (s *Store) Check(ctx context.Context, db Beginner) ([]Fault, error) {
-	tx, err := db.Begin(ctx)
+func (s *Store) Check(ctx context.Context, on Beginner) ([]Fault, error) {
+	tx, err := on.Begin(ctx)
 	if err != nil {
 		return nil, s.wrap("check the contract", err)
 	}
@@ -98,12 +100,9 @@ func (e *UnfitError) Error() string {
 
 // Vet is Check for whoever is about to walk the relation in the same transaction. A fault
 // that is fatal is an *UnfitError: a job of an unfit relation is refused, not walked badly.
-// belfry.channels is as its migrations made it, and not looked at.
+// Of belfry.channels, which is as its migrations made it, only row-level security is checked.
 func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
-	if s.name == DefaultRelation {
-		return nil
-	}
-	faults, err := s.Check(ctx, tx)
+	faults, err := s.vetted(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -112,6 +111,15 @@ func (s *Store) Vet(ctx context.Context, tx pgx.Tx) error {
 		return &UnfitError{s.name, faults}
 	}
 	return nil
+}
+
+func (s *Store) vetted(ctx context.Context, tx pgx.Tx) ([]Fault, error) {
+	if s.name != DefaultRelation {
+		return s.Check(ctx, tx)
+	}
+	c := &checker{store: s, tx: tx}
+	_, err := c.checkHidden(ctx)
+	return c.faults, err
 }
 
 // checker is one Check.
@@ -144,6 +152,9 @@ func (c *checker) run(ctx context.Context) error {
 	case !readable:
 		c.fault(true, "", "this user may not read it", "GRANT SELECT ON "+s.relation)
 		return nil
+	}
+	if hidden, err := c.checkHidden(ctx); err != nil || hidden {
+		return err
 	}
 	if c.have, err = s.columns(ctx, c.tx); err != nil {
 		return err
@@ -185,6 +196,27 @@ func (c *checker) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// checkHidden reports whether row-level security hides rows of the relation, or of a table under
+// a view, from this user: the server then refuses to plan a statement without them.
+func (c *checker) checkHidden(ctx context.Context) (bool, error) {
+	var tables, policies, user string
+	var some bool
+	err := c.tx.QueryRow(ctx, queries.relationSecured, pgx.StrictNamedArgs{"relation": c.store.relation}).Scan(&some, &tables, &policies, &user)
+	if err != nil || !some {
+		return false, err
+	}
+	err = pgx.BeginFunc(ctx, c.tx, func(tx pgx.Tx) error { // a savepoint
+		_, err := tx.Exec(ctx, c.store.sql.estimateRows)
+		return err
+	})
+	if !db.HidesRows(err) {
+		return false, err
+	}
+	c.fault(true, "", fmt.Sprintf("row-level security hides rows of %s from %s (%s), who would get nothing", tables, user, policies),
+		fmt.Sprintf("ALTER ROLE %s BYPASSRLS, or drop the policy, or name a view whose owner owns the table", user))
+	return true, nil
 }
 
 // index words the remedy of a missing index.

@@ -317,6 +317,27 @@ SELECT r.relkind::text, has_table_privilege(r.oid, 'SELECT'),
 FROM pg_catalog.pg_class r
 WHERE r.oid = to_regclass(@relation);
 
+-- name: RelationSecured :one
+-- Whether the relation, or a table that a view of it reads, has row-level security; those
+-- tables, their policies, and this user. Whether it hides rows from this user, only the planner
+-- tells.
+WITH RECURSIVE under (oid) AS (
+    SELECT to_regclass(@relation)::oid
+    UNION
+    SELECT d.refobjid
+      FROM under u
+      JOIN pg_catalog.pg_rewrite w ON w.ev_class = u.oid
+      JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = w.oid
+       AND d.refclassid = 'pg_catalog.pg_class'::regclass
+), secured AS (
+    SELECT c.oid, c.oid::regclass::text AS name FROM under u JOIN pg_catalog.pg_class c ON c.oid = u.oid WHERE c.relrowsecurity
+)
+SELECT EXISTS (SELECT FROM secured),
+       coalesce((SELECT string_agg(s.name, ', ' ORDER BY s.name) FROM secured s), ''),
+       coalesce((SELECT 'policy ' || string_agg(quote_ident(p.polname), ', ' ORDER BY p.polname)
+           FROM secured s JOIN pg_catalog.pg_policy p ON p.polrelid = s.oid), 'it has no policy, so all of them'),
+       quote_ident(current_user);
+
 -- name: RecipientsRecorded :one
 -- The relation that belfry.recipients names and its owner there, if SQL functions would not
 -- read @relation: they name another one, or one that another role owned. No row: it is in

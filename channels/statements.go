@@ -23,7 +23,7 @@ type querySet struct {
 	sliceIDs, segmentIDs, pageChannels, sliceChannels, segmentChannels, radiusCandidates,
 	resolveExternalIDs, listedWithout, segmentSize, estimateSegment, countEveryone,
 	countRadius, countIDs, countExternalIDs, countSegment, platformNames, importTable,
-	importInsert, importUpdate, relationFacts, recipientsRecorded, recipientsRecord,
+	importInsert, importUpdate, relationFacts, relationSecured, recipientsRecorded, recipientsRecord,
 	preferIndexes, explainPage, explainExternalIDs, explainCircle, sampleKeys, segmentCreate,
 	segmentMembers, segmentDrop, segmentList, segmentLock, segmentStage, segmentResolveIDs,
 	segmentResolveExternalIDs, segmentUnknown, segmentDeleteOthers, segmentDelete,

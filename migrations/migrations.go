@@ -163,7 +163,13 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 	if config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement { // which a pooler in transaction mode may lose
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
-	db := stdlib.OpenDB(*config)
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(_ context.Context, conn *pgx.Conn) error {
+		if encoding := conn.PgConn().ParameterStatus("server_encoding"); encoding != "UTF8" {
+			return fmt.Errorf("the database's encoding is %s, and belfry needs UTF8", encoding)
+		}
+		return nil
+	}))
 	defer func() { err = errors.Join(err, db.Close()) }()
 
 	// goose's own connections work beside the one that holds the lock.
@@ -227,7 +233,7 @@ func createSchema(ctx context.Context, db *sql.DB) (err error) {
 // whatever the defaults of the role are. The server splits a text into statements before
 // it executes the first, so this has to be a text of its own.
 func begin(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL statement_timeout = %d",
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("SET TRANSACTION READ WRITE; SET LOCAL standard_conforming_strings = on; SET LOCAL row_security = off; SET LOCAL statement_timeout = %d",
 		statementTimeout.Milliseconds()))
 	return err
 }

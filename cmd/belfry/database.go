@@ -154,9 +154,18 @@ func (d *database) connect(ctx context.Context, s settings.Settings, logger zero
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if reached(err) {
+			return fmt.Errorf("PostgreSQL at %s: %w", d.Address, err)
+		}
 		return &unreachableError{at: d.Address, from: s.Source("database.url"), err: err, waited: node.ConnectTimeout(d.Pool)}
 	}
 	return nil
+}
+
+// reached reports whether err is a server's answer to a statement rather than to the attempt to connect.
+func reached(err error) bool {
+	return errors.As(err, new(*node.UnfitError)) || errors.Is(err, db.ErrStatementPooling) ||
+		db.Code(err) != "" && !errors.As(err, new(*pgconn.ConnectError)) && !node.Unreachable(err)
 }
 
 func addressOf(c *pgx.ConnConfig) address {

@@ -45,7 +45,7 @@ var exitCodes = []struct {
 	{codeAborted, "run: a job it ran was aborted by an operator. run --deliver: or it aborted a job, because a sender failed too many of its messages in a row (abort_after)."},
 	{codeUnavailable, "the database, or the server that --server names, is unreachable, refuses connections, or is a standby and the command writes. Trying again may help. abort: with abort.cache the job may be flagged there all the same, which the message says; repeat it to have it recorded. transport: the carrier does not answer. daemon and relay: another process listens where metrics.listen says; daemon and serve: where api.listen says."},
 	{codeHeld, "run: another runner holds the lane, nothing was run; or belfry is halted, and belfry go lifts it. run, daemon and relay: a living process has the name that runner.name or delivery.name gives. transport drain: relays work on a carrier. Trying again later helps."},
-	{codeConfiguration, "the configuration is wrong, the server refuses user, password, database or token, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
+	{codeConfiguration, "the configuration is wrong, the server refuses user, password, database or token, the database's encoding is not UTF8, a pooler is in statement mode, or the schema's version is not this belfry's. Nothing was done, and trying again does not help. run --deliver: the database is a copy or was moved, and belfry adopt has to say that messages may leave it; jobs were run all the same."},
 }
 
 // exitError is an error that decides the exit code.
@@ -93,7 +93,8 @@ func codeOf(err error) code {
 			return codeUsage
 		}
 		return codeConfiguration
-	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)), errors.As(err, new(*client.UnfitError)):
+	case loginRefused(err), errors.Is(err, admin.ErrSchema), errors.Is(err, migrations.ErrNewer), errors.As(err, new(*settings.UnfitError)), errors.As(err, new(*client.UnfitError)),
+		errors.As(err, new(*node.UnfitError)), errors.Is(err, db.ErrStatementPooling):
 		return codeConfiguration
 	case errors.Is(err, pgserver.ErrNotInstalled), errors.As(err, new(*node.BusyError)), node.Unreachable(err):
 		return codeUnavailable
@@ -120,7 +121,7 @@ func explain(ctx context.Context, err error) string {
 	switch {
 	case errors.As(err, &invalid):
 		return withHint(err.Error(), invalid.Hint)
-	case forbidden(err) && errors.As(err, &server) && server.Hint == "":
+	case forbidden(err) && !errors.Is(err, db.ErrRowSecurity) && errors.As(err, &server) && server.Hint == "":
 		return withHint(err.Error(), "`belfry roles --for …` prints the GRANTs that a role needs; `belfry doctor` names those that this one lacks.")
 	case db.Lost(err):
 		return db.Explain(err).Error()

@@ -22,7 +22,9 @@ func TestLong_RoleDefaultsEverythingWorks(t *testing.T) {
 		"standard_conforming_strings = off",
 		"quote_all_identifiers = on",
 		"datestyle = 'SQL, DMY'", "intervalstyle = sql_standard", "timezone = 'Asia/Kolkata'", "extra_float_digits = -15", "bytea_output = escape", "lc_monetary = 'C'",
-		"search_path = nowhere", "array_nulls = off", "transform_null_equals = on", "row_security = off",
+		"search_path = nowhere", "array_nulls = off", "transform_null_equals = on", "row_security = on", "backslash_quote = on",
+		"gin_fuzzy_search_limit = 1", "client_encoding = 'EUC_KR'",
+		"check_function_bodies = off", "xmloption = document", "plan_cache_mode = force_generic_plan",
 		"default_transaction_isolation = serializable", "default_transaction_deferrable = on",
 	} {
 		grants = append(grants, "ALTER ROLE :role SET "+d)

@@ -79,6 +79,8 @@ func ClassOf(err error) Class {
 	switch {
 	case errors.Is(err, ErrStandby):
 		return ReadOnly
+	case errors.Is(err, ErrStatementPooling):
+		return Other
 	case errors.As(err, &connect):
 		if errors.As(connect, &pg) && (classOf(pg.Code) == Refused || classOf(pg.Code) == Forbidden) { // CONNECT is missing
 			return Refused

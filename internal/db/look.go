@@ -63,6 +63,15 @@ func behindPooler(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return pid != conn.PgConn().PID(), nil
 }
 
+// transacts tries a transaction, which a pooler in statement mode refuses.
+func transacts(ctx context.Context, conn *pgx.Conn) error {
+	tx, err := server{conn}.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return err
+	}
+	return tx.Rollback(ctx)
+}
+
 // loses reports whether one of connections meets what it has not prepared itself.
 func loses(ctx context.Context, connections []*pgx.Conn) (lost bool, err error) {
 	mark := func(i int) string { return fmt.Sprint(i) }

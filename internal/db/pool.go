@@ -31,8 +31,12 @@ const (
 // somebody else.
 var ErrLost = errors.New("a pooler in transaction mode loses prepared statements: " + Remedy)
 
-// Explain adds ErrLost, which names the remedy, to an error that Lost knows.
+// Explain adds ErrLost or ErrRowSecurity, which name the remedy, to an error that Lost or HidesRows
+// knows.
 func Explain(err error) error {
+	if HidesRows(err) {
+		return explainHidden(err)
+	}
 	if !Lost(err) || errors.Is(err, ErrLost) {
 		return err
 	}
@@ -114,10 +118,16 @@ func (g *guard) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if g.pooled.Load() {
 		return nil
 	}
-	if !Prepares(mode) {
-		pooler, err := behindPooler(ctx, conn)
-		g.pooled.Store(pooler)
+	pooler, err := behindPooler(ctx, conn)
+	if err == nil && pooler {
+		err = transacts(ctx, conn)
+	}
+	if err != nil {
 		return err
+	}
+	if !Prepares(mode) {
+		g.pooled.Store(pooler)
+		return nil
 	}
 	found, err := Look(ctx, conn)
 	g.pooled.Store(found.Pooler)

@@ -41,6 +41,9 @@ type Options struct {
 	// kept for a second, where the connection is the server's own. Others are planned at
 	// each execution, and what they execute in functions too.
 	Often bool
+	// Policies has row-level security hide rows, as for tables whose policies are belfry's own
+	// (users, tokens, sessions, requests). Elsewhere a policy that hides rows is ErrRowSecurity.
+	Policies bool
 }
 
 // planLife is how old a plan may be that is kept. Planning all of a claim takes
@@ -75,7 +78,15 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 	if err == nil && !o.readsOnly() {
 		meets(ctx)
 	}
-	return err
+	return explainHidden(err)
+}
+
+// explainHidden adds ErrRowSecurity to an error that HidesRows knows.
+func explainHidden(err error) error {
+	if !HidesRows(err) || errors.Is(err, ErrRowSecurity) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrRowSecurity, err)
 }
 
 // set tells the server what the transaction is.
@@ -118,6 +129,7 @@ func (o Options) begin() pgx.TxOptions {
 	if o.Snapshot {
 		is.IsoLevel = pgx.RepeatableRead
 	}
+	is.BeginQuery = fmt.Sprintf("BEGIN ISOLATION LEVEL %s %s%s", is.IsoLevel, is.AccessMode, pins(o.Policies))
 	return is
 }
 
@@ -128,8 +140,11 @@ type server struct{ beginner }
 // recovery.
 func (s server) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
 	tx, err := s.beginner.BeginTx(ctx, options)
-	if Code(err) == featureNotSupported {
+	switch {
+	case Code(err) == featureNotSupported:
 		return nil, fmt.Errorf("%w: %w", ErrStandby, err)
+	case statementPooling(err):
+		return nil, fmt.Errorf("%w: %w", ErrStatementPooling, err)
 	}
 	return tx, err
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -47,6 +46,7 @@ func openPool(ctx context.Context, dsn string, c settings.Database, kept int, wr
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "belfry"
 	}
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // whatever the database, the role or the URL has
 	cfg.AfterConnect = standardSession
 	if writes && cfg.ConnConfig.ValidateConnect == nil { // no target_session_attrs
 		cfg.ConnConfig.ValidateConnect = notStandby
@@ -89,30 +89,4 @@ func notStandby(_ context.Context, conn *pgconn.PgConn) error {
 		return pgconn.ErrStandbyConnection
 	}
 	return nil
-}
-
-// standardSession has a new connection read and write SQL as belfry writes it, whatever
-// the role's defaults are. What belfry says in each transaction is not changed here.
-func standardSession(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, queries.sessionStandard, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": conn.PgConn().PID()})
-	return err
-}
-
-// OddSettings names the settings of a session of the pool that belfry's statements are not
-// written for. It changes none.
-func OddSettings(ctx context.Context, pool *pgxpool.Pool) (names []string, err error) {
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
-	rows, err := tx.Query(ctx, queries.sessionStandard, pgx.QueryExecModeExec, pgx.StrictNamedArgs{"pid": tx.Conn().PgConn().PID()})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (name string, err error) {
-		var was any
-		err = row.Scan(&name, &was)
-		return name, err
-	})
 }

@@ -2,12 +2,20 @@
 
 -- name: SessionStandard :many
 -- Takes back what a role, a database or a server has by default and belfry's statements
--- are not written for, one row for each setting that was another, with its name first. A session that may not
--- write stays one when its server process is not @pid: a pooler stands between, and may
--- give the connection to others.
+-- are not written for (@names, @values: db.Settings), one row for each setting that was another,
+-- with its name first. Where its server process is not @pid, a pooler stands between, and may
+-- give the connection to others: only settings that are @pooled are set.
 SELECT s.name, set_config(s.name, s.value, false)
-  FROM (VALUES ('standard_conforming_strings', 'on'), ('quote_all_identifiers', 'off'), ('array_nulls', 'on'), ('transform_null_equals', 'off'),
-               ('row_security', 'on'), ('default_transaction_isolation', 'read committed'), ('default_transaction_deferrable', 'off'),
-               ('default_transaction_read_only', 'off')) s (name, value)
- WHERE current_setting(s.name) <> s.value
-   AND (s.name NOT LIKE 'default!_transaction!_%' ESCAPE '!' OR pg_backend_pid() = @pid::bigint);
+  FROM unnest(@names::text[], @values::text[], @pooled::boolean[]) s (name, value, pooled)
+ WHERE current_setting(s.name, true) <> s.value
+   AND (s.pooled OR pg_backend_pid() = @pid::bigint);
+
+-- name: SessionUnfit :many
+-- What belfry cannot work with and does not change, by name, with its value. A search_path is
+-- one if a function of another schema would be found before the server's own.
+SELECT s.name, s.value
+  FROM (VALUES ('server_encoding', current_setting('server_encoding'), current_setting('server_encoding') <> 'UTF8'),
+               ('client_encoding', current_setting('client_encoding'), current_setting('client_encoding') <> 'UTF8'),
+               ('session_replication_role', current_setting('session_replication_role'), current_setting('session_replication_role') = 'replica'),
+               ('search_path', current_setting('search_path'), array_position(current_schemas(false), 'pg_catalog') > 1)) s (name, value, unfit)
+ WHERE s.unfit;

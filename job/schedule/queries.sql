@@ -141,8 +141,8 @@ SELECT coalesce((SELECT pg_has_role(r.oid, current_user, CASE WHEN current_setti
                    FROM pg_roles r WHERE r.rolname = @by::text), false), quote_ident(@by::text), quote_ident(current_user);
 
 -- name: QueryRole :exec
--- Within a savepoint, becomes the role that the operator's query runs as.
-SELECT set_config('role', @role, true);
+-- Within a savepoint, becomes the role that the operator's query runs as, and whose policies it keeps to.
+SELECT set_config('role', @role, true), set_config('row_security', 'on', true);
 
 -- name: QueryGuard :exec
 -- Makes the function that reads the operator's query, owned by the role that was just
