@@ -45,7 +45,7 @@ func (b bundle) one(t *testing.T, sql string) (s string) {
 // writeAtRandom inserts, changes and deletes rows of app.users, in transactions of one
 // row or of several in no order, until ctx ends. No transaction may fail.
 func (b bundle) writeAtRandom(ctx context.Context, seed uint64, several bool) error {
-	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's schedule
+	r := rand.New(rand.NewPCG(seed, 1))
 	for ctx.Err() == nil {
 		n := 1
 		if several {
@@ -54,7 +54,7 @@ func (b bundle) writeAtRandom(ctx context.Context, seed uint64, several bool) er
 		err := pgx.BeginFunc(b.ctx, b.pool, func(tx pgx.Tx) error {
 			for range n {
 				// A third of the keys in each writer's hands: writers do not wait for each other.
-				key := fmt.Sprintf("%032x", r.IntN(600)*3+int(seed)) //nolint:gosec // small
+				key := fmt.Sprintf("%032x", r.IntN(600)*3+int(seed))
 				statement := []string{
 					`INSERT INTO app.users (id, os, lang) VALUES ($1::text::uuid, 'web', $2) ON CONFLICT (id) DO UPDATE SET lang = excluded.lang`,
 					`UPDATE app.users SET os = 'android', lang = $2, deleted_at = NULL WHERE id = $1::text::uuid`,
@@ -112,7 +112,7 @@ func attachUnderWrites(t *testing.T, users int) {
 			var writers sync.WaitGroup
 			errs := make([]error, 3)
 			for i := range errs {
-				writers.Go(func() { errs[i] = b.writeAtRandom(writing, uint64(i), i == 0) }) //nolint:gosec // small
+				writers.Go(func() { errs[i] = b.writeAtRandom(writing, uint64(i), i == 0) })
 			}
 			d, err := b.store.Backfill(b.ctx, b.pool, AttachOptions{BatchSize: 40})
 			stop()

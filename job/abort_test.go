@@ -120,7 +120,7 @@ func TestChaos_AbortRacesWithTheWalkNothingFollowsIt(t *testing.T) {
 	points := []string{job.PointBegun, job.PointWritten, job.PointMoved, job.PointCommitted, job.PointCommitLost}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's schedule
+	random := rand.New(rand.NewPCG(seed, 0))
 	caught := 0
 	for range rounds {
 		id := b.enqueue(t, job.Spec{})

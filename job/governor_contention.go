@@ -152,7 +152,7 @@ func newBaseline() *baseline { return &baseline{classes: make(map[chunkClass]*co
 // must not pass for quick because of that.
 func (b *baseline) learn(chunk chunkCost) float64 {
 	eighths := chunk.rows * 8 / int64(chunk.read)
-	class := chunkClass{bits.Len(uint(chunk.read)), bits.Len(uint(max(eighths, 0)))} //nolint:gosec // neither is negative
+	class := chunkClass{bits.Len(uint(chunk.read)), bits.Len(uint(max(eighths, 0)))}
 	cost := float64(chunk.took) / float64(chunk.read)
 	ratio := 0.0
 	if least, known := b.classes[class].least(); known {

@@ -294,7 +294,7 @@ func settleArgs(all []Settlement, of []int, crashed int) pgx.StrictNamedArgs {
 }
 
 // small is n as the database keeps counters.
-func small(n int) int16 { return int16(min(max(n, 0), 32767)) } //nolint:gosec // bounded
+func small(n int) int16 { return int16(min(max(n, 0), 32767)) }
 
 // cut returns at most n characters of a text, as the database can keep it.
 func cut(s string, n int) string {

@@ -53,7 +53,7 @@ func (v *visit) chooseZone() {
 		v.problem(http.StatusUnprocessableEntity, err)
 		return
 	}
-	cookie := &http.Cookie{Name: zoneCookie, Path: v.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: v.req.TLS != nil, MaxAge: -1}
+	cookie := &http.Cookie{Name: zoneCookie, Path: v.link("/"), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: v.req.TLS != nil, MaxAge: -1} //nolint:gosec // Secure behind TLS; it holds the name of a time zone
 	if zone != nil {
 		cookie.Value, cookie.MaxAge = zone.String(), int(zoneFor/time.Second)
 	}

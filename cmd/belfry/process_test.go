@@ -288,7 +288,7 @@ func privateDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "belfry-cmd-")
 	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the server's account has to pass through
+	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir
 }

@@ -281,7 +281,7 @@ func testKilledRelays(t *testing.T, transport string, carrier func(t *testing.T)
 	d.limit["concurrency"] = 32
 	d.limit["timeout"] = "1s" // for calls that hang
 	c := &relayChaos{
-		courierTest: d, server: server, random: rand.New(rand.NewPCG(uint64(seed), 1)), relays: make([]*process, 3), total: total / 2 * 2, done: map[string]int{}, //nolint:gosec // a test's randomness, and its seed
+		courierTest: d, server: server, random: rand.New(rand.NewPCG(uint64(seed), 1)), relays: make([]*process, 3), total: total / 2 * 2, done: map[string]int{},
 	}
 	d.enqueueIn("other")
 	c.jobs = []*chaosJob{{id: 1, lane: "default"}, {id: 2, lane: "other"}}

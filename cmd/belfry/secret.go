@@ -24,7 +24,7 @@ const maxSecret = 64 << 10
 func giveSecret(p admin.Param, in any, name string) error {
 	from := os.Stdin
 	if name != "-" {
-		file, err := os.Open(name) //nolint:gosec // the operator names it
+		file, err := os.Open(name)
 		if err != nil {
 			return fmt.Errorf("%w; allowed values: %s", err, p.Allowed)
 		}

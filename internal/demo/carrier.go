@@ -54,7 +54,7 @@ func (s *stage) startCarrier(ctx context.Context) error {
 	if s.Transport == jetstream {
 		args = []string{"-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", c.dir, "-js", "-sd", filepath.Join(c.dir, "data")}
 	}
-	if c.process, err = child.Start(exec.CommandContext(context.WithoutCancel(ctx), program, args...), stop); err != nil { //nolint:gosec // a server that the user has
+	if c.process, err = child.Start(exec.CommandContext(context.WithoutCancel(ctx), program, args...), stop); err != nil {
 		return err
 	}
 	ready := func(ctx context.Context) error {

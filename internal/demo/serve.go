@@ -131,7 +131,7 @@ func (s *stage) happenOnce(ctx context.Context, n int) error {
 func (s *stage) run(ctx context.Context, input string, args ...string) (string, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.Executable, append([]string{"--config", "/dev/null"}, args...)...) //nolint:gosec // belfry's own binary
+	cmd := exec.CommandContext(ctx, s.Executable, append([]string{"--config", "/dev/null"}, args...)...)
 	cmd.Env, cmd.Stdin, cmd.WaitDelay = s.environment("demo"), strings.NewReader(input), drainDelay
 	var said bytes.Buffer
 	cmd.Stderr = &said

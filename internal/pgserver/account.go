@@ -41,7 +41,7 @@ func Credential() (*syscall.Credential, error) {
 	if a == nil {
 		return nil, err
 	}
-	return &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}, nil
+	return &syscall.Credential{Uid: uint32(a.UID), Gid: uint32(a.GID)}, nil //nolint:gosec // ids of accounts are 32 bits
 }
 
 func lookupAccount(name string) (*account, error) {

@@ -22,7 +22,7 @@ func NewBackup(t testing.TB, of *pgserver.Server, standby bool) *pgserver.Server
 	program := Program(t, "pg_basebackup")
 	return newServer(t, true, func(ctx context.Context, dir string) {
 		home := filepath.Join(dir, "pg"+strconv.Itoa(of.Install().Major))
-		require.NoError(t, os.Mkdir(home, 0o755)) //nolint:gosec // the server's account has to pass through
+		require.NoError(t, os.Mkdir(home, 0o755))
 		args := []string{"--dbname", of.DSN("postgres"), "--pgdata", filepath.Join(home, "data"), "--checkpoint", "fast", "--no-sync"}
 		if standby {
 			args = append(args, "--write-recovery-conf")

@@ -19,9 +19,9 @@ func Golden(t testing.TB, path, text string) {
 	t.Helper()
 	if *Rewrite {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644)) //nolint:gosec // a file of the repository
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
-	want, err := os.ReadFile(path) //nolint:gosec // the test's own
+	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -rewrite to make it")
 	require.Equal(t, strings.ReplaceAll(string(want), "\r\n", "\n"), text, "%s: refresh it by running %s with -rewrite", path, t.Name())
 }

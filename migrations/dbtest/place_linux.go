@@ -13,7 +13,7 @@ const tmpfsMagic = 0x01021994
 // so many bytes free.
 func roomInMemory(dir string, free uint64) bool {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil || fs.Type != tmpfsMagic || fs.Bavail*uint64(fs.Bsize) < free { //nolint:gosec // a block's size is positive
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Type != tmpfsMagic || fs.Bavail*uint64(fs.Bsize) < free {
 		return false
 	}
 	probe, err := os.MkdirTemp(dir, "belfry-probe-")

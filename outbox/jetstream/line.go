@@ -232,8 +232,8 @@ func (l *line) status(ctx context.Context) (s relay.QueueStatus, err error) {
 		if err != nil {
 			return err
 		}
-		s.Ready, s.Later, s.Most = int64(taking.NumPending), int64(taking.NumAckPending), int64(taking.Config.MaxAckPending)
-		s.Full = s.Ready >= int64(l.b.options.MaxQueued) || info.State.Bytes+outbox.MaxBatch*copySize > uint64(l.b.config.MaxBytes)
+		s.Ready, s.Later, s.Most = int64(taking.NumPending), int64(taking.NumAckPending), int64(taking.Config.MaxAckPending)        //nolint:gosec // counts of a bounded queue
+		s.Full = s.Ready >= int64(l.b.options.MaxQueued) || info.State.Bytes+outbox.MaxBatch*copySize > uint64(l.b.config.MaxBytes) //nolint:gosec // MaxBytes is positive
 		return nil
 	})
 	if err != nil {

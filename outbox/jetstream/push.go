@@ -123,7 +123,7 @@ func (l *line) store(ctx context.Context, to *opened, p relay.Push) (relay.PushA
 		if err != nil {
 			return "", err
 		}
-		if l.room = l.b.options.MaxQueued - int(info.NumPending); l.room < len(keys) { // a number of what is stored
+		if l.room = l.b.options.MaxQueued - int(info.NumPending); l.room < len(keys) { //nolint:gosec // a count of a bounded queue
 			return relay.PushFull, nil
 		}
 	}

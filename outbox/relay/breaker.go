@@ -26,7 +26,7 @@ func newBreaker(c SenderConfig, log zerolog.Logger) *breaker {
 	failures := uint32(min(c.Breaker.Failures, math.MaxInt32)) //nolint:gosec // within its bounds
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        c.Name,
-		MaxRequests: uint32(min(max(c.Breaker.Probes, 1), math.MaxInt32)), //nolint:gosec // within its bounds
+		MaxRequests: uint32(min(max(c.Breaker.Probes, 1), math.MaxInt32)),
 		Timeout:     c.Breaker.OpenFor,
 		ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= failures },
 		IsExcluded:  func(err error) bool { return errors.Is(err, errThrottled) || errors.Is(err, errNoCall) },

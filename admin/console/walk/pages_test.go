@@ -108,7 +108,7 @@ func (p *tab) picture(name string) {
 			p.prefers(scheme)
 			shot := command(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: new(int64(70))})
 			file := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.webp", name, width, scheme))
-			require.NoError(p, os.WriteFile(file, shot.Data, 0o644)) //nolint:gosec // a picture is for everybody
+			require.NoError(p, os.WriteFile(file, shot.Data, 0o644))
 		}
 	}
 	p.prefers(light)

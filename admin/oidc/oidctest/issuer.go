@@ -25,7 +25,7 @@ import (
 // What the issuer knows of its one client.
 const (
 	ClientID     = "belfry"
-	ClientSecret = "the-client's-secret,100%+of=it" //nolint:gosec // a test's
+	ClientSecret = "the-client's-secret,100%+of=it"
 )
 
 // accessToken is what the userinfo endpoint is asked with.
