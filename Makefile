@@ -23,6 +23,8 @@ RUN ?=
 COUNT ?= 1
 # make test-postgres POSTGRES=17: on which major versions.
 POSTGRES ?= 15 16 17 18
+# make test-postgres SAMPLE=.ci/fault-sample: of the fault tests, those that the file names.
+SAMPLE ?=
 # make chaos SCHEDULES=500: how many, each directly and behind a pooler.
 SCHEDULES ?= 100
 # make test-relay-chaos MESSAGES=10000: how many.
@@ -36,7 +38,7 @@ GOLANGCI_LINT = $(GO) tool -modfile=$(TOP)/tools/go.mod golangci-lint
 GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
 
 .DEFAULT_GOAL := help
-.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers bench-seed test-bench demo run screenshots clean postgres servers-for-tests browser promtool
+.PHONY: help build man examples lint test test-race test-fault test-browser test-postgres test-all chaos test-relay-chaos cover cross bench bench-load bench-relay bench-carriers bench-seed test-bench demo run screenshots clean postgres servers-for-tests browser promtool
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,7 +106,11 @@ test-race: servers-for-tests browser promtool ## run both under the race detecto
 # A version that the system does not have comes as a package, into a cache directory.
 test-postgres: ## run what speaks SQL on each supported PostgreSQL (POSTGRES='15 18' RUN=)
 	@.ci/install-services promtool >&2
-	@GO='$(GO)' RUN='$(RUN)' .ci/test-postgres $(POSTGRES)
+	@GO='$(GO)' RUN='$(RUN)' SAMPLE='$(SAMPLE)' FAULT_TESTS='$(FAULT_TESTS)' PARALLEL=$(PARALLEL) .ci/test-postgres $(POSTGRES)
+
+# What takes longer than continuous integration may (.ci/run): before a release.
+test-all: cross test test-fault test-bench test-postgres ## run everything that there is: every fault test, every PostgreSQL, cross builds
+	@.ci/with-stock-postgres $(MAKE) demo N=20000
 
 # Half an hour or more. Each schedule's seed is printed; BELFRY_TEST_SEED=… make chaos
 # repeats one. -race is left out so that the measured times mean something.
