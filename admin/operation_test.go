@@ -24,7 +24,8 @@ func TestOperations_AreWhole(t *testing.T) {
 		seen[o.Name] = true
 		require.NotEmpty(t, o.Short, o.Name)
 		require.False(t, strings.HasSuffix(o.Short, "."), o.Name)
-		if o.Name != "doctor" { // it tells where servers are and what roles lack, and asks them all
+		// The doctor reports where servers are and what roles lack. A preview of a schedule runs its query.
+		if o.Name != "doctor" && o.Name != "schedules preview" {
 			require.Equal(t, o.Role > admin.Viewer, o.Changes, "%s: who may only look changes nothing, and looking needs no more", o.Name)
 		}
 		if o.Noun() != "" {

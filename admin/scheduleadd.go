@@ -34,6 +34,7 @@ type scheduleInput struct {
 	QueryRole    string `flag:"query-role" label:"ROLE" help:"the database's role that the query runs as, which you may become by SET ROLE (default: the daemon's)" local:"true"`
 	Missed       string `flag:"missed" label:"POLICY" values:"missed" help:"what becomes of missed occurrences: skip, once or all (default once)"`
 	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
+	NoTry        bool   `flag:"no-try" help:"store it untried, for a query whose relations come later"`
 	expects
 	Act
 }
@@ -101,11 +102,13 @@ type keptSchedule struct {
 	schedule.Schedule
 	// Change is what became of it.
 	Change schedule.Change `json:"change"`
+	// WouldMake is what it would enqueue now; null: it was not tried.
+	WouldMake []wouldMake `json:"would_make"`
 }
 
 func scheduleAddOperation() Operation {
 	return Define(Operation{
-		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: Operator, Changes: true, Events: scheduleEvents,
+		Name: "schedules add", Short: "Define a schedule in the database, or change one", Role: Operator, Changes: true, Events: scheduleEvents, Deadline: previewDeadline,
 		Usage: "NAME {--cron CRON | --every DURATION} --type TYPE --category CATEGORY --title TITLE AUDIENCE",
 		Long: `Define a schedule in the database, or change the one of that name. Each occurrence
 enqueues one job, or with several types a group. With --query each row of the query
@@ -114,6 +117,10 @@ data, variants, route, audience, category, lane, priority, max_recipients, needs
 deliver_after, expires_after), replace what the flags say, and no audience has to be
 given. A query runs read only, for --query-timeout at the most, and as --query-role if
 one is named: it cannot leave that role, and sees what that may see.
+
+The schedule is tried before it is stored: its query runs once, the database checks the
+jobs that it would make now, and these are rolled back and counted. A fault refuses the
+schedule, unless --no-try stores it untried.
 
 ` + audienceHelp + `
 
@@ -129,6 +136,12 @@ place.`,
 			return keptSchedule{}, err
 		}
 		store := schedule.NewStore(env.DB)
+		var makes []wouldMake
+		if !in.NoTry {
+			if makes, err = trySchedule(ctx, env, d, in.by(env)); err != nil {
+				return keptSchedule{}, untried(err)
+			}
+		}
 		change, err := store.Put(ctx, d, schedule.FromDatabase, in.by(env))
 		if err != nil {
 			return keptSchedule{}, scheduleProblem(err)
@@ -137,9 +150,20 @@ place.`,
 		if err != nil {
 			return keptSchedule{}, scheduleProblem(err)
 		}
-		return keptSchedule{s, change}, nil
+		return keptSchedule{s, change, makes}, nil
 	}, func(p *printer.Page, in scheduleInput, out keptSchedule) {
 		in.remarkText(p)
 		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.Change)), out.Name)
+		if out.WouldMake != nil {
+			p.Note("%s", wouldMakeText(out.WouldMake))
+		}
 	})
+}
+
+// untried makes a fault of a definition that was tried a matter of the input.
+func untried(err error) error {
+	if schedule.OwnFault(err) {
+		return invalid("", "the schedule was tried and not stored: %s; --no-try stores it untried", err)
+	}
+	return err
 }

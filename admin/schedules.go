@@ -75,6 +75,7 @@ func scheduleOperations() []Operation {
 database's clock, as if it were not paused.`,
 			Example: "  belfry schedules next digest --count 20",
 		}, nextOccurrences, upcomingText),
+		schedulePreviewOperation(),
 		Define(Operation{
 			Name: "schedules run", Short: "Fire a schedule once more, now", Role: Operator, Changes: true, Events: scheduleEvents,
 			Long: `Fire a schedule once more, now, though it is paused; its next occurrence stays as it

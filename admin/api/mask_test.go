@@ -87,7 +87,7 @@ func TestLong_MaskWhoLooksReadsNoContents(t *testing.T) {
 			require.NotContains(t, a.text+a.header.Get("Link"), "s3cret", "%s %s", role, id)
 			require.NotContains(t, a.text, "Xl5eXl5e", "%s %s: a hash of an address is guessed", role, id)
 		}
-		if a := b.call(t, "operator", "GET", list[id], ""); strings.Contains(a.text, "s3cret") && id != "doctor" { // which is an operator's
+		if a := b.call(t, "operator", "GET", list[id], ""); strings.Contains(a.text, "s3cret") && id != "doctor" && id != "schedules-preview" { // which are operators'
 			told = append(told, id)
 			require.Contains(t, b.call(t, "viewer", "GET", list[id], "").text, `masked`, id)
 		}

@@ -29,43 +29,65 @@ const columns = "category, title, body, data, variants, route, audience, lane, p
 
 // enqueue makes the jobs of one occurrence in the transaction, and returns their ids.
 // key is the idempotency key; with a query each row's has its number after it. What is
-// wrong with the schedule, its query or a row is told by ownFault; the transaction, or
+// wrong with the schedule, its query or a row is told by OwnFault; the transaction, or
 // the savepoint, is to be rolled back then.
 func (s Schedule) enqueue(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]int64, error) {
-	jobs := []int64{}
-	if s.Query == "" {
-		return jobs, s.enqueueOne(ctx, tx, s.Template, o, key, &jobs)
-	}
-	rows, err := s.rows(ctx, tx, o)
+	requests, err := s.requests(ctx, tx, o, key)
 	if err != nil {
 		return nil, err
 	}
-	for i, row := range rows {
-		t, err := s.Template.with(row)
-		if err == nil {
-			err = s.enqueueOne(ctx, tx, t, o, fmt.Sprintf("%s:%d", key, i+1), &jobs)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("row %d of the query: %w", i+1, err)
+	jobs := []int64{}
+	for i, r := range requests {
+		if err := enqueueOne(ctx, tx, r, &jobs); err != nil {
+			return nil, s.rowFault(i, err)
 		}
 	}
 	return jobs, nil
 }
 
-func (s Schedule) enqueueOne(ctx context.Context, tx pgx.Tx, t Template, o time.Time, key string, jobs *[]int64) error {
-	spec, err := t.spec(o)
-	if err != nil {
+// requests are the jobs, or groups of jobs, of one occurrence.
+func (s Schedule) requests(ctx context.Context, tx pgx.Tx, o time.Time, key string) ([]job.Request, error) {
+	rows := []map[string]json.RawMessage{nil} // without a query there is one, which replaces nothing
+	if s.Query != "" {
+		var err error
+		if rows, err = s.rows(ctx, tx, o); err != nil {
+			return nil, err
+		}
+	}
+	requests := make([]job.Request, 0, len(rows))
+	for i, row := range rows {
+		t, err := s.Template.with(row)
+		var spec job.Spec
+		if err == nil {
+			spec, err = t.spec(o)
+		}
+		if err != nil {
+			return nil, s.rowFault(i, err)
+		}
+		spec.IdempotencyKey, spec.RequestedBy = key, "schedule "+s.Name
+		if s.Query != "" {
+			spec.IdempotencyKey = fmt.Sprintf("%s:%d", key, i+1)
+		}
+		requests = append(requests, job.Request{Types: t.Types, Spec: spec})
+	}
+	return requests, nil
+}
+
+// rowFault names the row of the query at fault.
+func (s Schedule) rowFault(i int, err error) error {
+	if s.Query == "" {
 		return err
 	}
-	spec.IdempotencyKey, spec.RequestedBy = key, "schedule "+s.Name
-	var ids []int64
-	if len(t.Types) == 1 {
-		spec.Type = t.Types[0]
-		var id int64
-		id, err = job.EnqueueTx(ctx, tx, spec)
-		ids = []int64{id}
+	return fmt.Errorf("row %d of the query: %w", i+1, err)
+}
+
+func enqueueOne(ctx context.Context, tx pgx.Tx, r job.Request, jobs *[]int64) (err error) {
+	ids := make([]int64, 1)
+	if len(r.Types) == 1 {
+		r.Spec.Type = r.Types[0]
+		ids[0], err = job.EnqueueTx(ctx, tx, r.Spec)
 	} else {
-		ids, err = job.EnqueueGroupTx(ctx, tx, t.Types, spec)
+		ids, err = job.EnqueueGroupTx(ctx, tx, r.Types, r.Spec)
 	}
 	if err != nil {
 		return err

@@ -51,10 +51,10 @@ func transient(err error) bool {
 	return class.Passes() && class != db.Unprepared || class == db.Internal
 }
 
-// ownFault reports an error that is the schedule's and not the database's: the same
+// OwnFault reports an error that is the schedule's and not the database's: the same
 // occurrence fails the same way until somebody changes something, if only the rows that
 // its query reads.
-func ownFault(err error) bool {
+func OwnFault(err error) bool {
 	var fault *faultError
 	var invalid *job.InvalidError
 	var pg *pgconn.PgError

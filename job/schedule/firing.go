@@ -133,7 +133,7 @@ func (f *firing) fireOne(ctx context.Context, table timetable, o time.Time) (boo
 		jobs, err = f.enqueue(ctx, tx, o, "schedule:"+f.Name+":"+o.UTC().Format(time.RFC3339Nano))
 		return err
 	})
-	if ownFault(err) {
+	if OwnFault(err) {
 		return false, f.failed(ctx, err)
 	}
 	if err == nil {

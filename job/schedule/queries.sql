@@ -130,6 +130,10 @@ UPDATE belfry.schedules
    SET failures = failures + 1, last_error = left(@error::text, 2000), retry_at = @retry_at, failing_since = coalesce(failing_since, @now)
  WHERE name = @name;
 
+-- name: TxNow :one
+-- Reads the transaction's time.
+SELECT now();
+
 -- name: QueryWho :one
 -- Who asks, and where: quoted, for what a failure says.
 SELECT quote_ident(current_user), quote_ident(current_database());

@@ -322,3 +322,43 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 	}
 	return jobs, nil
 }
+
+// Try returns the jobs that d would enqueue if it fired now, and rolls them back: the query runs
+// in its role and for query_timeout at the most, and the database checks the job of each row. A
+// fault of the definition, of its query or of a row satisfies [OwnFault].
+func (s *Store) Try(ctx context.Context, d Definition, act job.Act) (made []job.Request, err error) {
+	if err := d.Validate(""); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", d.Name, err)
+	}
+	one := Schedule{Definition: d.withDefaults()}
+	limit, err := parseSpan(one.QueryTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: query_timeout: %w", d.Name, err)
+	}
+	err = inTx(ctx, s.pool, fireTimeout+limit, func(ctx context.Context, tx pgx.Tx) error {
+		if err := actor(ctx, tx, act); err != nil {
+			return err
+		}
+		var now time.Time
+		if err := tx.QueryRow(ctx, queries.txNow).Scan(&now); err != nil {
+			return err
+		}
+		key := "schedule:" + d.Name + ":try:" + now.UTC().Format(time.RFC3339Nano)
+		if made, err = one.requests(ctx, tx, now, key); err != nil {
+			return err
+		}
+		if d.Query == "" { // its template is checked when it is stored
+			return errRead
+		}
+		for i, r := range made {
+			if err := enqueueOne(ctx, tx, r, new([]int64)); err != nil {
+				return one.rowFault(i, err)
+			}
+		}
+		return errRead
+	})
+	if !errors.Is(err, errRead) {
+		return nil, err
+	}
+	return made, nil
+}
