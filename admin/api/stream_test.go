@@ -263,7 +263,7 @@ func TestStream_EndsWithItsServer(t *testing.T) {
 // The time that a request has to be read does not end the answer.
 func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 	t.Parallel()
-	const read = 300 * time.Millisecond
+	const read = time.Second
 	ended := make(chan struct{})
 	s := serveStream(t, forever("hi", ended), false, func(h *api.Handler, c *http.Server) {
 		h.SetStreams(8, 8, 10*time.Millisecond, time.Minute)
@@ -272,7 +272,7 @@ func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	res := s.get(t, ctx, "", "Accept", "text/event-stream")
 	began, r := time.Now(), res.body
-	for time.Since(began) < 4*read {
+	for time.Since(began) < 3*read/2 {
 		_, err := r.ReadString('\n')
 		require.NoError(t, err)
 	}
@@ -283,12 +283,12 @@ func TestStream_OutlivesTheTimeToRead(t *testing.T) {
 // An operation that takes longer than its request may take to be read goes to its end.
 func TestAPI_OutlivesTheTimeToRead(t *testing.T) {
 	t.Parallel()
-	const read = 300 * time.Millisecond
+	const read = time.Second
 	slow := admin.Define(admin.Operation{Name: "people talk", Short: "Talk", Role: admin.Viewer}, func(ctx context.Context, _ *admin.Env, _ admin.None) (sum, error) {
 		select {
 		case <-ctx.Done():
 			return sum{}, ctx.Err()
-		case <-time.After(4 * read):
+		case <-time.After(3 * read / 2):
 			return sum{3}, nil
 		}
 	}, func(*printer.Page, admin.None, sum) {})

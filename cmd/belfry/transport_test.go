@@ -18,7 +18,7 @@ import (
 
 // carried is the environment of a relay on a carrier.
 func (d *courierTest) carried(transport, url string) []string {
-	return append(d.environ(), "BELFRY_DELIVERY_TRANSPORT="+transport, "BELFRY_DELIVERY_REDIS_URL="+url, "BELFRY_DELIVERY_REDIS_TIMEOUT=500ms")
+	return append(d.environ(), "BELFRY_DELIVERY_TRANSPORT="+transport, "BELFRY_DELIVERY_REDIS_URL="+url, "BELFRY_DELIVERY_REDIS_TIMEOUT=20s")
 }
 
 // relays starts a relay and returns what stops it.
