@@ -45,6 +45,8 @@ type Attachment struct {
 	channels.Attached
 
 	TookSeconds float64 `json:"took_seconds"` // to bring over what was there before
+	// UnlistedPlatforms are up to ten platforms that no audience can name.
+	UnlistedPlatforms []string `json:"unlisted_platforms"`
 }
 
 // account counts the rows that were ever brought over.
@@ -60,7 +62,8 @@ type Verified struct {
 	Plan *Plan `json:"plan,omitempty"` // then nothing was repaired
 	channels.Drift
 
-	TookSeconds float64 `json:"took_seconds"`
+	TookSeconds       float64  `json:"took_seconds"`
+	UnlistedPlatforms []string `json:"unlisted_platforms"` // as of Attachment
 }
 
 func (v *Verified) account() account {
@@ -118,6 +121,7 @@ its owner; the application needs nothing. Without these rights an error has the 
 			if out.Unusable > 0 {
 				p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
 			}
+			notePlatforms(p, out.UnlistedPlatforms)
 			p.Note("channels that were there before and have no row are as they were; `belfry channels verify` deactivates them")
 		}),
 		Define(Operation{
@@ -170,7 +174,9 @@ func attachRelation(ctx context.Context, env *Env, in attachInput) (*Attachment,
 	case state == nil:
 		return nil, channels.ErrNotAttached
 	}
-	return &Attachment{*state, time.Since(began).Seconds()}, nil
+	took := time.Since(began).Seconds()
+	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	return &Attachment{*state, took, unlisted}, err
 }
 
 // attachRefused names the fields that a table cannot be attached by.
@@ -205,7 +211,7 @@ func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, e
 		plan := verifyPlan(found, asOf)
 		err = in.agrees(plan, "channel", "repaired")
 		if in.DryRun {
-			return &Verified{plan, found, time.Since(began).Seconds()}, err
+			return verifiedAs(ctx, env, plan, found, began, err)
 		}
 		if err != nil {
 			return nil, err
@@ -216,7 +222,19 @@ func verifyAttached(ctx context.Context, env *Env, in verifyInput) (*Verified, e
 	if err != nil {
 		return nil, err
 	}
-	return &Verified{nil, found, time.Since(began).Seconds()}, nil
+	return verifiedAs(ctx, env, nil, found, began, nil)
+}
+
+func verifiedAs(ctx context.Context, env *Env, plan *Plan, found channels.Drift, began time.Time, problem error) (*Verified, error) {
+	took := time.Since(began).Seconds()
+	unlisted, err := env.Channels.UnlistedPlatforms(ctx, env.DB)
+	return &Verified{plan, found, took, unlisted}, errors.Join(problem, err)
+}
+
+func notePlatforms(p *printer.Page, unlisted []string) {
+	if len(unlisted) > 0 {
+		p.Note("no audience can name these platforms of channels: %s; allowed values: those of belfry.platforms, in which INSERT adds one", strings.Join(unlisted, ", "))
+	}
 }
 
 func verifyPlan(d channels.Drift, asOf time.Time) *Plan {
@@ -243,6 +261,7 @@ func verifiedText(p *printer.Page, _ verifyInput, out *Verified) {
 	if out.Unusable > 0 {
 		p.Note("%s without an external id of 1 to 200 characters, and so without a channel", printer.Counted(out.Unusable, "row"))
 	}
+	notePlatforms(p, out.UnlistedPlatforms)
 	if out.Plan != nil {
 		out.Plan.note(p)
 	}

@@ -242,6 +242,15 @@ func (s *Store) Verify(ctx context.Context, db Beginner, o AttachOptions) (sum D
 	return sum, attachProblem("verify", a.Relation, err)
 }
 
+// UnlistedPlatforms returns up to ten platforms of active channels that belfry.platforms
+// does not list, so that no audience can name them. It reads all channels.
+func (s *Store) UnlistedPlatforms(ctx context.Context, q Querier) (names []string, err error) {
+	if err := q.QueryRow(ctx, queries.platformsUnlisted).Scan(&names); err != nil {
+		return nil, fmt.Errorf("channels: read the platforms: %w", err)
+	}
+	return names, nil
+}
+
 // Detach takes the triggers off the attached relation and forgets it; the channels stay.
 // Only the relation's owner may. It returns which one it was.
 func (s *Store) Detach(ctx context.Context, db Beginner, by By) (relation string, err error) {

@@ -135,6 +135,14 @@ SELECT coalesce(array_agg(m.id), '{}') FROM (SELECT s.id FROM belfry.attachment_
 WITH covered AS (DELETE FROM belfry.attachment_misses m WHERE m.id = ANY (@misses::bigint[]))
 UPDATE belfry.attachments SET verified_at = clock_timestamp();
 
+-- name: PlatformsUnlisted :one
+-- The first ten platforms of active channels that no audience can name, sorted. It reads all
+-- channels.
+SELECT coalesce(array_agg(x.platform ORDER BY x.platform), '{}')
+FROM (SELECT DISTINCT c.platform FROM belfry.channels c
+      WHERE c.active AND c.platform <> 'unknown' AND NOT EXISTS (SELECT FROM belfry.platforms p WHERE p.name = c.platform)
+      ORDER BY c.platform LIMIT 10) x;
+
 -- name: AttachmentDrop :exec
 -- Takes the triggers off, which is their table's owner's right, and forgets the attachment.
 SELECT belfry.attachment_unfollow();

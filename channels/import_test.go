@@ -327,9 +327,9 @@ func TestRecordReader_BoundsARecord(t *testing.T) {
 		text string
 		want []string // first field or problem of each record
 	}{
-		"a long line":             {long + "\na,b\n", []string{"the line is longer than 1048576 bytes", "a"}},
+		"a long line":             {long + "\na,b\n", []string{"the line is longer than 1048576 bytes; only its beginning is here: take line 1 from the imported file", "a"}},
 		"a quote before a desert": {"\"a\n" + strings.Repeat("b,c\n", maxRecord/4) + "d,e", append(append([]string{"a quote is opened and not closed within 1048576 bytes"}, repeat("b", maxRecord/4)...), "d")},
-		"a long line in quotes":   {"\"a\n" + long + "\n\"\nd,e\n", []string{"a quote is opened and not closed within 1048576 bytes", "the line is longer than 1048576 bytes", "a quote is opened and never closed", "d"}},
+		"a long line in quotes":   {"\"a\n" + long + "\n\"\nd,e\n", []string{"a quote is opened and not closed within 1048576 bytes", "the line is longer than 1048576 bytes; only its beginning is here: take line 2 from the imported file", "a quote is opened and never closed", "d"}},
 	} {
 		r := newRecordReader(strings.NewReader(tt.text))
 		var got []string

@@ -16,7 +16,7 @@ type querySet struct {
 	// attach.sql
 	attachFacts, mediaNames, attachmentBegin, attachmentLimits, attachmentSet,
 	attachmentFollow, attachmentRead, attachmentLock, attachmentStep, attachmentMove,
-	attachmentStrays, attachmentMisses, attachmentVerified, attachmentDrop string
+	attachmentStrays, attachmentMisses, attachmentVerified, platformsUnlisted, attachmentDrop string
 
 	// queries.sql
 	relationColumns, bound, lowestID, estimateRows, pageEveryone, pagePlatforms, pageRadius,

@@ -39,3 +39,28 @@ func TestLong_AttachKilledInTheMiddleGoesOn(t *testing.T) {
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.Contains(t, r.stdout, ": 0 without a channel, 0 with another, 0 channels without a row")
 }
+
+// The results count rows without a usable id and name platforms that no audience has.
+func TestAttach_ReportsUnusableRowsAndPlatforms(t *testing.T) {
+	t.Parallel()
+	db := newKept(t)
+	_, err := db.Pool.Exec(t.Context(), `CREATE TYPE device AS ENUM ('IOS', 'ios'); CREATE TABLE "User" (login text UNIQUE, os device);
+		INSERT INTO "User" VALUES ('a', 'IOS'), ('b', 'ios'), ('', 'ios'), (NULL, 'ios')`)
+	require.NoError(t, err)
+	r := command(t, small(db), "channels", "attach", `public."User"`, "--external-id", "login", "--platform", "os")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout, `public."User" attached, 2 rows brought over`)
+	const platforms = "no audience can name these platforms of channels: IOS; allowed values: those of belfry.platforms, in which INSERT adds one"
+	require.Contains(t, r.stdout+r.stderr, "2 rows without an external id of 1 to 200 characters, and so without a channel")
+	require.Contains(t, r.stdout+r.stderr, platforms)
+	r = command(t, small(db), "channels", "verify")
+	require.Equal(t, codeDone, r.code, r.stderr)
+	require.Contains(t, r.stdout+r.stderr, platforms)
+	_, err = db.Pool.Exec(t.Context(), `ALTER TABLE "User" RENAME os TO platform`)
+	require.NoError(t, err)
+	r = command(t, small(db), "channels", "check")
+	require.Equal(t, codeFailure, r.code)
+	require.Contains(t, r.stdout, `public."User" cannot be followed: column os is renamed to platform`)
+	r = command(t, small(db), "doctor")
+	require.Contains(t, r.stdout, `public."User" cannot be followed: column os is renamed to platform`)
+}
