@@ -54,7 +54,7 @@ func (s *Server) fcm() dialect {
 				return ofOne(m, fcmRefuse(http.StatusUnauthorized))
 			case r.PathValue("project") != fcmProject:
 				return ofOne(m, fcmRefuse(http.StatusForbidden))
-			case err != nil || m.address == "":
+			case err != nil || m.address == "", fcmRefused(c.Notification.Title+c.Notification.Body, c.Data):
 				return ofOne(m, fcmRefuse(http.StatusBadRequest))
 			}
 			return ofOne(m, reply{})
@@ -63,6 +63,19 @@ func (s *Server) fcm() dialect {
 			return jsonReply(http.StatusOK, "", map[string]string{"name": "projects/" + fcmProject + "/messages/" + taken[0].id(FCM)})
 		},
 	}
+}
+
+// fcmRefused reports whether FCM would refuse a message for its size, or for a reserved name
+// of data.
+func fcmRefused(text string, data map[string]string) bool {
+	size := len(text)
+	for name, value := range data {
+		size += len(name) + len(value)
+		if name == "from" || name == "message_type" || strings.HasPrefix(name, "google.") || strings.HasPrefix(name, "gcm.") {
+			return true
+		}
+	}
+	return size > 4096
 }
 
 // fcmToken answers OAuth's JWT bearer grant (RFC 7523).

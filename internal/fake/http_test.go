@@ -202,6 +202,19 @@ func TestServer_RefusesStrangers(t *testing.T) {
 
 // What was not ordered for a call leaves it alone: another provider, another address,
 // another key, a count that is used up, the first few.
+// FCM takes 4,096 bytes, and no reserved names of data.
+func TestServer_RefusesWhatFCMRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fits := 4096 - len("Hello"+"there"+"a")
+	for data, status := range map[string]int{
+		`{"a":"` + strings.Repeat("x", fits) + `"}`: 200, `{"a":"` + strings.Repeat("x", fits+1) + `"}`: 400,
+		`{"fromage":"x","notification":"x"}`: 200, `{"from":"x"}`: 400, `{"message_type":"x"}`: 400, `{"google.c.a":"x"}`: 400, `{"gcm.n":"x"}`: 400,
+	} {
+		require.Equal(t, status, b.fcmData(t.Context(), "token", data).status, data[:min(len(data), 30)])
+	}
+}
+
 func TestServer_AimsFaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *fake.Config) {

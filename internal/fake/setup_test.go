@@ -183,11 +183,15 @@ func (b *bench) fcmToken(ctx context.Context) answer {
 }
 
 func (b *bench) fcm(ctx context.Context, key, address string) answer {
+	return b.fcmData(ctx, address, fmt.Sprintf(`{"belfry_key":%q}`, key))
+}
+
+func (b *bench) fcmData(ctx context.Context, address, data string) answer {
 	var grant struct {
 		Token string `json:"access_token"`
 	}
 	require.NoError(b.t, json.Unmarshal([]byte(b.fcmToken(b.t.Context()).body), &grant))
-	body := fmt.Sprintf(`{"message":{"token":%q,"notification":{"title":"Hello","body":"there"},"data":{"belfry_key":%q}}}`, address, key)
+	body := fmt.Sprintf(`{"message":{"token":%q,"notification":{"title":"Hello","body":"there"},"data":%s}}`, address, data)
 	return b.do(ctx, b.plain, b.request("POST", b.URL()+"/v1/projects/belfry-fake/messages:send", body, "Authorization", "Bearer "+grant.Token))
 }
 

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,9 +69,19 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 	if d.Address == "" {
 		return refuseAddress("address", "no registration token")
 	}
-	body, err := c.message(d)
+	data, err := fcmData(d.Data)
 	if err != nil {
 		return refuseContent("content", "data is no JSON object")
+	}
+	data["belfry_key"] = d.Key
+	if name, size := fcmReserved(data), fcmSize(d, data); name != "" {
+		return refuseContent("reserved_key", "data."+name+" is a name that FCM reserves; allowed are all but from, message_type, and names that begin with google. or gcm.")
+	} else if size > fcmMaxPayload {
+		return refuseContent("payload_too_large", fmt.Sprintf("title, body and data have %d bytes; allowed are %d", size, fcmMaxPayload))
+	}
+	body, err := c.message(d, data)
+	if err != nil {
+		return refuseContent("content", "the message cannot be encoded")
 	}
 	for again := false; ; again = true {
 		token, failure := c.tokens.get(ctx)
@@ -94,12 +106,7 @@ func (c *fcmClient) deliver(ctx context.Context, d sender.Delivery) sender.Resul
 }
 
 // message is the body of a call.
-func (c *fcmClient) message(d sender.Delivery) ([]byte, error) {
-	data, err := fcmData(d.Data)
-	if err != nil {
-		return nil, err
-	}
-	data["belfry_key"] = d.Key
+func (c *fcmClient) message(d sender.Delivery, data map[string]string) ([]byte, error) {
 	android := map[string]any{"priority": c.priority, "notification": map[string]string{"tag": d.Key}}
 	apns := map[string]string{"apns-collapse-id": d.Key}
 	message := map[string]any{
@@ -119,6 +126,31 @@ func (c *fcmClient) message(d sender.Delivery) ([]byte, error) {
 		message["webpush"] = map[string]any{"headers": map[string]string{"TTL": seconds}}
 	}
 	return json.Marshal(map[string]any{"message": message})
+}
+
+// fcmMaxPayload is how many bytes title, body and data have at most together
+// (https://firebase.google.com/docs/cloud-messaging/concept-options). FCM also counts what it
+// wraps around them, so that it may refuse a message a little below.
+const fcmMaxPayload = 4096
+
+// fcmSize counts the texts of a message, and nothing of their JSON.
+func fcmSize(d sender.Delivery, data map[string]string) int {
+	size := len(d.Title) + len(d.Body)
+	for name, value := range data {
+		size += len(name) + len(value)
+	}
+	return size
+}
+
+// fcmReserved returns a name of data that FCM refuses, the first by the alphabet, or the empty
+// text.
+func fcmReserved(data map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		if name == "from" || name == "message_type" || strings.HasPrefix(name, "google.") || strings.HasPrefix(name, "gcm.") {
+			return name
+		}
+	}
+	return ""
 }
 
 // fcmData are the members of data, each as the text that FCM demands.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +180,31 @@ func TestFCM_Accidents(t *testing.T) {
 			test.run(t)
 		})
 	}
+}
+
+// FCM refuses more than 4,096 bytes and reserved names of data, so that no call is made.
+func TestFCM_RefusesWhatFCMWouldRefuse(t *testing.T) {
+	t.Parallel()
+	g := fcmStart(t)
+	s := g.sender(t, g.config(t))
+	d := fcmDelivery()
+	d.Title, d.Data = "", json.RawMessage(`{}`)
+	d.Body = strings.Repeat("x", 4096-len("belfry_key")-len(d.Key))
+	require.Equal(t, fcmAccepted, send(t, s, d, long))
+	d.Body += "x"
+	require.Equal(t, refuseContent("payload_too_large", "title, body and data have 4097 bytes; allowed are 4096"), send(t, s, d, long))
+	for _, name := range []string{"from", "message_type", "google.c.a", "gcm.n"} {
+		d = fcmDelivery()
+		d.Data = json.RawMessage(`{"a":1,"` + name + `":"x"}`)
+		got := send(t, s, d, long)
+		require.Equal(t, []any{sender.Permanent, "reserved_key", sender.RefusedContent}, []any{got.Class, got.Code, got.Refusal}, name)
+		require.Contains(t, got.Detail, "data."+name)
+	}
+	_, posted := g.counts()
+	require.Equal(t, 1, posted)
+	d = fcmDelivery()
+	d.Data = json.RawMessage(`{"notification":"x","fromage":1,"googled":2}`)
+	require.Equal(t, fcmAccepted, send(t, s, d, long))
 }
 
 func TestFCM_NotWorthACall(t *testing.T) {
