@@ -53,14 +53,38 @@ func (c *content) in(locale string) *wording {
 	return w
 }
 
+// scripts are those of Chinese by region, for locales that name none.
+var scripts = map[string]string{"tw": "hant", "hk": "hant", "mo": "hant", "cn": "hans", "sg": "hans"}
+
+// renamed are languages by another code of theirs: Android and Java have the old ones.
+var renamed = map[string]string{"iw": "he", "he": "iw", "in": "id", "id": "in", "ji": "yi", "yi": "ji"}
+
+// fallbacks are the names under which a locale's words are looked up, in lower case and in order.
+func fallbacks(locale string) (names []string) {
+	language, rest, _ := strings.Cut(locale, "-")
+	chains := []string{locale}
+	if other := renamed[language]; other != "" {
+		chains = append(chains, other+strings.TrimPrefix(locale, language))
+	}
+	for _, l := range chains {
+		for ; l != ""; l = l[:max(strings.LastIndexByte(l, '-'), 0)] {
+			if region, _, _ := strings.Cut(rest, "-"); l == "zh" && scripts[region] != "" {
+				names = append(names, "zh-"+scripts[region])
+			}
+			names = append(names, l)
+		}
+	}
+	return names
+}
+
 func (c *content) word(locale string) *wording {
 	w := &wording{}
 	var title, body *string
 	if err := c.parse(); err != nil {
 		return &wording{err: err}
 	}
-	for locale != "" && (title == nil || body == nil) {
-		if v, ok := c.parsed[locale]; ok {
+	for _, l := range fallbacks(locale) {
+		if v, ok := c.parsed[l]; ok {
 			if w.locale == "" {
 				w.locale = v.locale
 			}
@@ -71,7 +95,6 @@ func (c *content) word(locale string) *wording {
 				body = v.Body
 			}
 		}
-		locale = locale[:max(strings.LastIndexByte(locale, '-'), 0)]
 	}
 	if title == nil {
 		title = &c.title

@@ -15,13 +15,21 @@ func TestContent_FallsBackFromLocaleToLocale(t *testing.T) {
 		"ZH-hant-tw": {"body": "zh-Hant-TW body"},
 		"pt-BR": {"title": "pt-BR"},
 		"ko": {"body": ""},
-		"en-GB": {"title": "en-GB", "body": "en-GB body"}
+		"en-GB": {"title": "en-GB", "body": "en-GB body"},
+		"he": {"title": "he"}, "in": {"title": "in"}, "yi": {"title": "yi"}
 	}`
 	for locale, want := range map[string][3]string{
 		"":              {"", "own", "own body"},
 		"fr":            {"", "own", "own body"},
 		"zh":            {"zh", "zh", "zh body"},
 		"zh-Hans-CN":    {"zh", "zh", "zh body"},
+		"zh-TW":         {"zh_Hant", "zh-Hant", "zh body"},
+		"zh_HK":         {"zh_Hant", "zh-Hant", "zh body"},
+		"zh-MO-x":       {"zh_Hant", "zh-Hant", "zh body"},
+		"zh-SG":         {"zh", "zh", "zh body"},
+		"iw-IL":         {"he", "he", "own body"},
+		"id_ID":         {"in", "in", "own body"},
+		"ji":            {"yi", "yi", "own body"},
 		"zh-Hant":       {"zh_Hant", "zh-Hant", "zh body"},
 		"zh_hant_HK":    {"zh_Hant", "zh-Hant", "zh body"},
 		"zh-Hant-TW":    {"ZH-hant-tw", "zh-Hant", "zh-Hant-TW body"},

@@ -49,7 +49,8 @@
 //
 // A message that is not sent yet says what its job says now, also when the job was
 // corrected after the message was written (ADR 0012). Of the variants the channel's
-// locale selects one: zh-Hant-TW, zh-Hant, zh, then the job's own title and body; _ is
+// locale selects one: zh-Hant-TW, zh-Hant, zh, then the job's own title and body; Chinese of a
+// region without a script has the region's (zh-TW, zh-Hant, zh), iw is he, in is id, ji is yi; _ is
 // -, and case does not matter. A variant without a title, or body, takes that of the
 // next one. Title and body are templates (template.go); data is sent as it
 // is.
