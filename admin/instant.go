@@ -68,9 +68,24 @@ func ParseInstant(text string, zone *time.Location) (Instant, error) {
 		if t.Format(layout) != text { // an hour that the change of clocks skips
 			return Instant{}, fmt.Errorf("%s does not exist in the time zone %s", text, zone)
 		}
-		return Instant{moment: t.UTC()}, nil
+		return Instant{moment: firstOf(t).UTC()}, nil
 	}
 	return Instant{}, &notAllowedError{`RFC 3339 as 2026-11-20T08:50:00+09:00, +10m from now, or "2026-11-20 08:50" in local time`}
+}
+
+// firstOf is the first of the two moments at which clocks show t, if they are put back then, as
+// schedules take it.
+func firstOf(t time.Time) time.Time {
+	start, _ := t.ZoneBounds()
+	if start.IsZero() {
+		return t
+	}
+	_, now := t.Zone()
+	_, before := start.Add(-1).Zone()
+	if first := t.Add(time.Duration(now-before) * time.Second); first.Before(start) && before > now {
+		return first
+	}
+	return t
 }
 
 // at is the moment, if there is one.

@@ -44,6 +44,14 @@ func TestInstant_SkippedHour(t *testing.T) {
 	}
 	_, err = admin.ParseInstant("2026-03-29 02:30", berlin)
 	require.EqualError(t, err, "2026-03-29 02:30 does not exist in the time zone Europe/Berlin")
+	for text, utc := range map[string]string{ // twice, once, and on the other side
+		"2027-10-31 02:30": "2027-10-31T00:30:00Z", "2027-10-31 02:00:00": "2027-10-31T00:00:00Z",
+		"2027-10-31 03:00": "2027-10-31T02:00:00Z", "2027-10-31 01:59": "2027-10-30T23:59:00Z", "2027-03-28 03:00": "2027-03-28T01:00:00Z",
+	} {
+		i, err := admin.ParseInstant(text, berlin)
+		require.NoError(t, err)
+		require.Equal(t, utc, i.At(time.Time{}).UTC().Format(time.RFC3339), text)
+	}
 	_, err = admin.ParseInstant("2026-03-29 03:30", berlin)
 	require.NoError(t, err)
 }
