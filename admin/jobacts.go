@@ -151,7 +151,7 @@ func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who jo
 	for _, id := range ids {
 		j, failed := act.one(ctx, id, who)
 		if failed != nil {
-			err = errors.Join(err, recallInstead(noSuchJob(failed), printer.Int(id)))
+			err = errors.Join(err, recallInstead(noSuchJob(act.unsure(failed, id)), printer.Int(id)))
 			continue
 		}
 		jobs = append(jobs, j)
@@ -160,6 +160,14 @@ func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who jo
 		done.Jobs = append(done.Jobs, actedJob{Job: j})
 	}
 	return done, err
+}
+
+// unsure adds how to see whether a job was acted on, if the answer to the act is missing.
+func (act jobsAct) unsure(err error, id int64) error {
+	if !errors.As(outcome(err), new(*UnknownOutcomeError)) || errors.As(err, new(*job.FlaggedError)) {
+		return err
+	}
+	return advise(err, fmt.Sprintf("the job may be %s all the same: `belfry jobs show %d` shows it, and repeating is safe", act.verb.done, id))
 }
 
 // recallInstead says what is left to do where an abort comes too late: the job's rows

@@ -132,11 +132,16 @@ func KindOf(err error) Kind {
 }
 
 // UnknownOutcomeError is the error of an act during which the database went silent: it may
-// have taken effect all the same. Its text is that of Err.
+// have taken effect all the same, which its text says unless Err has its own advice.
 type UnknownOutcomeError struct{ Err error }
 
-// Error is that of what cut the act short.
-func (e *UnknownOutcomeError) Error() string { return e.Err.Error() }
+// Error is that of what cut the act short, and the advice.
+func (e *UnknownOutcomeError) Error() string {
+	if errors.As(e.Err, new(*AdvisedError)) || errors.As(e.Err, new(*UnavailableError)) || errors.As(e.Err, new(*job.FlaggedError)) {
+		return e.Err.Error()
+	}
+	return e.Err.Error() + "; it may have taken effect all the same: check before you repeat it"
+}
 
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 

@@ -145,3 +145,27 @@ func TestFault_ABackupThatIsStartedElsewhereIsDisownedFirst(t *testing.T) {
 	require.Equal(t, codeDone, r.code, r.stderr)
 	require.EqualValues(t, 20, d.fakes.Summary().Total().Accepted)
 }
+
+// A commit that waits for a synchronous standby that is gone is committed all the same: abort says
+// so, and doctor names the wait.
+func TestLong_AbortWhileTheSynchronousStandbyIsGone(t *testing.T) {
+	t.Parallel()
+	db := dbtest.NewOn(t, dbtest.NewServer(t, true))
+	for _, sql := range []string{
+		"INSERT INTO belfry.jobs (type, category, title) VALUES ('inbox', 'operator_notice', 'x')",
+		"ALTER SYSTEM SET synchronous_standby_names = 'nosuch'", "SELECT pg_reload_conf()",
+	} {
+		_, err := db.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	waitUntil(t, db.Pool, "SELECT current_setting('synchronous_standby_names') = 'nosuch'")
+	environ := []string{"BELFRY_DATABASE_URL=" + db.DSN}
+	abort := start(t, environ, "abort", "1", "--reason", "wrong")
+	waitUntil(t, db.Pool, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	r := command(t, environ, "doctor")
+	require.Equal(t, codeFailure, r.code)
+	require.Contains(t, r.stdout, "waiting for a synchronous standby (synchronous_standby_names is nosuch)")
+	require.Equal(t, codeUnavailable, abort.exit(t), abort.stderr.String())
+	require.Contains(t, abort.stderr.String(), "the job may be aborted all the same: `belfry jobs show 1` shows it, and repeating is safe")
+	require.EqualValues(t, 1, count(t, db, "belfry.jobs WHERE status = 'ABORTED'"))
+}
