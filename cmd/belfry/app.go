@@ -28,6 +28,7 @@ type app struct {
 	now            func() time.Time
 
 	configFiles []string      // from --config
+	private     bool          // from --private
 	hard        chan struct{} // closed by the second signal
 	color       *parsed[string]
 	times       *parsed[printer.Times]

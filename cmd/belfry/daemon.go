@@ -45,6 +45,7 @@ RestartPreventExitStatus=2 78, and a TimeoutStopSec longer than runner.grace_per
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of the relay in it, unique among the living")
 	metricsFlag(cmd)
 	apiFlags(cmd)
+	privateFlag(a, cmd)
 	noDeliver := cmd.Flags().Bool("no-deliver", false, "run jobs only, deliver nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return untilSignal(cmd.Context(), a.daemon(cmd, flags.schema(), !*noDeliver))
@@ -97,6 +98,9 @@ type running struct {
 // openNode opens what a node stands on, and it. Pool and Monitor are openNode's to give. The
 // second signal stops it at once.
 func (a *app) openNode(ctx context.Context, need schemaNeed, o node.Options) (n *running, err error) {
+	if err := a.checkPrivate(o.Settings); err != nil {
+		return nil, err
+	}
 	n = &running{}
 	defer func() {
 		if err != nil {

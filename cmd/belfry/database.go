@@ -72,6 +72,32 @@ func (a *app) open(ctx context.Context, s settings.Settings, need schemaNeed, lo
 	return a.opened(ctx, &database{DSN: s.Database.URL}, s, need, logger)
 }
 
+// privateFlag is the flag of the processes that work by themselves.
+func privateFlag(a *app, cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.private, "private", false, "without database.url, work on the private PostgreSQL where there is no terminal, too")
+}
+
+// checkPrivate refuses the private server to a process that works by itself without a terminal, unless
+// --private asks for it: cron and systemd have no BELFRY_DATABASE_URL of a shell, and nothing
+// would ever be sent. At a terminal it says where the process works.
+func (a *app) checkPrivate(s settings.Settings) error {
+	if s.Database.URL != "" || throughServer(s) {
+		return nil
+	}
+	dir := s.Server.DataDir
+	if dir == "" {
+		dir = "the user's data directory"
+	}
+	_, shown := terminal(a.stderr, a.environ)
+	switch {
+	case shown:
+		a.remark("on the private PostgreSQL in %s (database.url is not set)", dir)
+	case !a.private:
+		return &exitError{codeConfiguration, fmt.Errorf("database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; or --private, to work on the private PostgreSQL in %s", dir)}
+	}
+	return nil
+}
+
 // openPrimary is open for what writes: to it a standby is a server that does not answer,
 // until it is promoted.
 func (a *app) openPrimary(ctx context.Context, s settings.Settings, need schemaNeed, logger zerolog.Logger) (*database, error) {

@@ -281,6 +281,16 @@ func TestProcess_PrivateServer(t *testing.T) {
 	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stdout.String(), "PENDING", "what was enqueued is kept")
 	require.Empty(t, postmasters(t, dir))
+
+	// cron has no variable of a shell: nothing would ever be sent.
+	for _, args := range [][]string{{"run"}, {"daemon"}, {"serve", "--listen", "127.0.0.1:0"}} {
+		p = start(t, environ, args...)
+		require.Equal(t, codeConfiguration, p.exit(t), "%s: %s", args, p.stderr.String())
+		require.Equal(t, "belfry: database.url is not set: set BELFRY_DATABASE_URL or database.url of the configuration file; or --private, to work on the private PostgreSQL in "+dir+"\n", p.stderr.String(), args)
+	}
+	p = start(t, environ, "run", "--private", "--quiet")
+	require.Equal(t, codeDone, p.exit(t), p.stderr.String())
+	require.Empty(t, postmasters(t, dir))
 }
 
 // privateDir is a short directory that the server's account can enter.

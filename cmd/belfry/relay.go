@@ -46,6 +46,7 @@ restart. ` + "`belfry senders set`" + ` and pause change a sender on all relays 
 	}
 	keyFlag(cmd.Flags(), "relay-name", "delivery.name", "`NAME` of this relay, unique among the living")
 	metricsFlag(cmd)
+	privateFlag(a, cmd)
 	migrate := cmd.Flags().Bool("migrate", false, "apply pending migrations first")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return untilSignal(cmd.Context(), a.relay(cmd, runFlags{migrate}.schema()))

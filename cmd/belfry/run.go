@@ -73,6 +73,7 @@ as dead letters are said and no failure.`,
 	wait := flagOf(cmd.Flags(), "wait", "DURATION", "wait so long for a lane that another runner holds (default 1s, in which the server notices one that died)", parseDuration)
 	deliver := cmd.Flags().Bool("deliver", false, "then send the messages that are due")
 	quiet := cmd.Flags().Bool("quiet", false, "show no progress")
+	privateFlag(a, cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.run(cmd, flags.schema(), runOptions{wait: wait.or(noticing), deliver: *deliver, quiet: *quiet, json: out.json()})
@@ -97,6 +98,9 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 		err = canDeliver(s)
 	}
 	if err != nil {
+		return err
+	}
+	if err := a.checkPrivate(s); err != nil {
 		return err
 	}
 	ctx := cmd.Context()

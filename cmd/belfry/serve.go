@@ -53,6 +53,7 @@ nothing is changed through it, and a standby will do.`,
 	}
 	apiFlags(cmd)
 	metricsFlag(cmd)
+	privateFlag(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return untilSignal(cmd.Context(), a.serveAlone(cmd)) }
 	return cmd
 }
@@ -71,6 +72,9 @@ func (a *app) serveAlone(cmd *cobra.Command) (err error) {
 	}
 	if s.API.Listen == "" {
 		return &exitError{codeConfiguration, errors.New("api.listen: is empty; allowed values: HOST:PORT, as 127.0.0.1:8470, here or by --listen")}
+	}
+	if err := a.checkPrivate(s); err != nil {
+		return err
 	}
 	ctx := cmd.Context()
 	logger, _ := a.liveLogger(s, a.stderr)
