@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -86,11 +87,19 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 	return states, delivers, nil
 }
 
-// Deregister forgets this relay: it has ended.
+// Deregister forgets this relay, which has ended, and ends those of its leases under which nothing
+// is in flight: a lease that was locked when its last message was recorded is left until then.
 func (l *Ledger) Deregister(ctx context.Context) error {
+	leases, err := list(ctx, l, "read the leases of a relay that ends", queries.leasesOf, pgx.StrictNamedArgs{"relay": l.relay}, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	var b pgx.Batch
+	for ids := range slices.Chunk(leases, MaxBatch) {
+		b.Queue(queries.leasesEnd, pgx.StrictNamedArgs{"ids": ids})
+	}
 	b.Queue(queries.relayLeave, pgx.StrictNamedArgs{"relay": l.relay})
 	if err := l.send(ctx, &b); err != nil {
 		return fmt.Errorf("forget relay %s: %w", l.relay, mapError(err))

@@ -273,6 +273,10 @@ WITH locked AS MATERIALIZED (
 DELETE FROM belfry.handovers h
  WHERE h.lease_id = ANY (ARRAY(SELECT g.id FROM gone g));
 
+-- name: LeasesOf :many
+-- The leases of @relay: few, but for those that its stop has not ended yet.
+SELECT l.id FROM belfry.leases l WHERE l.relay = @relay;
+
 -- name: LeaseRenew :many
 -- Prolongs leases of @relay that have not expired (leases_pkey). Returns their ids.
 UPDATE belfry.leases l

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -181,4 +182,27 @@ func TestLedger_ReadsTimesOfAnyDateStyle(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{4}, channelsOf(second))
 	require.Len(t, claimActivities(t, l, 10), 2)
+}
+
+// A lease that was locked when its last message was recorded ends with its relay; one with
+// messages in flight stays.
+func TestLedger_DeregisterEndsLeases(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 20)
+	id, l := b.Rest(t, outbox.TypePush, 20, job.Processed), b.ledger("r1")
+	claimed, open := handed(t, l, id, 10), handed(t, l, id, 5)
+	lease := claimed[0].LeaseID
+	err := pgx.BeginFunc(t.Context(), b.DB.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM belfry.leases WHERE id = $1 FOR KEY SHARE`, lease); err != nil {
+			return err
+		}
+		_, err := l.Settle(t.Context(), each(claimed, sent), []int64{lease})
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.leases WHERE id = $1`, lease), "it was locked")
+	require.NoError(t, l.Deregister(t.Context()))
+	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.leases WHERE id = $1`, open[0].LeaseID))
+	require.Equal(t, 1, one[int](t, b, `SELECT count(*) FROM belfry.leases`))
+	require.Equal(t, 1, one[int](t, b, `SELECT count(DISTINCT lease_id) FROM belfry.handovers`))
 }

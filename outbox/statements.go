@@ -22,7 +22,7 @@ type querySet struct {
 
 	// ledger.sql
 	ledgerBegin, candidateList, messageClaim, activityClaim, handoverRecord, messageLook,
-	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leaseRenew, leasesLost,
+	messagesSent, messagesSettle, deliveriesSettled, leasesEnd, leasesOf, leaseRenew, leasesLost,
 	leaseMessages, leaseExpire, leaseLock, leaseMessagesLock, leaseLeft, handoversSweep,
 	receiptsDue, jobWaiting, jobAbort, jobSample, jobResumed, jobLockUndelivered, jobMarkDelivered, relayBeat, relayLeave,
 	messagesNext, installationID string

@@ -71,6 +71,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	r := command(t, d.environ(), "run", "--deliver")
 	require.Equal(t, codeConfiguration, r.code, r.stderr)
 	require.Contains(t, r.stderr, "belfry: this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it: made on database "+made+" of server ")
+	require.NotContains(t, r.stderr, "no message is due")
 	require.Contains(t, r.stderr, "20 messages of job 1 not sent: the database is a copy or was moved, and relays wait\n  -> `belfry adopt` shows what would leave, and lets it")
 	r = command(t, d.environ(), "doctor")
 	require.Equal(t, codeFailure, r.code)

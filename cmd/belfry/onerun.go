@@ -299,7 +299,7 @@ func (r *oneRun) remarkOnOthers() {
 	for _, line := range r.lost {
 		r.remark("%s", line)
 	}
-	if r.sent != nil {
+	if r.sent != nil && r.copied == nil { // of a copy follows what is not sent
 		r.remark("%s", delivered(*r.sent))
 	}
 	told := "" // the remedy
