@@ -36,7 +36,7 @@ func (a *app) agreed(ctx context.Context, cmd *cobra.Command, q admin.Question) 
 		wanted = []string{strconv.FormatInt(q.Count, 10), printer.Grouped(q.Count)}
 		how = "Type " + wanted[1] + ", to how many it goes:"
 	}
-	fmt.Fprintf(a.stderr, "%s %s ", q.Text, how)
+	fmt.Fprintf(a.stderr, "%s %s ", printer.OneLine(q.Text, 1000), how)
 	answer := make(chan string, 1)
 	go func() { // a terminal's read cannot be cut short: after a signal it ends with the process
 		line, err := bufio.NewReader(os.Stdin).ReadString('\n')

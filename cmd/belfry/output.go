@@ -53,7 +53,9 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 func (a *app) printf(format string, args ...any) { _, _ = fmt.Fprintf(a.stdout, format, args...) }
 
 // remark writes a line for people to standard error.
-func (a *app) remark(format string, args ...any) { _, _ = fmt.Fprintf(a.stderr, format+"\n", args...) }
+func (a *app) remark(format string, args ...any) {
+	_, _ = io.WriteString(a.stderr, printer.Clean(fmt.Sprintf(format, args...))+"\n")
+}
 
 // page is where the command's result is told in text.
 func (a *app) page() *printer.Page {

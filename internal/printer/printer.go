@@ -45,23 +45,25 @@ type Parts interface {
 	Table(headings []string, rows [][]string)
 }
 
-// Printf writes data.
+// Printf writes data, cleaned as by Clean.
 func (p *Page) Printf(format string, args ...any) {
+	text := clean(fmt.Sprintf(format, args...), p.Colors)
 	switch {
 	case p.Parts != nil:
-		p.Parts.Text(fmt.Sprintf(format, args...))
+		p.Parts.Text(text)
 	case p.Output != nil:
-		fmt.Fprintf(p.Output, format, args...)
+		_, _ = io.WriteString(p.Output, text) // the command looks after its output's errors
 	}
 }
 
-// Note writes a remark, a line.
+// Note writes a remark, a line, cleaned as by Clean.
 func (p *Page) Note(format string, args ...any) {
+	text := clean(fmt.Sprintf(format, args...), p.Colors)
 	switch {
 	case p.Parts != nil:
-		p.Parts.Note(fmt.Sprintf(format, args...))
+		p.Parts.Note(text)
 	case p.Notes != nil:
-		fmt.Fprintf(p.Notes, format+"\n", args...)
+		_, _ = io.WriteString(p.Notes, text+"\n")
 	}
 }
 
@@ -102,11 +104,13 @@ func (p *Page) Redraw(lines []string) {
 		fmt.Fprintf(&b, "\x1b[%dA", min(p.drawn, rows-1))
 	}
 	for _, line := range lines {
-		b.WriteString("\r" + line + "\x1b[K\n")
+		b.WriteString("\r" + clean(line, p.Colors) + "\x1b[K\n")
 	}
 	b.WriteString("\x1b[J")
 	p.drawn = len(lines)
-	p.Printf("%s", b.String())
+	if p.Output != nil {
+		_, _ = io.WriteString(p.Output, b.String())
+	}
 }
 
 // Drawn reports whether something stands there that Redraw would replace.

@@ -21,8 +21,14 @@ type Table struct {
 // NewTable returns a table without rows.
 func NewTable(headings ...string) *Table { return &Table{headings: headings} }
 
-// Add appends a row, a cell for each heading.
-func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
+// Add appends a row, a cell for each heading. Each cell is made one line that a terminal only shows.
+func (t *Table) Add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = oneLine(cell)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // Empty reports whether no row was added.
 func (t *Table) Empty() bool { return len(t.rows) == 0 }

@@ -62,15 +62,8 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// OneLine keeps a text from breaking a table or a terminal: control characters
-// become spaces, and it is cut at width.
-func OneLine(s string, width int) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
+// cut cuts a text at a width.
+func cut(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
 		return s
 	}
