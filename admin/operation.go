@@ -318,7 +318,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 	if err = env.told(err); err != nil && (out == nil || reflect.ValueOf(out).IsZero()) {
 		return nil, err
 	}
-	out = env.shown(out)
+	out = complete(env.shown(out))
 	if o.Changes && !Plans(in) {
 		out = receipted(ctx, env, o, asked, out)
 	}

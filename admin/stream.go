@@ -66,7 +66,7 @@ func (o Operation) ReadItem(item []byte) (any, error) {
 // when ctx does.
 func (o Operation) Stream(ctx context.Context, env *Env, in any, each func(item any) error) (any, error) {
 	own := *env
-	own.each = func(item any) error { return each(own.shown(item)) }
+	own.each = func(item any) error { return each(complete(own.shown(item))) }
 	out, err := o.Run(ctx, &own, in)
 	if _, nothing := out.(None); nothing {
 		out = nil

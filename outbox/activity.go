@@ -24,7 +24,7 @@ type Activity struct {
 	Body           string          `json:"body" db:"body" mask:"text"`
 	Data           json.RawMessage `json:"data" db:"data" mask:"text"`
 	Variants       json.RawMessage `json:"variants" db:"variants" mask:"text"`
-	Route          []string        `json:"route" db:"route"`
+	Route          []string        `json:"route" db:"route" nullable:"true"`
 	DeliverAt      *time.Time      `json:"deliver_at" db:"deliver_at"` // null: at once
 	IdempotencyKey *string         `json:"idempotency_key" db:"idempotency_key"`
 	RequestedBy    string          `json:"requested_by" db:"requested_by"`

@@ -62,7 +62,7 @@ func newDocument() *document {
 	d.problem = schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	d.open = &huma.OpenAPI{
 		OpenAPI: "3.1.0",
-		Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header."},
+		Info:    &huma.Info{Title: "belfry", Version: "1", Description: "What an operator can do with belfry. Lists have their next page in a Link header.", License: &huma.License{Name: "MIT", Identifier: "MIT"}},
 		Servers: []*huma.Server{{URL: Prefix}},
 		Tags:    tags(),
 		Components: &huma.Components{
@@ -292,8 +292,9 @@ func (d *document) stream(o admin.Operation) *huma.Response {
 	}
 }
 
-// encoded lets fields be null that are pointers to structs, where huma knows it of other
-// pointers only, and makes texts of numbers that are too large for others' JSON.
+// encoded lets fields be null that are pointers to structs, or to what has a text form of its own,
+// where huma knows it of other pointers only; has lists never be null, as answers have none that are;
+// and makes texts of numbers that are too large for others' JSON.
 func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 	if s != nil && s.Ref != "" {
 		if d.looked[s.Ref] {
@@ -307,6 +308,9 @@ func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 	case t.Kind() == reflect.Pointer:
 		d.encoded(s, t.Elem())
 	case t.Kind() == reflect.Slice:
+		if s.Type == huma.TypeArray {
+			s.Nullable = false
+		}
 		d.encoded(s.Items, t.Elem())
 	case t.Kind() == reflect.Struct:
 		for _, f := range reflect.VisibleFields(t) {
@@ -316,8 +320,15 @@ func (d *document) encoded(s *huma.Schema, t reflect.Type) {
 			if field != nil && options == "string" {
 				field.Type, field.Format = huma.TypeString, ""
 			}
-			if field != nil && field.Ref != "" && f.Type.Kind() == reflect.Pointer {
+			_, nullable := f.Tag.Lookup("nullable")
+			switch {
+			case field == nil:
+			case field.Ref != "" && f.Type.Kind() == reflect.Pointer:
 				s.Properties[name] = &huma.Schema{AnyOf: []*huma.Schema{field, {Type: "null"}}}
+			case f.Type.Kind() == reflect.Pointer && !strings.Contains(options, "omitempty"): // huma leaves it out of types with a text form of their own
+				field.Nullable = true
+			case f.Type.Kind() == reflect.Slice && field.Type == huma.TypeArray: // an answer has its lists, empty ones too
+				field.Nullable = nullable
 			}
 		}
 	}

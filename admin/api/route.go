@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/belfryhq/belfry/admin"
@@ -40,13 +41,15 @@ func routeOf(o admin.Operation) route {
 		b.WriteString("/" + word)
 	}
 	rest, named := inBody, false
+	// /channels/{relation}/attach and /channels/segment/{name} would be two operations of one address.
+	begins := slices.ContainsFunc(admin.Nouns(), func(n admin.Noun) bool { return strings.HasPrefix(n.Name, o.Noun()+" ") })
 	if !o.Changes {
 		r.method, rest = http.MethodGet, inQuery
 	}
 	for _, p := range o.Params() {
 		switch {
 		case p.Local:
-		case p.Place == admin.Argument && p.Required && !p.Repeated && !p.File:
+		case p.Place == admin.Argument && p.Required && !p.Repeated && !p.File && !begins:
 			b.WriteString("/{" + p.Name + "}")
 			r.in[p.Name], named = inPath, true
 		default:

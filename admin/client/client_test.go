@@ -242,10 +242,10 @@ func TestClient_Streams(t *testing.T) {
 			came = append(came, item)
 			return nil
 		})
-		require.Equal(t, []any{greeted{Said: "Ann"}, greeted{Said: "Kim"}}, came)
+		require.Equal(t, []any{greeted{Said: "Ann", Tags: []string{}}, greeted{Said: "Kim", Tags: []string{}}}, came)
 		if test.fail == nil {
 			require.NoError(t, err)
-			require.Equal(t, greeted{Said: "all"}, out)
+			require.Equal(t, greeted{Said: "all", Tags: []string{}}, out)
 			continue
 		}
 		require.EqualError(t, err, test.fail.Error())

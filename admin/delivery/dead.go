@@ -317,7 +317,7 @@ type MessageRecord struct {
 	ChannelID     int64           `json:"channel_id" db:"channel_id"`
 	Status        outbox.Status   `json:"status" db:"status"`
 	Step          int             `json:"step" db:"step"` // index into the route
-	Route         []string        `json:"route" db:"route"`
+	Route         []string        `json:"route" db:"route" nullable:"true"`
 	Category      string          `json:"category" db:"category"`
 	Title         string          `json:"title" db:"title" mask:"text"` // as it was enqueued: it may be a template
 	Attempts      int             `json:"attempts" db:"attempts"`
