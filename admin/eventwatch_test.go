@@ -63,7 +63,7 @@ func TestWatch_SeesAnActAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.env.Watches = admin.NewWatches(time.Hour)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	o, in := d.input("events watch")
 	looks := 0

@@ -17,7 +17,8 @@ func TestHealth_IsOfWhatTheRoleMaySee(t *testing.T) {
 	require.Regexp(t, `(?m)^relays +none live$`, d.out)
 	require.NotContains(t, d.out, "behind", "there is no standby")
 
-	d.exec(`INSERT INTO belfry.relays (name, transport) VALUES ('r1', 'postgres'), ('r2', 'redislist'), ('r3', 'redislist')`)
+	d.exec(`INSERT INTO belfry.relays (name, transport, heartbeat_at)
+		SELECT name, transport, now() + interval '10 minutes' FROM (VALUES ('r1', 'postgres'), ('r2', 'redislist'), ('r3', 'redislist')) r (name, transport)`)
 	d.exec(`INSERT INTO belfry.relays (name, heartbeat_at) VALUES ('gone', now() - interval '1 minute')`)
 	other, err := d.db.Pool.Begin(t.Context())
 	require.NoError(t, err)
