@@ -232,6 +232,7 @@ BEGIN
     EXECUTE 'CREATE OR REPLACE FUNCTION belfry.channels_follow() RETURNS trigger
         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = ''5s'' AS ' || quote_literal(format($body$
 DECLARE
+    r    jsonb;
     came record;
     went text; -- the external id that the row had
     done boolean := false;
@@ -250,7 +251,8 @@ BEGIN
         IF NOT (%4$s) THEN
             RAISE datatype_mismatch;
         END IF;
-        SELECT * INTO came FROM belfry.attached_channel(%5$s, %6$L) c;
+        r := %5$s;
+        SELECT * INTO came FROM belfry.attached_channel(r, %6$L) c; -- inlined, which a subquery as its argument would prevent
         IF TG_OP = 'UPDATE' AND current_setting('transaction_isolation') <> 'serializable' THEN -- spares the sequence an id
             UPDATE belfry.channels c
             SET platform = came.platform, active = came.active, location = came.location, locale = came.locale,
