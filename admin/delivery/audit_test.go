@@ -292,8 +292,8 @@ func TestAudit_OfAJobThatIsNotDone(t *testing.T) {
 // I13: an audit holds a page of each side, whatever the size of the job. Not
 // parallel: it measures the process.
 func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralleltest // see above
-	b := setup(t, 30000)
-	id := b.Rest(t, outbox.TypePush, 30000, job.Processed)
+	b := setup(t, 60000)
+	id := b.Rest(t, outbox.TypePush, 60000, job.Processed)
 	most := func(relation string, rows int64) (heap uint64) {
 		b.Exec(t, `CREATE VIEW `+relation+` AS SELECT * FROM belfry.channels WHERE id <= `+strconv.Itoa(int(rows)))
 		who, err := channels.New(channels.Config{Relation: relation})
@@ -313,8 +313,9 @@ func TestLong_AuditNeedsTheSameMemoryForAnySize(t *testing.T) { //nolint:paralle
 		require.Equal(t, rows, report.Rows)
 		return heap
 	}
-	large := most("large", 30000)
+	large := most("large", 60000)
 	small := most("small", 2000)
-	t.Logf("live heap: %d KiB at 2,000 channels, %d KiB at 30,000", small>>10, large>>10)
-	require.Less(t, large, small+512<<10)
+	t.Logf("live heap: %d KiB at 2,000 channels, %d KiB at 60,000", small>>10, large>>10)
+	// What is in flight at a moment differs by a megabyte; 58,000 rows that were kept would be several.
+	require.Less(t, large, small+2<<20)
 }

@@ -77,7 +77,7 @@ func (d *courierTest) enqueueIn(lane string) {
 // Whoever runs belfry from cron hears of a job that was aborted because a sender fails it.
 func TestRun_SaysThatItAborted(t *testing.T) {
 	t.Parallel()
-	d := deliverable(t, newKept(t), 300, "{for: fcm, do: invalid-address}")
+	d := deliverable(t, newKept(t), 300, "{for: fcm, do: invalid-address}", "{for: sms, do: invalid-address}")
 	d.limit["abort_after"], d.limit["concurrency"] = 20, 1
 	r := command(t, d.environ(), "run", "--deliver", "-o", "json")
 	require.Equal(t, codeAborted, r.code, r.stderr)

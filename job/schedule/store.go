@@ -31,8 +31,8 @@ const (
 type Schedule struct {
 	Definition
 	Source       Source     `json:"source" db:"source"`
-	QueryBy      string     `json:"-" db:"query_by"`          // the database role that stored the query; empty: not stored
-	PausedAt     *time.Time `json:"paused_at" db:"paused_at"` // nil: not paused
+	QueryBy      string     `json:"query_by,omitempty" db:"query_by"` // the database role that stored the query; empty: not stored
+	PausedAt     *time.Time `json:"paused_at" db:"paused_at"`         // nil: not paused
 	PausedBy     string     `json:"paused_by,omitempty" db:"paused_by"`
 	PauseReason  string     `json:"pause_reason,omitempty" db:"pause_reason"`
 	ArmedAt      time.Time  `json:"armed_at" db:"armed_at"`                           // occurrences after it count
