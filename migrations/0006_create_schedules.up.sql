@@ -123,11 +123,11 @@ BEGIN
 END $$;
 
 -- The grammar of cron expressions, the same in job/schedule: five fields of values, ranges
--- and lists, with steps, names in the last two. Returns what is wrong, NULL: nothing.
+-- and lists, with steps, names in the last two; 7 is Sunday, as 0. Returns what is wrong, NULL: nothing.
 CREATE FUNCTION belfry.cron_problem(cron text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    fields CONSTANT text[] := regexp_split_to_array(cron, ' +');
+    fields CONSTANT text[] := regexp_split_to_array(btrim(cron, ' ' || chr(9)), '[ ' || chr(9) || ']+');
     names  CONSTANT text[] := '{minute,hour,day of month,month,day of week}';
     lows   CONSTANT int[]  := '{0,0,1,1,0}';
     highs  CONSTANT int[]  := '{59,23,31,12,6}';
@@ -138,7 +138,7 @@ DECLARE
     days   int   := 99;    -- the first day of the month that is asked for
     longest int  := 0;     -- the days of the longest month that is asked for
 BEGIN
-    IF cron ~ '^@(hourly|daily|weekly|monthly|yearly)$' THEN
+    IF fields[1] ~* '^@(hourly|daily|midnight|weekly|monthly|yearly|annually)$' AND cardinality(fields) = 1 THEN
         RETURN NULL;
     END IF;
     IF cardinality(fields) <> 5 OR length(cron) > 200 THEN
@@ -153,8 +153,11 @@ BEGIN
             END IF;
             ends := ARRAY(SELECT CASE WHEN w ~ '^[0-9]' THEN w::int ELSE array_position(words, lower(w)) - 1 + lows[i] END
                             FROM unnest(ARRAY[coalesce(m[1], lows[i]::text), coalesce(m[2], CASE WHEN m[1] IS NULL OR m[3] IS NOT NULL THEN highs[i]::text END, m[1])]) WITH ORDINALITY u(w, n) ORDER BY n);
-            IF array_position(ends, NULL) IS NOT NULL OR ends[1] < lows[i] OR ends[2] > highs[i] OR ends[1] > ends[2] OR m[3]::int = 0 THEN
+            IF array_position(ends, NULL) IS NOT NULL OR ends[1] < lows[i] OR ends[2] > highs[i] + (i = 5)::int OR ends[1] > ends[2] OR m[3]::int = 0 THEN
                 RETURN format('is not a cron expression: %L in the %s, which is %s to %s', left(part, 20), names[i], lows[i], highs[i]);
+            END IF;
+            IF m[3]::int > greatest(ends[2] - ends[1], 1) THEN
+                RETURN format('is not a cron expression: the step of %L in the %s is longer than its range, %s to %s', left(part, 20), names[i], ends[1], ends[2]);
             END IF;
             IF i = 3 THEN
                 days := least(days, ends[1]);

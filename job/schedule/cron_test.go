@@ -16,11 +16,11 @@ import (
 // crons are cron expressions with what the grammar says of them.
 var crons = map[string]bool{
 	"@daily": true, "@hourly": true, "@weekly": true, "@monthly": true, "@yearly": true,
-	"@annually": false, "@every 1h": false, "@reboot": false, "": false, "* * * *": false, "* * * * * *": false,
-	"* * * * *": true, "*  *   * * *": true, " * * * * *": false, "* * * * * ": false, "31 0 31 * ": false, "*\t* * * *": false,
+	"@annually": true, "@midnight": true, "@Daily": true, " @daily\t": true, "@daily x": false, "@every 1h": false, "@reboot": false, "": false, "* * * *": false, "* * * * * *": false,
+	"* * * * *": true, "*  *   * * *": true, " * * * * *": true, "* * * * * ": true, "31 0 31 * ": false, "*\t* * * *": true, "*\n* * * *": false,
 	"0 9 * * *": true, "59 23 31 12 6": true, "60 * * * *": false, "61 * * * *": false, "* 24 * * *": false,
-	"* * 0 * *": false, "* * 32 * *": false, "* * * 0 *": false, "* * * 13 *": false, "* * * * 7": false,
-	"*/5 * * * *": true, "*/0 * * * *": false, "5/15 * * * *": true, "0-10/3 * * * *": true, "*/99 * * * *": true,
+	"* * 0 * *": false, "* * 32 * *": false, "* * * 0 *": false, "* * * 13 *": false, "* * * * 7": true, "* * * * 8": false, "* * * * 5-7": true, "* * * * fri-7/2": true, "* * * * 7-1": false, "* * * * 7/2": false, "* * * * 5-7/0": false, "* * * * 07": true, "* * * * 1-7/9": false,
+	"*/5 * * * *": true, "*/0 * * * *": false, "5/15 * * * *": true, "0-10/3 * * * *": true, "*/99 * * * *": false, "*/90 * * * *": false, "0 9 */100 * *": false, "0 */24 * * *": false, "*/59 * * * *": true, "1-3/5 * * * *": false, "59/1 * * * *": true,
 	"10-5 * * * *": false, "5-5 * * * *": true, "1-2-3 * * * *": false, "*-5 * * * *": false, "-5 * * * *": false,
 	"1,2,3 * * * *": true, "1,,2 * * * *": false, ",1 * * * *": false, "1, * * * *": false, ", * * * *": false,
 	"0 0 * jan *": true, "0 0 * JAN-mar *": true, "0 0 * mon *": false, "0 0 * * mon": true, "0 0 * * MON-Fri/2": true,
@@ -96,4 +96,18 @@ func TestParseCron_AgreesWithTheDatabaseOnAnything(t *testing.T) {
 		}
 	})
 	require.Positive(t, allowed)
+}
+
+// 7 is Sunday, as crontabs have it, and so is the end of a range.
+func TestCron_SevenIsSunday(t *testing.T) {
+	t.Parallel()
+	for text, same := range map[string]string{"0 9 * * 7": "0 9 * * 0", "0 9 * * 5-7": "0 9 * * 5,6,0", "0 9 * * mon-7/2": "0 9 * * 1,3,5,0", "0 9\t*  * 7,2 ": "0 9 * * 0,2", "@midnight": "@daily"} {
+		a, err := parseCron(text, time.UTC)
+		require.NoError(t, err)
+		b, err := parseCron(same, time.UTC)
+		require.NoError(t, err)
+		require.Equal(t, b.spec, a.spec, text)
+	}
+	_, err := parseCron("*/90 * * * *", time.UTC)
+	require.ErrorContains(t, err, `the step of "*/90" in the minute is longer than its range, 0 to 59`)
 }

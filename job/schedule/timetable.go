@@ -41,10 +41,18 @@ const starBit = 1 << 63
 const horizon = 9
 
 func parseCron(text string, zone *time.Location) (*crontab, error) {
-	if !cronShape().MatchString(text) || len(text) > 200 {
+	plain := plainCron(text)
+	if !cronShape().MatchString(plain) || len(text) > 200 {
 		return nil, fmt.Errorf("%q is not a cron expression; allowed values: %s", text, cronWants)
 	}
-	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(text)
+	fields := strings.Fields(plain)
+	if len(fields) == 5 {
+		if err := checkSteps(fields); err != nil {
+			return nil, fmt.Errorf("%q is not a cron expression: %w; allowed values: %s", text, err, cronWants)
+		}
+		fields[4] = plainDays(fields[4])
+	}
+	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(strings.Join(fields, " "))
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a cron expression: %w; allowed values: %s", text, err, cronWants)
 	}
@@ -52,8 +60,8 @@ func parseCron(text string, zone *time.Location) (*crontab, error) {
 	if !ok { // @every, which the shape leaves out
 		return nil, fmt.Errorf("%q is not a cron expression; allowed values: %s", text, cronWants)
 	}
-	c := &crontab{spec: spec, zone: zone, realTime: text == "@hourly"}
-	if fields := strings.Fields(text); len(fields) == 5 {
+	c := &crontab{spec: spec, zone: zone, realTime: plain == "@hourly"}
+	if len(fields) == 5 {
 		c.realTime = strings.Contains(fields[1], "*")
 	}
 	if c.wall(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
