@@ -166,6 +166,9 @@ func TestConfig_EveryKeyByEnvironmentAndByFile(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(nested(k.Name, text)), 0o600))
 			s, err = settings.Load(config.Input{Environ: []string{config.FileVariable + "=" + path}}, nil)
 			require.NoError(t, err)
+			if strings.HasSuffix(k.Name, "_file") {
+				want = filepath.Join(filepath.Dir(path), text)
+			}
 			require.Equal(t, want, field(s.Config, k.Name))
 			require.Equal(t, config.FromFile, s.Source(k.Name).Kind)
 		})

@@ -55,6 +55,26 @@ func TestConfig_SeveralFilesAddUp(t *testing.T) {
 	require.ErrorContains(t, err, twice+`:3: senders[3].name: "one" is the name of senders[2] too`)
 }
 
+// Files that a configuration file names are relative to it, wherever belfry is started; those of
+// variables are relative to the working directory.
+func TestConfig_FilesAreRelativeToTheFileThatNamesThem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hook"), []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600))
+	path := filepath.Join(dir, "belfry.yaml")
+	const text = "api: {unsubscribe_keys_file: keys}\nsenders:\n  - {name: one, kind: webhook, platforms: [ios], webhook: {url: https://example.com/1, secret_file: %s}}\n"
+	for _, name := range []string{"hook", "./hook", filepath.Join(dir, "hook")} {
+		require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, text, name), 0o600))
+		s, err := settings.Load(config.Input{Files: []string{path}}, nil)
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(dir, "hook"), s.Senders[0].Settings.(*provider.WebhookConfig).SecretFile)
+		require.Equal(t, filepath.Join(dir, "keys"), s.API.UnsubscribeKeysFile)
+	}
+	s, err := settings.Load(config.Input{Files: []string{path}, Environ: []string{"BELFRY_API_UNSUBSCRIBE_KEYS_FILE=mine"}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "mine", s.API.UnsubscribeKeysFile)
+}
+
 // One run of config check finds what is wrong anywhere: the keys of one schedule hide
 // neither the cron of another nor the file that a sender names.
 func TestConfig_CheckFindsSecretFilesAndCronsWithTheRest(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -146,7 +147,24 @@ func (f file) value(key Key, from Source, node *yaml.Node) *leaf {
 		f.yamlProblems(key.Name, err)
 		return nil
 	}
+	given.value = f.located(key.Name, given.value)
 	return given
+}
+
+// located returns the value of a key with the names of files in it, whose keys end in _file, relative to
+// the directory of this file: a daemon is started elsewhere than a shell.
+func (f file) located(key string, value any) any {
+	switch v := value.(type) {
+	case string:
+		if strings.HasSuffix(key, "_file") && v != "" && !filepath.IsAbs(v) {
+			return filepath.Join(filepath.Dir(f.name), v)
+		}
+	case map[string]any:
+		for k, inner := range v {
+			v[k] = f.located(k, inner)
+		}
+	}
+	return value
 }
 
 // items adds the sections of a list to those of the files before. One with the name of an
@@ -188,7 +206,7 @@ func (f file) added(list string, from Source, node *yaml.Node) (added []item) {
 			f.problem(from, "%s", err)
 		}
 		for _, section := range sections {
-			added = append(added, item{section, from, f.name})
+			added = append(added, item{f.located("", section), from, f.name})
 		}
 		return added
 	}
@@ -198,6 +216,7 @@ func (f file) added(list string, from Source, node *yaml.Node) (added []item) {
 			f.yamlProblems(list, err)
 			continue
 		}
+		one.value = f.located("", one.value)
 		added = append(added, one)
 	}
 	return added
