@@ -131,6 +131,19 @@ func audienceParam(message string) string {
 type audienceCount struct {
 	Audience channels.Audience `json:"audience"`
 	Channels int64             `json:"channels"`
+	// AtMost is what Channels may be less than if it is as low, to who reads no contents; 0: it is what it is.
+	AtMost int64 `json:"at_most,omitempty"`
+}
+
+// countOf counts an audience, as the role may read it.
+func countOf(ctx context.Context, env *Env, audience channels.Audience) (*audienceCount, error) {
+	n, err := env.Channels.Count(ctx, env.reads(), audience)
+	if err != nil {
+		return nil, err
+	}
+	c := &audienceCount{Audience: audience}
+	c.Channels, c.AtMost = env.Role.coarse(n)
+	return c, nil
 }
 
 type countInput struct {
@@ -160,11 +173,10 @@ func countOperation() Operation {
 		}
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		n, err := env.Channels.Count(ctx, env.reads(), audience)
-		if err != nil {
+		if err := env.Role.mayFind(audience); err != nil {
 			return nil, err
 		}
-		return &audienceCount{audience, n}, nil
+		return countOf(ctx, env, audience)
 	}, func(p *printer.Page, in countInput, out *audienceCount) {
 		in.remarkText(p)
 		out.text(p)
@@ -172,6 +184,10 @@ func countOperation() Operation {
 }
 
 func (c *audienceCount) text(p *printer.Page) {
+	if c.AtMost > 0 && c.Channels <= c.AtMost {
+		p.Printf("%s\n", atMostText(c.Channels, c.AtMost))
+		return
+	}
 	p.Printf("%d\n", c.Channels)
 	p.Note("%s: %s", c.Audience, printer.Counted(c.Channels, "active channel"))
 }

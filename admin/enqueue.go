@@ -238,10 +238,12 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 	if err != nil {
 		return enqueued{}, err
 	}
+	if err := env.Role.mayFind(audience); err != nil {
+		return enqueued{}, err
+	}
 	switch {
 	case in.Preview && in.Category == "":
-		made.count = &audienceCount{Audience: audience}
-		made.count.Channels, err = env.Channels.Count(ctx, env.reads(), audience)
+		made.count, err = countOf(ctx, env, audience)
 	case in.Preview:
 		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
 		if err == nil && len(in.Types) > 0 {
@@ -283,11 +285,11 @@ func (in enqueueInput) confirmCount(ctx context.Context, env *Env, audience chan
 	if in.ConfirmCount == nil {
 		return nil
 	}
-	n, err := env.Channels.Count(ctx, env.reads(), audience)
-	if err == nil && n != *in.ConfirmCount {
-		err = conflict("the audience has %s now, and --confirm-count says %s; nothing was enqueued", printer.Counted(n, "channel"), printer.Grouped(*in.ConfirmCount))
+	c, err := countOf(ctx, env, audience)
+	if err != nil || c.Channels == max(*in.ConfirmCount, c.AtMost) {
+		return err
 	}
-	return err
+	return conflict("the audience has %s channels now, and --confirm-count says %s; nothing was enqueued", atMostText(c.Channels, c.AtMost), printer.Grouped(*in.ConfirmCount))
 }
 
 // leastGrowth is by how much an audience that was counted may grow at least.

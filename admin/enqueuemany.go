@@ -237,6 +237,9 @@ func enqueueMany(ctx context.Context, env *Env, in enqueueManyInput) (out enqueu
 		if err != nil {
 			return out, err
 		}
+		if err := env.Role.mayFind(audience); err != nil {
+			return out, invalid(requestParam(i, "radius"), "%s", problemsOf(err)[0].Text)
+		}
 		asked[i] = job.Request{Types: one.Types, Spec: one.spec(env, audience)}
 	}
 	asOf, err := env.Jobs.Now(ctx)
@@ -338,11 +341,13 @@ func planRequests(ctx context.Context, env *Env, asked []job.Request, made []job
 		audience := r.Spec.Audience.String()
 		count, known := counted[audience]
 		if !known {
-			n, err := env.Channels.Count(ctx, env.reads(), r.Spec.Audience)
-			count = Outcome{Count: n, Unknown: err != nil}
+			c, err := countOf(ctx, env, r.Spec.Audience)
+			if count.Unknown = err != nil; err == nil {
+				count.Count, count.AtMost = c.Channels, c.AtMost
+			}
 			counted[audience] = count
 		}
-		o.Count, o.Unknown = count.Count, count.Unknown
+		o.Count, o.AtMost, o.Unknown = count.Count, count.AtMost, count.Unknown
 		plan.Outcomes = append(plan.Outcomes, o)
 	}
 	return plan

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/internal/printer"
@@ -46,6 +48,36 @@ func FieldsOf(body []byte) (map[string]json.RawMessage, error) {
 		return nil, errors.New("something stands behind it")
 	}
 	return fields, nil
+}
+
+// errHalf is a text with half of a character, which encoding/json replaces.
+var errHalf = errors.New("has half of a character, an escape such as \\ud83d without its other half; allowed values: UTF-8")
+
+// halved reports whether JSON has the escape of half of a surrogate pair.
+func halved(raw []byte) bool {
+	unit := func(at int) rune {
+		if at+6 > len(raw) || raw[at] != '\\' || raw[at+1] != 'u' {
+			return 0
+		}
+		n, err := strconv.ParseUint(string(raw[at+2:at+6]), 16, 16)
+		if err != nil {
+			return 0
+		}
+		return rune(n)
+	}
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if first := unit(i); utf16.IsSurrogate(first) {
+			if utf16.DecodeRune(first, unit(i+6)) == utf8.RuneError {
+				return true
+			}
+			i += 6
+		}
+		i++
+	}
+	return false
 }
 
 func malformed(err error) error {

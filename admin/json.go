@@ -144,6 +144,9 @@ func (p Param) Texts(in any, o Operation) ([]string, error) {
 
 // SetJSON understands a value of JSON as the parameter's. The error says what is allowed.
 func (p Param) SetJSON(in any, raw json.RawMessage) error {
+	if halved(raw) {
+		return errHalf
+	}
 	field, shape := p.field(reflect.ValueOf(in).Elem()), p.Shape(in)
 	raw = bytes.TrimSpace(raw)
 	c, isChange := field.Addr().Interface().(changing)

@@ -33,6 +33,7 @@ type Outcome struct {
 	Of      string `json:"of"`      // "job 17 (push)", "messages"
 	Outcome string `json:"outcome"` // "aborted", "erased", "left"
 	Count   int64  `json:"count"`
+	AtMost  int64  `json:"at_most,omitempty"` // what Count may be less than if it is as low; 0: it is what it is
 	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
 	Detail  string `json:"detail,omitempty"`  // forecast and collisions, in words
 }
@@ -107,7 +108,7 @@ func (p *Plan) datedText(page *printer.Page, noun, done string) {
 func (p *Plan) told(page *printer.Page, noun, done string) {
 	t := printer.NewTable("OF", "OUTCOME", ">COUNT", "DETAIL")
 	for _, o := range p.Outcomes {
-		count := printer.Grouped(o.Count)
+		count := atMostText(o.Count, o.AtMost)
 		if o.Unknown {
 			count = "?"
 		}

@@ -31,6 +31,9 @@ type jobPreview struct {
 	Audience channels.Audience `json:"audience"`
 	compose.Preview
 
+	// AtMost is what every count that is as low may be less than, too, to who reads no contents; of an
+	// audience that is as small nothing more is told. 0: counts are what they are.
+	AtMost int64 `json:"at_most,omitempty"`
 	// HasMessages tells that there is more than notifications.
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
@@ -78,6 +81,7 @@ func preview(ctx context.Context, env *Env, what compose.Content, audience chann
 		return nil, err
 	}
 	out := &jobPreview{Audience: audience, Preview: p, HasMessages: what.Messages}
+	out.coarsen(env.Role)
 	if !what.Messages {
 		return out, nil
 	}
@@ -93,7 +97,7 @@ func previewText(p *printer.Page, out *jobPreview) {
 	if !out.Exact {
 		looked = ", the rest is of a sample of " + printer.Grouped(out.LookedAt)
 	}
-	p.Field("channels", "%s%s", printer.Grouped(out.Channels), looked)
+	p.Field("channels", "%s%s", atMostText(out.Channels, out.AtMost), looked)
 	p.Field("by platform", "%s", tallied(out.Platforms))
 	p.Field("by locale", "%s", tallied(out.Locales))
 	if out.HasMessages {

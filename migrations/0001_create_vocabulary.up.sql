@@ -426,13 +426,15 @@ END $$;
 CREATE FUNCTION belfry.check_content(tab text, title text, body text, data jsonb, variants jsonb, OUT ok boolean)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    -- A character that a reader sees: neither a blank nor one without width, as U+200B and U+3164.
+    shown   constant text := '[^[:space:]' || chr(133) || chr(160) || chr(173) || chr(847) || chr(1564) || chr(4447) || '-' || chr(4448) || chr(5760) || chr(6068) || '-' || chr(6069) || chr(6155) || '-' || chr(6159) || chr(8192) || '-' || chr(8207) || chr(8232) || '-' || chr(8239) || chr(8287) || '-' || chr(8303) || chr(10240) || chr(12288) || chr(12644) || chr(65024) || '-' || chr(65039) || chr(65279) || chr(65440) || ']';
     locale  text;
     variant jsonb;
     twins   text[];
     key     text;
     said    text;
 BEGIN
-    ok := title ~ '[^[:space:]]' AND length(title) <= 200
+    ok := title ~ shown AND length(title) <= 200
         OR belfry.reject(tab, 'title', CASE WHEN title IS NULL THEN 'is required' WHEN length(title) > 200 THEN format('has %s characters', length(title)) ELSE 'is blank' END || '; allowed values: texts of 1 to 200 characters');
     ok := length(body) <= 10000
         OR belfry.reject(tab, 'body', CASE WHEN body IS NULL THEN 'is null' ELSE format('has %s characters', length(body)) END || '; allowed values: texts of 0 to 10000 characters');
@@ -457,7 +459,7 @@ BEGIN
         key := (SELECT min(k) FROM jsonb_object_keys(variant) k WHERE k NOT IN ('title', 'body'));
         ok := key IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, left(key, 60)), 'is not allowed; allowed keys: title, body');
         FOR key, said IN SELECT k, v FROM jsonb_each_text(variant) e(k, v) ORDER BY k LOOP
-            ok := jsonb_typeof(variant -> key) = 'string' AND CASE key WHEN 'title' THEN said ~ '[^[:space:]]' AND length(said) <= 200 ELSE length(said) <= 10000 END
+            ok := jsonb_typeof(variant -> key) = 'string' AND CASE key WHEN 'title' THEN said ~ shown AND length(said) <= 200 ELSE length(said) <= 10000 END
                 OR belfry.reject(tab, format('variants.%s.%s', locale, key),
                     CASE key WHEN 'title' THEN 'is not allowed; allowed values: texts of 1 to 200 characters, not blank' ELSE 'is not allowed; allowed values: texts of 0 to 10000 characters' END);
             ok := belfry.template_problem(said) IS NULL OR belfry.reject(tab, format('variants.%s.%s', locale, key), belfry.template_problem(said));

@@ -152,7 +152,7 @@ func TestEnqueueMany_PlansAndHoldsToThePlan(t *testing.T) {
 	require.EqualValues(t, 2, out.Plan.Count)
 	require.Nil(t, out.Receipt)
 	require.Len(t, out.Plan.Outcomes, 3)
-	require.Equal(t, []int64{5, 2, 0}, []int64{out.Plan.Outcomes[0].Count, out.Plan.Outcomes[1].Count, out.Plan.Outcomes[2].Count})
+	require.Equal(t, []int64{9, 9, 0}, []int64{out.Plan.Outcomes[0].Count, out.Plan.Outcomes[1].Count, out.Plan.Outcomes[2].Count})
 	require.Equal(t, "left", out.Plan.Outcomes[2].Outcome)
 	require.Contains(t, out.Plan.Outcomes[2].Detail, "has its idempotency key")
 	require.Equal(t, 1, b.jobs(t), "a plan enqueues nothing")

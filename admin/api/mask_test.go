@@ -135,6 +135,7 @@ func TestMask_AuthorsFindNoWayAround(t *testing.T) {
 		require.Less(t, a.status, 500, "%s: %s", name, a.text)
 		require.NotContains(t, a.text, "s3cret", name)
 	}
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, addresses) SELECT 'more-' || i, 'ios', '{"push": "t"}' FROM generate_series(1, 10) i`)
 	a := b.call(t, "author", "POST", "/enqueue", `{"type": ["push"], "category": "operator_notice", "title": "{{attributes.name}}", "everyone": true, "preview": true}`)
 	require.Equal(t, http.StatusOK, a.status, a.text)
 	require.Contains(t, a.text, admin.Masked)

@@ -196,6 +196,7 @@ const notCounted = "Whom it reaches is counted once it is said who gets it."
 
 // counted is what a preview says of an audience, in its JSON.
 type counted struct {
+	AtMost      int64  `json:"at_most"` // what the count may be less than
 	Channels    *int64 `json:"channels"`
 	HasMessages bool   `json:"has_messages"`
 	Samples     []struct {
@@ -247,6 +248,9 @@ func (v *visit) reach(o admin.Operation, d *draft) *reach {
 		panic("a preview has no count")
 	}
 	r.Count, r.Text, r.Cards = *found.Channels, printer.Counted(*found.Channels, "channel"), d.cards(found)
+	if found.AtMost > 0 && r.Count <= found.AtMost {
+		r.Text = "fewer than " + printer.Counted(found.AtMost+1, "channel")
+	}
 	r.Told = v.tell(o, in, out)
 	r.Told.Blocks = slices.DeleteFunc(r.Told.Blocks, func(b block) bool { return b.Lines != nil })
 	for i, b := range r.Told.Blocks { // what the cards show, and the count itself

@@ -97,7 +97,7 @@ func TestNotice_HasEachParameter(t *testing.T) {
 			case param.Name == "preview":
 				require.Contains(t, p.source, `id="reach"`)
 			case param.Name == "confirm_count":
-				require.Equal(t, "5", reviewed.Get(param.Name))
+				require.Equal(t, "9", reviewed.Get(param.Name), "to an author fewer than ten are nine")
 			default:
 				require.Contains(t, fields, param.Name)
 			}
@@ -361,11 +361,11 @@ func TestNotice_CountsWhileItIsWritten(t *testing.T) {
 		form url.Values
 		says string
 	}{
-		{notice("title", "", "_reach", "on"), "by platform web 3, ios 2"},
+		{notice("title", "", "_reach", "on"), "fewer than 10 channels"},
 		{notice("_who", "", "_reach", "on"), "counted once it is said who gets it"},
 		{notice("_who", "place", "city", "Seoul", "_reach", "on"), "radius is needed"},
 		{notice("_who", "segment", "segment", "none", "_reach", "on"), "no such segment"},
-		{notice("_who", "people", "external_id", "w1\nw2", "_reach", "on"), "2 channels"},
+		{notice("_who", "people", "external_id", "w1\nw2", "_reach", "on"), "fewer than 10 channels"},
 	} {
 		require.Contains(t, h.as(t, "author").post(t, "/enqueue", c.form).text, c.says)
 	}

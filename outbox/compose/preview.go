@@ -27,7 +27,7 @@ type Content struct {
 
 // Sample is what one channel would get.
 type Sample struct {
-	ChannelID  int64           `json:"channel_id"`
+	ChannelID  int64           `json:"channel_id,omitempty"` // 0: who asks does not read whose it is
 	ExternalID string          `json:"external_id" mask:"text"`
 	Platform   string          `json:"platform"`
 	Locale     string          `json:"locale"`

@@ -1,0 +1,86 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where one person is cannot be found out by who reads no contents: not by a small radius, nor by a
+// count of few, nor by a sample.
+func TestMask_NobodyIsFoundByWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location, addresses) VALUES ('one', 'ios', point(120.23587, 22.96186), '{"push": "t"}')`)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location, addresses) SELECT 'many-' || i, CASE WHEN i < 3 THEN 'web' ELSE 'ios' END, point(10, 50), '{"push": "t"}' FROM generate_series(1, 20) i`)
+	ask := func(role, near, radius string) answer {
+		return b.call(t, role, "POST", "/enqueue", `{"type": ["push"], "category": "popular_content", "title": "x", "near": "`+near+`", "radius": "`+radius+`", "preview": true}`)
+	}
+	const home, none, crowd = "22.961889,120.235939", "1,1", "50,10"
+	small := ask("author", home, "1m")
+	require.Equal(t, http.StatusUnprocessableEntity, small.status, small.text)
+	require.Contains(t, small.text, `"location":"body.radius"`)
+	require.Contains(t, small.text, "allowed values for viewers and authors: 500m or more")
+	require.Equal(t, http.StatusUnprocessableEntity, b.call(t, "viewer", "GET", "/channels/count?near="+home+"&radius=499m", "").status)
+	require.Equal(t, http.StatusUnprocessableEntity, b.call(t, "author", "POST", "/jobs/enqueue",
+		`{"dry_run": true, "jobs": [{"type": ["push"], "category": "popular_content", "title": "x", "near": "`+home+`", "radius": "1m"}]}`).status)
+	require.Contains(t, ask("operator", home, "100m").text, `"channels":1,`)
+
+	for _, role := range []string{"viewer", "author"} {
+		count := func(near string) string {
+			return strings.ReplaceAll(b.call(t, role, "GET", "/channels/count?near="+near+"&radius=500m", "").text, near, "")
+		}
+		require.Contains(t, count(home), `"channels":9,"at_most":9`)
+		require.Contains(t, count(none), `"channels":9,"at_most":9`)
+		require.Contains(t, count(crowd), `"channels":20,"at_most":9`)
+	}
+	told := func(near string) string { // but for the lane, which has the time in it
+		text, _, _ := strings.Cut(ask("author", near, "500m").text, `,"lane":`)
+		return text
+	}
+	where := strings.NewReplacer("22.961889", "", "120.235939", "", `"latitude":1,`, `"latitude":,`, `"longitude":1,`, `"longitude":,`)
+	require.Equal(t, where.Replace(told(none)), where.Replace(told(home)), "nobody and one are told alike")
+	many := ask("author", crowd, "500m").text
+	require.NotContains(t, many, "channel_id")
+	require.NotContains(t, many, "many-")
+	require.Contains(t, many, `"platforms":{"ios":18,"web":9}`)
+	require.Contains(t, ask("operator", crowd, "500m").text, `"channel_id":`)
+
+	confirmed := func(n string) answer {
+		return b.call(t, "author", "POST", "/enqueue", `{"type": ["push"], "category": "popular_content", "title": "x", "near": "`+home+`", "radius": "500m", "confirm_count": `+n+`}`)
+	}
+	require.Equal(t, http.StatusOK, confirmed("9").status)
+	require.Equal(t, http.StatusOK, confirmed("0").status)
+	refused := confirmed("77")
+	require.Equal(t, http.StatusConflict, refused.status)
+	require.Contains(t, refused.text, "the audience has fewer than 10 channels now")
+}
+
+// A text is taken as it is, or refused: half of a character is none.
+func TestInput_HalfACharacterIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	one := func(title string) string {
+		return `{"type": ["push"], "category": "popular_content", "title": ` + title + `, "everyone": true}`
+	}
+	for _, title := range []string{`"a\ud83d b"`, `"a\ude00"`, `"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`, `"\\\ud83d"`} {
+		got := b.call(t, "author", "POST", "/enqueue", one(title))
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", title, got.text)
+		require.Contains(t, got.text, `"location":"body.title","message":"has half of a character`)
+		got = b.call(t, "author", "POST", "/jobs/enqueue", `{"jobs": [`+one(title)+`]}`)
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", title, got.text)
+	}
+	for title, said := range map[string]string{`"a\ud83d\ude00"`: "a😀", `"a\\ud83d"`: `a\\ud83d`, `"a\uFFFD"`: "a\ufffd"} {
+		got := b.call(t, "author", "POST", "/enqueue", one(title))
+		require.Equal(t, http.StatusOK, got.status, "%s: %s", title, got.text)
+		require.Contains(t, got.text, `"title":"`+said+`"`)
+	}
+	for _, title := range []string{`"\u200b"`, `"\u3164\u2060"`, `"\ufeff\u00ad"`, `"\u2800\ufe0f"`} {
+		got := b.call(t, "author", "POST", "/enqueue", one(title))
+		require.Equal(t, http.StatusUnprocessableEntity, got.status, "%s: %s", title, got.text)
+		require.Contains(t, got.text, "is blank")
+	}
+	require.Equal(t, http.StatusOK, b.call(t, "author", "POST", "/enqueue", one(`"한"`)).status)
+}
