@@ -141,6 +141,12 @@ func (p *Provider) Finish(ctx context.Context, cookie string, query url.Values) 
 		return Person{}, refused
 	}
 	token, own, refused := p.verified(ctx, at, one, raw)
+	if refused != nil && refused.Why == Untrusted && refused.Err != nil { // it may sign otherwise by now
+		if later, _ := p.renewed(ctx, at); later != nil && later != at {
+			at = later
+			token, own, refused = p.verified(ctx, at, one, raw)
+		}
+	}
 	if refused != nil {
 		return Person{}, refused
 	}

@@ -432,3 +432,31 @@ func TestProvider_SilenceHasADeadline(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, oidc.Away, refused.Why)
 }
+
+// A provider that signs by another algorithm than it published before is asked again, at most once in
+// five seconds, and its tokens are good at once.
+func TestProvider_IsAskedAgainWhenItSignsOtherwise(t *testing.T) {
+	t.Parallel()
+	var signs atomic.Value
+	signs.Store("RS256")
+	d := newDesk(t, func(_ *oidc.Config, i *oidctest.Issuer) {
+		i.Published = func(d map[string]any) { d["id_token_signing_alg_values_supported"] = []any{signs.Load()} }
+	})
+	finish := func() error {
+		cookie, query := d.begun(t, "")
+		_, err := d.provider.Finish(t.Context(), cookie, query)
+		return err
+	}
+	require.Error(t, finish(), "it was asked a moment ago")
+	require.Error(t, finish())
+	require.Equal(t, 1, d.issuer.Calls(discovery))
+	d.now.Store(6)
+	require.Error(t, finish(), "it says the same")
+	require.Error(t, finish())
+	require.Equal(t, 2, d.issuer.Calls(discovery), "once in five seconds")
+	signs.Store("ES256")
+	d.now.Store(12)
+	require.NoError(t, finish())
+	require.NoError(t, finish())
+	require.Equal(t, 3, d.issuer.Calls(discovery))
+}

@@ -63,6 +63,17 @@ func (p *Provider) published(ctx context.Context) (*published, *RefusedError) {
 	return nil, p.failure
 }
 
+// renewed is what the provider has published now, if what it had published is not from a moment ago: a
+// token was not good by that.
+func (p *Provider) renewed(ctx context.Context, before *published) (*published, *RefusedError) {
+	p.mu.Lock()
+	if p.known == before && p.now().Sub(before.at) >= againAfter {
+		before.at = time.Time{}
+	}
+	p.mu.Unlock()
+	return p.published(ctx)
+}
+
 // remembered is what was said, if it was said lately; nil, nil: ask.
 func (p *Provider) remembered() (*published, *RefusedError) {
 	p.mu.Lock()
