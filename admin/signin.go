@@ -192,6 +192,14 @@ func (s *Sessions) LockedOut(ctx context.Context, name, address string) error {
 	return s.exec(ctx, queries.userLockedOut, pgx.StrictNamedArgs{"name": name, "address": address})
 }
 
+// KnownFrom reports whether a name signed in from an address in the last 30 days.
+func (s *Sessions) KnownFrom(ctx context.Context, name, address string) (known bool, err error) {
+	err = db.InTx(ctx, s.db, db.Options{Limit: tokenLimit, Reads: true}, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.userKnownFrom, pgx.StrictNamedArgs{"name": name, "address": address}).Scan(&known)
+	})
+	return known, err
+}
+
 func (s *Sessions) exec(ctx context.Context, statement string, args pgx.StrictNamedArgs) error {
 	return db.InTx(ctx, s.db, db.Options{Policies: true, Limit: tokenLimit}, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, statement, args)

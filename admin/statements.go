@@ -20,7 +20,7 @@ type querySet struct {
 	doctorOverdue, doctorAwaiting, doctorStatistics, doctorRoutes, doctorUnsent, doctorLeases    string
 	doctorDead, doctorNames                                                                      string
 
-	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut                           string
+	userCreate, userList, userChange, userRemove, userPassword, userLink, userSignedIn, userLockedOut, userKnownFrom            string
 	sessionOpen, sessionExchange, sessionPrune, sessionFind, sessionsLook, sessionUse, sessionClose, sessionList, sessionRevoke string
 	signInOnce, userMeet, userRole, sessionAdmit, userOfIdentity, sessionDismiss                                                string
 }

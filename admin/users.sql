@@ -64,6 +64,11 @@ VALUES ('user', @name, 'signed in', @name, jsonb_build_object('session', @id::bi
 INSERT INTO belfry.events (subject, name, kind, actor, detail)
 SELECT 'user', coalesce((SELECT u.name FROM belfry.users u WHERE u.name = @name), ''), 'locked out', 'belfry', jsonb_build_object('address', @address::text);
 
+-- name: UserKnownFrom :one
+-- Whether a name signed in from @address in the last 30 days (events_subject_idx). Always one row.
+SELECT EXISTS (SELECT FROM belfry.events
+                WHERE subject = 'user' AND name = @name AND kind = 'signed in' AND at > now() - interval '30 days' AND detail ->> 'address' = @address::text);
+
 -- name: SessionOpen :one
 -- Opens a session for a user whose hash is still @password. No row: it is another by now, or
 -- the user may not sign in.

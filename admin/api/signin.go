@@ -177,7 +177,10 @@ func (h *Handler) open(ctx context.Context, given map[string]string, from string
 		return h.Sessions.Exchange(ctx, link, from)
 	}
 	if wait := h.count(ctx, given["name"], from); wait > 0 {
-		return admin.Opened{}, &lockedError{wait}
+		// Who guesses elsewhere does not keep somebody out from where they work.
+		if known, err := h.Sessions.KnownFrom(ctx, given["name"], from); err != nil || !known {
+			return admin.Opened{}, errors.Join(err, &lockedError{wait})
+		}
 	}
 	return h.Sessions.SignIn(ctx, given["name"], given["password"], from)
 }

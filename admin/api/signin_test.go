@@ -175,6 +175,27 @@ func TestSignIn_LocksANameOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.call(t, "viewer", "GET", "/lanes", "").status, "a token is not concerned")
 }
 
+// A lockout of a name is for addresses from which the name has not signed in lately.
+func TestSignIn_ALockoutKeepsNobodyOutFromWhereTheySignIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.withAnn(t)
+	signedIn := func(name, address, ago string) {
+		b.exec(t, fmt.Sprintf(`INSERT INTO belfry.events (subject, name, kind, actor, at, detail) VALUES ('user', '%s', 'signed in', '%s', now() - interval '%s', '{"address": "%s"}')`, name, name, ago, address))
+	}
+	signedIn("ann", "127.0.0.1", "31 days")
+	signedIn("ann", "127.0.0.2", "1 hour")
+	signedIn("kim", "127.0.0.1", "1 hour")
+	wrong := `{"name": "ann", "password": "guessed it, did I"}`
+	for range 10 {
+		require.Equal(t, http.StatusUnauthorized, b.call(t, "", "POST", "/login", wrong).status)
+	}
+	require.Equal(t, http.StatusTooManyRequests, b.call(t, "", "POST", "/login", login).status)
+	signedIn("ann", "127.0.0.1", "29 days")
+	require.Equal(t, http.StatusUnauthorized, b.call(t, "", "POST", "/login", wrong).status, "the password is looked at")
+	require.Equal(t, http.StatusOK, b.call(t, "", "POST", "/login", login).status)
+}
+
 // Guesses of many names are bounded by the address that they come from.
 func TestLong_SignInLocksAnAddressOut(t *testing.T) {
 	t.Parallel()
