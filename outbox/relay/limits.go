@@ -245,8 +245,14 @@ func judge(results []sender.Result) error {
 	if len(results) == 0 {
 		return errNoCall
 	}
-	verdict := errThrottled
+	verdict := errNoCall
 	for _, r := range results {
+		if r.Refusal != "" {
+			continue // the client's own: the provider was not called
+		}
+		if errors.Is(verdict, errNoCall) {
+			verdict = errThrottled
+		}
 		switch r.Class {
 		case sender.Accepted, sender.Pending, sender.InvalidAddress:
 			return nil

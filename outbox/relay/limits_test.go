@@ -252,6 +252,22 @@ func TestLimits_DeferInTurn(t *testing.T) {
 	require.Equal(t, time.Second, span)
 }
 
+// A refusal of the client's own is no sign of the provider's life: no call was made.
+func TestLimits_RefusalsOfTheClientDoNotKeepTheBreakerClosed(t *testing.T) {
+	t.Parallel()
+	c := settings("s", "push")
+	c.Breaker = relay.BreakerConfig{Failures: 3, OpenFor: time.Hour, Probes: 1}
+	l := limits(c, 1, 0)
+	down := sender.Result{Class: sender.Retryable, Code: "dial"}
+	for _, result := range []sender.Result{down, {Class: sender.Permanent, Code: "subscription", Refusal: sender.RefusedAddress}, down, {Class: sender.Permanent, Code: "payload_too_large", Refusal: sender.RefusedContent}, down} {
+		permits, _ := relay.Admit(l, 0, 1, 1, time.Now())
+		require.Len(t, permits, 1)
+		answered(l, permits, result)
+	}
+	reason, _ := relay.Blocked(l, time.Now())
+	require.Equal(t, outbox.ReasonBreakerOpen, reason)
+}
+
 // A sender that was slow and is fast again stands idle for as long as what it could not
 // take was deferred.
 func TestLimits_SlowSenderThatRecoversStandsIdle(t *testing.T) {
