@@ -13,7 +13,8 @@ import (
 
 // adoptInput is the input of `adopt`.
 type adoptInput struct {
-	DryRun bool `flag:"dry-run" help:"only show what would leave"`
+	DryRun bool   `flag:"dry-run" help:"only show what would leave"`
+	Place  string `flag:"place" help:"record this name: relays deliver whose delivery.place it is"`
 	Act
 }
 
@@ -36,7 +37,8 @@ a copy would send what the original sends, to the same people. Relays that wait 
 in their log, belfry doctor fails, and belfry run --deliver ends with exit code 78. Jobs
 are walked all the same. A standby that was promoted is where it was; a restored dump,
 CREATE DATABASE … TEMPLATE and pg_upgrade are not. A copy of the server's files cannot
-be told from the original: docs/operations.md says what to do about it.
+be told from the original unless relays have a delivery.place, which place records here:
+relays with another one, or none, wait as well. docs/operations.md says what that covers.
 
 The command shows where belfry was made, where it is now, and what would leave, and asks
 on a terminal; with --json it does not ask. If more than 1,000 messages wait, their number
@@ -45,11 +47,12 @@ what waits from being sent, abort or recall the jobs first.`,
 		SQL: `SELECT belfry.adopt('ann', 'moved to the new server');
 Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL;`,
 		Example: `  belfry adopt
-  belfry adopt --yes --reason "moved to the new server"`,
+  belfry adopt --yes --reason "moved to the new server"
+  belfry adopt --place production --reason "delivery.place is set"`,
 		Role: Admin, Changes: true, Events: "belfry.events",
 		Confirm: Confirming(func(ctx context.Context, env *Env, in adoptInput) (Question, error) {
 			found, err := adoptable(ctx, env)
-			if err != nil || found.Adopted || in.DryRun {
+			if err != nil || in.done(found) || in.DryRun {
 				return Question{}, err
 			}
 			return Question{About: found, Text: "Adopt it?", If: "messages are to leave from here, once a relay runs"}.toMany(found.messages()), nil
@@ -58,6 +61,11 @@ Back, so that nothing leaves: UPDATE belfry.installation SET database_oid = NULL
 }
 
 func (in adoptInput) plans() bool { return in.DryRun }
+
+// done reports whether nothing is to be adopted or recorded.
+func (in adoptInput) done(a *Adoption) bool {
+	return a.Adopted && (in.Place == "" || in.Place == a.Name)
+}
 
 // account is of the one database, since it was adopted last.
 func (a *Adoption) account() account {
@@ -79,10 +87,10 @@ func adoptable(ctx context.Context, env *Env) (out *Adoption, err error) {
 
 func adopt(ctx context.Context, env *Env, in adoptInput) (*Adoption, error) {
 	out, err := adoptable(ctx, env)
-	if err != nil || out.Adopted || in.DryRun {
+	if err != nil || in.done(out) || in.DryRun {
 		return out, err
 	}
-	if out.Installation, err = delivery.Adopt(ctx, env.DB, in.by(env)); err != nil {
+	if out.Installation, err = delivery.Adopt(ctx, env.DB, in.Place, in.by(env)); err != nil {
 		return nil, err
 	}
 	out.Changed = true
@@ -98,8 +106,10 @@ func (a *Adoption) messages() int64 {
 	return n
 }
 
-func adoptionText(p *printer.Page, _ adoptInput, out *Adoption) {
+func adoptionText(p *printer.Page, in adoptInput, out *Adoption) {
 	switch {
+	case out.Changed && in.Place != "":
+		p.Printf("adopted: relays whose delivery.place is %s deliver from %s, and send:\n  %s\n", out.Name, out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
 	case out.Changed:
 		p.Printf("adopted: relays deliver from %s, and send:\n  %s\n", out.Here, strings.Join(backlogLines(out.Backlog), "\n  "))
 	case out.Adopted:

@@ -48,8 +48,10 @@ func (d *doctor) checkInstallation(ctx context.Context, check string) error {
 	case where.Here.SystemIdentifier == nil:
 		d.warn(check, "GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then `belfry adopt`; some hosted servers tell nobody",
 			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
+	case where.Name == "":
+		d.ok(check, "made or adopted here, in %s; without delivery.place a copy of the server's files would send as well (belfry adopt --place)", where.Here)
 	default:
-		d.ok(check, "made or adopted here, in %s", where.Here)
+		d.ok(check, "made or adopted here, in %s, for relays whose delivery.place is %s", where.Here, where.Name)
 	}
 	return nil
 }

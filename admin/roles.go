@@ -67,7 +67,7 @@ func profiles() []profile {
 			{"DELETE", "invalid_addresses", ""}, {"INSERT, UPDATE, DELETE", "activities", ""}, {"UPDATE, DELETE", "messages", ""},
 			{"UPDATE, DELETE", "notifications", ""}, {"INSERT, DELETE", "attempts", ""}, {"INSERT, UPDATE, DELETE", "retention_walks", ""},
 			{"INSERT, UPDATE, DELETE", "events", ""}, {"INSERT, UPDATE, DELETE", "job_deliveries", ""},
-			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, halted_at, halted_by, halt_reason"},
+			{"INSERT", "installation", ""}, {"UPDATE", "installation", "system_identifier, database_oid, place, halted_at, halted_by, halt_reason"},
 			{"UPDATE", "queues", "epoch, epoch_at"}, {"UPDATE", "attachments", "position, rows_filled, rows_unusable, filled_at, verified_at"}, {"DELETE", "attachments", ""}, {"DELETE", "attachment_misses", ""}, {"EXECUTE", "forget_listed(text, bigint, integer)", ""},
 			{"INSERT, UPDATE", "tokens", ""}, {"INSERT, UPDATE, DELETE", "requests", ""}, {"INSERT, UPDATE, DELETE", "users", ""}, {"INSERT, UPDATE, DELETE", "sessions", ""},
 		}},

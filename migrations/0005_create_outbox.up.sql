@@ -241,10 +241,12 @@ CREATE TABLE belfry.installation (
     id                uuid NOT NULL DEFAULT gen_random_uuid(),
     system_identifier bigint,
     database_oid      oid, -- NULL: nowhere, so that nothing leaves
+    place             text, -- delivery.place of the relays that deliver from here; NULL: those without
     halted_at         timestamptz, -- NULL: it is not
     halted_by         text,
     halt_reason       text NOT NULL DEFAULT '',
     CONSTRAINT installation_one_check CHECK (one),
+    CONSTRAINT installation_place_check CHECK (place ~ '^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$'),
     CONSTRAINT installation_halted_check CHECK ((halted_at IS NULL) = (halted_by IS NULL))
 );
 
@@ -447,16 +449,17 @@ BEGIN
     RETURN made = place;
 END $$;
 
--- Lets messages leave from where this database is now.
-CREATE FUNCTION belfry.adopt(actor text DEFAULT NULL, reason text DEFAULT NULL) RETURNS SETOF belfry.installation
+-- Lets messages leave from where this database is now, and records the name of the place; NULL
+-- leaves that as it is.
+CREATE FUNCTION belfry.adopt(actor text DEFAULT NULL, reason text DEFAULT NULL, place text DEFAULT NULL) RETURNS SETOF belfry.installation
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM belfry.act(actor, reason);
-    INSERT INTO belfry.installation AS i (system_identifier, database_oid)
-    SELECT h.system_identifier, h.database_oid FROM belfry.here() h
+    INSERT INTO belfry.installation AS i (system_identifier, database_oid, place)
+    SELECT h.system_identifier, h.database_oid, adopt.place FROM belfry.here() h
         ON CONFLICT ON CONSTRAINT installation_pkey DO UPDATE
-           SET system_identifier = excluded.system_identifier, database_oid = excluded.database_oid
-         WHERE (i.system_identifier, i.database_oid) IS DISTINCT FROM (excluded.system_identifier, excluded.database_oid);
+           SET system_identifier = excluded.system_identifier, database_oid = excluded.database_oid, place = coalesce(excluded.place, i.place)
+         WHERE (i.system_identifier, i.database_oid, i.place) IS DISTINCT FROM (excluded.system_identifier, excluded.database_oid, coalesce(excluded.place, i.place));
     PERFORM belfry.act(NULL, NULL);
     RETURN QUERY SELECT * FROM belfry.installation i;
 END $$;
@@ -471,8 +474,8 @@ BEGIN
     VALUES ('installation', CASE WHEN NEW.database_oid IS NULL THEN 'disowned' ELSE 'adopted' END,
         belfry.actor(), belfry.reason(),
         jsonb_build_object('session_user', session_user,
-            'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text) END,
-            'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text)));
+            'before', CASE WHEN TG_OP = 'UPDATE' THEN jsonb_build_object('system_identifier', OLD.system_identifier::text, 'database_oid', OLD.database_oid::text, 'place', OLD.place) END,
+            'after', jsonb_build_object('system_identifier', NEW.system_identifier::text, 'database_oid', NEW.database_oid::text, 'place', NEW.place)));
     UPDATE belfry.queues SET epoch = gen_random_uuid(), epoch_at = clock_timestamp();
     PERFORM belfry.ring('belfry_messages');
     RETURN NULL;
@@ -483,7 +486,7 @@ REVOKE EXECUTE ON FUNCTION belfry.installation_record() FROM PUBLIC;
 INSERT INTO belfry.installation (system_identifier, database_oid)
 SELECT h.system_identifier, h.database_oid FROM belfry.here() h;
 
-CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, database_oid ON belfry.installation
+CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, database_oid, place ON belfry.installation
     FOR EACH ROW EXECUTE FUNCTION belfry.installation_record();
 
 -- A halt, whoever writes it. It hands back what runs, so that the guard of each statement of a

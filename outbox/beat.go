@@ -13,6 +13,9 @@ import (
 // unless it is said.
 func (l *Ledger) Over(transport string) { l.transport = transport }
 
+// At says what the place of this relay is called, before it beats (Installation.ErrAt).
+func (l *Ledger) At(place string) { l.place = place }
+
 // SenderLimits are what a relay works by: an operator's, where one set them, else its
 // configuration's.
 type SenderLimits struct {
@@ -50,7 +53,7 @@ type SenderOverride struct {
 
 // Beat says that this relay lives, what its senders do and by what limits, and how many messages
 // it holds, and returns by name how each of its senders stands, this relay counted, and whether
-// messages may leave the database (Installation.Err): otherwise claims find nothing. besides is
+// messages may leave the database (Installation.ErrAt): otherwise claims find nothing. besides is
 // how many transactions the relay has made so far beside the ledger's: a run takes all of them
 // off what it sees of others on the server (job.HealthConfig). It is to
 // come about every second: a relay that has not beaten for a third of the lease time counts as
@@ -73,7 +76,7 @@ func (l *Ledger) Beat(ctx context.Context, senders []SenderWork, inFlight int, b
 	}
 	states = make(map[string]LiveSender, len(senders))
 	_, err = list(ctx, l, "renew the relay's heartbeat", queries.relayBeat, pgx.StrictNamedArgs{
-		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transactions": l.made.Load() + besides, "transport": l.transport, "seconds": l.leaseTime.Seconds() / 3,
+		"relay": l.relay, "senders": names, "limits": string(limits), "media": media, "in_flight": inFlight, "transactions": l.made.Load() + besides, "transport": l.transport, "place": l.place, "seconds": l.leaseTime.Seconds() / 3,
 	}, func(row pgx.CollectableRow) (s LiveSender, err error) {
 		var sender string
 		err = row.Scan(&sender, &s.Relays, &delivers, &s.RatePerSecond, &s.Concurrency, &s.Paused, &s.PauseReason)

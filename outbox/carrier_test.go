@@ -397,7 +397,7 @@ func TestAdopted_ACopyBeginsANewEpoch(t *testing.T) {
 	_, err = l.ClaimCopies(bg, []outbox.Copy{{Key: keys[0], Push: push}})
 	require.ErrorContains(t, err, "nothing leaves the database")
 	require.Equal(t, map[string]int{"PENDING": 5, "QUEUED": 5}, b.Statuses(t, id))
-	_, err = delivery.Adopt(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "a copy"})
+	_, err = delivery.Adopt(bg, b.DB.Pool, "", job.Act{Actor: "ann", Reason: "a copy"})
 	require.NoError(t, err)
 	likes, jobs := lead(t, l)
 	require.NotEqual(t, activities.Epoch, likes.Epoch)

@@ -46,6 +46,8 @@ type Installation struct {
 	Made    Place      `json:"made"`    // or adopted
 	Here    Place      `json:"here"`    // where it is now
 	Adopted bool       `json:"adopted"` // the two are one: relays deliver, unless it is halted
+	// Name is the delivery.place of the relays that deliver from here; "": those without.
+	Name string `json:"place"`
 	job.Halt
 }
 
@@ -56,6 +58,15 @@ func (i Installation) Err() error {
 		return i.Halt.Err()
 	}
 	return fmt.Errorf("%w: made on %s, now on %s", ErrNotAdopted, i.Made, i.Here)
+}
+
+// ErrAt is Err for a relay whose delivery.place is name: another one than the database's is a
+// reason as well. A copy of the server's files is told from the original by nothing else.
+func (i Installation) ErrAt(name string) error {
+	if err := i.Err(); err != nil || i.Name == name {
+		return err
+	}
+	return fmt.Errorf("%w: delivery.place is %q, and the database is adopted for %q", ErrNotAdopted, name, i.Name)
 }
 
 // ReadInstallation returns where the database was made and where it is.
@@ -74,6 +85,6 @@ func ReadInstallation(ctx context.Context, pool *pgxpool.Pool) (i Installation, 
 // returned it.
 func ReadInstallationTx(ctx context.Context, tx pgx.Tx) (i Installation, err error) {
 	err = tx.QueryRow(ctx, queries.installationRead).Scan(&i.ID, &i.Made.SystemIdentifier, &i.Made.DatabaseOID,
-		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted, &i.Halt.At, &i.Halt.By, &i.Halt.Reason)
+		&i.Here.SystemIdentifier, &i.Here.DatabaseOID, &i.Adopted, &i.Name, &i.Halt.At, &i.Halt.By, &i.Halt.Reason)
 	return i, err
 }

@@ -36,7 +36,7 @@ func TestClaim_FindsNothingWhereTheDatabaseIsNotAdopted(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, i.Err(), outbox.ErrNotAdopted, elsewhere)
 
-		i, err = delivery.Adopt(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
+		i, err = delivery.Adopt(bg, b.DB.Pool, "", job.Act{Actor: "ann", Reason: "moved"})
 		require.NoError(t, err)
 		require.NoError(t, i.Err(), elsewhere)
 		require.Equal(t, i.Here, i.Made)

@@ -51,6 +51,7 @@ type Ledger struct {
 	media     []string     // nil: all
 	senders   []string     // nil: all
 	transport string       // that the relay gets its messages from
+	place     string       // of the relay
 	readOnly  atomic.Bool  // transactions are, unless they say otherwise
 	made      atomic.Int64 // transactions, for Beat
 }

@@ -470,7 +470,8 @@ UPDATE belfry.jobs j
 -- name: RelayBeat :many
 -- Renews a relay's heartbeat, with how many @transactions it has made, and tells for each
 -- of its senders how many relays with it beat within @seconds, itself included, and what
--- operators set about it, and in each row whether anything may leave the database. Without
+-- operators set about it, and in each row whether anything may leave the database by a relay of
+-- that @place. Without
 -- senders: one row of the latter, for the sender ''. Relays not heard of for an hour are
 -- forgotten.
 WITH beat AS (
@@ -488,7 +489,7 @@ SELECT coalesce(s.name, ''), 1 + (SELECT count(*) FROM belfry.relays r
                                    WHERE r.name <> @relay AND s.name = ANY (r.senders)
                                      AND r.heartbeat_at > clock_timestamp() - make_interval(secs => @seconds)), h.delivers,
        o.rate_per_second, o.concurrency, o.paused_at IS NOT NULL, coalesce(o.pause_reason, '')
-  FROM (SELECT belfry.delivers() AS delivers) h
+  FROM (SELECT belfry.delivers() AND @place = coalesce((SELECT i.place FROM belfry.installation i), '') AS delivers) h
   LEFT JOIN unnest(@senders::text[]) s(name) ON true
   LEFT JOIN belfry.senders o ON o.name = s.name;
 

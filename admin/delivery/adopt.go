@@ -13,10 +13,10 @@ import (
 )
 
 // Adopt lets messages leave from where the database is now, records who decided so, and
-// wakes the relays. One that is adopted already stays as it is.
-func Adopt(ctx context.Context, pool *pgxpool.Pool, act job.Act) (i outbox.Installation, err error) {
+// wakes the relays. place is the delivery.place of those that deliver; "" leaves it as it is. One that is adopted already stays as it is.
+func Adopt(ctx context.Context, pool *pgxpool.Pool, place string, act job.Act) (i outbox.Installation, err error) {
 	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.installationAdopt, pgx.StrictNamedArgs{"actor": optional(act.Actor), "reason": act.Reason, "place": optional(place)}); err != nil {
 			return err
 		}
 		i, err = outbox.ReadInstallationTx(ctx, tx)

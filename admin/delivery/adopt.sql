@@ -2,7 +2,7 @@
 
 -- name: InstallationAdopt :exec
 -- Adopts the database where it is, and records by whom (belfry.adopt).
-SELECT belfry.adopt(@actor, @reason);
+SELECT belfry.adopt(@actor, @reason, @place);
 
 -- name: BacklogAges :many
 -- The jobs that relays would send messages of, and how many wait, by when the jobs were

@@ -20,7 +20,7 @@ func TestAdopt_IsRecordedOnce(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.installation SET database_oid = NULL`)
 	was := one[string](t, b, `SELECT id::text FROM belfry.installation`)
 	for range 2 {
-		_, err := delivery.Adopt(bg, b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
+		_, err := delivery.Adopt(bg, b.DB.Pool, "", job.Act{Actor: "ann", Reason: "moved"})
 		require.NoError(t, err)
 	}
 	require.Equal(t, was, one[string](t, b, `SELECT id::text FROM belfry.installation`), "providers know its keys by it")

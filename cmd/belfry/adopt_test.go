@@ -136,7 +136,7 @@ func TestInstallation_OnAServerThatDoesNotTell(t *testing.T) {
 	_, err = super.Pool.Exec(t.Context(), `GRANT EXECUTE ON FUNCTION pg_control_system() TO "`+owner.User+`"`)
 	require.NoError(t, err)
 	require.ErrorIs(t, read(owner.Pool).Err(), outbox.ErrNotAdopted)
-	i, err := delivery.Adopt(t.Context(), owner.Pool, job.Act{})
+	i, err := delivery.Adopt(t.Context(), owner.Pool, "", job.Act{})
 	require.NoError(t, err)
 	require.NotNil(t, i.Made.SystemIdentifier)
 	require.NoError(t, read(super.Pool).Err())

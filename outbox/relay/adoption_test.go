@@ -3,6 +3,7 @@ package relay_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/outboxtest"
 	"github.com/belfryhq/belfry/outbox/relay"
 )
 
@@ -47,7 +49,7 @@ func TestLong_RelayWaitsOnACopyUntilItIsAdopted(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "nothing is delivered before `belfry adopt`"))
 			require.Equal(t, 1, strings.Count(log.String(), outbox.ErrNotAdopted.Error()))
 
-			i, err := delivery.Adopt(t.Context(), b.DB.Pool, job.Act{Actor: "ann", Reason: "moved"})
+			i, err := delivery.Adopt(t.Context(), b.DB.Pool, "", job.Act{Actor: "ann", Reason: "moved"})
 			require.NoError(t, err)
 			require.True(t, i.Adopted)
 			b.eventually(t, `SELECT count(*) = 51 FROM belfry.messages WHERE status = 'SENT'`)
@@ -70,4 +72,47 @@ func TestDrain_RefusesACopy(t *testing.T) {
 	require.Zero(t, stats.Claimed)
 	require.Empty(t, provider.all())
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.relays`))
+}
+
+// Only relays whose place the database has deliver: a copy of the server's files that another
+// environment's configuration opens sends nothing.
+func TestDrain_RefusesAnotherPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5)
+	b.job(t, "default", 1, 5)
+	provider := &script{}
+	drain := func(place string) error {
+		c := config("r")
+		c.Place = place
+		_, err := b.relay(t, c, []relay.Sender{push(provider)}).Drain(t.Context())
+		return err
+	}
+	require.ErrorIs(t, drain("production"), outbox.ErrNotAdopted, "the database has none")
+	i, err := delivery.Adopt(t.Context(), b.DB.Pool, "production", job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, "production", i.Name)
+	require.ErrorContains(t, drain(""), `delivery.place is "", and the database is adopted for "production"`)
+	require.ErrorIs(t, drain("test"), outbox.ErrNotAdopted)
+	require.Empty(t, provider.all())
+	i, err = delivery.Adopt(t.Context(), b.DB.Pool, "", job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, "production", i.Name, "it stays")
+	require.NoError(t, drain("production"))
+	require.Len(t, provider.all(), 5)
+}
+
+// A relay of another place does not push to a carrier either, and goes on when the place is its.
+func TestCarrier_RelayOfAnotherPlaceDoesNotLead(t *testing.T) {
+	t.Parallel()
+	b, memory, log := setup(t, 50), outboxtest.NewMemory(capacity), new(dbtest.Buffer)
+	c := carrying("r1")
+	c.Place = "production"
+	b.job(t, "default", 1, 50)
+	b.start(t, c, []relay.Sender{push(&script{})}, on(memory, time.Hour), relay.WithLogger(zerolog.New(log)))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "nothing is delivered before") }, patience, time.Millisecond)
+	b.eventually(t, `SELECT count(*) = 1 FROM belfry.relays WHERE heartbeat_at > started_at + interval '1 second'`)
+	require.Equal(t, map[string]int{"PENDING": 50}, b.statuses(t))
+	_, err := delivery.Adopt(t.Context(), b.DB.Pool, "production", job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	b.Delivered(t)
 }

@@ -25,6 +25,9 @@ type Config struct {
 	// id and a random suffix; then what a process before this one held waits until its
 	// leases run out.
 	Name string `mapstructure:"name"`
+	// Place is the name of where this relay delivers from, which the database has as well
+	// (belfry adopt --place): with another one nothing is delivered. "": none.
+	Place string `mapstructure:"place"`
 	// Batch is how many messages one claim takes, and one hand-over, at most.
 	Batch int `mapstructure:"batch"`
 	// MaxInFlight bounds the messages in flight in this relay, whatever their state.
@@ -194,10 +197,13 @@ func (c *checker) count(key string, n, low, high int) {
 	c.Check(n >= low && n <= high, key, "%d is not allowed; allowed are %d to %d", n, low, high)
 }
 
+var placeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+
 // Validate returns every problem at once, each with its key path, or nil.
 func (c Config) Validate(path string) error {
 	v := check(path)
 	v.Check(len(c.Name) <= 200, "name", "has %d characters; allowed are up to 200", len(c.Name))
+	v.Check(len(c.Place) <= 100 && (c.Place == "" || placeName.MatchString(c.Place)), "place", "%q is not allowed; allowed are up to 100 of A-Z, a-z, 0-9, . _ / -, beginning with a letter or a digit", c.Place)
 	v.count("batch", c.Batch, 1, outbox.MaxBatch)
 	v.Check(c.MaxInFlight >= 2*c.Batch && c.MaxInFlight <= 100_000, "max_in_flight", "%d is not allowed; allowed are twice batch (%d) to 100000", c.MaxInFlight, 2*c.Batch)
 	v.between("lease", c.Lease, 500*time.Millisecond, time.Hour)

@@ -75,6 +75,7 @@ type DispatchOptions struct {
 	name  string
 	hears func() bool // hints
 	at    func(ctx context.Context, point string) error
+	waits func() bool // nothing may leave by this relay
 	// rebuilt hears of a queue that has lost its memory.
 	rebuilt func(Queue)
 }
@@ -93,6 +94,7 @@ func Dispatch(ctx context.Context, o DispatchOptions) { newDispatcher(o).run(ctx
 
 func newDispatcher(o DispatchOptions) *dispatcher {
 	if o.at == nil { // outside of a relay
+		o.waits = func() bool { return false }
 		o.hears, o.at, o.rebuilt = func() bool { return false }, func(context.Context, string) error { return nil }, func(Queue) {}
 	}
 	d := &dispatcher{DispatchOptions: o, changed: make(chan struct{}, 1)}
@@ -200,7 +202,10 @@ func (d *dispatcher) reach(ctx context.Context) error {
 
 // step makes at most one push that is new.
 func (d *dispatcher) step(ctx context.Context) error {
-	if err := d.lead(); err != nil {
+	if d.waits() {
+		d.stopLeading()
+		d.doubt()
+	} else if err := d.lead(); err != nil {
 		return err
 	}
 	if len(d.queues) == 0 {

@@ -35,7 +35,7 @@ func (r *Relay) let(ctx context.Context, delivers bool) {
 			return err
 		})
 		if err == nil {
-			if err = where.Err(); err == nil {
+			if err = where.ErrAt(r.settings().Place); err == nil {
 				return // in this moment: the next heartbeat finds it
 			}
 		}

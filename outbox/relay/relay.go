@@ -133,6 +133,7 @@ func New(pool *pgxpool.Pool, composer Composer, config Config, senders []Sender,
 		inflight: newInflight(), outcomes: newBatcher(), handing: make(chan struct{}, handovers), stop: lifecycle.NewStop(),
 		pool: pool, suspects: make(chan *probe, 64), rest: restAtMost, beatSoon: make(chan struct{}, 1), receiptsSoon: make(chan struct{}, 1),
 	}
+	r.ledger.At(config.Place)
 	r.config.Store(&config)
 	for _, option := range options {
 		option(r)
@@ -182,6 +183,7 @@ func (r *Relay) Reload(config Config, senders []SenderConfig) error {
 		}
 	}
 	fixed(config.Name == was.Name, "delivery.name")
+	fixed(config.Place == was.Place, "delivery.place")
 	fixed(config.Lease == was.Lease, "delivery.lease")
 	fixed(config.Listen == was.Listen, "delivery.listen")
 	fixed(len(senders) == len(r.queues), "senders")
@@ -281,7 +283,7 @@ func (r *Relay) run(ctx context.Context, drain bool) error {
 	keeping.Wait()
 	r.deregister(ctx)
 	if where := r.kept.Load(); where != nil && drain {
-		return where.Err()
+		return where.ErrAt(r.settings().Place)
 	}
 	return nil
 }
@@ -338,6 +340,7 @@ func (r *Relay) open(hard context.Context, drain bool) {
 		name:  r.name,
 		hears: func() bool { return r.listener.Load().Listening() },
 		at:    r.at,
+		waits: r.waits,
 		rebuilt: func(q Queue) {
 			if r.observer != nil {
 				r.observer.Rebuilt(q)
