@@ -21,6 +21,7 @@ type categoryKeys struct {
 	Cap      Change[channels.Cap]        `change:"cap" reset:"none" help:"how many messages a channel gets at most within a time, as 3/24h, or none: what is above is cancelled"`
 	Most     Change[int]                 `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, or none" help:"the most rows that a job enqueued from now on may write unless it has a ceiling of its own, or none"`
 	Approval Change[int]                 `change:"approval_above" min:"0" max:"2000000000" reset:"none" allowed:"0 (each job) to 2000000000, or none" help:"jobs enqueued from now on that may reach more than so many wait for the approval of a second person, or none; needs the role admin"`
+	Hourly   Change[int]                 `change:"activities_per_hour" min:"0" max:"2000000000" reset:"default" allowed:"0 to 2000000000, or default" help:"how many activities a requester may send in a clock hour if approval_above is set, or default: 10, and 0 for those who may not approve; needs the role admin"`
 }
 
 func (k categoryKeys) change() channels.CategoryChange {
@@ -28,6 +29,7 @@ func (k categoryKeys) change() channels.CategoryChange {
 		Quiet: k.Quiet.To, ClearQuiet: k.Quiet.Asked && k.Quiet.To == nil,
 		Cap: k.Cap.To, ClearCap: k.Cap.Asked && k.Cap.To == nil,
 		ApprovalAbove: k.Approval.To, ClearApprovalAbove: k.Approval.Asked && k.Approval.To == nil,
+		ActivitiesPerHour: k.Hourly.To, ClearActivitiesPerHour: k.Hourly.Asked && k.Hourly.To == nil,
 		MaxRecipients: k.Most.To, ClearMaxRecipients: k.Most.Asked && k.Most.To == nil,
 	}
 	if k.Route.To != nil {
@@ -40,6 +42,9 @@ func (k categoryKeys) change() channels.CategoryChange {
 func (k categoryKeys) allowed(name string, env *Env) error {
 	if k.Approval.Asked && env.Role < Admin {
 		return &DeniedError{name + " approval_above", env.Role, Admin}
+	}
+	if k.Hourly.Asked && env.Role < Admin {
+		return &DeniedError{name + " activities_per_hour", env.Role, Admin}
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func send(ctx context.Context, env *Env, in sendInput) (sent sentActivity, err e
 	activity, err := outbox.SendActivity(ctx, env.DB, outbox.Activity{
 		ChannelID: channel, Category: in.Category, Title: in.Title, Body: in.Body, Data: json.RawMessage(in.Data), Variants: json.RawMessage(in.Variants),
 		Route: in.Route, DeliverAt: in.DeliverAt.at(env.now()), IdempotencyKey: in.IdempotencyKey, RequestedBy: who,
-	})
+	}, env.Role >= Operator)
 	if err != nil {
 		return sentActivity{}, sendRefused(err, in.IdempotencyKey != nil)
 	}

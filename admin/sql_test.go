@@ -27,7 +27,8 @@ func TestSQL_RunsAsHelpHasIt(t *testing.T) {
 		_, err = tx.Exec(t.Context(), `
 			INSERT INTO belfry.channels (id, external_id, platform) OVERRIDING SYSTEM VALUE VALUES (4711, 'user-4711', 'ios');
 			SELECT setval(pg_get_serial_sequence('belfry.jobs', 'id'), 16);
-			INSERT INTO belfry.jobs (type, category, title, needs_approval) VALUES ('push', 'operator_notice', 'the job of the examples', true)`)
+			INSERT INTO belfry.jobs (type, category, title, needs_approval) VALUES ('push', 'operator_notice', 'the job of the examples', true);
+			SELECT set_config('belfry.acts_for', 'kim', true)`)
 		require.NoError(t, err)
 		for statement := range strings.SplitSeq(o.SQL, "\n") {
 			_, sql, labelled := strings.Cut(statement, ": ")

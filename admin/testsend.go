@@ -35,6 +35,10 @@ its audit do not know of it, and the channel gets the job all the same. Its word
 route, opt-outs, quiet hours and caps are those of the job's category. Who sent it to
 which channel is in ` + "`belfry events list`" + `.
 
+A test of a job that waits for approval reaches the channels of the segment testers only, five
+times in a clock hour. In a category with approval_above other tests count as activities
+(activities_per_hour).
+
 CHANNEL is an external id, or the id of a channel where no external id is that. A running
 daemon or ` + "`belfry relay`" + ` delivers it.`,
 		Example: "  belfry jobs test-send 17 --to kim@example.org\n  belfry jobs test-send 17 --to 4711",
@@ -60,7 +64,7 @@ func sendTest(ctx context.Context, env *Env, in testSend) (outbox.Activity, erro
 	if who == "" {
 		who = env.Actor
 	}
-	sent, err := outbox.SendTest(ctx, env.DB, in.ID, channel, who)
+	sent, err := outbox.SendTest(ctx, env.DB, in.ID, channel, who, env.Role >= Operator)
 	if err != nil && !errors.Is(err, job.ErrNotFound) {
 		return sent, sendRefused(err, false)
 	}

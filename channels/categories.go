@@ -28,6 +28,9 @@ type Category struct {
 	// ApprovalAbove is how many a job may reach at most without the approval of a second person;
 	// 0: each job needs it, nil: none does.
 	ApprovalAbove *int `json:"approval_above"`
+	// ActivitiesPerHour is how many activities a requester may send in a clock hour if
+	// ApprovalAbove is set; nil: 10, and 0 for roles that may not approve.
+	ActivitiesPerHour *int `json:"activities_per_hour"`
 	// Version is the id of the event of the newest act on it; 0: there was none.
 	Version int64 `json:"version"`
 }
@@ -137,6 +140,9 @@ type CategoryChange struct {
 
 	ApprovalAbove      *int
 	ClearApprovalAbove bool // no job needs approval; ApprovalAbove is not looked at
+
+	ActivitiesPerHour      *int
+	ClearActivitiesPerHour bool // the default; ActivitiesPerHour is ignored
 }
 
 // Categories returns every category by name.
@@ -164,6 +170,10 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 		"set_cap": change.Cap != nil || change.ClearCap, "cap": nil, "cap_window": nil,
 		"set_most": change.MaxRecipients != nil || change.ClearMaxRecipients, "max_recipients": nil,
 		"set_approval": change.ApprovalAbove != nil || change.ClearApprovalAbove, "approval_above": nil,
+		"set_activities": change.ActivitiesPerHour != nil || change.ClearActivitiesPerHour, "activities_per_hour": nil,
+	}
+	if change.ActivitiesPerHour != nil && !change.ClearActivitiesPerHour {
+		args["activities_per_hour"] = *change.ActivitiesPerHour
 	}
 	if change.MaxRecipients != nil && !change.ClearMaxRecipients {
 		args["max_recipients"] = *change.MaxRecipients
@@ -225,7 +235,7 @@ func AddCategory(ctx context.Context, on Beginner, name, description string, cha
 func scanCategory(row pgx.CollectableRow) (c Category, err error) {
 	var start, end, window *int64
 	var most *int
-	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.ApprovalAbove, &c.Version); err != nil {
+	if err := row.Scan(&c.Name, &c.Description, &c.Route, &start, &end, &most, &window, &c.MaxRecipients, &c.ApprovalAbove, &c.ActivitiesPerHour, &c.Version); err != nil {
 		return Category{}, err
 	}
 	if start != nil && end != nil {

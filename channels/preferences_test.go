@@ -145,7 +145,7 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	require.Equal(t, want, list[1])
 	encoded, err := json.Marshal(Category{Name: "x", Route: []string{"sms"}, Quiet: &quiet, Cap: &most})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"name": "x", "description": "", "route": ["sms"], "quiet_hours": "21:00-08:30", "cap": "3/24h", "max_recipients": null, "approval_above": null, "version": 0}`, string(encoded))
+	require.JSONEq(t, `{"name": "x", "description": "", "route": ["sms"], "quiet_hours": "21:00-08:30", "cap": "3/24h", "max_recipients": null, "approval_above": null, "activities_per_hour": null, "version": 0}`, string(encoded))
 
 	rows, err := b.pool.Query(b.ctx, `SELECT concat_ws(' | ', kind, CASE WHEN actor = session_user THEN 'me' ELSE actor END, reason, detail -> 'before', detail -> 'after')
 		FROM belfry.events WHERE subject = 'category' AND name = 'operator_notice' ORDER BY id`)

@@ -560,7 +560,7 @@ VALUES ('channel', @channel_id::bigint::text, 'opted_in', coalesce(nullif(@actor
 -- name: CategoryList :many
 -- Every category by name; quiet hours and the cap's window in seconds.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, belfry.version('category', c.name)
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, c.activities_per_hour, belfry.version('category', c.name)
 FROM belfry.categories c
 ORDER BY c.name;
 
@@ -576,7 +576,7 @@ SELECT FROM belfry.act(@actor, @reason);
 -- name: CategorySet :exec
 -- Changes a category. A NULL @route keeps the route;
 -- quiet hours, cap, ceiling and approval are kept unless @set_quiet, @set_cap, @set_most,
--- @set_approval. No row: no such category.
+-- @set_approval, @set_activities. No row: no such category.
 UPDATE belfry.categories c
 SET route = coalesce(@route::text[], c.route),
     quiet_start = CASE WHEN @set_quiet::boolean THEN time '00:00' + make_interval(secs => @quiet_start::float8) ELSE c.quiet_start END,
@@ -584,13 +584,14 @@ SET route = coalesce(@route::text[], c.route),
     cap = CASE WHEN @set_cap::boolean THEN @cap::integer ELSE c.cap END,
     cap_window = CASE WHEN @set_cap::boolean THEN make_interval(secs => @cap_window::float8) ELSE c.cap_window END,
     max_recipients = CASE WHEN @set_most::boolean THEN @max_recipients::integer ELSE c.max_recipients END,
-    approval_above = CASE WHEN @set_approval::boolean THEN @approval_above::integer ELSE c.approval_above END
+    approval_above = CASE WHEN @set_approval::boolean THEN @approval_above::integer ELSE c.approval_above END,
+    activities_per_hour = CASE WHEN @set_activities::boolean THEN @activities_per_hour::integer ELSE c.activities_per_hour END
 WHERE c.name = @name;
 
 -- name: CategoryGet :many
 -- One category, as CategoryList. No row: there is none.
 SELECT c.name, c.description, c.route, extract(epoch FROM c.quiet_start)::bigint, extract(epoch FROM c.quiet_end)::bigint,
-       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, belfry.version('category', c.name)
+       c.cap, extract(epoch FROM c.cap_window)::bigint, c.max_recipients, c.approval_above, c.activities_per_hour, belfry.version('category', c.name)
 FROM belfry.categories c
 WHERE c.name = @name;
 

@@ -84,6 +84,9 @@ func (s *Store) approve(ctx context.Context, id int64, count int, act Act, end e
 		if !j.AwaitsApproval() {
 			return &NotAwaitingError{j}
 		}
+		if _, err := tx.Exec(ctx, queries.jobActsFor, pgx.StrictNamedArgs{"actor": optional(act.Actor)}); err != nil {
+			return fmt.Errorf("approve job %d: %w", id, err)
+		}
 		args := pgx.StrictNamedArgs{"id": id, "count": count, "actor": optional(act.Actor), "reason": act.Reason}
 		if _, err := tx.Exec(ctx, queries.jobApprove, args); err != nil {
 			return fmt.Errorf("approve job %d: %w", id, err)

@@ -139,6 +139,10 @@ func TestApproval_IsNotByWhoHadAHandInIt(t *testing.T) {
 	}
 	_, err := b.db.Pool.Exec(t.Context(), `SELECT belfry.approve($1, 10)`, id)
 	require.ErrorContains(t, err, "belfry.jobs.approved_by: 'postgres' enqueued or changed job", "who is logged in counts as well")
+	for _, sql := range []string{`SELECT belfry.approve($1, 10, 'pat')`, `SELECT belfry.approve($1, 10, 'Postgres ')`, `SELECT belfry.approve($1, 10, ' max')`} {
+		_, err = b.db.Pool.Exec(t.Context(), sql, id)
+		require.ErrorContains(t, err, "enqueued or changed job", "another name, or blanks around it: "+sql)
+	}
 	_, err = b.jobs.Approve(t.Context(), id, 10, job.Act{Actor: "pat"})
 	require.NoError(t, err)
 
@@ -327,12 +331,17 @@ func TestApproval_CannotBeForgedByWhoMayEnqueue(t *testing.T) {
 	} {
 		require.ErrorContains(t, try(sql, id), "permission denied", sql)
 	}
+	writer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`, `GRANT SELECT, UPDATE (approved_count) ON belfry.jobs TO :role`)
+	_, err := writer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, needs_approval, requested_by) VALUES ('push', 'operator_notice', 'mine', true, 'ceo')`)
+	require.NoError(t, err)
+	_, err = writer.Pool.Exec(t.Context(), `SELECT set_config('belfry.acts_for', 'zed', false), (belfry.approve(id, 1, 'zed')).note FROM belfry.jobs WHERE title = 'mine'`)
+	require.ErrorContains(t, err, "belfry.jobs.approved_by: '"+writer.User+"' enqueued or changed job", "whatever it says whom it acts for")
 	require.ErrorContains(t, try(`SELECT belfry.act('lee', 'forged'); UPDATE belfry.jobs SET approved_count = 10 WHERE id = `+text(id)), "permission denied")
 	require.NoError(t, try(`SELECT FROM belfry.abort($1, 'lee')`, id))
 	require.NoError(t, try(`SELECT FROM belfry.resume($1, 'lee')`, id))
 	require.True(t, b.awaits(t, id), "what is stopped and goes on waits as before")
 	approver := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE (approved_count) ON belfry.jobs TO :role`)
-	_, err := approver.Pool.Exec(t.Context(), `SELECT FROM belfry.approve($1, 10)`, id)
+	_, err = approver.Pool.Exec(t.Context(), `SELECT FROM belfry.approve($1, 10)`, id)
 	require.NoError(t, err, "that much is enough for who may")
 	require.Equal(t, approver.User, one[string](t, b, `SELECT approved_by FROM belfry.jobs WHERE id = $1`, id))
 	b.exec(t, `UPDATE belfry.jobs SET approved_count = NULL WHERE id = $1`, id)
@@ -355,7 +364,7 @@ func TestApproval_BindsToTheVersionThatWasSeen(t *testing.T) {
 	_, err = b.jobs.Approve(ctx, id, 10, second)
 	require.ErrorAs(t, err, new(*db.StaleError))
 	require.True(t, b.awaits(t, id))
-	require.Equal(t, "approved for 10; no more than 11 rows are written", one[string](t, b, `SELECT note FROM belfry.approve($1, 10, 'lee', 'read', $2)`, id, j.Version))
+	require.Equal(t, "approved for 10; no more than 11 rows are written", one[string](t, b, `WITH login AS MATERIALIZED (SELECT set_config('belfry.acts_for', 'lee', true) AS name) SELECT a.note FROM login, LATERAL belfry.approve($1, 10, login.name, 'read', $2) a`, id, j.Version))
 	require.Equal(t, "it is approved already, by lee", one[string](t, b, `SELECT note FROM belfry.approve($1, 10, 'eva')`, id))
 	require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.approve(987654, 10, 'lee')`))
 }

@@ -175,6 +175,11 @@ SELECT FROM belfry.retry(@id, @actor, @reason);
 -- Without any skipped recipient nothing changes.
 SELECT FROM belfry.retry_skipped(@id, @actor, @reason);
 
+-- name: JobActsFor :exec
+-- For this transaction: this login acts for the person @actor, so jobs_approve compares the
+-- person and not the login, which many people share.
+SELECT set_config('belfry.acts_for', coalesce(@actor::text, ''), true);
+
 -- name: JobApprove :exec
 -- Approves a job that waits for it, for @count recipients.
 SELECT FROM belfry.approve(@id, @count, @actor, @reason);

@@ -14,7 +14,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 // querySet has the statements of the .sql files.
 type querySet struct {
 	jobEnqueue, jobEnqueueGroup, jobGet, jobGetAll, jobSpan, jobsLooked, jobsAwaiting, jobEvents, jobEventLast, jobLock, jobGroupIDs, jobAbort,
-	jobResume, jobRetry, jobRetrySkipped, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobHasCeiling, jobSkips, jobRevisions,
+	jobResume, jobRetry, jobRetrySkipped, jobActsFor, jobApprove, jobSet, jobResumeEdited, jobsStuck, jobHasCeiling, jobSkips, jobRevisions,
 	laneList, lanesPaused, lanePause, laneResume, eventList, actsSince, jobActs, otherActs, newestEvents, jobsUpcoming, jobDurations, typesRegister, jobClaim, jobResumeDead,
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,

@@ -321,7 +321,9 @@ INSERT INTO belfry.media (name, description) VALUES
 -- midnight when it starts later than it ends, in which nothing is sent. At most cap
 -- messages are sent to a channel within cap_window. max_recipients is the ceiling of jobs
 -- that are enqueued without one; NULL: none. Jobs that may reach more than approval_above wait for
--- the approval of a second person (jobs_approve); NULL: none does, 0: each.
+-- the approval of a second person (jobs_approve); NULL: none does, 0: each. Where it is set, a
+-- requester may send activities_per_hour activities in each clock hour without one
+-- (activities_limit); NULL: 10, and none for roles that may not approve.
 CREATE TABLE belfry.categories (
     name        text CONSTRAINT categories_pkey PRIMARY KEY,
     description text   NOT NULL DEFAULT '',
@@ -332,6 +334,7 @@ CREATE TABLE belfry.categories (
     cap_window  interval,
     max_recipients integer,
     approval_above integer,
+    activities_per_hour integer,
     CONSTRAINT categories_name_check CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'
         OR belfry.reject('categories', 'name', format('%L is not a category''s name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter', left(name, 70)))),
     CONSTRAINT categories_quiet_check CHECK (num_nulls(quiet_start, quiet_end) = 2 OR quiet_start <> quiet_end
@@ -345,6 +348,8 @@ CREATE TABLE belfry.categories (
         OR belfry.reject('categories', 'cap_window', cap_window || ' is not allowed; allowed values: null, or intervals from 1 minute to 366 days')),
     CONSTRAINT categories_max_recipients_check CHECK (max_recipients IS NULL OR max_recipients BETWEEN 1 AND 2000000000
         OR belfry.reject('categories', 'max_recipients', max_recipients || ' is not allowed; allowed values: null (no ceiling), 1 to 2000000000')),
+    CONSTRAINT categories_activities_per_hour_check CHECK (activities_per_hour IS NULL OR activities_per_hour BETWEEN 0 AND 2000000000
+        OR belfry.reject('categories', 'activities_per_hour', activities_per_hour || ' is not allowed; allowed values: null (10, and 0 for roles that may not approve), 0 to 2000000000')),
     CONSTRAINT categories_approval_above_check CHECK (approval_above IS NULL OR approval_above BETWEEN 0 AND 2000000000
         OR belfry.reject('categories', 'approval_above', approval_above || ' is not allowed; allowed values: null (no job needs approval), 0 (each does) to 2000000000'))
 );

@@ -97,7 +97,9 @@ CREATE TABLE belfry.activities (
     deliver_at      timestamptz,
     idempotency_key text        CONSTRAINT activities_idempotency_key UNIQUE,
     requested_by    text        NOT NULL DEFAULT session_user,
+    logged_in_as    text        NOT NULL DEFAULT session_user, -- whoever requested_by names
     created_at      timestamptz NOT NULL DEFAULT now(),
+    limited         boolean     NOT NULL DEFAULT false, -- activities_limit counts it
     test_of         bigint, -- the job whose content this tests (`belfry jobs test-send`); NULL: none
     CONSTRAINT activities_id_check CHECK (id < 0)
 );
@@ -116,7 +118,7 @@ DECLARE
 BEGIN
     -- One statement finds that all is in order. PL/pgSQL prepares every expression anew in
     -- every transaction: what follows costs three times as much, and says what is wrong.
-    SELECT nextval('belfry.activities_id_seq'), c.route INTO drawn, usual FROM belfry.categories c
+    SELECT nextval('belfry.activities_id_seq'), c.route, c.approval_above IS NOT NULL OR NEW.test_of IS NOT NULL, session_user INTO drawn, usual, NEW.limited, NEW.logged_in_as FROM belfry.categories c
      WHERE c.name = NEW.category AND TG_OP = 'INSERT' AND NEW.route IS NULL AND NEW.variants = '{}'
        AND NEW.id IS NULL AND NEW.created_at = now() AND NEW.channel_id IS NOT NULL
        AND NEW.title ~ '[^[:space:]]' AND length(NEW.title) <= 200 AND position('{{' IN NEW.title) = 0
@@ -130,6 +132,8 @@ BEGIN
         NEW.route := usual; -- it was checked when it was set
         RETURN NEW;
     END IF;
+    NEW.limited := true; -- activities_limit finds out
+    NEW.logged_in_as := session_user;
     ok := TG_OP = 'INSERT'
         OR belfry.reject('activities', 'id', format('activity %s was sent on its way when it was inserted; allowed changes: none', OLD.id), 'Insert another.');
     ok := NEW.id IS NULL AND NEW.created_at = now()
@@ -165,6 +169,72 @@ END $$;
 
 CREATE TRIGGER activities_enqueue AFTER INSERT ON belfry.activities
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_enqueue();
+
+-- How many activities a requester sent in a clock hour in a category with approval_above, or,
+-- with the category '', how many tests were sent of a job that waits for approval.
+CREATE TABLE belfry.activity_counts (
+    category  text        NOT NULL,
+    requester text        NOT NULL,
+    hour      timestamptz NOT NULL,
+    sent      integer     NOT NULL,
+    CONSTRAINT activity_counts_pkey PRIMARY KEY (category, requester, hour)
+);
+
+-- Counts one more in this hour and reports whether it is among the first most. Transactions of
+-- one requester wait for each other here.
+CREATE FUNCTION belfry.activities_count(category text, requester text, most integer) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n integer;
+BEGIN
+    INSERT INTO belfry.activity_counts AS c VALUES (category, requester, date_trunc('hour', now()), 1)
+        ON CONFLICT ON CONSTRAINT activity_counts_pkey DO UPDATE SET sent = c.sent + 1 RETURNING c.sent INTO n;
+    IF n = 1 THEN
+        DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = $2 AND c.hour < now() - interval '2 hours';
+    END IF;
+    RETURN n <= most;
+END $$;
+
+-- Activities reach people without the approval of a second person, so a category that demands
+-- it takes only so many of each requester. A role that may approve is trusted with the names of
+-- the people it acts for (requested_by), others are counted by their login. The HTTP API sets
+-- belfry.may_approve to off for authors. A test of a job that waits for approval, or is of such
+-- a category, may reach the channels of the segment testers, five times an hour. It runs after
+-- the INSERT: a repeated idempotency key is not counted.
+CREATE FUNCTION belfry.activities_limit() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    approves constant boolean := has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE');
+    waits    constant boolean := coalesce((SELECT j.awaits_approval FROM belfry.jobs j WHERE j.id = NEW.test_of), false);
+    demands  boolean;
+    most     integer;
+    ok       boolean;
+BEGIN
+    SELECT c.approval_above IS NOT NULL, coalesce(c.activities_per_hour, CASE WHEN approves AND coalesce(current_setting('belfry.may_approve', true), '') <> 'off' THEN 10 ELSE 0 END)
+      INTO demands, most FROM belfry.categories c WHERE c.name = NEW.category;
+    IF NOT demands AND NOT waits THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.test_of IS NOT NULL AND EXISTS (SELECT FROM belfry.segment_members m WHERE m.segment = 'testers' AND m.channel_id = NEW.channel_id)
+        AND EXISTS (SELECT FROM belfry.jobs j WHERE j.id = NEW.test_of AND (j.title, j.body, j.data, j.variants) = (NEW.title, NEW.body, NEW.data, NEW.variants)) THEN
+        ok := belfry.activities_count('', 'test of ' || NEW.test_of, 5)
+            OR belfry.reject('activities', 'test_of', format('5 tests of job %s were sent in this hour; allowed values now: null', NEW.test_of), 'The next clock hour allows 5 more.');
+        RETURN NULL;
+    END IF;
+    ok := NOT waits
+        OR belfry.reject('activities', 'channel_id', format('job %s waits for approval, and channel %s is not in the segment testers; allowed values: channels of it', NEW.test_of, NEW.channel_id),
+            'An operator fills it: belfry channels segment create testers; belfry channels segment add testers FILE.');
+    ok := belfry.activities_count(NEW.category, CASE WHEN approves THEN session_user || ' for ' || lower(btrim(NEW.requested_by)) ELSE session_user END, most)
+        OR belfry.reject('activities', 'category', format('%L demands the approval of a second person; allowed values: categories without approval_above, and %s activities of %s an hour', NEW.category, most,
+                CASE WHEN approves THEN left(NEW.requested_by, 110) ELSE session_user END),
+            format('Enqueue a job, which a second person approves. An admin allows more: belfry categories set %s activities_per_hour=…', NEW.category));
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER activities_limit AFTER INSERT ON belfry.activities
+    FOR EACH ROW WHEN (NEW.limited) EXECUTE FUNCTION belfry.activities_limit();
+
+REVOKE EXECUTE ON FUNCTION belfry.activities_limit(), belfry.activities_count(text, text, integer) FROM PUBLIC;
 
 -- Wakes relays when the transaction commits. Of transactions that commit at the same time one
 -- does: PostgreSQL has commits that notify wait for each other, and each for the disk. A relay

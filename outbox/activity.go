@@ -57,8 +57,9 @@ func ReadActivity(ctx context.Context, pool *pgxpool.Pool, id int64) (a Activity
 // SendActivity sends a message and returns its activity with no more than the id: the first
 // one's where its idempotency key was seen. No Route is the category's, no DeliverAt at once. An
 // event says who requested it, and for which channel; activities that are inserted, or sent by
-// belfry.send, have none. Content that cannot be sent is a *job.InvalidError.
-func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Activity, err error) {
+// belfry.send, have none. Content that cannot be sent is a *job.InvalidError, and so is a category
+// that demands approval if mayApprove is false or the requester sent enough in this hour.
+func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity, mayApprove bool) (sent Activity, err error) {
 	object := func(raw json.RawMessage) *string {
 		if raw == nil {
 			return nil
@@ -67,6 +68,9 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 		return &text
 	}
 	err = db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Wait: job.KeyWait}, func(ctx context.Context, tx pgx.Tx) error {
+		if err := approves(ctx, tx, mayApprove); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, queries.activitySend, pgx.StrictNamedArgs{
 			"channel_id": a.ChannelID, "category": a.Category, "title": a.Title, "body": a.Body, "data": object(a.Data), "variants": object(a.Variants),
 			"route": a.Route, "deliver_at": a.DeliverAt, "idempotency_key": a.IdempotencyKey, "requested_by": a.RequestedBy,
@@ -84,10 +88,13 @@ func SendActivity(ctx context.Context, pool *pgxpool.Pool, a Activity) (sent Act
 
 // SendTest sends what a job says to one channel, as a test of it. It is job.ErrNotFound when
 // there is no such job, and a *job.InvalidError when the content cannot be sent. It is no
-// repeatable act: each sends a message, and is recorded as SendActivity's.
-func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, requestedBy string) (Activity, error) {
+// repeatable act: each sends a message, and is recorded and limited as SendActivity's.
+func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, requestedBy string, mayApprove bool) (Activity, error) {
 	var id int64
 	err := inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		if err := approves(ctx, tx, mayApprove); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, queries.activityTest, pgx.StrictNamedArgs{"job_id": jobID, "channel_id": channelID, "requested_by": requestedBy})
 		if err != nil {
 			return err
@@ -105,6 +112,15 @@ func SendTest(ctx context.Context, pool *pgxpool.Pool, jobID, channelID int64, r
 		return Activity{}, fmt.Errorf("send a test of job %d: %w", jobID, err)
 	}
 	return ReadActivity(ctx, pool, id)
+}
+
+// approves tells belfry.activities_limit that the requester may not approve.
+func approves(ctx context.Context, tx pgx.Tx, mayApprove bool) error {
+	if mayApprove {
+		return nil
+	}
+	_, err := tx.Exec(ctx, queries.activityUnapproved)
+	return err
 }
 
 // recordActivity writes the event of an activity, if this transaction sent it.

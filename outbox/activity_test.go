@@ -20,7 +20,7 @@ func TestActivity_IsSentOnceForItsKey(t *testing.T) {
 		if change != nil {
 			change(&a)
 		}
-		return outbox.SendActivity(ctx, b.DB.Pool, a)
+		return outbox.SendActivity(ctx, b.DB.Pool, a, true)
 	}
 	first, err := send(nil)
 	require.NoError(t, err)
@@ -49,12 +49,12 @@ func TestActivity_TestsAJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
 	id := b.Rest(t, outbox.TypePush, 3, job.Processed)
-	sent, err := outbox.SendTest(t.Context(), b.DB.Pool, id, 2, "ann")
+	sent, err := outbox.SendTest(t.Context(), b.DB.Pool, id, 2, "ann", true)
 	require.NoError(t, err)
 	require.Equal(t, "told", sent.Title)
 	require.Equal(t, id, *sent.TestOf)
 	require.Equal(t, "ann", sent.RequestedBy)
 	require.Equal(t, 3, one[int](t, b, `SELECT count(*) FROM belfry.messages WHERE job_id = $1`, id))
-	_, err = outbox.SendTest(t.Context(), b.DB.Pool, id+1, 2, "ann")
+	_, err = outbox.SendTest(t.Context(), b.DB.Pool, id+1, 2, "ann", true)
 	require.ErrorIs(t, err, job.ErrNotFound)
 }

@@ -39,6 +39,10 @@ SELECT @channel_id, j.category, j.title, j.body, j.data, j.variants, j.route, @r
  WHERE j.id = @job_id
 RETURNING id;
 
+-- name: ActivityUnapproved :exec
+-- For this transaction: the requester is a person who may not approve, although this role may.
+SELECT set_config('belfry.may_approve', 'off', true);
+
 -- name: ActivityTold :exec
 -- The event of the activity @id, which this transaction sent for @actor; none where an earlier
 -- one has its idempotency key (activities_pkey). It says to whom, and not what.

@@ -28,6 +28,6 @@ type querySet struct {
 	messagesNext, installationID string
 
 	// queries.sql
-	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityTold,
+	notificationCopy, messageCopy, deliveriesAdd, jobProgress, chunkDue, activityTest, activityTold, activityUnapproved,
 	activityGet, activitySend string
 }

@@ -146,7 +146,7 @@ func TestCollector_ShowsNoLateApprovalBeforeAJobIsDue(t *testing.T) {
 			SELECT 'inbox', 'operator_notice', v.title, true, 'ann', v.at
 			  FROM (VALUES ('tomorrow', now() + interval '1 day'), ('aborted', now() - interval '1 hour'), ('approved', now() - interval '1 hour')) v (title, at)`,
 		`UPDATE belfry.jobs SET abort_requested = true WHERE title = 'aborted'`,
-		`SELECT belfry.approve(id, 10, 'kim', '') FROM belfry.jobs WHERE title = 'approved'`,
+		`SELECT set_config('belfry.acts_for', 'kim', true); SELECT belfry.approve(id, 10, 'kim', '') FROM belfry.jobs WHERE title = 'approved'`,
 	} {
 		_, err := on.Pool.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
