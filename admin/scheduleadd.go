@@ -138,7 +138,7 @@ place.`,
 		store := schedule.NewStore(env.DB)
 		var makes []wouldMake
 		if !in.NoTry {
-			if makes, err = trySchedule(ctx, env, d, in.by(env)); err != nil {
+			if makes, err = trySchedule(ctx, env, schedule.Schedule{Definition: d}, in.by(env)); err != nil {
 				return keptSchedule{}, untried(err)
 			}
 		}

@@ -26,10 +26,10 @@ type wouldMake struct {
 // scheduleCounts bounds the counting of the audiences of a schedule.
 const scheduleCounts = 10 * time.Second
 
-// trySchedule returns what a definition would enqueue now. Its query runs with the rights that a
+// trySchedule returns what a schedule would enqueue now. Its query runs with the rights that a
 // firing by this process has.
-func trySchedule(ctx context.Context, env *Env, d schedule.Definition, act job.Act) ([]wouldMake, error) {
-	made, err := schedule.NewStore(env.DB).Try(ctx, d, act)
+func trySchedule(ctx context.Context, env *Env, s schedule.Schedule, act job.Act) ([]wouldMake, error) {
+	made, err := schedule.NewStore(env.DB).Try(ctx, s, act)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ firing by this process, and the database checks each job. Nothing is enqueued.`,
 		if err != nil {
 			return List[wouldMake]{}, scheduleProblem(err)
 		}
-		list, err := trySchedule(ctx, env, s.Definition, job.Act{Actor: env.Actor})
+		list, err := trySchedule(ctx, env, s, job.Act{Actor: env.Actor})
 		if schedule.OwnFault(err) {
 			err = conflict("schedule %s would fail now: %s", in.Name, err)
 		}

@@ -323,14 +323,15 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 	return jobs, nil
 }
 
-// Try returns the jobs that d would enqueue if it fired now, and rolls them back: the query runs
+// Try returns the jobs that a schedule, stored or not, would enqueue if it fired now, and rolls them back: the query runs
 // in its role and for query_timeout at the most, and the database checks the job of each row. A
 // fault of the definition, of its query or of a row satisfies [OwnFault].
-func (s *Store) Try(ctx context.Context, d Definition, act job.Act) (made []job.Request, err error) {
+func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []job.Request, err error) {
+	d := one.withDefaults()
 	if err := d.Validate(""); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", d.Name, err)
 	}
-	one := Schedule{Definition: d.withDefaults()}
+	one.Definition = d
 	limit, err := parseSpan(one.QueryTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: query_timeout: %w", d.Name, err)
