@@ -88,3 +88,19 @@ func TestResumeEdited_KeepsTheVariantsOfBefore(t *testing.T) {
 	require.Len(t, changed, 1)
 	require.Contains(t, string(changed[0].Detail), `"before": {"variants": {"ko": {"title": "가"}}}`)
 }
+
+// Nothing of a job that FAILED before its first row went out: its route may still be corrected.
+func TestSet_ChangesTheRouteOfAFailedJobWithoutRows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{Type: outbox.TypePush, Category: "operator_notice", Title: "x"})
+	b.exec(t, `UPDATE belfry.jobs SET status = 'RUNNING', fence = 1, runner = 'r', heartbeat_at = now(), started_at = now() WHERE id = $1`, id)
+	b.exec(t, `UPDATE belfry.jobs SET bound = '10' WHERE id = $1`, id)
+	b.exec(t, `UPDATE belfry.jobs SET status = 'FAILED', last_error = 'x', finished_at = now() WHERE id = $1`, id)
+	j, err := b.jobs.Set(t.Context(), id, job.Changes{"route": []string{"sms"}}, job.Act{Actor: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"sms"}, j.Route)
+	b.exec(t, `UPDATE belfry.jobs SET rows_written = 1, channels_read = 1, channels_matched = 1, chunks = 1 WHERE id = $1`, id)
+	_, err = b.jobs.Set(t.Context(), id, job.Changes{"route": []string{"push"}}, job.Act{Actor: "ann"})
+	require.ErrorContains(t, err, "has started; allowed changes: none")
+}
