@@ -59,6 +59,7 @@ type oneRun struct {
 
 // runReport is the JSON of `belfry run`.
 type runReport struct {
+	At          time.Time        `json:"at"`      // when the run ended
 	Jobs        []job.Job        `json:"jobs"`    // as they were when their run ended
 	Held        []job.Job        `json:"held"`    // RUNNING under other runners
 	Expired     []job.Job        `json:"expired"` // did not start in time
@@ -83,7 +84,7 @@ func (r *oneRun) report() runReport {
 		fired = append(fired, occurrence{o.Schedule, o.At, emptyList(o.Jobs)})
 	}
 	return runReport{
-		emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Halt, r.outcome.Interrupted,
+		r.now().UTC(), emptyList(append(r.outcome.Jobs, r.givenUp...)), emptyList(r.outcome.Held), emptyList(r.expired), fired, emptyList(r.problems), r.sent, emptyList(r.unsent), r.outcome.Halt, r.outcome.Interrupted,
 	}
 }
 
@@ -285,7 +286,7 @@ func (r *oneRun) judge() error {
 		return &exitError{codeUnavailable, fmt.Errorf("nothing was delivered: %w; run again, or raise delivery.statement_timeout", r.slow)}
 	case len(r.outcome.Jobs) == 0 && len(r.outcome.Held) > 0:
 		return &exitError{codeHeld, errors.New(heldBy(r.outcome.Held, r.settings.Runner.StaleAfter, r.db))}
-	case len(r.outcome.Jobs) == 0 && !r.quiet && r.sent == nil:
+	case len(r.outcome.Jobs) == 0 && !r.quiet && r.show.width != nil && r.sent == nil: // cron mails what is printed
 		r.remark("nothing is due")
 	}
 	return nil

@@ -62,7 +62,10 @@ aborted; 69 the database is unreachable, or too slow
 for delivery to start within delivery.lease; 75 another runner holds the lane and nothing
 was run, or a living process has this one's name; 78 a wrong configuration, or with
 --deliver a database that is a copy and not adopted (belfry adopt). Messages that ended
-as dead letters are said and no failure.`,
+as dead letters are said and no failure.
+
+--json prints one line when the run ends, with the time as "at". "nothing is due" is
+printed on a terminal only.`,
 		Example: `  belfry run
   belfry run --deliver
   belfry run --lane default --wait 5m
@@ -138,7 +141,7 @@ func (a *app) run(cmd *cobra.Command, need schemaNeed, o runOptions) (err error)
 	}
 	r.look(ctx)
 	if o.json {
-		if err := a.printJSON(r.report()); err != nil {
+		if err := a.printLines([]any{r.report()}); err != nil {
 			return err
 		}
 	}
