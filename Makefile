@@ -167,7 +167,7 @@ run: build postgres ## run the daemon and its console until interrupted (LISTEN=
 	@bin/belfry migrate up >/dev/null
 	@said=$$({ bin/belfry users list --json | grep -q '"make-run"' || head -c 33 /dev/urandom | base64 | \
 		bin/belfry users add make-run --role admin --password-file -; } 2>&1) || { echo "$$said" >&2; exit 1; }
-	@link=$$(bin/belfry users link make-run) && echo "console: http://$(LISTEN)/sign-in#link=$$link"
+	@link=$$(bin/belfry users link make-run 2>/dev/null) && echo "console: http://$(LISTEN)/sign-in#link=$$link"
 	@bin/belfry daemon --private --listen $(LISTEN)
 
 clean: ## remove what the other targets built

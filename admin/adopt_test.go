@@ -59,5 +59,5 @@ func TestAdopt_IsShownAndThenDone(t *testing.T) {
 	require.Regexp(t, `"adopted":true,.*"changed":false`, d.json)
 	require.Equal(t, moved, *d.receipt().InForceSince, "it is so already, since then")
 	require.EqualValues(t, 1, d.receipt().Concerned)
-	require.Contains(t, d.notes, ", in force since ")
+	require.Contains(t, d.notes, "done at ")
 }

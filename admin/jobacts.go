@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
 )
 
 // groupHelp completes the help of operations on jobs or a group.
@@ -96,6 +97,7 @@ func recallText(p *printer.Page, jobs actedJobs) {
 // chosen, all or none.
 type jobsAct struct {
 	verb   jobVerb
+	get    func(context.Context, int64) (job.Job, error)
 	one    func(context.Context, int64, job.Act) (job.Job, error)
 	group  func(context.Context, uuid.UUID, job.Act) ([]job.Job, error)
 	chosen func(context.Context, job.Chosen, job.Act) ([]job.Job, error)
@@ -151,7 +153,13 @@ func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who jo
 	for _, id := range ids {
 		j, failed := act.one(ctx, id, who)
 		if failed != nil {
-			err = errors.Join(err, recallInstead(noSuchJob(act.unsure(failed, id)), printer.Int(id)))
+			failed = noSuchJob(act.unsure(failed, id))
+			if instead := recallInstead(failed, printer.Int(id)); instead != failed { //nolint:errorlint // the very one
+				if j, unread := act.get(ctx, id); unread == nil && j.Type == outbox.TypeInbox {
+					failed = instead
+				}
+			}
+			err = errors.Join(err, failed)
 			continue
 		}
 		jobs = append(jobs, j)
@@ -170,8 +178,7 @@ func (act jobsAct) unsure(err error, id int64) error {
 	return advise(err, fmt.Sprintf("the job may be %s all the same: `belfry jobs show %d` shows it, and repeating is safe", act.verb.done, id))
 }
 
-// recallInstead says what is left to do where an abort comes too late: the job's rows
-// are written, and its messages are sent.
+// recallInstead names the recall if an abort comes too late for a job that wrote notifications.
 func recallInstead(err error, of string) error {
 	var wrong *job.WrongStatusError
 	if !errors.As(err, &wrong) || wrong.Act != "abort" || !wrong.Delivered || wrong.Status != job.Processed {
@@ -233,7 +240,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
+			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
@@ -283,7 +290,7 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.datedChoice, ids, group)
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Abort, env.Jobs.AbortGroup, env.Jobs.AbortChosen}.planned(brief, env, in.datedChoice, ids, group, who)
+	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort, env.Jobs.AbortGroup, env.Jobs.AbortChosen}.planned(brief, env, in.datedChoice, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))

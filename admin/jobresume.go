@@ -87,7 +87,7 @@ by itself.
 		if err != nil {
 			return actedJobs{}, err
 		}
-		act := jobsAct{resuming(), env.Jobs.Resume, env.Jobs.ResumeGroup, env.Jobs.ResumeChosen}
+		act := jobsAct{resuming(), env.Jobs.Get, env.Jobs.Resume, env.Jobs.ResumeGroup, env.Jobs.ResumeChosen}
 		if in.Edit {
 			changes, err := in.changes()
 			if err != nil {
@@ -122,7 +122,7 @@ func correction(store *job.Store, changes job.Changes) jobsAct {
 		jobs, err := store.ResumeEditedChosen(ctx, c, changes, who)
 		return jobs, ofColumn(err)
 	}
-	return jobsAct{verb: correcting(), one: one, chosen: chosen, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
+	return jobsAct{verb: correcting(), get: store.Get, one: one, chosen: chosen, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
 		members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
 		if err != nil {
 			return nil, err

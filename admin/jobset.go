@@ -130,6 +130,9 @@ Keys and allowed values:
 		for _, line := range changedSettings(p.Times, j, in.changes(&Env{})) {
 			p.Printf("  %s\n", line)
 		}
+		if j.Status == job.Processed && slices.ContainsFunc(walkSettings(j), func(s walkSetting) bool { return in.changes(&Env{})[s.column] != nil }) {
+			p.Note("job %d is PROCESSED: settings of the walk have no effect any more", j.ID)
+		}
 	})
 }
 

@@ -179,7 +179,9 @@ func showWalk(times printer.Times, j job.Job, field func(name, format string, ar
 	if j.Bound != nil {
 		field("cursor", "%s of bound %s", printer.OrNone(j.Cursor), printer.OrNone(*j.Bound))
 	}
-	field("attempts", "%d, fencing token %d", j.Attempts, j.Fence)
+	if lost := j.Attempts - 1; lost > 0 {
+		field("runs lost", "%d before the last one", lost)
+	}
 	if j.Takeovers > 0 {
 		field("take-overs", "%d in a row without a committed chunk", j.Takeovers)
 	}

@@ -175,11 +175,12 @@ func withReceipt(o Operation, out any, result []byte) (any, error) {
 	return Acted{out, *answer.Receipt}, nil
 }
 
-// text is the receipt in one line.
+// text is the receipt in one line: when the act was done, and since when its effect holds if that
+// is longer.
 func (a Acted) text(p *printer.Page, verb string) {
-	line := "asked " + p.Clock(a.Receipt.AskedAt)
-	if a.Receipt.InForceSince != nil {
-		line += ", in force since " + p.Clock(*a.Receipt.InForceSince)
+	line := "done at " + p.TimeOfDay(a.Receipt.AskedAt)
+	if since := a.Receipt.InForceSince; since != nil && a.Receipt.AskedAt.Sub(*since) > time.Minute { // two clocks
+		line += ", in force since " + p.Clock(*since)
 	}
 	if noun := accountOf(verb, a.Result).noun; noun != "" {
 		line += ", " + printer.Counted(a.Receipt.Concerned, noun)

@@ -108,7 +108,33 @@ func standstillOf(ctx context.Context, env *Env, id int64) (Standstill, error) {
 	if err != nil || len(list) == 0 {
 		return Standstill{}, err
 	}
-	return c.Standstill(list[0], env.now()), nil
+	still := c.Standstill(list[0], env.now())
+	if !still.Moving {
+		return still, nil
+	}
+	jobs, messages, err := delivery.Ahead(ctx, env.DB, id)
+	if err == nil && len(jobs) > 0 {
+		still.Why = fmt.Sprintf("behind %s of this lane (%s)", jobNames(jobs), printer.Counted(messages, "message"))
+	}
+	return still, err
+}
+
+// jobNames names jobs, the first three of many.
+func jobNames(ids []int64) string {
+	const most = 3
+	names := make([]string, 0, most+1)
+	for i, id := range ids {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(ids)-most))
+			break
+		}
+		names = append(names, printer.Int(id))
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return "job " + names[0]
+	}
+	return "jobs " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // waitsFor says what a message waits for, in brackets.

@@ -218,7 +218,7 @@ func TestConsole_StopsAJobOnce(t *testing.T) {
 		p = boss.post(t, "/abort", form)
 		require.Equal(t, http.StatusOK, p.status, p.text)
 		require.Contains(t, p.text, "ABORTED")
-		require.Contains(t, p.text, "in force since")
+		require.Contains(t, p.text, "done at")
 	}
 	require.Equal(t, []string{"the-operator"}, h.acts(t, id, job.EventAborted))
 	p = boss.get(t, "/jobs/"+printer.Int(id))

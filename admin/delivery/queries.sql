@@ -194,3 +194,16 @@ SELECT j.id AS job_id, j.type, j.status, j.lane, NOT EXISTS (SELECT FROM belfry.
    AND (@ids::bigint[] IS NULL OR j.id = ANY (@ids))
  ORDER BY j.priority DESC, j.id
  LIMIT @limit;
+
+-- name: UnsentAhead :one
+-- Jobs of the lane of job @id whose messages relays take before its own, most urgent first and
+-- @limit at most, and how many messages of theirs wait. Relies on jobs_undelivered_idx.
+SELECT coalesce(array_agg(a.id ORDER BY a.priority DESC, a.id), '{}'), coalesce(sum(a.waiting), 0)::bigint
+  FROM (SELECT o.id, o.priority, p.waiting
+          FROM belfry.jobs j
+          JOIN belfry.jobs o ON o.lane = j.lane AND (o.priority > j.priority OR o.priority = j.priority AND o.id < j.id)
+          JOIN belfry.sendable_jobs s ON s.job_id = o.id
+          JOIN belfry.job_progress p ON p.job_id = o.id
+         WHERE j.id = @id AND o.delivered_at IS NULL AND o.started_at IS NOT NULL AND p.waiting > 0
+         ORDER BY o.priority DESC, o.id
+         LIMIT @limit) a;

@@ -33,7 +33,7 @@ type querySet struct {
 	// queries.sql
 	messagesRing, operatorAct, recallRecord, recallCount, messageRecall, notificationRecall,
 	deliveryCounts, lanePaused, messageSlice, notificationSlice, skipsOf, jobLeft, reportPage,
-	unsentJobs string
+	unsentJobs, unsentAhead string
 
 	// retention.sql
 	retentionWalk, retentionWalkExists, retentionWalkBegin, notificationPrune,

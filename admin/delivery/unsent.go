@@ -42,3 +42,19 @@ func UnsentJobs(ctx context.Context, pool *pgxpool.Pool, ids []int64, most int) 
 	}
 	return list, nil
 }
+
+// ahead is of how many jobs messages are counted that go before those of another one.
+const ahead = 20
+
+// Ahead returns the jobs whose messages relays take before those of job id, because they are in the
+// same lane and more urgent, or as urgent and older, and the number of these messages. It reads the
+// twenty most urgent.
+func Ahead(ctx context.Context, pool *pgxpool.Pool, id int64) (jobs []int64, messages int64, err error) {
+	err = reading(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, queries.unsentAhead, pgx.StrictNamedArgs{"id": id, "limit": ahead}).Scan(&jobs, &messages)
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the jobs ahead of job %d: %w", id, err)
+	}
+	return jobs, messages, nil
+}

@@ -32,3 +32,21 @@ func TestUnsentJobs_SayWhatTheyWaitFor(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 }
+
+// A job's messages wait behind those of its lane that are more urgent, or as urgent and older.
+func TestAhead_NamesTheJobsOfTheLaneAndCountsTheirMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3)
+	first, aborted, own, urgent, elsewhere := b.Rest(t, outbox.TypePush, 3, job.Processed), b.Rest(t, outbox.TypePush, 3, job.Aborted),
+		b.Rest(t, outbox.TypePush, 3, job.Processed), b.Rest(t, outbox.TypePush, 3, job.Processed), b.Rest(t, outbox.TypePush, 3, job.Processed)
+	b.Exec(t, `UPDATE belfry.jobs SET priority = 5 WHERE id = $1`, urgent)
+	b.Exec(t, `UPDATE belfry.jobs SET lane = 'night', priority = 9 WHERE id = $1`, elsewhere)
+	jobs, messages, err := delivery.Ahead(t.Context(), b.DB.Pool, own)
+	require.NoError(t, err)
+	require.Equal(t, []int64{urgent, first}, jobs, "not %d, which is ABORTED", aborted)
+	require.EqualValues(t, 6, messages)
+	jobs, messages, err = delivery.Ahead(t.Context(), b.DB.Pool, urgent)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+	require.Zero(t, messages)
+}

@@ -37,6 +37,17 @@ func (s Times) ClockOr(t *time.Time, otherwise string) string {
 	return s.Clock(*t)
 }
 
+// TimeOfDay renders an instant of today: as Clock does, without the date and the zone.
+func (s Times) TimeOfDay(t time.Time) string {
+	switch {
+	case s.Relative:
+		return s.Clock(t)
+	case s.Zone != nil:
+		return t.In(s.Zone).Format(time.TimeOnly)
+	}
+	return t.Local().Format(time.TimeOnly)
+}
+
 const clockLayout = "2006-01-02 15:04:05-07:00"
 
 // LocalClock renders an instant in local time, for a text that is on no [Page]: an error, a question.

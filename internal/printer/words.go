@@ -59,6 +59,9 @@ func Short(d time.Duration) string {
 	if d < time.Hour {
 		return d.String()
 	}
+	if hours := int(d.Hours()); hours >= 48 {
+		return fmt.Sprintf("%dd %dh", hours/24, hours%24)
+	}
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 

@@ -176,7 +176,7 @@ func (p *tab) does(h *house, d deed) {
 		}
 	}
 	require.True(p, finished(), "%s is not done:\n%s", d.operation, p.text())
-	require.Contains(p, p.text(), "in force since", "no receipt answers %s", d.operation)
+	require.Contains(p, p.text(), "done at", "no receipt answers %s", d.operation)
 	h.becomes("SELECT coalesce((" + d.then + "), false)")
 	require.Greater(p, h.number(acts), before, "no event says who did %s", d.operation)
 }
