@@ -87,17 +87,6 @@ func listed[T any](ctx context.Context, env *Env, read func(context.Context, pgx
 	return out, err
 }
 
-// selected is a list that a statement selects.
-func selected[T any](ctx context.Context, env *Env, statement string, args ...any) (List[T], error) {
-	return listed(ctx, env, func(ctx context.Context, tx pgx.Tx) ([]T, error) {
-		rows, err := tx.Query(ctx, statement, args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, pgx.RowToStructByName[T])
-	})
-}
-
 // accessList is a list of a table whose policies are belfry's own: a role that may not change it
 // reads no rows of it.
 func accessList[T any](ctx context.Context, env *Env, statement string, args ...any) (out List[T], err error) {

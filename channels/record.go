@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Mismatch is a relation that SQL functions (belfry.send_external, belfry.audience_missing)
+// A MismatchError is a relation that SQL functions (belfry.send_external, belfry.audience_missing)
 // do not read, although channels.relation names it: belfry.recipients names another
 // relation, or another owner of it.
-type Mismatch struct {
+type MismatchError struct {
 	Relation  string // channels.relation
 	Owner     string // of that relation
 	Was       string // the relation that is recorded
@@ -21,7 +21,7 @@ type Mismatch struct {
 	Recorder  string // the role that may: the owner of the schema belfry
 }
 
-func (m *Mismatch) Error() string {
+func (m *MismatchError) Error() string {
 	if m.Was == m.Relation {
 		return fmt.Sprintf("channels: %s belongs to %s, and to %s when it was recorded, so SQL functions do not read it; %s", m.Relation, m.Owner, m.WasOwner, m.Remedy())
 	}
@@ -30,14 +30,14 @@ func (m *Mismatch) Error() string {
 
 // Remedy is the statement that records the relation. SQL functions run with their caller's
 // rights, so it also trusts the relation's owner with these.
-func (m *Mismatch) Remedy() string {
+func (m *MismatchError) Remedy() string {
 	return fmt.Sprintf("as %s, who owns the schema belfry: SELECT belfry.record_recipients('%s')", m.Recorder, strings.ReplaceAll(m.Relation, "'", "''"))
 }
 
 // Recorded compares channels.relation with the relation that belfry.recipients names. Nil
 // means that they are the same, or that there is no such relation.
-func (s *Store) Recorded(ctx context.Context, q Querier) (*Mismatch, error) {
-	var m Mismatch
+func (s *Store) Recorded(ctx context.Context, q Querier) (*MismatchError, error) {
+	var m MismatchError
 	err := q.QueryRow(ctx, queries.recipientsRecorded, pgx.StrictNamedArgs{"relation": s.relation}).
 		Scan(&m.Relation, &m.Was, &m.WasOwner, &m.Owner, &m.MayRecord, &m.Recorder)
 	switch {
@@ -51,7 +51,7 @@ func (s *Store) Recorded(ctx context.Context, q Querier) (*Mismatch, error) {
 
 // Record records channels.relation in belfry.recipients, which SQL functions and checks of
 // audiences go by. It returns the relation that was recorded before, if it changed anything.
-// Only the schema's owner and superusers may; for others a *Mismatch has the remedy.
+// Only the schema's owner and superusers may; for others a *MismatchError has the remedy.
 func (s *Store) Record(ctx context.Context, db Beginner) (was string, err error) {
 	m, err := s.Recorded(ctx, db)
 	switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // everyProfile are the kinds of roles that do not own the schema.
-var everyProfile = []string{"enqueue", "run", "deliver", "operate", "monitor"} //nolint:gochecknoglobals // a table of tests
+var everyProfile = []string{"enqueue", "run", "deliver", "operate", "monitor"}
 
 // A role of each kind cannot have a stronger one execute code: it cannot name the relations
 // that SQL functions read with their caller's rights. If the row names its view after all, or

@@ -103,7 +103,7 @@ func TestSession_RefusesDefaultsThatItCannotSet(t *testing.T) {
 		role := server.Role(t, "GRANT USAGE ON SCHEMA belfry TO :role", "ALTER ROLE :role SET "+setting)
 		pool, err := OpenPool(t.Context(), role.DSN, settings.Default().Database, false, zerolog.Nop())
 		require.NoError(t, err)
-		defer pool.Close()
+		t.Cleanup(pool.Close)
 		err = Ping(t.Context(), pool)
 		require.ErrorAs(t, err, new(*UnfitError), setting)
 		require.ErrorContains(t, err, words)

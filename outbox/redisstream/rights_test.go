@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -89,8 +88,9 @@ func TestBroker_ChecksAtOnce(t *testing.T) {
 		b := open(t, server.URL, "shared")
 		all.Go(func() {
 			for range 20 {
-				_, err := b.Check(t.Context())
-				assert.NoError(t, err)
+				if _, err := b.Check(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}

@@ -74,7 +74,7 @@ func (p *probe) expect(claimed []outbox.Claimed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range claimed {
-		p.keys[claimed[i].Key] = p.keys[claimed[i].Key]
+		p.keys[claimed[i].Key] = false
 	}
 }
 
