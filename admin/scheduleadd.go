@@ -102,7 +102,7 @@ type keptSchedule struct {
 	schedule.Schedule
 	// Change is what became of it.
 	Change schedule.Change `json:"change"`
-	// WouldMake is what it would enqueue now; null: it was not tried.
+	// WouldMake is what it would enqueue now; none with no_try: it was not tried.
 	WouldMake []wouldMake `json:"would_make"`
 }
 
@@ -154,7 +154,7 @@ place.`,
 	}, func(p *printer.Page, in scheduleInput, out keptSchedule) {
 		in.remarkText(p)
 		p.Printf("schedule %s %s; `belfry schedules next %s` says when it fires\n", out.Name, strings.ToLower(string(out.Change)), out.Name)
-		if out.WouldMake != nil {
+		if !in.NoTry {
 			p.Note("%s", wouldMakeText(out.WouldMake))
 		}
 	})
