@@ -180,7 +180,7 @@ func TestRunner_FaultOfAWriterThatHangsIsRetried(t *testing.T) {
 	b.insist(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(func(_ context.Context, point string) error {
 		if point == job.PointWritten {
 			if nth++; nth == 2 {
-				b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1')`, id)
+				b.eventually(t, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'belfry job ' || $1::bigint || ' fence 1')`, id)
 			}
 		}
 		return nil

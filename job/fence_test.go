@@ -117,7 +117,7 @@ func TestRunner_TakeOverEndsTheConnectionThatHoldsItsKeys(t *testing.T) {
 	c.StatementTimeout, c.StaleAfter = 3*patience, 6*patience // the server would end it by then
 	zombie := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(asleep.at)))
 	asleep.await(t)
-	pid := one[int32](t, b, `SELECT pid FROM pg_stat_activity WHERE application_name = 'belfry job ' || $1::bigint || ' fence 1'`, id)
+	pid := one[int32](t, b, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'belfry job ' || $1::bigint || ' fence 1'`, id)
 	b.age(t, id)
 	b.runDue(t, b.runner(t, "heir"))
 	b.requireDone(t, id, everyone(500))
