@@ -119,7 +119,7 @@ func scenes(t *testing.T) (lines []string) {
 }
 
 // What differs from run to run.
-var volatile = regexp.MustCompile(`"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{43}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|\d+h\d+m\b|"in_ms": \d+|"(keys|sent)_per_second": ?(null|[0-9.]+)|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
+var volatile = regexp.MustCompile(`"database_oid": \d+|in database \d+|belfry_[A-Za-z0-9_-]{20,}|[A-Za-z0-9_-]{43}|belfry_test_\w+|20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|done at \d\d:\d\d:\d\d|[0-9a-f]{8}-[0-9a-f-]{27}|(\d+h)?\d*m?[0-9.]+m?s\b|\d+h\d+m\b|"in_ms": \d+|"(keys|sent)_per_second": ?(null|[0-9.]+)|"connections": \d+|connections +\d+|"(due_in|[a-z_]*seconds|age)[a-z_]*": [0-9.]+`)
 
 // plain is a text without what differs from run to run, and the widths of columns that have it.
 func plain(text string) string {
