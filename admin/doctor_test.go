@@ -59,8 +59,11 @@ func TestDoctor_LooksAtTheProcess(t *testing.T) {
 	require.Contains(t, found(r, "connections")[0].Detail, "are in use, belfry may want 1000000")
 	require.Equal(t, "no live relay has sender fcm", found(r, "senders")[0].Detail)
 	require.Equal(t, "off (runner.load.health.enabled)", found(r, "health checks")[0].Detail)
-	d.env.Setup.AskCache = nil
+	require.Equal(t, admin.HealthWarning, found(r, "installation")[0].Status)
+	require.Contains(t, found(r, "installation")[0].Detail, "no delivery.place is recorded")
+	d.env.Setup.AskCache, d.env.Setup.Private = nil, true
 	require.Empty(t, found(d.examined(), "abort cache"))
+	require.Equal(t, admin.HealthOK, found(d.examined(), "installation")[0].Status)
 }
 
 // A check that fails makes the report a failure, and its text tells what to do.

@@ -18,9 +18,10 @@ import (
 
 // checkDelivery looks at the installation, routes, senders, relays, their carrier and what they have not sent.
 func (d *doctor) checkDelivery(ctx context.Context) {
-	d.look(ctx, "installation", d.checkInstallation)
-	d.look(ctx, "halt", d.checkHalt)
 	states, relays, err := delivery.SenderStates(ctx, d.DB, RelayAlive)
+	delivers := len(d.Senders) > 0 || slices.ContainsFunc(relays, func(r delivery.RelayState) bool { return r.Live })
+	d.look(ctx, "installation", func(ctx context.Context, check string) error { return d.checkInstallation(ctx, check, delivers) })
+	d.look(ctx, "halt", d.checkHalt)
 	if err != nil {
 		d.fail("senders", "", "%s", err)
 		return
@@ -37,8 +38,9 @@ func (d *doctor) checkDelivery(ctx context.Context) {
 	d.look(ctx, "dead letters", d.checkDead)
 }
 
-// checkInstallation wants the database to be where belfry was made or adopted.
-func (d *doctor) checkInstallation(ctx context.Context, check string) error {
+// checkInstallation wants the database to be where belfry was made or adopted, and, if messages
+// are delivered from it, a place that a copy of the server's files does not share.
+func (d *doctor) checkInstallation(ctx context.Context, check string, delivers bool) error {
 	where, err := outbox.ReadInstallation(ctx, d.DB)
 	switch {
 	case err != nil:
@@ -48,8 +50,11 @@ func (d *doctor) checkInstallation(ctx context.Context, check string) error {
 	case where.Here.SystemIdentifier == nil:
 		d.warn(check, "GRANT EXECUTE ON FUNCTION pg_control_system() to the owner of the schema belfry, then `belfry adopt`; some hosted servers tell nobody",
 			"made or adopted here, in %s: a copy whose database has the same oid on another server would send as well", where.Here)
+	case where.Name == "" && delivers && !d.Setup.Private:
+		d.warn(check, "set delivery.place in the configuration of the relays, then `belfry adopt --place NAME`",
+			"made or adopted here, in %s; a copy of the server's files would send as well, since no delivery.place is recorded", where.Here)
 	case where.Name == "":
-		d.ok(check, "made or adopted here, in %s; without delivery.place a copy of the server's files would send as well (belfry adopt --place)", where.Here)
+		d.ok(check, "made or adopted here, in %s", where.Here)
 	default:
 		d.ok(check, "made or adopted here, in %s, for relays whose delivery.place is %s", where.Here, where.Name)
 	}

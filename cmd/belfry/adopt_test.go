@@ -106,7 +106,7 @@ func requireNothingLeaves(t *testing.T, copied func(*dbtest.DB) *dbtest.DB) {
 	require.Equal(t, codeDone, r.code)
 	require.Regexp(t, `^nothing to adopt: belfry was made or adopted here, in database \d+ of server \d+\n$`, r.stdout)
 	require.Equal(t, "ann: moved", text(t, d.db, "SELECT actor || ': ' || reason FROM belfry.events WHERE subject = 'installation'"))
-	require.Contains(t, command(t, d.environ(), "doctor").stdout, "ok       installation   made or adopted here, in database ")
+	require.Contains(t, command(t, d.environ(), "doctor").stdout, "installation   made or adopted here, in database ")
 }
 
 // Where the server does not tell the schema's owner its identifier, the database's oid

