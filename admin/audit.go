@@ -160,8 +160,10 @@ what a pending one does:
 			Long: `Write what became of each message of a job, a line each, in the order of the channels'
 ids: external_id (empty: the channel is there no more), channel_id, medium, sender (that
 took it), status, reason, attempts by that medium, and the times due_at (of those that
-wait), sent_at and dead_at, in UTC. It reads page by page, whatever the size of the job;
-a job that is being delivered is reported as each page was when it was read.
+wait), sent_at and dead_at, in UTC; revision, the content that was sent (0 the first, then
+each correction; empty: not sent); locale, of the channel now. It reads page by page,
+whatever the size of the job; a job that is being delivered is reported as each page was
+when it was read.
 
 With -o json it writes a document to a line.
 

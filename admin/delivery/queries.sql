@@ -167,11 +167,12 @@ SELECT j.retention_at IS NOT NULL, (SELECT count(*) FROM belfry.job_skips s WHER
 
 -- name: ReportPage :many
 -- The next @limit messages of job @id above the channel @after, in their order: the medium
--- of the route where each is or ended, the sender that took it, what became of it, and its times. Relies on
--- messages_pkey.
+-- of the route where each is or ended, the sender that took it, what became of it, its times, and
+-- the revision of the content that was sent. Relies on messages_pkey.
 SELECT m.channel_id, coalesce(j.route[least(m.step + 1, cardinality(j.route))], ''), coalesce(m.sender, ''), m.status, coalesce(m.reason, ''), m.attempts::integer,
        CASE WHEN m.status IN ('PENDING', 'QUEUED') OR m.receipt IS NOT NULL AND m.status = 'PROCESSING' THEN m.next_attempt_at END,
-       m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END
+       m.sent_at, CASE WHEN m.status = 'DEAD' THEN m.next_attempt_at END,
+       CASE WHEN m.status = 'SENT' OR m.receipt IS NOT NULL THEN coalesce(m.revision, 0)::integer END
   FROM belfry.messages m
   JOIN belfry.jobs j ON j.id = m.job_id
  WHERE m.job_id = @id AND m.channel_id > @after

@@ -25,6 +25,8 @@ type ReportLine struct {
 	DueAt      *time.Time    `json:"due_at"`   // when it is tried next; nil: it is final, or in flight
 	SentAt     *time.Time    `json:"sent_at"`
 	DeadAt     *time.Time    `json:"dead_at"`
+	Revision   *int          `json:"revision"` // content that was sent: 0 the first, then each correction; nil: not sent
+	Locale     string        `json:"locale"`   // of the channel at the time of the report; "": it has none
 }
 
 // reportPage is how many messages one statement reads.
@@ -62,7 +64,7 @@ func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, af
 	}
 	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ReportLine, err error) {
 		var status string
-		err = row.Scan(&l.ChannelID, &l.Medium, &l.Sender, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt)
+		err = row.Scan(&l.ChannelID, &l.Medium, &l.Sender, &status, &l.Reason, &l.Attempts, &l.DueAt, &l.SentAt, &l.DeadAt, &l.Revision)
 		l.Status = outbox.Status(status)
 		return l, err
 	})
@@ -77,12 +79,13 @@ func readReport(ctx context.Context, tx pgx.Tx, store *channels.Store, jobID, af
 	if err != nil {
 		return nil, err
 	}
-	names := make(map[int64]string, len(people))
+	found := make(map[int64]channels.Recipient, len(people))
 	for _, p := range people {
-		names[p.ID] = p.ExternalID
+		found[p.ID] = p
 	}
 	for i := range page {
-		page[i].ExternalID = names[page[i].ChannelID]
+		p := found[page[i].ChannelID]
+		page[i].ExternalID, page[i].Locale = p.ExternalID, p.Locale
 	}
 	return page, nil
 }
