@@ -92,7 +92,7 @@ func (e *env) tempDir(name string) string {
 	dir, err := os.MkdirTemp(e.dir, name)
 	e.check(err)
 	e.onClose(func(context.Context) error { return os.RemoveAll(dir) })
-	e.check(os.Chmod(dir, 0o755)) //nolint:gosec // for root's server, whose account has to pass through
+	e.check(os.Chmod(dir, 0o755))
 	return dir
 }
 

@@ -157,7 +157,7 @@ func TestBench_PrivateServerIsDurableAndLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	if os.Geteuid() == 0 { // the server's account has to pass through
-		require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // see above
+		require.NoError(t, os.Chmod(root, 0o755))
 	}
 	r, _ := bench(t, "--database-url=", "--dir", root, "--only=stock")
 	require.True(t, r.Postgres.Private)

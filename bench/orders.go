@@ -59,7 +59,7 @@ func (e *env) arrive(ctx context.Context) (took [kinds][]float64, err error) {
 	running, ctx := errgroup.WithContext(ctx)
 	for client := range int64(clients) {
 		running.Go(func() error {
-			lot := rand.New(rand.NewPCG(1, uint64(client))) //nolint:gosec // a lot, not a secret
+			lot := rand.New(rand.NewPCG(1, uint64(client)))
 			conn, err := pgx.Connect(ctx, e.dsn)
 			if err != nil {
 				return err

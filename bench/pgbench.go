@@ -50,7 +50,7 @@ func (e *env) newPgbench(ctx context.Context) *pgbench {
 // command runs pgbench in a directory. The password, if there is one, is not among the
 // arguments, which every user of the machine can read.
 func (p *pgbench) command(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, p.program, args...) //nolint:gosec // found above
+	cmd := exec.CommandContext(ctx, p.program, args...)
 	cmd.Dir = dir
 	c, ssl := p.pool.Config().ConnConfig, "disable"
 	if c.TLSConfig != nil {
