@@ -188,6 +188,9 @@ func reasonsHelp() string {
 }
 
 func auditJob(ctx context.Context, env *Env, in jobRef) (JobAudit, error) {
+	if err := env.mayLocate(ctx, "jobs audit", in.ID); err != nil {
+		return JobAudit{}, err
+	}
 	line := auditLines()
 	report, err := delivery.Audit(ctx, env.DB, env.Channels, in.ID, delivery.AuditOptions{Observe: func(p delivery.AuditProgress) {
 		env.progress("%s", line(env.now(), p))
@@ -238,8 +241,10 @@ func inBatches[T any](each func([]T) error) (add func(T) error, end func() error
 
 func eachRecipient(ctx context.Context, env *Env, in recipientFilter, each func([]delivery.Entry) error) (None, error) {
 	var one delivery.Entry
-	var err error
+	err := env.mayLocate(ctx, "jobs recipients", in.ID)
 	switch {
+	case err != nil:
+		return None{}, err
 	case in.Channel != nil:
 		one, err = delivery.AuditChannel(ctx, env.DB, env.Channels, in.ID, *in.Channel)
 	case in.ExternalID != nil:
@@ -299,6 +304,9 @@ func entryText(e delivery.Entry) string {
 func reportJob(ctx context.Context, env *Env, in jobRef, each func([]delivery.ReportLine) error) (None, error) {
 	if _, err := env.Jobs.Get(ctx, in.ID); err != nil {
 		return None{}, noSuchJob(err)
+	}
+	if err := env.mayLocate(ctx, "jobs report", in.ID); err != nil {
+		return None{}, err
 	}
 	add, end := inBatches(each)
 	if err := delivery.EachMessage(ctx, env.DB, env.Channels, in.ID, add); err != nil {

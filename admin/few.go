@@ -1,8 +1,13 @@
 package admin
 
 import (
+	"context"
 	"maps"
+	"slices"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
 )
@@ -20,6 +25,40 @@ func (r Role) mayFind(a channels.Audience) error {
 		return nil
 	}
 	return invalid("radius", "is too small; allowed values for viewers and authors: %dm or more", leastRadius)
+}
+
+// mayLocate refuses, to a role that reads no contents, an operation that answers which channels an
+// audience by radius has: their places would follow from its centre and radius.
+func (e *Env) mayLocate(ctx context.Context, operation string, jobID int64) error {
+	if e.Role.readsContents() {
+		return nil
+	}
+	j, err := e.Jobs.Get(ctx, jobID)
+	if err != nil {
+		return noSuchJob(err)
+	}
+	if j.Audience.Kind != channels.KindRadius {
+		return nil
+	}
+	return &DeniedError{Operation: operation + " of a job to a radius", Has: e.Role, Needs: Operator}
+}
+
+// notByRadius removes the jobs to a radius from a channel's history, for a role that reads no
+// contents.
+func (e *Env) notByRadius(ctx context.Context, lines []delivery.HistoryLine) ([]delivery.HistoryLine, error) {
+	if e.Role.readsContents() || len(lines) == 0 {
+		return lines, nil
+	}
+	ids := make([]int64, 0, len(lines))
+	for _, l := range lines {
+		ids = append(ids, l.JobID)
+	}
+	rows, err := e.reads().Query(ctx, queries.jobsToRadius, pgx.StrictNamedArgs{"ids": ids})
+	if err != nil {
+		return nil, err
+	}
+	hidden, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	return slices.DeleteFunc(lines, func(l delivery.HistoryLine) bool { return slices.Contains(hidden, l.JobID) }), err
 }
 
 // coarse is a count as the role may read it. atMost is what a count that is as low may be less than,

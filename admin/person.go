@@ -107,6 +107,12 @@ func showPerson(ctx context.Context, env *Env, in personPage) (Person, error) {
 	if h.Next != nil {
 		p.Next = fmt.Sprintf("%d:%d", h.Next.JobID, h.Next.ActivityID)
 	}
+	if p.ToCome, err = env.notByRadius(ctx, p.ToCome); err != nil {
+		return Person{}, err
+	}
+	if p.History, err = env.notByRadius(ctx, p.History); err != nil {
+		return Person{}, err
+	}
 	if p.OptOuts, err = optOutsOf(ctx, env, id); err != nil {
 		return Person{}, err
 	}

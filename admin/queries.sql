@@ -124,3 +124,7 @@ SELECT CASE WHEN e.kind = @kind THEN e.at END, coalesce((e.detail ->> 'jobs')::b
    AND (e.kind = @kind AND (@lifted::text = '' OR e.detail -> 'before' ? @lifted AND e.detail -> 'after' ->> @lifted IS NULL) OR e.kind = 'removed')
  ORDER BY e.id DESC
  LIMIT 1;
+
+-- name: JobsToRadius :many
+-- Of the jobs with @ids, those whose audience is a radius. Relies on jobs_pkey.
+SELECT id FROM belfry.jobs WHERE id = ANY (@ids) AND audience ->> 'kind' = 'radius';

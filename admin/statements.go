@@ -13,7 +13,7 @@ var queries = db.MustQueries[querySet](sqlFiles)
 
 // querySet has the statements of the .sql files.
 type querySet struct {
-	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse                                     string
+	tokenCreate, tokenList, tokenRevoke, tokenFind, tokenUse, jobsToRadius                       string
 	requestForget, requestBegin, requestRead, requestAnswer, requestGiveBack                     string
 	statusRead, healthRead, segmentUsers, eventNewest, jobsUnderWay, schemaExists, schemaVersion string
 	doctorServer, doctorSecured, doctorConnections, doctorPrivileges, doctorWrites, doctorStale  string

@@ -149,9 +149,12 @@ func TestApproval_IsNotByWhoHadAHandInIt(t *testing.T) {
 	// Of a schedule's job it is who wrote the schedule.
 	b.exec(t, `SELECT belfry.act('kim', '')`) // its own transaction: nobody acts after it
 	b.exec(t, `WITH a AS MATERIALIZED (SELECT belfry.act('kim', '')) INSERT INTO belfry.events (subject, name, kind, actor) SELECT 'schedule', 'daily', 'created', 'kim' FROM a`)
+	b.exec(t, `UPDATE belfry.events SET detail = '{"session_user": "writer"}' WHERE subject = 'schedule' AND name = 'daily'`)
 	id = b.enqueue(t, job.Spec{NeedsApproval: true, RequestedBy: "schedule daily"})
 	_, err = b.jobs.Approve(t.Context(), id, 10, job.Act{Actor: "kim"})
 	require.ErrorAs(t, err, new(*job.OwnJobError))
+	_, err = b.jobs.Approve(t.Context(), id, 10, job.Act{Actor: "writer"})
+	require.ErrorAs(t, err, new(*job.OwnJobError), "the login that wrote the schedule under another name")
 	_, err = b.jobs.Approve(t.Context(), id, 10, second)
 	require.NoError(t, err)
 }

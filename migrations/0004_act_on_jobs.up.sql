@@ -103,10 +103,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT h.name FROM hands h WHERE h.name IS NOT NULL
      UNION
-    SELECT v.actor
+    SELECT n.name
       FROM hands h
       JOIN belfry.events v ON v.subject = 'schedule' AND v.name = substr(h.name, 10) AND belfry.is_act(v.kind, v.detail) AND v.kind IN ('created', 'changed')
-     WHERE h.name LIKE 'schedule %'
+     CROSS JOIN LATERAL (VALUES (v.actor), (v.detail ->> 'session_user')) n(name)
+     WHERE h.name LIKE 'schedule %' AND n.name IS NOT NULL
 $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.job_hands(bigint) FROM PUBLIC;

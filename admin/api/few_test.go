@@ -84,3 +84,24 @@ func TestInput_HalfACharacterIsRefused(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, b.call(t, "author", "POST", "/enqueue", one(`"한"`)).status)
 }
+
+// Many jobs to circles around a person, of which none ever runs, would tell where the person is.
+func TestMask_JobsToARadiusTellNobodyWhoIsInside(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.exec(t, `INSERT INTO belfry.channels (external_id, platform, location) VALUES ('one', 'ios', point(10, 50))`)
+	b.exec(t, `INSERT INTO belfry.jobs (type, category, title, audience, schedule_at) VALUES ('inbox', 'popular_content', 'near', belfry.audience_radius(50, 10, 500), now() + interval '1 year'), ('inbox', 'popular_content', 'all', belfry.audience_everyone(), now() + interval '1 year')`)
+	for _, role := range []string{"viewer", "author"} {
+		for _, path := range []string{"/jobs/1/audit", "/jobs/1/recipients", "/jobs/1/recipients?external_id=one", "/jobs/1/report"} {
+			a := b.call(t, role, "GET", path, "")
+			require.Equal(t, http.StatusForbidden, a.status, "%s %s: %s", role, path, a.text)
+			require.Contains(t, a.text, "needs the role operator")
+			require.Equal(t, http.StatusOK, b.call(t, role, "GET", strings.Replace(path, "/1/", "/2/", 1), "").status, path)
+		}
+		person := b.call(t, role, "GET", "/channels/show?channel=1", "").text
+		require.NotContains(t, person, `"job_id":1,`)
+		require.Contains(t, person, `"job_id":2,`)
+	}
+	require.Contains(t, b.call(t, "operator", "GET", "/jobs/1/recipients?external_id=one", "").text, "not_reached")
+	require.Contains(t, b.call(t, "operator", "GET", "/channels/show?channel=1", "").text, `"job_id":1,`)
+}
