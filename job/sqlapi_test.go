@@ -33,6 +33,7 @@ var badSQL = []struct{ name, sql string }{
 	{"schedule_at infinite", `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('push', 'operator_notice', 'x', 'infinity')`},
 	{"deliver_at before schedule_at", `INSERT INTO belfry.jobs (type, category, title, schedule_at, deliver_at) VALUES ('push', 'operator_notice', 'x', '2030-01-01 09:00Z', '2030-01-01 08:00Z')`},
 	{"empty idempotency key", `INSERT INTO belfry.jobs (type, category, title, idempotency_key) VALUES ('push', 'operator_notice', 'x', '')`},
+	{"idempotency key of a schedule", `INSERT INTO belfry.jobs (type, category, title, idempotency_key) VALUES ('push', 'operator_notice', 'x', 'schedule:daily:2026-05-01T09:00:00Z')`},
 	{"blank requester", `INSERT INTO belfry.jobs (type, category, title, requested_by) VALUES ('push', 'operator_notice', 'x', ' ')`},
 	{"status set", `INSERT INTO belfry.jobs (type, category, title, status) VALUES ('push', 'operator_notice', 'x', 'RUNNING')`},
 	{"cursor set", `INSERT INTO belfry.jobs (type, category, title, "cursor") VALUES ('push', 'operator_notice', 'x', '17')`},

@@ -347,6 +347,8 @@ BEGIN
             NEW.max_skips || ' is not allowed; allowed values: null (the runner''s setting), 0 (skip nobody) to 10000000'),
         ('idempotency_key', NEW.idempotency_key IS NULL OR length(NEW.idempotency_key) BETWEEN 1 AND 200,
             format('has %s characters; allowed values: null, or texts of 1 to 200 characters', length(NEW.idempotency_key))),
+        ('idempotency_key', coalesce(NEW.idempotency_key NOT LIKE 'schedule:%', true) OR NEW.requested_by LIKE 'schedule %' AND has_table_privilege(session_user, 'belfry.schedules', 'UPDATE'),
+            'begins with schedule:, as the keys of schedules do; allowed values: other texts'),
         ('requested_by', NEW.requested_by ~ '[^[:space:]]' AND length(NEW.requested_by) <= 200,
             'is null, blank or too long; allowed values: texts of 1 to 200 characters')
         ) v (col, fits, problem)

@@ -303,9 +303,10 @@ func (s Schedule) answer(ctx context.Context, tx pgx.Tx, o time.Time, statement 
 		return errRead
 	})
 	if err == errRead { //nolint:errorlint // the very one, not one that wraps it
-		return texts, nil
+		// A rollback leaves advisory locks of the session, which a query may have taken.
+		_, err = tx.Exec(ctx, queries.queryUnlock)
 	}
-	return nil, err
+	return texts, err
 }
 
 // errRead rolls back the savepoint of a query that has been read.

@@ -164,6 +164,10 @@ BEGIN
     END LOOP;
 END $$;
 
+-- name: QueryUnlock :exec
+-- Releases the advisory locks that a schedule's query took for the session.
+SELECT pg_advisory_unlock_all();
+
 -- name: QueryBegin :exec
 -- Within a savepoint, prepares for the operator's query: nothing is written, no
 -- statement outlasts the deadline, and the query can ask for its occurrence.

@@ -75,13 +75,14 @@ func TestRun_ASleepingQueryHoldsNobodyUp(t *testing.T) {
 func TestFireDue_QueriesRunBesideEachOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.exec(t, `CREATE FUNCTION holders(n oid) RETURNS bigint LANGUAGE sql AS $$
+		SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = n AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) $$`)
 	b.exec(t, `CREATE FUNCTION meet() RETURNS text LANGUAGE plpgsql AS $$
 		BEGIN
-			PERFORM pg_advisory_lock_shared(7); -- for as long as the connection lasts
-			WHILE (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7
-			          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) < 2 LOOP
-				PERFORM pg_sleep(0.01);
-			END LOOP;
+			PERFORM pg_advisory_lock_shared(7); -- until the query has been read
+			WHILE holders(7) < 2 LOOP PERFORM pg_sleep(0.01); END LOOP;
+			PERFORM pg_advisory_lock_shared(8);
+			WHILE holders(8) < 2 AND holders(7) = 2 LOOP PERFORM pg_sleep(0.01); END LOOP;
 			RETURN 'met';
 		END $$`)
 	for _, name := range []string{"one", "two"} {
@@ -92,6 +93,7 @@ func TestFireDue_QueriesRunBesideEachOther(t *testing.T) {
 	fired := b.fire(t, "05-01 09:00:00")
 	require.Empty(t, fired.Failed)
 	require.Equal(t, []string{"05-01 09:00:00", "05-01 09:00:00"}, occurrences(fired))
+	b.eventually(t, `SELECT holders(7) + holders(8) = 0`) // what a query has locked is not locked after it
 }
 
 // Each query has the deadline of its schedule, the default is ten seconds.
