@@ -154,7 +154,7 @@ func TestProcess_TermHandsTheJobBackAtItsCursor(t *testing.T) {
 	require.Equal(t, codeFailure, p.exit(t), p.stderr.String())
 	require.Contains(t, p.stderr.String(), "job 1 (inbox): handed back at cursor ")
 	require.Contains(t, p.stderr.String(), "belfry: interrupted by a signal; run again to go on\n")
-	require.Contains(t, p.stdout.String(), `"interrupted": true`)
+	require.Contains(t, p.stdout.String(), `"interrupted":true`)
 
 	j := only(t, db)
 	require.Equal(t, job.Pending, j.Status)
