@@ -77,11 +77,14 @@ CREATE INDEX events_acts_idx ON belfry.events (subject, name, id) WHERE belfry.i
 
 -- The version of what has a name: the id of the newest act on it, 0 when there was none. It is
 -- the same as long as nobody changed it, whatever became of it meanwhile. It runs with its
--- owner's rights: who sees a thing sees its version, and need not see who did what.
+-- owner's rights: a role that reads a thing reads its version without reading the events. Of
+-- subjects that belfry.lock_version does not have it is 0 for a role that reads no events: it
+-- would answer which users and tokens exist.
 CREATE FUNCTION belfry.version(subject text, name text) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT e.id FROM belfry.events e
     WHERE e.subject = $1 AND e.name = $2 AND belfry.is_act(e.kind, e.detail)
+      AND ($1 IN ('lane', 'sender', 'category', 'limits', 'schedule') OR has_table_privilege(session_user, 'belfry.events', 'SELECT'))
     ORDER BY e.id DESC LIMIT 1), 0);
 
 -- Records what changed in a row, whoever writes it: one event with what differs, before and

@@ -53,6 +53,10 @@ DECLARE
     allowed text;
     ok      boolean;
 BEGIN
+    -- A lane runs its jobs by priority, then schedule_at: a past one would go before others.
+    IF NEW.schedule_at < now() AND NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE') THEN
+        NEW.schedule_at := now();
+    END IF;
     IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN
         most := least(most, (SELECT l.max_recipients FROM belfry.limits l));
     END IF;

@@ -129,3 +129,25 @@ func execEach(db *dbtest.DB, statements ...string) error {
 	}
 	return nil
 }
+
+// A role that only enqueues learns of no user or token whether it exists, and no job of it goes
+// before jobs that were there: a schedule_at in the past is the present.
+func TestRoles_EnqueueLearnsNoNamesAndWaitsItsTurn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	weak, reads := withProfiles(t, db, "", "enqueue"), withProfiles(t, db, "", "monitor")
+	require.NoError(t, execEach(db, `INSERT INTO belfry.events (subject, name, kind, actor) VALUES ('user', 'ann', 'created', 'x')`))
+	version := func(role *dbtest.DB) (v int64) {
+		require.NoError(t, role.Pool.QueryRow(t.Context(), `SELECT belfry.version('user', 'ann')`).Scan(&v))
+		return v
+	}
+	require.Zero(t, version(weak))
+	require.Positive(t, version(reads))
+
+	var late bool
+	insert := `INSERT INTO belfry.jobs (type, category, title, schedule_at) VALUES ('inbox', 'popular_content', 'x', '0001-01-03')`
+	_, err := weak.Pool.Exec(t.Context(), insert)
+	require.NoError(t, err)
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT schedule_at = created_at FROM belfry.jobs`).Scan(&late))
+	require.True(t, late)
+}
