@@ -43,6 +43,8 @@ type Setup struct {
 	// Configuration says where it was read from, Database where its address is given, and
 	// Address what that is, without a password.
 	Configuration, Database, Address string
+	// OpenFiles are files with secrets that other accounts of the machine may read.
+	OpenFiles []string
 	// Private tells that the server is belfry's own: the next command migrates it.
 	Private bool
 	// Connections is how many the process may have.
@@ -158,6 +160,9 @@ func (d *doctor) quiet(check string) bool {
 func (d *doctor) examine(ctx context.Context) {
 	if d.Setup.Configuration != "" {
 		d.ok("configuration", "%s read", d.Setup.Configuration)
+	}
+	for _, file := range d.Setup.OpenFiles {
+		d.warn("files", "chmod 600 "+printer.ShellWord(file), "%s has a secret, and other accounts of this machine may read it", file)
 	}
 	d.look(ctx, "connection", d.checkConnection)
 	d.look(ctx, "server", d.checkServer)

@@ -76,6 +76,8 @@ type configReport struct {
 	OK       bool     `json:"ok"`
 	Files    []string `json:"files"` // that were read
 	Problems []string `json:"problems"`
+	// OpenFiles are files with secrets that other accounts of the machine may read.
+	OpenFiles []string `json:"open_files"`
 }
 
 func newConfigCheckCommand(a *app) *cobra.Command {
@@ -89,11 +91,11 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := settings.Load(a.configInput(cmd), settings.Always)
 		if out.json() {
-			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}}
+			report := configReport{OK: err == nil, Files: []string{}, Problems: []string{}, OpenFiles: []string{}}
 			if err != nil {
 				report.Problems = problemLines(err)
 			} else {
-				report.Files = emptyList(s.Files)
+				report.Files, report.OpenFiles = emptyList(s.Files), emptyList(s.OpenFiles())
 			}
 			if printErr := a.printJSON(report); printErr != nil {
 				return printErr
@@ -110,6 +112,9 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			}
 		}
 		a.printf("ok: %s read, %s set, the rest at defaults\n", readFrom(s), printer.Counted(int64(given), "key"))
+		for _, file := range s.OpenFiles() {
+			_, _ = fmt.Fprintf(a.stderr, "%s has a secret, and other accounts of this machine may read it: chmod 600 %s\n", file, printer.ShellWord(file))
+		}
 		return nil
 	}
 	return cmd

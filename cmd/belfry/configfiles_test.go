@@ -138,3 +138,35 @@ func TestConfig_TheShippedFileDoublesNoLine(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, zerolog.InfoLevel, logLevel(s, false), "a daemon logs")
 }
+
+// A secret that other accounts of the machine may read is no secret.
+func TestConfig_NamesOpenFilesWithSecrets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
+		require.NoError(t, os.Chmod(path, mode)) // whatever the umask is
+		return path
+	}
+	password := write("password", "secret", 0o604)
+	open := write("open.yaml", "senders: [{name: hook, kind: webhook, webhook: {url: https://example.com/x, secrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]}}]\n", 0o640)
+	mail := write("mail.yaml", "senders: [{name: mail, kind: smtp, smtp: {host: mx.example, from: a@example.com, username: u, password_file: password}}]\n", 0o644)
+	private := write("private.yaml", "database: {url: 'postgres://u:secret@db.example/app'}\n", 0o600)
+	args := []string{"--config", open, "--config", mail, "--config", private, "config", "check"}
+	r := command(t, nil, args...)
+	require.Equal(t, codeDone, r.code, r.stderr)
+	lines := func(files ...string) (text string) {
+		for _, f := range files {
+			text += f + " has a secret, and other accounts of this machine may read it: chmod 600 " + f + "\n"
+		}
+		return text
+	}
+	require.Equal(t, lines(open, password), r.stderr)
+	require.NoError(t, os.Chmod(private, 0o644))
+	require.Equal(t, lines(open, password, private), command(t, nil, args...).stderr)
+	for _, f := range []string{open, password, private} {
+		require.NoError(t, os.Chmod(f, 0o600))
+	}
+	require.Empty(t, command(t, nil, args...).stderr, "mail.yaml has no secret of its own")
+}

@@ -265,7 +265,7 @@ func (a *app) wholeEnv(s settings.Settings, db *database, store *job.Store) (*ad
 // setupOf is how this process is set up, for the doctor.
 func setupOf(s settings.Settings, db *database) admin.Setup {
 	setup := admin.Setup{
-		Configuration: readFrom(s), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
+		Configuration: readFrom(s), OpenFiles: s.OpenFiles(), Database: "given by " + s.Source("database.url").String(), Address: db.Address.String(), Private: db.Private != nil,
 		Connections: s.Database.MaxConnections, Listens: s.Runner.Listen || s.Delivery.Relay.Listen, StaleAfter: s.Runner.StaleAfter, Health: s.Runner.Load.Health,
 	}
 	if db.Private != nil {
