@@ -38,6 +38,9 @@ func cleanNumber(text string) string {
 // single digit is refused as well: 01012345678.0 is a number of a spreadsheet.
 func readNumber(text string) (digits string, international, ok bool) {
 	text, international = strings.CutPrefix(cleanNumber(text), "+")
+	if whole, fraction, is := strings.Cut(text, "."); is && whole != "" && strings.Trim(fraction, "0") == "" {
+		return "", false, false // a cell of a spreadsheet that was taken for a decimal
+	}
 	var out strings.Builder
 	group := 0        // digits since the last separator
 	opened := -1      // digits before the parenthesis that is open
