@@ -53,8 +53,13 @@ DECLARE
     allowed text;
     ok      boolean;
 BEGIN
-    -- A lane runs its jobs by priority, then schedule_at: a past one would go before others.
-    IF NEW.schedule_at < now() AND NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE') THEN
+    -- A lane runs its jobs by priority, then schedule_at: a past one would go before others. Times that
+    -- were allowed stay so, since a request may be repeated later: deliver_at moves along, and a job
+    -- that has expired is not run.
+    IF NEW.schedule_at < now() AND coalesce(NEW.expires_at > now(), true) AND NOT has_column_privilege('belfry.jobs', 'schedule_at', 'UPDATE') THEN
+        IF NEW.deliver_at >= NEW.schedule_at THEN
+            NEW.deliver_at := greatest(NEW.deliver_at, now());
+        END IF;
         NEW.schedule_at := now();
     END IF;
     IF NOT has_column_privilege('belfry.jobs', 'max_recipients', 'UPDATE') THEN

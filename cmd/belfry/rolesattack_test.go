@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -150,4 +152,14 @@ func TestRoles_EnqueueLearnsNoNamesAndWaitsItsTurn(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT schedule_at = created_at FROM belfry.jobs`).Scan(&late))
 	require.True(t, late)
+
+	// A request that is repeated when its times are over is the one that was enqueued.
+	const again = `SELECT belfry.enqueue('inbox', 'popular_content', 'x', schedule_at => now() - interval '2 hours', idempotency_key => 'k', %s => now() - interval '1 hour')`
+	for _, column := range []string{"deliver_at", "expires_at"} {
+		var first, repeated int64
+		sql := strings.Replace(fmt.Sprintf(again, column), "'k'", "'"+column+"'", 1)
+		require.NoError(t, db.Pool.QueryRow(t.Context(), sql).Scan(&first))
+		require.NoError(t, weak.Pool.QueryRow(t.Context(), sql).Scan(&repeated), column)
+		require.Equal(t, first, repeated, column)
+	}
 }
