@@ -24,9 +24,10 @@ const (
 // probe is a job's sample at one sender, which decides whether the job is aborted. A row of
 // failures alone may be the oldest addresses of a list that is in order otherwise.
 //
-//	counting ──a row of failures──► suspected ──any acceptance, nothing left to try──► counting,
-//	    ▲                               │                                twice as many in a row
-//	    └── resumed by an operator ─────┼──all of the sample failed──► the job is ABORTED
+//	counting ──a row of failures──► suspected ──an acceptance──► counting, twice as many in a row
+//	    ▲                               │
+//	    ├── resumed by an operator,     ├──sampleOf failures, or of all that are left──► the job is ABORTED
+//	    └── or no answer in time ───────┘
 //
 // While it is suspected, this relay claims no other message of the job, and returns those that
 // wait for the sender, for sampleFor at most. The state is this relay's, in memory, as the row is:
@@ -62,11 +63,12 @@ func (p *probe) has(k outbox.Key) bool {
 	return is
 }
 
-// so is how far the sample has come.
-func (p *probe) so() (answered int, accepted bool) {
+// so is how far the sample has come: how many of it have failed, whether these are all of it, and
+// whether the sender has accepted any message of the job.
+func (p *probe) so() (answered int, all, accepted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answered, p.accepted
+	return p.answered, p.answered == len(p.keys), p.accepted
 }
 
 // expect adds messages to the sample.
@@ -177,21 +179,23 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 }
 
 // failsSample claims messages that are spread over the rest of the job, has them delivered, and
-// reports whether the sender has failed as many of them as it takes and accepted none.
+// reports whether the sender has failed as many of them as it takes, or all that are left, and
+// accepted none. What is deferred or not answered in time decides nothing.
 func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
 	limited, cancel := context.WithTimeout(ctx, sampleFor)
 	defer cancel()
 	done := func() bool {
-		answered, accepted := p.so()
+		answered, _, accepted := p.so()
 		return accepted || answered >= sampleOf || limited.Err() != nil
 	}
+	exhausted := false
 	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
 		claimed, left, err := r.claimSample(limited, p.job)
 		if err != nil || !left {
 			break
 		}
 		if len(claimed) == 0 { // what is in flight here, and is put back, may be all there is
-			if r.inflight.empty() {
+			if exhausted = r.inflight.empty(); exhausted {
 				break
 			}
 			_ = lifecycle.Pause(limited, 100*time.Millisecond)
@@ -203,11 +207,12 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 			_ = lifecycle.Pause(limited, 10*time.Millisecond)
 		}
 	}
-	answered, accepted := p.so()
+	answered, all, accepted := p.so()
 	if accepted {
 		p.queue.answers.believe(p.job)
 	}
-	return answered > 0 && !accepted && ctx.Err() == nil
+	enough := answered >= sampleOf || exhausted && all && answered > 0
+	return enough && !accepted && ctx.Err() == nil
 }
 
 // claimSample claims up to sampleOf messages of a job. left is false if the job is not to be

@@ -119,6 +119,7 @@ func TestRelay_DeliversAListWhoseFirstAddressesAreGone(t *testing.T) {
 		"gone":           {[]string{"push"}, sender.Result{Class: sender.InvalidAddress, Code: "UNREGISTERED"}, false},
 		"in a drain":     {[]string{"push"}, sender.Result{Class: sender.Permanent, Code: "404"}, true},
 		"another medium": {[]string{"push", "sms"}, sender.Result{Class: sender.InvalidAddress, Code: "UNREGISTERED"}, false},
+		"deferred":       {[]string{"push"}, sender.Result{Class: sender.InvalidAddress, Code: "UNREGISTERED"}, false},
 		"own refusal":    {[]string{"push"}, sender.Result{Class: sender.Permanent, Code: "subscription", Refusal: sender.RefusedAddress}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +127,13 @@ func TestRelay_DeliversAListWhoseFirstAddressesAreGone(t *testing.T) {
 			b := setup(t, n)
 			id := b.job(t, "default", 1, n, c.route...)
 			s := &script{answer: func(_ context.Context, d sender.Delivery) sender.Result {
-				if d.Medium == "push" && d.ChannelID <= gone {
+				switch {
+				case d.Medium == "push" && d.ChannelID <= gone:
 					return c.answer
+				case name == "deferred" && d.Attempt == 1 && d.ChannelID%40 == 0: // one of a sample fails, the rest waits
+					return c.answer
+				case name == "deferred" && d.Attempt == 1:
+					return sender.Result{Class: sender.Retryable, Code: "429"}
 				}
 				return sender.Result{Class: sender.Accepted}
 			}}
@@ -140,8 +146,11 @@ func TestRelay_DeliversAListWhoseFirstAddressesAreGone(t *testing.T) {
 			}
 			require.Zero(t, one[int](t, b, `SELECT count(*) FROM belfry.job_events WHERE job_id = $1 AND kind = 'aborted'`, id))
 			want := n - gone
-			if len(c.route) > 1 {
+			switch {
+			case len(c.route) > 1:
 				want = n
+			case name == "deferred":
+				want -= n/40 - gone/40
 			}
 			require.Equal(t, want, b.statuses(t)["SENT"])
 		})
