@@ -27,7 +27,7 @@ func (q *queue) call(ctx context.Context, c call) (failing []streak) {
 		r.outcomes.add(decide(it.Composed, config.Name, config.Retry, r.settings().Receipts.Interval, results[i], r.random()))
 		final, accepted := counts(it.Composed, results[i]), results[i].Class == sender.Accepted || results[i].Class == sender.Pending
 		if p := q.probes.of(it.Claimed.JobID); p != nil {
-			p.hear(it.Claimed.Key, accepted, final)
+			p.hear(it.Claimed.Key, results[i].Class, final)
 			continue
 		}
 		if !final && !accepted {

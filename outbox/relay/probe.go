@@ -27,7 +27,7 @@ const (
 //	counting ──a row of failures──► suspected ──an acceptance──► counting, twice as many in a row
 //	    ▲                               │
 //	    ├── resumed by an operator,     ├──sampleOf failures, or of all that are left──► the job is ABORTED
-//	    └── or no answer in time ───────┘
+//	    └── or deferred, or too slow ───┘
 //
 // While it is suspected, this relay claims no other message of the job, and returns those that
 // wait for the sender, for sampleFor at most. The state is this relay's, in memory, as the row is:
@@ -40,19 +40,43 @@ type probe struct {
 
 	mu       sync.Mutex
 	keys     map[outbox.Key]bool // of the sample; true: it was answered
-	answered int                 // failures among them
-	accepted bool
+	failed   int                 // of them, permanently
+	deferred int                 // of them, to be tried again
+	accepted bool                // any message of the job
 }
 
-// hear takes note of the sender's answer to a message of the job.
-func (p *probe) hear(k outbox.Key, accepted, counts bool) {
+// hear takes note of the sender's answer to a message of the job. final is what counts returns.
+func (p *probe) hear(k outbox.Key, class sender.Class, final bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.accepted = p.accepted || accepted
-	if answered, is := p.keys[k]; is && !answered && counts {
+	answered, is := p.keys[k]
+	switch {
+	case class == sender.Accepted, class == sender.Pending:
+		p.accepted = true
+	case !is || answered:
+	case final:
 		p.keys[k] = true
-		p.answered++
+		p.failed++
+	case class == sender.Retryable, class == sender.Unknown:
+		p.keys[k] = true
+		p.deferred++
 	}
+}
+
+// fails reports whether the sample decides against the job: the sender has accepted none, and has
+// failed sampleOf of it or, if these are all that are left, more than it has deferred.
+func (p *probe) fails(all bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.accepted && (p.failed >= sampleOf || all && p.failed+p.deferred == len(p.keys) && p.failed > p.deferred)
+}
+
+// done reports whether the sample is large enough: a sender that defers as many messages as it
+// fails is not asked until sampleOf have failed.
+func (p *probe) done() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted || p.failed >= sampleOf || p.failed+p.deferred >= 2*sampleOf
 }
 
 // has reports whether a message is of the sample.
@@ -63,12 +87,11 @@ func (p *probe) has(k outbox.Key) bool {
 	return is
 }
 
-// so is how far the sample has come: how many of it have failed, whether these are all of it, and
-// whether the sender has accepted any message of the job.
-func (p *probe) so() (answered int, all, accepted bool) {
+// takenAny reports whether the sender has accepted a message of the job.
+func (p *probe) takenAny() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.answered, p.answered == len(p.keys), p.accepted
+	return p.accepted
 }
 
 // expect adds messages to the sample.
@@ -179,15 +202,11 @@ func (r *Relay) probeAll(ctx context.Context, out chan<- batch) {
 }
 
 // failsSample claims messages that are spread over the rest of the job, has them delivered, and
-// reports whether the sender has failed as many of them as it takes, or all that are left, and
-// accepted none. What is deferred or not answered in time decides nothing.
+// reports whether they decide against it (probe.fails).
 func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) bool {
 	limited, cancel := context.WithTimeout(ctx, sampleFor)
 	defer cancel()
-	done := func() bool {
-		answered, _, accepted := p.so()
-		return accepted || answered >= sampleOf || limited.Err() != nil
-	}
+	done := func() bool { return p.done() || limited.Err() != nil }
 	exhausted := false
 	for rounds := 0; rounds < sampleRounds && !done(); rounds++ {
 		claimed, left, err := r.claimSample(limited, p.job)
@@ -207,12 +226,10 @@ func (r *Relay) failsSample(ctx context.Context, p *probe, out chan<- batch) boo
 			_ = lifecycle.Pause(limited, 10*time.Millisecond)
 		}
 	}
-	answered, all, accepted := p.so()
-	if accepted {
+	if p.takenAny() {
 		p.queue.answers.believe(p.job)
 	}
-	enough := answered >= sampleOf || exhausted && all && answered > 0
-	return enough && !accepted && ctx.Err() == nil
+	return p.fails(exhausted) && ctx.Err() == nil
 }
 
 // claimSample claims up to sampleOf messages of a job. left is false if the job is not to be

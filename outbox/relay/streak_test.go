@@ -133,11 +133,12 @@ func TestRelay_DeliversAListWhoseFirstAddressesAreGone(t *testing.T) {
 				case name == "deferred" && d.Attempt == 1 && d.ChannelID%40 == 0: // one of a sample fails, the rest waits
 					return c.answer
 				case name == "deferred" && d.Attempt == 1:
-					return sender.Result{Class: sender.Retryable, Code: "429"}
+					return sender.Result{Class: sender.Retryable, Code: "503", RetryAfter: 5 * time.Second}
 				}
 				return sender.Result{Class: sender.Accepted}
 			}}
 			senders := []relay.Sender{cautious("fcm", "push", s), cautious("sms", "sms", s)}
+			senders[0].Breaker.Failures = 0
 			if c.drain {
 				b.drain(t, config("r"), senders...)
 			} else {
