@@ -4,75 +4,63 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// publicFiles are the settings of files that hold no secret.
-var publicFiles = []string{"ca_file", "cert_file"}
+// publicKeys are settings of senders that are not shown, or files, and hold no secret.
+var publicKeys = []string{"username", "ca_file", "cert_file"}
 
 // OpenFiles lists the files with secrets that other accounts of the machine may read or write: those of
 // *_file settings, and configuration files in which a secret is set. A file that cannot be read is left
 // out; whatever needs it reports that.
 func (s Settings) OpenFiles() []string {
 	var files []string
-	for _, k := range s.Shown() {
-		walkShown(k.Key, k.Value, func(key, text string) {
-			if name := key[strings.LastIndex(key, ".")+1:]; strings.HasSuffix(name, "_file") && !slices.Contains(publicFiles, name) {
-				files = append(files, text)
-			}
-		})
-	}
-	files = append(files, s.filesWithSecrets()...)
-	slices.Sort(files)
-	return slices.DeleteFunc(slices.Compact(files), func(file string) bool {
-		info, err := os.Stat(file)
-		return err != nil || info.Mode().Type() != 0 || info.Mode()&fs.FileMode(0o077) == 0
-	})
-}
-
-// filesWithSecrets lists the configuration files of settings that are not shown as they are.
-func (s Settings) filesWithSecrets() (files []string) {
-	add := func(path string) {
+	secret := func(path string) {
 		if source := s.Source(path); source.Kind == config.FromFile {
 			files = append(files, source.Name[:max(strings.LastIndex(source.Name, ":"), 0)])
 		}
 	}
-	shown := make(map[string]any)
-	for _, k := range s.Shown() {
-		shown[k.Key] = k.Value
+	named := func(key string, v reflect.Value) bool {
+		is := strings.HasSuffix(key, "_file")
+		if is && v.String() != "" && !slices.Contains(publicKeys, key) {
+			files = append(files, v.String())
+		}
+		return is
 	}
 	for _, k := range config.Keys(s.Config) {
-		if text, is := k.Value.(string); is && shown[k.Name] != text {
-			add(k.Name)
+		text, isText := k.Value.(string)
+		if isText && !named(k.Name[strings.LastIndex(k.Name, ".")+1:], reflect.ValueOf(text)) && shownText(k.Name, text) != text {
+			secret(k.Name)
 		}
 	}
-	for i, sender := range s.Senders.Shown() {
-		walkShown("", sender, func(key, text string) {
-			if !strings.HasSuffix(key, ".username") && strings.HasPrefix(text, "(") && strings.HasSuffix(text, "set)") { // setNotShown, or so many of a list
-				add(fmt.Sprintf("senders[%d]", i))
-			}
-		})
+	for i, sender := range s.Senders {
+		for _, part := range []reflect.Value{reflect.ValueOf(sender.SenderConfig), reflect.ValueOf(sender.Settings).Elem()} {
+			eachField("", part, func(path string, v reflect.Value) {
+				key := path[strings.LastIndex(path, ".")+1:]
+				if !named(key, v) && !slices.Contains(publicKeys, key) && isHidden(path, v) {
+					secret(fmt.Sprintf("senders[%d]", i))
+				}
+			})
+		}
 	}
-	return files
+	slices.Sort(files)
+	return slices.DeleteFunc(slices.Compact(files), func(file string) bool {
+		info, err := os.Stat(file)
+		return err != nil || !info.Mode().IsRegular() || info.Mode()&fs.FileMode(0o077) == 0
+	})
 }
 
-// walkShown calls each with every text that is set, and its key.
-func walkShown(key string, value any, each func(key, text string)) {
-	switch v := value.(type) {
-	case string:
-		if v != "" {
-			each(key, v)
+// eachField calls each with every field of a struct that is no struct, and its path.
+func eachField(prefix string, section reflect.Value, each func(path string, v reflect.Value)) {
+	for _, f := range config.Fields(section) {
+		if f.Value.Kind() == reflect.Struct {
+			eachField(prefix+f.Key+".", f.Value, each)
+			continue
 		}
-	case map[string]any:
-		for name, part := range v {
-			walkShown(key+"."+name, part, each)
-		}
-	case []map[string]any:
-		for _, part := range v {
-			walkShown(key, part, each)
-		}
+		each(prefix+f.Key, f.Value)
 	}
 }

@@ -49,14 +49,7 @@ func (s Settings) Shown() []Shown {
 		case time.Duration:
 			value = v.String()
 		case string:
-			switch k.Name {
-			case "database.url":
-				value = WithoutPassword(v)
-			case "abort.cache", "delivery.redis.url":
-				value = WithoutUser(v)
-			case "delivery.nats.password", "api.oidc.client_secret":
-				value = hidden(v)
-			}
+			value = shownText(k.Name, v)
 		case []string:
 			value = slices.Concat([]string{}, v)
 		case []schedule.Definition:
@@ -67,6 +60,19 @@ func (s Settings) Shown() []Shown {
 		list = append(list, Shown{k.Name, value, s.Source(k.Name).String()})
 	}
 	return list
+}
+
+// shownText is the value of a setting that is no sender's as it may be shown.
+func shownText(key, value string) string {
+	switch key {
+	case "database.url":
+		return WithoutPassword(value)
+	case "abort.cache", "delivery.redis.url":
+		return WithoutUser(value)
+	case "delivery.nats.password", "api.oidc.client_secret":
+		return hidden(value)
+	}
+	return value
 }
 
 // Shown is the list without secrets, as data.
@@ -92,26 +98,34 @@ func shownFields(prefix string, v reflect.Value) map[string]any {
 
 // shownField renders one value; key is its path within the sender or its section.
 func shownField(key string, v reflect.Value) any {
-	isOpen := slices.Contains(openSettings, key) || strings.HasSuffix(key, "_file")
 	switch d, isDuration := v.Interface().(time.Duration); {
 	case isDuration:
 		return d.String()
 	case v.Kind() == reflect.Struct:
 		return shownFields(key+".", v)
-	case v.Kind() == reflect.Bool, v.CanInt(), v.CanUint(), v.CanFloat():
-		return v.Interface()
+	case isHidden(key, v) && (v.Kind() == reflect.Slice || v.Kind() == reflect.Map):
+		return fmt.Sprintf("(%d set)", v.Len())
+	case isHidden(key, v):
+		return setNotShown
 	case v.Kind() == reflect.Slice && v.Len() == 0:
 		return []string{}
-	case v.IsZero():
+	case v.Kind() == reflect.Map:
 		return ""
-	case isOpen:
-		return v.Interface()
-	case v.Kind() == reflect.String && slices.Contains(openURLs, key):
+	case v.Kind() == reflect.String && v.Len() > 0 && slices.Contains(openURLs, key):
 		return withoutPath(v.String())
-	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
-		return fmt.Sprintf("(%d set)", v.Len())
 	}
-	return setNotShown
+	return v.Interface()
+}
+
+// isHidden reports whether a value of a sender is set and is not shown, as it may be a secret.
+func isHidden(key string, v reflect.Value) bool {
+	switch {
+	case v.Kind() == reflect.Bool, v.CanInt(), v.CanUint(), v.CanFloat(), v.IsZero(), v.Kind() == reflect.Slice && v.Len() == 0:
+		return false
+	case v.Kind() == reflect.String && slices.Contains(openURLs, key):
+		return false
+	}
+	return !slices.Contains(openSettings, key) && !strings.HasSuffix(key, "_file")
 }
 
 // withoutPath is scheme and host of a URL.
