@@ -81,7 +81,6 @@ func adoptable(ctx context.Context, env *Env) (out *Adoption, err error) {
 	if out.Backlog, err = delivery.ReadBacklog(ctx, env.DB); err != nil {
 		return nil, err
 	}
-	out.Backlog.Ages = orEmpty(out.Backlog.Ages)
 	return out, nil
 }
 

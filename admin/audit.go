@@ -198,7 +198,6 @@ func auditJob(ctx context.Context, env *Env, in jobRef) (JobAudit, error) {
 	if err != nil {
 		return JobAudit{}, noSuchJob(err)
 	}
-	report.Disagreements = orEmpty(report.Disagreements)
 	return JobAudit{report, sumsOf(report)}, nil
 }
 

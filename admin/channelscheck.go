@@ -37,7 +37,7 @@ func checkContract(ctx context.Context, env *Env, _ None) (*Contract, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Contract{Relation: env.Channels.Relation(), Faults: orEmpty(faults)}
+	out := &Contract{Relation: env.Channels.Relation(), Faults: faults}
 	if fatalFaults(faults) > 0 {
 		return out, nil
 	}

@@ -259,7 +259,6 @@ func showMessage(ctx context.Context, env *Env, in messageRef) (m delivery.Messa
 	case err != nil:
 		return delivery.MessageRecord{}, err
 	}
-	m.Record = orEmpty(m.Record)
 	return m, nil
 }
 

@@ -92,7 +92,7 @@ Nothing is changed. Exit code 1 when a check failed, 0 otherwise; warnings do no
 
 // ReportOf is the doctor's report of these findings.
 func ReportOf(findings []Finding) *DoctorReport {
-	r := &DoctorReport{Findings: orEmpty(findings)}
+	r := &DoctorReport{Findings: findings}
 	r.OK = r.count(HealthFailed) == 0
 	return r
 }

@@ -209,7 +209,7 @@ func differing(event job.ControlEvent) []string {
 	if event.Kind != job.EventChanged || json.Unmarshal(event.Detail, &detail) != nil {
 		return []string{}
 	}
-	return orEmpty(slices.Sorted(maps.Keys(detail.After)))
+	return slices.Sorted(maps.Keys(detail.After))
 }
 
 // lookAt is the command that shows a thing.

@@ -71,7 +71,6 @@ func jobIncident(ctx context.Context, env *Env, in jobRef) (r Incident, err erro
 	if r.Timeline, r.Complete, err = timelineOf(ctx, env, in.ID); err != nil {
 		return Incident{}, err
 	}
-	r.Timeline = orEmpty(r.Timeline)
 	r.Runs = runsOf(r.Job.Job, r.Timeline, r.Complete, r.AsOf)
 	if r.Around, r.AroundComplete, err = around(ctx, env, r); err != nil {
 		return Incident{}, err

@@ -96,7 +96,7 @@ func runsOf(j job.Job, events []job.Event, complete bool, now time.Time) JobRuns
 	case t.open: // how it ended was not read
 		t.runs = t.runs[:len(t.runs)-1]
 	}
-	return JobRuns{orEmpty(t.runs), complete}
+	return JobRuns{t.runs, complete}
 }
 
 // runTeller makes runs of a job's events.

@@ -57,7 +57,6 @@ func showJob(ctx context.Context, env *Env, in jobRef) (r jobReport, err error) 
 	if r.Revisions, err = env.Jobs.Revisions(ctx, in.ID); err != nil {
 		return jobReport{}, noSuchJob(err)
 	}
-	r.Revisions = orEmpty(r.Revisions)
 	if r.RowsWritten > 0 {
 		counts, err := delivery.Deliveries(ctx, env.DB, in.ID)
 		if err != nil {

@@ -40,7 +40,7 @@ func (l List[T]) NextPage() string { return l.Next }
 // setNextPage sets Next, of a list of anything.
 func (l *List[T]) setNextPage(next string) { l.Next = next }
 
-func (l List[T]) items() any { return orEmpty(l.Items) }
+func (l List[T]) items() any { return l.Items }
 
 func (l List[T]) json() []reflect.Type { return []reflect.Type{reflect.TypeFor[[]T]()} }
 
@@ -109,12 +109,4 @@ func pageOf[T any](items []T, limit int, next func(last T) string) List[T] {
 		return List[T]{Items: items}
 	}
 	return List[T]{items[:limit], next(items[limit-1])}
-}
-
-// orEmpty makes the JSON of no items [] rather than null.
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

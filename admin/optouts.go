@@ -126,7 +126,7 @@ func optOutsOf(ctx context.Context, env *Env, id int64) (OptOuts, error) {
 		return OptOuts{}, err
 	}
 	addresses, err := channels.InvalidAddresses(ctx, env.reads(), []int64{id})
-	return OptOuts{id, orEmpty(list), orEmpty(addresses)}, err
+	return OptOuts{id, list, addresses}, err
 }
 
 func optOutsText(p *printer.Page, _ channelRef, out OptOuts) {
@@ -161,7 +161,7 @@ func optInChannel(ctx context.Context, env *Env, in optIn) (OptedIn, error) {
 		removed, err = channels.OptInBy(ctx, tx, id, in.Category, in.Medium, in.by(env).Actor, in.Reason)
 		return err
 	})
-	return OptedIn{orEmpty(removed)}, preferenceRefused(err)
+	return OptedIn{removed}, preferenceRefused(err)
 }
 
 func optInText(p *printer.Page, in optIn, removed OptedIn) {

@@ -103,7 +103,7 @@ func showPerson(ctx context.Context, env *Env, in personPage) (Person, error) {
 	if h.Gone && h.Next == nil && len(h.Waiting)+len(h.Lines) == 0 && in.Before == nil {
 		return Person{}, fmt.Errorf("%w with id %d in %s", channels.ErrNoChannel, id, env.Channels.Relation())
 	}
-	p := Person{Gone: h.Gone, Media: []string{}, CreatedAt: h.CreatedAt, ToCome: orEmpty(h.Waiting), History: orEmpty(h.Lines)}
+	p := Person{Gone: h.Gone, Media: []string{}, CreatedAt: h.CreatedAt, ToCome: h.Waiting, History: h.Lines}
 	if h.Next != nil {
 		p.Next = fmt.Sprintf("%d:%d", h.Next.JobID, h.Next.ActivityID)
 	}
@@ -132,7 +132,7 @@ func (p *Person) describe(ctx context.Context, env *Env, id int64) error {
 	p.ExternalID, p.Active, p.Platform, p.Locale, p.TimeZone = r.ExternalID, r.Active, r.Platform, r.Locale, r.TimeZone
 	var addresses map[string]json.RawMessage
 	if json.Unmarshal(r.Addresses, &addresses) == nil { // the contract has an object there
-		p.Media = orEmpty(slices.Sorted(maps.Keys(addresses)))
+		p.Media = slices.Sorted(maps.Keys(addresses))
 	}
 	latitude, longitude, err := env.Channels.Place(ctx, env.reads(), id)
 	if err == nil && latitude != nil && longitude != nil {

@@ -86,7 +86,7 @@ is. The ids of the jobs are printed, one to a line.`,
 			if err != nil {
 				return Occurrence{}, scheduleProblem(err)
 			}
-			return Occurrence{in.Name, orEmpty(jobs)}, nil
+			return Occurrence{in.Name, jobs}, nil
 		}, func(p *printer.Page, _ scheduleAct, out Occurrence) {
 			for _, id := range out.Jobs {
 				p.Printf("%d\n", id)

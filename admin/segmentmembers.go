@@ -131,7 +131,6 @@ func (act membersAct) run(ctx context.Context, env *Env, in membersInput) (*Segm
 			return errPlanned
 		},
 	}, keys)
-	change.UnknownSample = orEmpty(change.UnknownSample)
 	out.SegmentChange = change
 	if out.Plan != nil {
 		return out, nil

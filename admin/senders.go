@@ -118,7 +118,7 @@ func listSenders(ctx context.Context, env *Env, _ None) (Senders, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b delivery.SenderState) int { return strings.Compare(a.Name, b.Name) })
-	return Senders{orEmpty(list), orEmpty(relays)}, nil
+	return Senders{list, relays}, nil
 }
 
 // actedOn tells what the sender is now, and whether somebody may have misnamed it.

@@ -205,7 +205,7 @@ func (m *timetableMaker) gatherFirings(ctx context.Context) error {
 		}
 		for _, at := range times {
 			e := &TimetableEntry{
-				At: at, Lane: lane, Schedule: s.Name, Types: orEmpty(s.Template.Types), Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority,
+				At: at, Lane: lane, Schedule: s.Name, Types: s.Template.Types, Category: s.Template.Category, Title: s.Template.Title, Priority: s.Template.Priority,
 			}
 			switch {
 			case s.PausedAt != nil:

@@ -150,7 +150,7 @@ func transportStatus(ctx context.Context, env *Env, _ None) (*Transport, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &Transport{Transport: env.Carrier.Transport, Relays: orEmpty(relays)}
+	out := &Transport{Transport: env.Carrier.Transport, Relays: relays}
 	for _, q := range states {
 		out.Queues = append(out.Queues, TransportQueue{QueueState: q})
 	}
