@@ -31,9 +31,15 @@ func (s *Stop) Now(cause error) { s.now(cause) }
 func (s *Stop) Done() <-chan struct{} { return s.done }
 
 // After returns a context that ends at Now, by its cause, or when the grace period that
-// begins at the end of soft is over, by errGraceOver. It must be released.
+// begins at the end of soft is over, by errGraceOver. After Now it has ended already. It must be
+// released.
 func (s *Stop) After(soft context.Context, grace func() time.Duration) (hard context.Context, release func()) {
 	hard, cancel := context.WithCancelCause(context.WithoutCancel(soft))
+	select {
+	case <-s.done: // the goroutine below may come too late for the caller's first look
+		cancel(s.cause())
+	default:
+	}
 	released, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
