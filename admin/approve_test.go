@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -55,20 +56,20 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 		role  admin.Role
 		given []string
 		want  string
-		kind  admin.Kind
+		kind  errkind.Kind
 	}{
-		"no count":      {"lee", admin.Operator, []string{"id", "1", "if_version", "0"}, "takes --expect N and --if-version N", admin.Invalid},
-		"no version":    {"lee", admin.Operator, []string{"id", "1", "expect", "100"}, "takes --expect N and --if-version N", admin.Invalid},
-		"another count": {"lee", admin.Operator, seen(94, 0), "expect: 100 recipients would be approved", admin.Invalid},
-		"too many":      {"lee", admin.Operator, seen(106, 0), "expect: 100 recipients would be approved", admin.Invalid},
-		"the author":    {"kim", admin.Operator, seen(100, 0), "kim enqueued or changed job 1", admin.Conflict},
-		"an author":     {"lee", admin.Author, seen(100, 0), "jobs approve needs the role operator; this is author", admin.Denied},
-		"needs none":    {"lee", admin.Operator, []string{"id", "2", "expect", "100", "if_version", "0"}, "job 2 needs no approval", admin.Conflict},
-		"no such job":   {"lee", admin.Operator, []string{"id", "77", "expect", "100", "if_version", "0"}, "no such job", admin.NotFound},
+		"no count":      {"lee", admin.Operator, []string{"id", "1", "if_version", "0"}, "takes --expect N and --if-version N", errkind.Invalid},
+		"no version":    {"lee", admin.Operator, []string{"id", "1", "expect", "100"}, "takes --expect N and --if-version N", errkind.Invalid},
+		"another count": {"lee", admin.Operator, seen(94, 0), "expect: 100 recipients would be approved", errkind.Invalid},
+		"too many":      {"lee", admin.Operator, seen(106, 0), "expect: 100 recipients would be approved", errkind.Invalid},
+		"the author":    {"kim", admin.Operator, seen(100, 0), "kim enqueued or changed job 1", errkind.Conflict},
+		"an author":     {"lee", admin.Author, seen(100, 0), "jobs approve needs the role operator; this is author", errkind.Denied},
+		"needs none":    {"lee", admin.Operator, []string{"id", "2", "expect", "100", "if_version", "0"}, "job 2 needs no approval", errkind.Conflict},
+		"no such job":   {"lee", admin.Operator, []string{"id", "77", "expect", "100", "if_version", "0"}, "no such job", errkind.NotFound},
 	} {
 		err := d.as(c.by, c.role).run("jobs approve", c.given...)
 		require.ErrorContains(t, err, c.want, name)
-		require.Equal(t, c.kind, admin.KindOf(err), name)
+		require.Equal(t, c.kind, errkind.Of(err), name)
 	}
 	require.Equal(t, before, d.everything())
 
@@ -77,7 +78,7 @@ func TestApprove_IsOfWhatWasShown(t *testing.T) {
 	var changed job.Job
 	require.NoError(t, json.Unmarshal([]byte(d.json), &changed))
 	err := d.as("lee", admin.Operator).run("jobs approve", seen(100, 0)...)
-	require.Equal(t, admin.Stale, admin.KindOf(err))
+	require.Equal(t, errkind.Stale, errkind.Of(err))
 	require.ErrorContains(t, err, "job 1 was changed since: changed title by max")
 	require.ErrorContains(t, d.as("max", admin.Operator).run("jobs approve", seen(100, changed.Version)...), "max enqueued or changed job 1")
 	own = d.planned("jobs approve", "id", "1")
@@ -121,7 +122,7 @@ func TestApprove_RuleIsAnAdministrators(t *testing.T) {
 		{"categories add", "category", "mine", "approval_above", "100"},
 	} {
 		err := d.as("kim", admin.Operator).run(c[0], c[1:]...)
-		require.Equal(t, admin.Denied, admin.KindOf(err), c)
+		require.Equal(t, errkind.Denied, errkind.Of(err), c)
 		require.ErrorContains(t, err, c[0]+" approval_above needs the role admin; this is operator")
 		require.NoError(t, d.as("eva", admin.Admin).run(c[0], c[1:]...))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -126,7 +127,7 @@ func TestOperations_SlowLooksAreEndedByTheServer(t *testing.T) {
 				require.Eventually(t, func() bool { slept = slept || running(); return slept || len(ended) > 0 }, patience, 10*time.Millisecond)
 				err = <-ended
 				cancel()
-				require.True(t, err == nil || admin.KindOf(err) == admin.TooSlow, "%v", err) // the doctor's is a finding
+				require.True(t, err == nil || errkind.Of(err) == errkind.TooSlow, "%v", err) // the doctor's is a finding
 			}
 			require.Eventually(t, func() bool { return !running() }, patience, 10*time.Millisecond, "the server goes on")
 		})

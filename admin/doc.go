@@ -78,8 +78,7 @@
 //
 // What was given and cannot be used is an [InvalidError], which names the parameter and
 // what is allowed. An [AdvisedError] says what to do next, in the words of the command line.
-// An [UnavailableError] and a [HeldError] are about something that does not answer, and
-// something that others work on. Everything else is the error of the packages below.
-// [KindOf] says of any what it means to who asked. An act that the database left without an
-// answer may have taken effect ([UnknownOutcomeError]): nobody calls it failed.
+// An [UnavailableError] reports a server that does not answer, a [HeldError] an object that
+// another process has locked. Other errors are those of the packages below. errkind.Of returns
+// the kind of each. An act whose answer was lost may have taken effect ([UnknownOutcomeError]).
 package admin

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations"
@@ -214,7 +215,7 @@ func (d *doctor) checkSchema(ctx context.Context) bool {
 	}
 	if err != nil {
 		remedy := ""
-		if KindOf(err) == Forbidden {
+		if errkind.Of(err) == errkind.Forbidden {
 			remedy = d.unreadable()
 		}
 		d.fail(check, remedy, "%s", err)

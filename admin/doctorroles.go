@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // ownProfiles are the profiles that the connected user is measured by, when --for does not
@@ -29,7 +31,7 @@ func (d *doctor) enqueuesOnly(ctx context.Context) bool {
 	if slices.ContainsFunc(d.profiles, func(p *profile) bool { return p.name != "enqueue" }) {
 		return false
 	}
-	if _, err := SchemaVersion(ctx, d.reads()); err == nil || KindOf(err) != Forbidden {
+	if _, err := SchemaVersion(ctx, d.reads()); err == nil || errkind.Of(err) != errkind.Forbidden {
 		return false
 	}
 	if len(d.profiles) == 0 {
@@ -61,7 +63,7 @@ func (d *doctor) checkPrivileges(ctx context.Context, check string) error {
 	lacks, err := d.lacksOf(ctx, list...)
 	if err != nil {
 		remedy := ""
-		if KindOf(err) == Forbidden {
+		if errkind.Of(err) == errkind.Forbidden {
 			remedy = fmt.Sprintf("GRANT USAGE ON SCHEMA belfry TO %s; `belfry roles --for %s --role %s` prints all that it needs", d.quoted(), strings.Join(namesOf(list), ","), d.user)
 		}
 		d.fail(check, remedy, "%s", err)

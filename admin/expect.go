@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin/delivery"
 	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/job/schedule"
@@ -161,6 +162,9 @@ func (e *StaleError) Error() string {
 	}
 	return e.Thing + " was changed since: " + strings.Join(acts, "; ") + "; nothing was done"
 }
+
+// Kind returns errkind.Stale.
+func (*StaleError) Kind() errkind.Kind { return errkind.Stale }
 
 func fieldsText(fields []string) string {
 	if len(fields) == 0 {

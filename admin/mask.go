@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -265,5 +266,5 @@ func (e *Env) told(err error) error {
 	if !slices.Contains([]db.Class{db.Invalid, db.Violation, db.Raised}, db.ClassOf(err)) {
 		return err
 	}
-	return &ToldError{KindOf(err), "the database refused a value (SQLSTATE " + server.Code + "); its words are shown to operators"}
+	return &ToldError{errkind.Of(err), "the database refused a value (SQLSTATE " + server.Code + "); its words are shown to operators"}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -202,7 +203,7 @@ func TestPlan_OfAGroup(t *testing.T) {
 	require.Equal(t, "PENDING", d.status("1"), "all or none")
 	err = d.run("abort", "id", "1", "as_of", "2001-01-01T00:00:00Z")
 	require.ErrorContains(t, err, "job 1 is younger than 2001-01-01T00:00:00Z and is left")
-	require.Equal(t, admin.Conflict, admin.KindOf(err))
+	require.Equal(t, errkind.Conflict, errkind.Of(err))
 	require.Equal(t, "PENDING", d.status("1"))
 }
 

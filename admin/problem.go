@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
@@ -16,6 +17,14 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Unwrap() error { return e.Err }
+
+// Kind returns the kind of Err, such as errkind.NotFound, or errkind.Invalid without one.
+func (e *InvalidError) Kind() errkind.Kind {
+	if e.Err != nil {
+		return errkind.Of(e.Err)
+	}
+	return errkind.Invalid
+}
 
 // Problem is one thing that is wrong with an input.
 type Problem struct {
@@ -130,11 +139,17 @@ func advise(err error, next string) error { return &AdvisedError{err, next} }
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
-func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// Kind returns errkind.Unavailable.
+func (*UnavailableError) Kind() errkind.Kind { return errkind.Unavailable }
+func (e *UnavailableError) Unwrap() error    { return e.Err }
 
 // HeldError is something that others work on. Nothing was done, or not all; trying again
 // later helps.
 type HeldError struct{ Err error }
 
 func (e *HeldError) Error() string { return e.Err.Error() }
-func (e *HeldError) Unwrap() error { return e.Err }
+
+// Kind returns errkind.Held.
+func (*HeldError) Kind() errkind.Kind { return errkind.Held }
+func (e *HeldError) Unwrap() error    { return e.Err }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -55,14 +56,17 @@ func (Question) account() account { return account{none: true} }
 // ToldError is an error by its kind and its text: one that another process told, or that an
 // operation tells itself.
 type ToldError struct {
-	Kind Kind
+	Of   errkind.Kind
 	Text string
 }
 
 // Error is the text.
 func (e *ToldError) Error() string { return e.Text }
 
+// Kind returns the kind that the other process reported.
+func (e *ToldError) Kind() errkind.Kind { return e.Of }
+
 // conflict is an error of the state of things.
 func conflict(format string, args ...any) error {
-	return &ToldError{Conflict, fmt.Sprintf(format, args...)}
+	return &ToldError{errkind.Conflict, fmt.Sprintf(format, args...)}
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
 // ErrNoSession reports that none of the sessions that were to end is there.
-var ErrNoSession = errors.New("no such session")
+var ErrNoSession = errkind.New(errkind.NotFound, "no such session")
 
 // Session is what may be known of somebody who is signed in, or of a link that waits for its
 // user.

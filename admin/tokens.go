@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -24,9 +25,9 @@ var (
 	// ErrToken reports a secret that is not good, or not any more.
 	ErrToken = errors.New("the token is unknown, expired or revoked")
 	// ErrNoToken: there is no token of that name.
-	ErrNoToken = errors.New("no such token")
+	ErrNoToken = errkind.New(errkind.NotFound, "no such token")
 	// ErrTokenExists: a token of that name exists, or existed.
-	ErrTokenExists = errors.New("a token of that name exists already, or existed")
+	ErrTokenExists = errkind.New(errkind.Conflict, "a token of that name exists already, or existed")
 )
 
 // tokenPrefix is what every secret begins with, so that scanners for secrets know one.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -125,7 +126,7 @@ func TestTokens_RefuseWhatIsNotAllowed(t *testing.T) {
 	require.ErrorContains(t, try("ann", "+9000h"), "expires_at: is not allowed")
 	require.NoError(t, try("ann", "+1h"))
 	require.ErrorIs(t, try("ann", "+1h"), admin.ErrTokenExists)
-	require.Equal(t, admin.Conflict, admin.KindOf(try("ann", "+1h")))
+	require.Equal(t, errkind.Conflict, errkind.Of(try("ann", "+1h")))
 	env.Role = admin.Operator
 	require.ErrorContains(t, try("bob", "+1h"), "tokens create needs the role admin; this is operator")
 	_, err := o.Run(t.Context(), &admin.Env{DB: base.Pool}, o.NewInput())

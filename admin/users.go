@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -17,9 +18,9 @@ import (
 // Errors of users; compare with errors.Is.
 var (
 	// ErrNoUser: there is no user of that name, or none who may sign in.
-	ErrNoUser = errors.New("no such user")
+	ErrNoUser = errkind.New(errkind.NotFound, "no such user")
 	// ErrUserExists: a user of that name exists.
-	ErrUserExists = errors.New("a user of that name exists already")
+	ErrUserExists = errkind.New(errkind.Conflict, "a user of that name exists already")
 )
 
 // subjectUser is the subject of belfry.events of who signs in.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -219,8 +220,8 @@ func pause(every time.Duration) func(ctx context.Context) bool {
 
 // away reports whether the database may answer later.
 func away(err error) bool {
-	kind := KindOf(err)
-	return kind == Unavailable || kind == Standby
+	kind := errkind.Of(err)
+	return kind == errkind.Unavailable || kind == errkind.Standby
 }
 
 // watcher is one watch.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Errors of attached relations.
@@ -18,9 +20,9 @@ var (
 	// what is allowed.
 	ErrAttachment = errors.New("attach")
 	// ErrRights: this user may not do that. The text has the GRANTs.
-	ErrRights = errors.New("this user lacks rights")
+	ErrRights = errkind.New(errkind.Forbidden, "this user lacks rights")
 	// ErrNotAttached: no relation is attached.
-	ErrNotAttached = errors.New("no relation is attached; `belfry channels attach` does that")
+	ErrNotAttached = errkind.New(errkind.Conflict, "no relation is attached; `belfry channels attach` does that")
 )
 
 // Attachment says which table of the application belfry.channels follows, and what each

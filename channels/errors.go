@@ -7,35 +7,36 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Errors of the package; compare with errors.Is.
 var (
 	// ErrAudience: the audience is malformed. The text names the key and the
 	// allowed values.
-	ErrAudience = errors.New("audience")
+	ErrAudience = errkind.New(errkind.Invalid, "audience")
 	// ErrRelation: the relation does not exist, lacks a column or has one of
 	// another type. Check names every fault.
 	ErrRelation = errors.New("channels.relation does not keep the contract; `belfry doctor` names every fault")
 	// ErrNoSegment: no segment has that name.
-	ErrNoSegment = errors.New("no such segment")
+	ErrNoSegment = errkind.New(errkind.NotFound, "no such segment")
 	// ErrSegmentExists: a segment of that name exists already.
-	ErrSegmentExists = errors.New("the segment exists already")
+	ErrSegmentExists = errkind.New(errkind.Conflict, "the segment exists already")
 	// ErrMember: a line cannot be the key of a channel. The text has its number and what is
 	// allowed.
 	ErrMember = errors.New("member")
 	// ErrNoChannel: no channel has that id or external id.
-	ErrNoChannel = errors.New("no such channel")
+	ErrNoChannel = errkind.New(errkind.NotFound, "no such channel")
 	// ErrPreference: an opt-out or a category's setting is not allowed. The text names
 	// the column and the allowed values.
-	ErrPreference = errors.New("preference")
+	ErrPreference = errkind.New(errkind.Invalid, "preference")
 	// ErrNoCategory: no category has that name.
-	ErrNoCategory = errors.New("no such category")
+	ErrNoCategory = errkind.New(errkind.NotFound, "no such category")
 	// ErrCategoryExists: a category of that name exists already.
-	ErrCategoryExists = errors.New("the category exists already")
+	ErrCategoryExists = errkind.New(errkind.Conflict, "the category exists already")
 	// ErrNotOwn: the operation writes channels, and channels.relation names a
 	// relation that is not belfry's to write.
-	ErrNotOwn = errors.New("only belfry.channels can be written")
+	ErrNotOwn = errkind.New(errkind.Conflict, "only belfry.channels can be written")
 )
 
 // wrap adds the operation and the relation to a database error.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Act says who does something to a job and why; both are kept in the job's
@@ -122,6 +124,9 @@ func (e *CountError) Error() string {
 	return fmt.Sprintf("%d jobs would be changed, not %d; nothing was changed", e.Would, e.Expected)
 }
 
+// Kind returns errkind.Conflict.
+func (*CountError) Kind() errkind.Kind { return errkind.Conflict }
+
 // YoungerError reports a job that is younger than the moment as of which it was to be acted on:
 // it was enqueued, or for a recall came to rest, after it. It was left as it is.
 type YoungerError struct {
@@ -133,6 +138,9 @@ type YoungerError struct {
 func (e *YoungerError) Error() string {
 	return fmt.Sprintf("job %d is younger than %s and is left", e.JobID, e.AsOf.Format(time.RFC3339Nano))
 }
+
+// Kind returns errkind.Conflict.
+func (*YoungerError) Kind() errkind.Kind { return errkind.Conflict }
 
 // AbortChosen aborts those of the jobs that Abort would, in one transaction, and returns those
 // that it changed, of a group all its jobs. A job that is not there is ErrNotFound; nothing is

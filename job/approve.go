@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // A job may need the approval of a second person: it asks for it (Spec.NeedsApproval), or its
@@ -28,6 +30,9 @@ func (e *OwnJobError) Error() string {
 	return fmt.Sprintf("%s enqueued or changed job %d; a second person approves it, who did neither", who, e.JobID)
 }
 
+// Kind returns errkind.Conflict.
+func (*OwnJobError) Kind() errkind.Kind { return errkind.Conflict }
+
 // NotAwaitingError reports an approval of a job that waits for none. Nothing changed.
 type NotAwaitingError struct {
 	Job Job // as it is
@@ -44,6 +49,9 @@ func (e *NotAwaitingError) Error() string {
 	}
 	return fmt.Sprintf("job %d is %s and waits for no approval; resumed or retried it does", j.ID, j.Status)
 }
+
+// Kind returns errkind.Conflict.
+func (*NotAwaitingError) Kind() errkind.Kind { return errkind.Conflict }
 
 // AwaitsApproval reports whether the job waits for a second person.
 func (j Job) AwaitsApproval() bool { return j.AwaitsApprovalSince != nil }

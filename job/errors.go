@@ -10,26 +10,27 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 var (
 	// ErrNotFound reports that there is no job, or no group, with the given id.
-	ErrNotFound = errors.New("no such job")
+	ErrNotFound = errkind.New(errkind.NotFound, "no such job")
 	// ErrNoSkips reports that a job has no skipped recipient to try again.
-	ErrNoSkips = errors.New("no recipient was skipped")
+	ErrNoSkips = errkind.New(errkind.Conflict, "no recipient was skipped")
 	// ErrUnreachable reports that the database did not answer: the connection was
 	// refused, lost or timed out. What was being committed at that moment may or may
 	// not be; the job's row says.
-	ErrUnreachable = errors.New("database unreachable")
+	ErrUnreachable = errkind.New(errkind.Unavailable, "database unreachable")
 	// errNoAnswer is the ErrUnreachable of a database that did not answer within the
 	// deadline: it is slow, or cut off.
 	errNoAnswer error = noAnswerError{}
 	// ErrTooSlow reports that the server ended a statement, or a transaction, that took too
 	// long. Nothing changed.
-	ErrTooSlow = errors.New("the statement took too long")
+	ErrTooSlow = errkind.New(errkind.TooSlow, "the statement took too long")
 	// ErrLocked reports that another session kept the job's row locked for so long
 	// that the act was given up. Nothing changed.
-	ErrLocked = errors.New("the job is locked by another session")
+	ErrLocked = errkind.New(errkind.Conflict, "the job is locked by another session")
 	// ErrKeyHeld reports that a request of a job waited in vain for another transaction, which has
 	// enqueued its idempotency key and not ended, or locks what the request needs. Nothing was enqueued.
 	ErrKeyHeld = errors.New("another transaction that has not ended has the idempotency key, or locks what this needs; nothing was done: end that transaction, or repeat this with the same key when it has ended")
@@ -44,6 +45,7 @@ type noAnswerError struct{}
 
 func (noAnswerError) Error() string        { return "the database did not answer in time" }
 func (noAnswerError) Is(target error) bool { return target == ErrUnreachable }
+func (noAnswerError) Kind() errkind.Kind   { return errkind.Unavailable }
 
 // Unanswered wraps an error of a database that cannot be reached, or was silent, in
 // ErrUnreachable, of a statement that it ended in ErrTooSlow, and of a row that stayed
@@ -78,6 +80,9 @@ func (e *InvalidError) Error() string {
 	return e.Message + " (" + e.Hint + ")"
 }
 
+// Kind returns errkind.Invalid.
+func (*InvalidError) Kind() errkind.Kind { return errkind.Invalid }
+
 // WrongStatusError reports an operator's act on a job whose status does not allow
 // it. Nothing changed.
 type WrongStatusError struct {
@@ -101,6 +106,9 @@ func (e *WrongStatusError) Error() string {
 	}
 	return fmt.Sprintf("job %d is %s; %s needs a job that is %s", e.JobID, e.Status, e.Act, strings.Join(needs, " or "))
 }
+
+// Kind returns errkind.Conflict.
+func (*WrongStatusError) Kind() errkind.Kind { return errkind.Conflict }
 
 // mapError translates a PostgreSQL error by SQLSTATE, schema and constraint into
 // this package's errors and leaves any other error as it is.

@@ -10,12 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
 // ErrNotAdopted means that this database is not where its installation was made or
 // adopted: a copy, out of which no message is claimed before an operator adopts it.
-var ErrNotAdopted = errors.New("this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
+var ErrNotAdopted = errkind.New(errkind.Conflict, "this database is a copy or was moved: it is not where belfry was made or adopted, and nothing leaves it")
 
 // errKept means that a claim found that nothing may leave the database: Installation.Err says
 // why.

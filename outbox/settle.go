@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 
 // ErrRowsLocked reports that other sessions keep rows of the job locked, so that they cannot be
 // changed. What was changed until then stays changed.
-var ErrRowsLocked = errors.New("rows of the job are locked by other sessions")
+var ErrRowsLocked = errkind.New(errkind.Conflict, "rows of the job are locked by other sessions")
 
 // Settlement is what is to be recorded about a message in flight.
 type Settlement struct {

@@ -27,7 +27,7 @@
 // # Answers
 //
 // A result is the operation's own JSON, as with --json on the command line. An error is
-// application/problem+json ([Problem]), whose status is that of its [admin.Kind]; it lists
+// application/problem+json ([Problem]), whose status is that of its [errkind.Kind]; it lists
 // what is wrong with the input by location (path.lane, query.limit, body.reason), each with
 // what is allowed. A list with a next page has it in a Link header, rel="next".
 // What shows one thing that people change has its version in an ETag header ([admin.VersionOf]).

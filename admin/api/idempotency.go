@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // keyHeader names a request that may be repeated, and replayedHeader an answer that is that of
@@ -82,16 +83,16 @@ func (h *Handler) begin(ctx context.Context, on *pgxpool.Pool, w http.ResponseWr
 		return true
 	case !s.Same:
 		p = problemf(http.StatusUnprocessableEntity, keyHeader+": this key was used for another request")
-		p.Kind = admin.Invalid
+		p.Kind = errkind.Invalid
 	case s.Status == 0 && !s.Over:
 		p = problemf(http.StatusConflict, "the first request with this key is still in progress").with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
-		p.Kind = admin.Conflict
+		p.Kind = errkind.Conflict
 	case s.Status == 0:
 		p = problemf(http.StatusInternalServerError, "the first request with this key was cut short: it may or may not have taken effect; look before you repeat it with another key")
-		p.Kind = admin.Unknown
+		p.Kind = errkind.Unknown
 	case s.Answer == nil:
 		p = problemf(http.StatusConflict, "the first request with this key was done, with status "+strconv.Itoa(s.Status)+"; its answer is not kept: it is long, or has a secret")
-		p.Kind = admin.Conflict
+		p.Kind = errkind.Conflict
 	default:
 		kind := "application/json"
 		if s.Status >= http.StatusBadRequest {
@@ -129,11 +130,11 @@ func (h *Handler) finish(ctx context.Context, on *pgxpool.Pool, r admin.Request,
 
 // nothingDone reports whether an act whose error is of a kind has left everything as it was, so
 // that it may be asked for again.
-func nothingDone(k admin.Kind) bool {
+func nothingDone(k errkind.Kind) bool {
 	switch k {
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Held, admin.Denied, admin.Forbidden, admin.Standby, admin.Unavailable:
+	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied, errkind.Forbidden, errkind.Standby, errkind.Unavailable:
 		return true
-	case admin.Failed, admin.TooSlow, admin.Unknown:
+	case errkind.Failed, errkind.TooSlow, errkind.Unknown:
 	}
 	return false
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
@@ -56,7 +57,7 @@ func inputOf(o admin.Operation, r route, req *http.Request) (any, *Problem) {
 	}
 	if len(read.faults) > 0 {
 		p := problemf(http.StatusUnprocessableEntity, "the request was not understood; nothing was done")
-		p.Kind, p.Errors = admin.Invalid, read.faults
+		p.Kind, p.Errors = errkind.Invalid, read.faults
 		return nil, p
 	}
 	return read.in, nil

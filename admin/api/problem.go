@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Problem is the JSON of an error, as RFC 9457 has it.
@@ -19,9 +20,9 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Kind is the admin.Kind of an error of an operation.
-	Kind   admin.Kind `json:"kind,omitempty"`
-	Errors []Fault    `json:"errors,omitempty"`
+	// Kind is the errkind.Kind of an error of an operation.
+	Kind   errkind.Kind `json:"kind,omitempty"`
+	Errors []Fault      `json:"errors,omitempty"`
 	// Changes are the acts that changed a thing since the caller saw it, newest first.
 	Changes []admin.ActSince `json:"changes,omitempty"`
 	// Next says what to do about it.
@@ -44,23 +45,23 @@ type Fault struct {
 const retryAfter = 5 * time.Second
 
 // statuses has the status of each kind.
-var statuses = map[admin.Kind]int{
-	admin.Failed:      http.StatusInternalServerError,
-	admin.Invalid:     http.StatusUnprocessableEntity,
-	admin.NotFound:    http.StatusNotFound,
-	admin.Conflict:    http.StatusConflict,
-	admin.Stale:       http.StatusPreconditionFailed,
-	admin.Held:        http.StatusConflict,
-	admin.Denied:      http.StatusForbidden,
-	admin.Forbidden:   http.StatusForbidden,
-	admin.Standby:     http.StatusServiceUnavailable,
-	admin.Unavailable: http.StatusServiceUnavailable,
-	admin.TooSlow:     http.StatusServiceUnavailable,
-	admin.Unknown:     http.StatusInternalServerError,
+var statuses = map[errkind.Kind]int{
+	errkind.Failed:      http.StatusInternalServerError,
+	errkind.Invalid:     http.StatusUnprocessableEntity,
+	errkind.NotFound:    http.StatusNotFound,
+	errkind.Conflict:    http.StatusConflict,
+	errkind.Stale:       http.StatusPreconditionFailed,
+	errkind.Held:        http.StatusConflict,
+	errkind.Denied:      http.StatusForbidden,
+	errkind.Forbidden:   http.StatusForbidden,
+	errkind.Standby:     http.StatusServiceUnavailable,
+	errkind.Unavailable: http.StatusServiceUnavailable,
+	errkind.TooSlow:     http.StatusServiceUnavailable,
+	errkind.Unknown:     http.StatusInternalServerError,
 }
 
 // StatusOf is the status of an answer with an error of a kind.
-func StatusOf(kind admin.Kind) int { return statuses[kind] }
+func StatusOf(kind errkind.Kind) int { return statuses[kind] }
 
 // problemf is a problem of the request itself.
 func problemf(status int, detail string) *Problem {
@@ -78,13 +79,13 @@ func (p *Problem) with(name, value string) *Problem {
 
 // problemOf is an operation's error.
 func problemOf(r route, err error) *Problem {
-	kind := admin.KindOf(err)
+	kind := errkind.Of(err)
 	p := problemf(statuses[kind], r.of.WithNames(err.Error()))
 	p.Kind = kind
 	var bad *admin.InvalidError
 	if errors.As(err, &bad) {
 		p.Detail = "the request was not understood; nothing was done"
-		if kind == admin.NotFound {
+		if kind == errkind.NotFound {
 			p.Detail = bad.Err.Error()
 		}
 		for _, one := range bad.Problems {
@@ -99,26 +100,26 @@ func problemOf(r route, err error) *Problem {
 		p.Changes = old.Changes
 	}
 	switch kind {
-	case admin.Failed:
+	case errkind.Failed:
 		p.Detail = "belfry's log has the error"
-	case admin.Unavailable:
+	case errkind.Unavailable:
 		if !errors.As(err, new(*admin.UnavailableError)) {
 			p.Detail = "the database does not answer; nothing was done"
 		}
-	case admin.TooSlow:
+	case errkind.TooSlow:
 		p.Detail = "this took too long and was ended"
-	case admin.Standby:
+	case errkind.Standby:
 		p.Detail = "the database is a standby, and takes no rows before it is promoted"
-	case admin.Unknown:
+	case errkind.Unknown:
 		p.Detail = "the database went silent before it confirmed: this may or may not have taken effect; look before you repeat it"
-	case admin.Forbidden:
+	case errkind.Forbidden:
 		p.Next = "`belfry roles --for …` prints the GRANTs that belfry's role in the database needs; `belfry doctor` names those that it lacks"
 		if server := new(pgconn.PgError); errors.As(err, &server) {
 			p.Detail = server.Message
 		}
-	case admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Held, admin.Denied:
+	case errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Held, errkind.Denied:
 	}
-	if p.Status == http.StatusServiceUnavailable || kind == admin.Held {
+	if p.Status == http.StatusServiceUnavailable || kind == errkind.Held {
 		p.with("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	return p

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/admin"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // NewRequest asks for an operation with an input, as inputOf understands it: the client's half
@@ -66,13 +67,13 @@ func NewRequest(ctx context.Context, root string, o admin.Operation, in any) (*h
 	return req, nil
 }
 
-// Err is the error that the problem tells about an operation, of the same admin.Kind and with
+// Err is the error that the problem tells about an operation, of the same errkind.Kind and with
 // the same text and parameters as where it arose.
 func (p *Problem) Err(o admin.Operation) error {
-	var err error = &admin.ToldError{Kind: p.Kind, Text: o.WithFlags(p.Detail)}
+	var err error = &admin.ToldError{Of: p.Kind, Text: o.WithFlags(p.Detail)}
 	if len(p.Errors) > 0 {
 		bad := new(admin.InvalidError)
-		if p.Kind != admin.Invalid {
+		if p.Kind != errkind.Invalid {
 			bad.Err = err
 		}
 		for _, fault := range p.Errors {
@@ -85,13 +86,13 @@ func (p *Problem) Err(o admin.Operation) error {
 		err = bad
 	}
 	switch p.Kind {
-	case admin.Unavailable, admin.Unknown:
+	case errkind.Unavailable, errkind.Unknown:
 		err = &admin.UnavailableError{Err: err}
-	case admin.Held:
+	case errkind.Held:
 		err = &admin.HeldError{Err: err}
-	case admin.Failed, admin.Invalid, admin.NotFound, admin.Conflict, admin.Stale, admin.Denied, admin.Forbidden, admin.Standby, admin.TooSlow:
+	case errkind.Failed, errkind.Invalid, errkind.NotFound, errkind.Conflict, errkind.Stale, errkind.Denied, errkind.Forbidden, errkind.Standby, errkind.TooSlow:
 	}
-	if p.Kind == admin.Unknown {
+	if p.Kind == errkind.Unknown {
 		err = &admin.UnknownOutcomeError{Err: err}
 	}
 	if p.Next != "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -126,7 +127,7 @@ func TestEnqueue_WaitsForItsKeyTwoSecondsAtMost(t *testing.T) {
 		began := time.Now()
 		got := b.call(t, "author", "POST", path, body)
 		require.Equal(t, http.StatusConflict, got.status, got.text)
-		require.Equal(t, admin.Held, got.problem(t).Kind)
+		require.Equal(t, errkind.Held, got.problem(t).Kind)
 		require.Contains(t, got.text, "repeat this with the same key")
 		require.Equal(t, "5", got.header.Get("Retry-After"))
 		require.Less(t, time.Since(began), 10*time.Second, "it waited as long as for any lock")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // Client does operations through a server. It is safe for concurrent use; Close ends its
@@ -154,8 +155,8 @@ func (c *Client) problem(o admin.Operation, res *http.Response, body []byte) (an
 		return nil, c.strange(fmt.Errorf("status %s", res.Status))
 	}
 	if told.Kind == "" { // one of the request itself
-		told.Kind = map[int]admin.Kind{
-			http.StatusForbidden: admin.Denied, http.StatusTooManyRequests: admin.Unavailable, http.StatusServiceUnavailable: admin.Unavailable,
+		told.Kind = map[int]errkind.Kind{
+			http.StatusForbidden: errkind.Denied, http.StatusTooManyRequests: errkind.Unavailable, http.StatusServiceUnavailable: errkind.Unavailable,
 		}[told.Status]
 	}
 	err := told.Err(o)

@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/client"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
@@ -85,35 +86,35 @@ func TestClient_DoesWhateverIsDefined(t *testing.T) {
 	in.Who = "somebody else"
 	_, err = c.Run(t.Context(), o, in)
 	require.ErrorContains(t, err, "actor: cannot be said to a server")
-	require.Equal(t, admin.Invalid, admin.KindOf(err))
+	require.Equal(t, errkind.Invalid, errkind.Of(err))
 }
 
 // An error has its kind, its text, what to do next and what was done on either side.
 func TestClient_ErrorsAreThoseOfTheServer(t *testing.T) {
 	t.Parallel()
-	told := func(kind admin.Kind) error { return &admin.ToldError{Kind: kind, Text: "it is so"} }
-	for _, kind := range []admin.Kind{admin.NotFound, admin.Conflict, admin.Denied} {
+	told := func(kind errkind.Kind) error { return &admin.ToldError{Of: kind, Text: "it is so"} }
+	for _, kind := range []errkind.Kind{errkind.NotFound, errkind.Conflict, errkind.Denied} {
 		for _, failure := range []error{told(kind), &admin.AdvisedError{Err: told(kind), Next: "look again"}} {
 			o := greet(func() error { return failure })
 			in := o.NewInput().(*greeting)
 			in.Name = "Kim"
 			out, err := serve(t, o).Run(t.Context(), o, in)
 			require.EqualError(t, err, failure.Error())
-			require.Equal(t, kind, admin.KindOf(err))
+			require.Equal(t, kind, errkind.Of(err))
 			require.NotNil(t, out, "what was done is shown all the same")
 		}
 	}
-	for kind, failure := range map[admin.Kind]error{ //nolint:exhaustive // the others are above
-		admin.Held: &admin.HeldError{Err: told(admin.Conflict)}, admin.Unavailable: &admin.UnavailableError{Err: told(admin.Failed)},
-		admin.Unknown: &admin.UnknownOutcomeError{Err: told(admin.Failed)}, admin.Standby: told(admin.Standby), admin.Failed: told(admin.Failed), admin.TooSlow: told(admin.TooSlow),
-		admin.Invalid: &admin.InvalidError{Problems: []admin.Problem{{Param: "tag", Text: "is odd"}, {Text: "is so"}}},
+	for kind, failure := range map[errkind.Kind]error{ //nolint:exhaustive // the others are above
+		errkind.Held: &admin.HeldError{Err: told(errkind.Conflict)}, errkind.Unavailable: &admin.UnavailableError{Err: told(errkind.Failed)},
+		errkind.Unknown: &admin.UnknownOutcomeError{Err: told(errkind.Failed)}, errkind.Standby: told(errkind.Standby), errkind.Failed: told(errkind.Failed), errkind.TooSlow: told(errkind.TooSlow),
+		errkind.Invalid: &admin.InvalidError{Problems: []admin.Problem{{Param: "tag", Text: "is odd"}, {Text: "is so"}}},
 	} {
 		o := greet(func() error { return failure })
 		in := o.NewInput().(*greeting)
 		in.Name = "Kim"
 		_, err := serve(t, o).Run(t.Context(), o, in)
-		require.Equal(t, kind, admin.KindOf(err), "%v", err)
-		if kind == admin.Invalid {
+		require.Equal(t, kind, errkind.Of(err), "%v", err)
+		if kind == errkind.Invalid {
 			require.EqualError(t, err, failure.Error())
 		}
 	}
@@ -167,7 +168,7 @@ func TestClient_TrustsTheAuthorityThatIsNamed(t *testing.T) {
 	o := greet(func() error { return nil })
 	_, err = open(t, client.Config{Server: server.URL}).Run(t.Context(), o, &greeting{Name: "Kim"})
 	require.ErrorContains(t, err, "--ca-file")
-	require.Equal(t, admin.Unavailable, admin.KindOf(err), "nothing was sent, so nothing is in doubt: %v", err)
+	require.Equal(t, errkind.Unavailable, errkind.Of(err), "nothing was sent, so nothing is in doubt: %v", err)
 	out, err := open(t, client.Config{Server: server.URL + "/a/b", CAFile: files.CA}).Run(t.Context(), o, &greeting{Name: "Kim"})
 	require.NoError(t, err)
 	require.Equal(t, greeted{Said: "Bearer secret /a/b/api/v1/people/Kim/greet"}, out)
@@ -180,15 +181,15 @@ func TestClient_SilenceIsNoFailure(t *testing.T) {
 	o := greet(func() error { return nil })
 	c := open(t, client.Config{Server: server.URL})
 	_, err := c.Run(t.Context(), o, &greeting{Name: "Kim"})
-	require.Equal(t, admin.Unknown, admin.KindOf(err))
+	require.Equal(t, errkind.Unknown, errkind.Of(err))
 	require.ErrorContains(t, err, "may or may not have taken effect")
 	look := o
 	look.Changes = false
 	_, err = c.Run(t.Context(), look, &greeting{Name: "Kim"})
-	require.Equal(t, admin.Unavailable, admin.KindOf(err), "%v", err)
+	require.Equal(t, errkind.Unavailable, errkind.Of(err), "%v", err)
 	server.Close()
 	_, err = c.Run(t.Context(), o, &greeting{Name: "Kim"})
-	require.Equal(t, admin.Unavailable, admin.KindOf(err), "nobody listens: %v", err)
+	require.Equal(t, errkind.Unavailable, errkind.Of(err), "nobody listens: %v", err)
 	require.NotContains(t, err.Error(), "may or may not")
 }
 
@@ -226,8 +227,8 @@ func TestClient_Streams(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		fail error
-		kind admin.Kind
-	}{{nil, ""}, {&admin.ToldError{Kind: admin.NotFound, Text: "it is gone"}, admin.NotFound}} {
+		kind errkind.Kind
+	}{{nil, ""}, {&admin.ToldError{Of: errkind.NotFound, Text: "it is gone"}, errkind.NotFound}} {
 		o := admin.DefineStream(admin.Operation{Name: "people walk", Short: "Walk by", Role: admin.Viewer},
 			func(_ context.Context, _ *admin.Env, _ admin.None, each func(greeted) error) (greeted, error) {
 				for _, name := range []string{"Ann", "Kim"} {
@@ -249,7 +250,7 @@ func TestClient_Streams(t *testing.T) {
 			continue
 		}
 		require.EqualError(t, err, test.fail.Error())
-		require.Equal(t, test.kind, admin.KindOf(err))
+		require.Equal(t, test.kind, errkind.Of(err))
 	}
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -263,5 +264,5 @@ func TestClient_Streams(t *testing.T) {
 		func(admin.None) func(*printer.Page, greeted) { return func(*printer.Page, greeted) {} }, func(*printer.Page, admin.None, admin.None) {})
 	_, err := open(t, client.Config{Server: broken.URL}).Stream(t.Context(), o, o.NewInput(), func(any) error { return nil })
 	require.ErrorContains(t, err, "broke off")
-	require.Equal(t, admin.Unavailable, admin.KindOf(err))
+	require.Equal(t, errkind.Unavailable, errkind.Of(err))
 }

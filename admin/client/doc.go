@@ -3,7 +3,7 @@
 //
 // It knows no operation by name. A request is written by the rule that the API reads it by
 // ([api.NewRequest]), a result is read by its operation, and a problem is turned back into the
-// error of the same [admin.Kind], so that whoever shows it cannot tell where it arose.
+// error of the same kind, so that whoever shows it cannot tell where it arose.
 //
 //	input ──► request ──► TLS, token, deadline ──► result, next page
 //	                             │                 problem ──► error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 const (
@@ -85,7 +86,7 @@ func (c *Client) events(o admin.Operation, from io.Reader, each func(item any) e
 				return nil, c.strange(err)
 			}
 			if problem.Kind == "" {
-				problem.Kind = admin.Unavailable
+				problem.Kind = errkind.Unavailable
 			}
 			return nil, problem.Err(o)
 		default:

@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/delivery"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -101,7 +102,7 @@ func (v *visit) live() {
 	ctx := api.Unattended(v.req.Context())
 	for ctx.Err() == nil {
 		err := v.follow(ctx, jobs, events, f)
-		if err != nil && admin.KindOf(err) != admin.Unavailable { // who asks may not any more, or is gone
+		if err != nil && errkind.Of(err) != errkind.Unavailable { // who asks may not any more, or is gone
 			return
 		}
 		timer := time.NewTimer(againAfter)

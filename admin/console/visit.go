@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/admin/api"
 	"github.com/belfryhq/belfry/admin/client"
+	"github.com/belfryhq/belfry/internal/errkind"
 )
 
 // visit is a request by somebody who is signed in.
@@ -221,4 +222,4 @@ func (v *visit) lost() {
 }
 
 // statusFor is the status of a page with an error in it, which is the API's.
-func statusFor(err error) int { return api.StatusOf(admin.KindOf(err)) }
+func statusFor(err error) int { return api.StatusOf(errkind.Of(err)) }

@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
 
 // ErrPruned reports that retention has begun to delete the job's rows: who got it
 // cannot be told from data any more. The sums in the job's row are what is left.
-var ErrPruned = errors.New("retention has deleted rows of the job")
+var ErrPruned = errkind.New(errkind.Conflict, "retention has deleted rows of the job")
 
 // AuditTypeError reports a job whose rows and recipients this package does not know.
 type AuditTypeError struct {
@@ -28,6 +29,9 @@ type AuditTypeError struct {
 func (e *AuditTypeError) Error() string {
 	return fmt.Sprintf("job %d is of type %s; types that can be audited: %s, %s", e.JobID, e.Type, outbox.TypeInbox, outbox.TypePush)
 }
+
+// Kind returns errkind.Conflict.
+func (*AuditTypeError) Kind() errkind.Kind { return errkind.Conflict }
 
 // Entry is the answer for one channel.
 type Entry struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
 )
@@ -33,7 +34,7 @@ const (
 const SubjectDeadLetter = "dead_letter"
 
 // ErrNoMessage reports that there is no message of a job and channel.
-var ErrNoMessage = errors.New("no such message")
+var ErrNoMessage = errkind.New(errkind.NotFound, "no such message")
 
 // DeadFilter selects dead letters. Zero fields match everything.
 type DeadFilter struct {
@@ -53,6 +54,9 @@ type DeadFilterError struct{ Field, Problem string }
 
 // Error names the field and the allowed values.
 func (e *DeadFilterError) Error() string { return e.Field + ": " + e.Problem }
+
+// Kind returns errkind.Invalid.
+func (*DeadFilterError) Kind() errkind.Kind { return errkind.Invalid }
 
 // check finds what is wrong with a filter. A job or an activity that is not there is
 // job.ErrNotFound.

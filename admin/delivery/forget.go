@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -20,7 +20,7 @@ import (
 
 // ErrStillSent reports that a relay has a message of the channel, or that a run may be about
 // to write one. What was erased until then stays erased; calling it again goes on.
-var ErrStillSent = errors.New("not everything could be erased yet")
+var ErrStillSent = errkind.New(errkind.Conflict, "not everything could be erased yet")
 
 const (
 	// forgetKeys is how many jobs, notifications or activities one step looks at.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -33,7 +34,7 @@ const (
 
 // ErrRecallStopped reports that the job was resumed or retried while it was being
 // recalled. What was recalled until then stays recalled.
-var ErrRecallStopped = errors.New("the job went on while it was being recalled")
+var ErrRecallStopped = errkind.New(errkind.Conflict, "the job went on while it was being recalled")
 
 // Recalled counts what a recall did and what it could not do any more.
 type Recalled struct {

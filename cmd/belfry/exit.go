@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/admin/client"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/node"
 	"github.com/belfryhq/belfry/internal/pgserver"
@@ -111,7 +112,7 @@ func loginRefused(err error) bool {
 }
 
 // forbidden reports whether err is about a right that the role lacks.
-func forbidden(err error) bool { return admin.KindOf(err) == admin.Forbidden }
+func forbidden(err error) bool { return errkind.Of(err) == errkind.Forbidden }
 
 // explain turns an error into what the person at the terminal reads.
 func explain(ctx context.Context, err error) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/admin"
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/settings"
 )
 
@@ -79,8 +80,8 @@ func Unreachable(err error) bool {
 	if unknown := new(admin.UnknownOutcomeError); errors.As(err, &unknown) {
 		err = unknown.Err
 	}
-	kind := admin.KindOf(err)
-	return kind == admin.Unavailable || kind == admin.Standby
+	kind := errkind.Of(err)
+	return kind == errkind.Unavailable || kind == errkind.Standby
 }
 
 // notStandby refuses a server that tells that it only follows another.

@@ -8,15 +8,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/belfryhq/belfry/internal/db"
+	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/job"
 )
 
 var (
 	// ErrNotFound reports that there is no schedule of the given name.
-	ErrNotFound = errors.New("no such schedule")
+	ErrNotFound = errkind.New(errkind.NotFound, "no such schedule")
 	// ErrLocked reports that another session, a firing perhaps, kept the schedule's row
 	// locked for so long that the act was given up. Nothing changed.
-	ErrLocked = errors.New("the schedule is locked by another session")
+	ErrLocked = errkind.New(errkind.Conflict, "the schedule is locked by another session")
 )
 
 // SourceError reports that a definition was refused because the schedule of that name
@@ -33,6 +34,9 @@ func (e *SourceError) Error() string {
 	}
 	return fmt.Sprintf("schedule %s is defined in the database; remove it there first, or give the one in the configuration file another name", e.Name)
 }
+
+// Kind returns errkind.Conflict.
+func (*SourceError) Kind() errkind.Kind { return errkind.Conflict }
 
 // mapError translates a PostgreSQL error by SQLSTATE and schema. Bad input is a
 // *job.InvalidError, a database that does not answer job.ErrUnreachable.
