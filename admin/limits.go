@@ -18,6 +18,10 @@ type limitsChange struct {
 	MaxSkips         Change[int]    `change:"max_skips" min:"0" max:"10000000" reset:"none" allowed:"0 to 10000000, or none"`
 	MaxRecipients    Change[int]    `change:"max_recipients" min:"1" max:"2000000000" reset:"none" allowed:"1 to 2000000000, the most rows that a job may write, or none"`
 	HealthChecks     Change[bool]   `change:"health_checks" allowed:"on (they may not be switched off), off"`
+	MinRowsPerSecond Change[int]    `change:"min_rows_per_second" min:"1" max:"10000000" reset:"none" allowed:"1 to 10000000, the least max_rows_per_second but 0, or none"`
+	MinDutyCycle     Change[Share]  `change:"min_duty_cycle" reset:"none" allowed:"0.01 to 1, as 0.5 or 50%, or none"`
+	MinChunkTarget   Change[Millis] `change:"min_chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
+	MinChunkRows     Change[int]    `change:"min_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, the least max_chunk_rows, or none"`
 	expects
 	Act
 }
@@ -25,18 +29,18 @@ type limitsChange struct {
 func limitOperations() []Operation {
 	return []Operation{
 		Define(Operation{
-			Name: "limits list", Short: "List the ceilings of what a job may ask for", Role: Viewer, Rows: ".",
+			Name: "limits list", Short: "List the ceilings and floors of what a job may ask for", Role: Viewer, Rows: ".",
 			Long: `List how far a database role that may INSERT jobs, and not UPDATE them, may go in what
-a job asks of the database and of other jobs. What is beyond a ceiling is refused at
-the INSERT, and a job that asks for no max_recipients gets the ceiling. Roles that may
-UPDATE a column of belfry.jobs are not bound by its ceiling.`,
+a job asks of the database and of other jobs. What is beyond a ceiling, or below a floor
+(min_…), is refused at the INSERT, and a job that asks for no max_recipients gets the
+ceiling. Roles that may UPDATE a column of belfry.jobs are not bound by its limits.`,
 			SQL: `SELECT * FROM belfry.limits`,
 		}, func(ctx context.Context, env *Env, _ None) (job.Limits, error) { return env.Jobs.Limits(ctx) },
 			func(p *printer.Page, _ None, l job.Limits) { limitsText(p, l) }),
 		Define(Operation{
 			Name: "limits set", Short: "Change how far enqueuers may go", Role: Admin, Changes: true, Events: "the events of the ceilings",
-			Long: `Change the ceilings for what a job may ask for when its role may INSERT jobs and not
-UPDATE them; none lifts one. They count for jobs that are enqueued from now on. Keys:
+			Long: `Change the ceilings and floors for what a job may ask for when its role may INSERT jobs
+and not UPDATE them; none lifts one. A floor is not above its ceiling. They count for jobs that are enqueued from now on. Keys:
 
 {keys}`,
 			SQL: `UPDATE belfry.limits SET priority = 100`,
@@ -53,6 +57,10 @@ UPDATE them; none lifts one. They count for jobs that are enqueued from now on. 
 			ask(asked, "max_skips", in.MaxSkips)
 			ask(asked, "max_recipients", in.MaxRecipients)
 			ask(asked, "health_checks", in.HealthChecks)
+			ask(asked, "min_rows_per_second", in.MinRowsPerSecond)
+			ask(asked, "min_duty_cycle", in.MinDutyCycle)
+			ask(asked, "min_chunk_target_ms", in.MinChunkTarget)
+			ask(asked, "min_chunk_rows", in.MinChunkRows)
 			return env.Jobs.SetLimits(ctx, asked, in.by(env))
 		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
 		timeline{
@@ -82,22 +90,24 @@ func limitsText(p *printer.Page, l job.Limits) {
 		}
 		return strconv.Itoa(*n) + unit
 	}
-	share := "none"
-	if l.DutyCycle != nil {
-		share = strconv.FormatFloat(*l.DutyCycle, 'g', -1, 64)
+	share := func(n *float64) string {
+		if n == nil {
+			return "none"
+		}
+		return strconv.FormatFloat(*n, 'g', -1, 64)
 	}
 	checks := "may be switched off"
 	if l.HealthChecks {
 		checks = "may not be switched off"
 	}
-	t := printer.NewTable("KEY", "CEILING")
-	t.Add("priority", whole(l.Priority, ""))
-	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""))
-	t.Add("duty_cycle", share)
-	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"))
-	t.Add("max_chunk_rows", whole(l.MaxChunkRows, ""))
-	t.Add("max_skips", whole(l.MaxSkips, ""))
-	t.Add("max_recipients", whole(l.MaxRecipients, ""))
-	t.Add("health_checks", checks)
+	t := printer.NewTable("KEY", "CEILING", "FLOOR")
+	t.Add("priority", whole(l.Priority, ""), "")
+	t.Add("max_rows_per_second", whole(l.MaxRowsPerSecond, ""), whole(l.MinRowsPerSecond, ""))
+	t.Add("duty_cycle", share(l.DutyCycle), share(l.MinDutyCycle))
+	t.Add("chunk_target", whole(l.ChunkTargetMS, "ms"), whole(l.MinChunkTargetMS, "ms"))
+	t.Add("max_chunk_rows", whole(l.MaxChunkRows, ""), whole(l.MinChunkRows, ""))
+	t.Add("max_skips", whole(l.MaxSkips, ""), "")
+	t.Add("max_recipients", whole(l.MaxRecipients, ""), "")
+	t.Add("health_checks", checks, "")
 	p.Table(t)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Limits is the row of belfry.limits: how far a role that may INSERT jobs, and not UPDATE
-// them, may go in what a job asks for; nil: no ceiling.
+// them, may go in what a job asks for: ceilings, and floors (Min…). Nil means no limit.
 type Limits struct {
 	Priority         *int     `json:"priority"`
 	MaxRowsPerSecond *int     `json:"max_rows_per_second"`
@@ -17,13 +17,17 @@ type Limits struct {
 	ChunkTargetMS    *int     `json:"chunk_target_ms"`
 	MaxChunkRows     *int     `json:"max_chunk_rows"`
 	MaxSkips         *int     `json:"max_skips"`
-	MaxRecipients    *int     `json:"max_recipients"` // of a job that asks for none, too
-	HealthChecks     bool     `json:"health_checks"`  // true: they may not be switched off
+	MaxRecipients    *int     `json:"max_recipients"`      // of a job that asks for none, too
+	HealthChecks     bool     `json:"health_checks"`       // true: they may not be switched off
+	MinRowsPerSecond *int     `json:"min_rows_per_second"` // the least MaxRowsPerSecond; 0, no limit, is above it
+	MinDutyCycle     *float64 `json:"min_duty_cycle"`
+	MinChunkTargetMS *int     `json:"min_chunk_target_ms"`
+	MinChunkRows     *int     `json:"min_chunk_rows"` // the least MaxChunkRows
 	// Version is the id of the event of the newest change; 0: there was none.
 	Version int64 `json:"version"`
 }
 
-// Limits returns the ceilings.
+// Limits returns the ceilings and floors.
 func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		l, err = readLimits(ctx, tx)
@@ -32,7 +36,7 @@ func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
 	return l, err
 }
 
-// SetLimits changes ceilings by their column, nil lifts one, and records who did, and why.
+// SetLimits changes ceilings and floors by their column, nil lifts one, and records who did, and why.
 // They count for jobs that are enqueued from now on.
 func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limits, err error) {
 	document, err := json.Marshal(changes)
@@ -44,7 +48,7 @@ func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limi
 			return fmt.Errorf("limits: %w", err)
 		}
 		if _, err := tx.Exec(ctx, queries.limitsSet, pgx.StrictNamedArgs{"changes": string(document)}); err != nil {
-			return fmt.Errorf("limits: %w", err)
+			return fmt.Errorf("limits: %w", Answered(err, ErrLocked, "belfry.limits"))
 		}
 		l, err = readLimits(ctx, tx)
 		return err

@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,8 +20,8 @@ func TestLimits_BindWhoMayOnlyInsert(t *testing.T) {
 	}
 	for _, c := range []struct{ column, beyond, within, allowed string }{
 		{"priority", "1", "-5", "-1000 to 0"},
-		{"chunk_target_ms", "1001", "1000", "null (the runner's setting), 1 to 1000"},
-		{"max_chunk_rows", "50001", "50000", "null (the runner's setting), 1 to 50000"},
+		{"chunk_target_ms", "1001", "1000", "null (the runner's setting), 20 to 1000"},
+		{"max_chunk_rows", "50001", "50000", "null (the runner's setting), 100 to 50000"},
 		{"max_skips", "10001", "10000", "null (the runner's setting), 0 to 10000"},
 		{"health_checks", "false", "true", "null (the runner's setting), true"},
 	} {
@@ -37,8 +38,8 @@ func TestLimits_BindWhoMayOnlyInsert(t *testing.T) {
 	require.NoError(t, insert("duty_cycle", "1"))
 	require.NoError(t, insert("max_rows_per_second", "0"))
 	b.exec(t, `UPDATE belfry.limits SET duty_cycle = 0.5, max_rows_per_second = 100, priority = NULL, health_checks = false`)
-	require.ErrorContains(t, insert("duty_cycle", "0.6"), "allowed values: null (the runner's setting), 0.01 to 0.5")
-	require.ErrorContains(t, insert("max_rows_per_second", "0"), "allowed values: null (the runner's setting), 1 to 100")
+	require.ErrorContains(t, insert("duty_cycle", "0.6"), "allowed values: null (the runner's setting), 0.1 to 0.5")
+	require.ErrorContains(t, insert("max_rows_per_second", "0"), "allowed values: null (the runner's setting), 100 to 100")
 	require.ErrorContains(t, insert("max_rows_per_second", "101"), "beyond the ceiling")
 	require.NoError(t, insert("priority", "1000"))
 	require.ErrorContains(t, insert("priority", "1001"), "allowed values: -1000 to 1000", "the column's own bounds hold")
@@ -70,4 +71,45 @@ func TestLimits_DoNotBindWhoMayUpdate(t *testing.T) {
 	require.NoError(t, err)
 	_, err = enqueuer.Pool.Exec(t.Context(), `SELECT public.urgent()`)
 	require.NoError(t, err)
+}
+
+// Once a job that asked for a row per second, or for tiny chunks, kept its lane for days.
+func TestLimits_FloorsKeepALaneFromBeingHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	const into = `INSERT INTO belfry.jobs (type, category, title, %s) VALUES ('inbox', 'operator_notice', 'x', %s)`
+	insert := func(column, value string) error {
+		_, err := enqueuer.Pool.Exec(t.Context(), fmt.Sprintf(into, column, value))
+		return err
+	}
+	for _, c := range []struct{ column, below, floor, allowed, key string }{
+		{"max_rows_per_second", "99", "100", "0 (no limit), 100 to 10000000", "min_rows_per_second"},
+		{"duty_cycle", "0.05", "0.1", "0.1 to 1", "min_duty_cycle"},
+		{"chunk_target_ms", "19", "20", "20 to 1000", "min_chunk_target"},
+		{"max_chunk_rows", "99", "100", "100 to 50000", "min_chunk_rows"},
+	} {
+		err := insert(c.column, c.below)
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused, c.column)
+		require.Equal(t, []string{"23514", c.column}, []string{refused.Code, refused.ColumnName})
+		require.Equal(t, "belfry.jobs."+c.column+": "+c.below+" is below the floor for "+enqueuer.User+"; allowed values: null (the runner's setting), "+c.allowed, refused.Message)
+		require.Contains(t, refused.Hint, "An operator moves the floor: belfry limits set "+c.key+"=…")
+		require.NoError(t, insert(c.column, c.floor))
+		require.NoError(t, insert(c.column, "DEFAULT"))
+		b.exec(t, fmt.Sprintf(into, c.column, c.below)) // a role that may UPDATE the column
+	}
+	require.NoError(t, insert("max_rows_per_second", "0"), "no limit is not below a floor")
+
+	for _, c := range []struct{ set, problem string }{
+		{"max_rows_per_second = 99", "belfry.limits.min_rows_per_second: 100 is above max_rows_per_second; allowed values: null (no floor), 1 to 99"},
+		{"min_duty_cycle = 0.6, duty_cycle = 0.5", "belfry.limits.min_duty_cycle: 0.6 is above duty_cycle; allowed values: null (no floor), 0.01 to 0.5"},
+		{"min_chunk_target_ms = 1001", "belfry.limits.min_chunk_target_ms: 1001 is above chunk_target_ms; allowed values: null (no floor), 1 to 1000"},
+		{"min_chunk_rows = 50001", "belfry.limits.min_chunk_rows: 50001 is above max_chunk_rows; allowed values: null (no floor), 1 to 50000"},
+	} {
+		_, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.limits SET `+c.set)
+		require.ErrorContains(t, err, c.problem)
+	}
+	b.exec(t, `UPDATE belfry.limits SET min_rows_per_second = NULL, min_duty_cycle = NULL, min_chunk_target_ms = NULL, min_chunk_rows = NULL`)
+	require.NoError(t, insert("max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows", "1, 0.01, 1, 1"))
 }

@@ -873,16 +873,19 @@ SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reas
   FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
 
 -- name: LimitsGet :one
--- Reads the ceilings for who may only enqueue. Always one row.
+-- Reads the ceilings and floors for roles that may only enqueue. Always one row.
 SELECT priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks,
+       min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows,
        belfry.version('limits', '') AS version
   FROM belfry.limits;
 
 -- name: LimitsSet :exec
--- Changes the ceilings that @changes, a JSON object by column, names; null lifts one.
+-- Changes the ceilings and floors that @changes, a JSON object by column, names; null lifts one.
 UPDATE belfry.limits l
-   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks) =
-       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.max_recipients, n.health_checks
+   SET (priority, max_rows_per_second, duty_cycle, chunk_target_ms, max_chunk_rows, max_skips, max_recipients, health_checks,
+        min_rows_per_second, min_duty_cycle, min_chunk_target_ms, min_chunk_rows) =
+       (SELECT n.priority, n.max_rows_per_second, n.duty_cycle, n.chunk_target_ms, n.max_chunk_rows, n.max_skips, n.max_recipients, n.health_checks,
+               n.min_rows_per_second, n.min_duty_cycle, n.min_chunk_target_ms, n.min_chunk_rows
           FROM jsonb_populate_record(l, @changes::jsonb) n);
 
 -- name: GroupsFirst :many

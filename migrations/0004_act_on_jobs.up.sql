@@ -2,8 +2,9 @@
 -- second person has to approve; enqueue one or a group, abort, resume, retry, correct and
 -- approve them, and ask what a job said to a channel.
 
--- How far who may only INSERT may go in what a job asks of the database, and how many it may
--- reach, in one row; NULL: as far as the column goes. Who may UPDATE a column of jobs is not bound by its ceiling.
+-- How far a role that may only INSERT may go in what a job asks of the database, and how many it may
+-- reach, in one row: ceilings, and floors (min_…), since a job that writes a row per second keeps its lane for
+-- days. NULL: as far as the column goes. Roles that may UPDATE a column of jobs are not bound by its limits.
 CREATE TABLE belfry.limits (
     only_row            boolean NOT NULL DEFAULT true CONSTRAINT limits_pkey PRIMARY KEY CONSTRAINT limits_only_row_check CHECK (only_row),
     priority            integer DEFAULT 0     CONSTRAINT limits_priority_check CHECK (priority BETWEEN 0 AND 1000),
@@ -13,7 +14,19 @@ CREATE TABLE belfry.limits (
     max_chunk_rows      integer DEFAULT 50000 CONSTRAINT limits_max_chunk_rows_check CHECK (max_chunk_rows BETWEEN 1 AND 1000000),
     max_skips           integer DEFAULT 10000 CONSTRAINT limits_max_skips_check CHECK (max_skips BETWEEN 0 AND 10000000),
     max_recipients      integer               CONSTRAINT limits_max_recipients_check CHECK (max_recipients BETWEEN 1 AND 2000000000),
-    health_checks       boolean NOT NULL DEFAULT true -- they may not be switched off
+    health_checks       boolean NOT NULL DEFAULT true, -- they may not be switched off
+    min_rows_per_second integer DEFAULT 100   CONSTRAINT limits_min_rows_per_second_check CHECK (min_rows_per_second BETWEEN 1 AND 10000000), -- of max_rows_per_second
+    min_duty_cycle      double precision DEFAULT 0.1 CONSTRAINT limits_min_duty_cycle_check CHECK (min_duty_cycle >= 0.01 AND min_duty_cycle <= 1),
+    min_chunk_target_ms integer DEFAULT 20    CONSTRAINT limits_min_chunk_target_ms_check CHECK (min_chunk_target_ms BETWEEN 1 AND 60000),
+    min_chunk_rows      integer DEFAULT 100   CONSTRAINT limits_min_chunk_rows_check CHECK (min_chunk_rows BETWEEN 1 AND 1000000), -- of max_chunk_rows
+    CONSTRAINT limits_rows_per_second_check CHECK (coalesce(min_rows_per_second <= max_rows_per_second, true)
+        OR belfry.reject('limits', 'min_rows_per_second', format('%s is above max_rows_per_second; allowed values: null (no floor), 1 to %s', min_rows_per_second, max_rows_per_second))),
+    CONSTRAINT limits_duty_cycles_check CHECK (coalesce(min_duty_cycle <= duty_cycle, true)
+        OR belfry.reject('limits', 'min_duty_cycle', format('%s is above duty_cycle; allowed values: null (no floor), 0.01 to %s', min_duty_cycle, duty_cycle))),
+    CONSTRAINT limits_chunk_targets_check CHECK (coalesce(min_chunk_target_ms <= chunk_target_ms, true)
+        OR belfry.reject('limits', 'min_chunk_target_ms', format('%s is above chunk_target_ms; allowed values: null (no floor), 1 to %s', min_chunk_target_ms, chunk_target_ms))),
+    CONSTRAINT limits_chunk_rows_check CHECK (coalesce(min_chunk_rows <= max_chunk_rows, true)
+        OR belfry.reject('limits', 'min_chunk_rows', format('%s is above max_chunk_rows; allowed values: null (no floor), 1 to %s', min_chunk_rows, max_chunk_rows)))
 );
 
 INSERT INTO belfry.limits DEFAULT VALUES;
@@ -37,7 +50,7 @@ CREATE FUNCTION belfry.approval_needed(category text, max_recipients integer) RE
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT NULL) FROM belfry.categories c WHERE c.name = $1), false);
 
--- Refuses what is beyond a ceiling, or boundless where there is one. It runs with the rights
+-- Refuses what is beyond a ceiling, boundless where there is one, or below a floor. It runs with the rights
 -- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
 -- what that role may UPDATE afterwards is not refused before.
 -- Of max_recipients there are two ceilings, the category's and that of belfry.limits. The
@@ -50,6 +63,7 @@ DECLARE
     usual   constant text := 'null (the runner''s setting), ';
     col     text;
     most    integer := belfry.most_recipients(NEW.category);
+    problem text;
     allowed text;
     ok      boolean;
 BEGIN
@@ -72,18 +86,23 @@ BEGIN
     IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
         RETURN NEW; -- as most
     END IF;
-    FOR col, allowed IN
-        SELECT v.col, v.lowest || (to_jsonb(l) ->> v.col)
-          FROM (SELECT l.priority, l.max_rows_per_second, l.duty_cycle, l.chunk_target_ms, l.max_chunk_rows, l.max_skips, l.health_checks, most AS max_recipients
-                  FROM belfry.limits l) l
-         CROSS JOIN (VALUES ('priority', NULL::jsonb, '-1000 to '), ('max_rows_per_second', '0', usual || '1 to '), ('duty_cycle', NULL, usual || '0.01 to '),
-            ('chunk_target_ms', NULL, usual || '1 to '), ('max_chunk_rows', NULL, usual || '1 to '), ('max_skips', NULL, usual || '0 to '), ('health_checks', 'false', usual),
-            ('max_recipients', NULL, 'null (the ceiling), 1 to ')) v (col, boundless, lowest)
-         WHERE to_jsonb(l) -> v.col NOT IN ('null', 'false') AND (asked -> v.col > to_jsonb(l) -> v.col OR asked -> v.col = v.boundless)
+    FOR col, problem, allowed IN
+        SELECT v.col, CASE WHEN c.over THEN 'beyond the ceiling' ELSE 'below the floor' END,
+               v.usual || CASE WHEN v.boundless = '0' AND l.of ->> v.col IS NULL THEN '0 (no limit), ' ELSE '' END
+                   || concat_ws(' to ', coalesce(l.of ->> v.floor, v.lowest), coalesce(l.of ->> v.col, v.highest))
+          FROM (SELECT to_jsonb(l) || jsonb_build_object('max_recipients', most) FROM belfry.limits l) l (of)
+         CROSS JOIN (VALUES ('priority', NULL, NULL::jsonb, '', '-1000', '1000'), ('max_rows_per_second', 'min_rows_per_second', '0', usual, '1', '10000000'),
+            ('duty_cycle', 'min_duty_cycle', NULL, usual, '0.01', '1'), ('chunk_target_ms', 'min_chunk_target_ms', NULL, usual, '1', '60000'),
+            ('max_chunk_rows', 'min_chunk_rows', NULL, usual, '1', '1000000'), ('max_skips', NULL, NULL, usual, '0', '10000000'),
+            ('health_checks', NULL, 'false', usual, NULL, NULL), ('max_recipients', NULL, NULL, 'null (the ceiling), ', '1', NULL)) v (col, floor, boundless, usual, lowest, highest)
+         CROSS JOIN LATERAL (SELECT l.of -> v.col NOT IN ('null', 'false') AND (asked -> v.col > l.of -> v.col OR asked -> v.col IS NOT DISTINCT FROM v.boundless) AS over,
+            l.of ->> v.floor IS NOT NULL AND asked ->> v.col IS NOT NULL AND asked -> v.col < l.of -> v.floor AND asked -> v.col IS DISTINCT FROM v.boundless AS under) c
+         WHERE c.over OR c.under
     LOOP
         ok := has_column_privilege('belfry.jobs', col, 'UPDATE')
-            OR belfry.reject('jobs', col, format('%s is beyond the ceiling for %s; allowed values: %s', asked ->> col, current_user, allowed),
-                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the ceiling: belfry limits set %1$s=…', col)
+            OR belfry.reject('jobs', col, format('%s is %s for %s; allowed values: %s', asked ->> col, problem, current_user, allowed),
+                format('Roles that may UPDATE belfry.jobs (%s) go further. An operator moves the %s: belfry limits set %s=…', col,
+                    CASE problem WHEN 'below the floor' THEN 'floor' ELSE 'ceiling' END, CASE WHEN problem <> 'below the floor' THEN replace(col, '_ms', '') ELSE 'min_' || replace(replace(col, 'max_', ''), '_ms', '') END)
                     || CASE col WHEN 'max_recipients' THEN format(', or belfry categories set %s max_recipients=…', NEW.category) ELSE '' END);
     END LOOP;
     RETURN NEW;
