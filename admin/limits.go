@@ -61,7 +61,8 @@ and not UPDATE them; none lifts one. A floor is not above its ceiling. They coun
 			ask(asked, "min_duty_cycle", in.MinDutyCycle)
 			ask(asked, "min_chunk_target_ms", in.MinChunkTarget)
 			ask(asked, "min_chunk_rows", in.MinChunkRows)
-			return env.Jobs.SetLimits(ctx, asked, in.by(env))
+			l, err := env.Jobs.SetLimits(ctx, asked, in.by(env))
+			return l, refused(err, nil)
 		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
 		timeline{
 			noun: "limits", subject: "limits", label: "NAME", short: "Show when the ceilings were changed, newest first",
