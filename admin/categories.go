@@ -52,8 +52,16 @@ func (k categoryKeys) allowed(name string, env *Env) error {
 type categoryChange struct {
 	Category string `arg:"CATEGORY" values:"categories list"`
 	categoryKeys
-	expects
+	ifVersion
 	Act
+}
+
+const subjectCategory = "category"
+
+func (in categoryChange) resource() resource {
+	return resource{subject: subjectCategory, name: in.Category, show: "categories list", notFound: func(ctx context.Context, env *Env) error {
+		return noSuchCategory(ctx, env, in.Category)
+	}}
 }
 
 type newCategory struct {
@@ -141,7 +149,7 @@ func addCategory(ctx context.Context, env *Env, in newCategory) (channels.Catego
 		return channels.Category{}, err
 	}
 	who := in.by(env)
-	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), who.Actor, who.Reason)
+	c, err := channels.AddCategory(ctx, env.DB, in.Category, in.Description, in.change(), channels.By(who))
 	if errors.Is(err, channels.ErrCategoryExists) {
 		return c, advise(channels.ErrCategoryExists, "`belfry categories set "+in.Category+" …` changes it")
 	}
@@ -152,8 +160,8 @@ func setCategory(ctx context.Context, env *Env, in categoryChange) (channels.Cat
 	if err := in.allowed("categories set", env); err != nil {
 		return channels.Category{}, err
 	}
-	who := in.by(env)
-	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), who.Actor, who.Reason)
+	who := actBy(env, in)
+	c, err := channels.SetCategory(ctx, env.DB, in.Category, in.change(), channels.By(who))
 	if errors.Is(err, channels.ErrNoCategory) {
 		return c, noSuchCategory(ctx, env, in.Category)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 	"github.com/belfryhq/belfry/outbox"
@@ -45,6 +44,14 @@ func (r jobsOrGroup) check(o Operation, _ time.Time) error {
 	return nil
 }
 
+// resource is the one job; several jobs, or a group, have no version.
+func (r jobsOrGroup) resource() resource {
+	if len(r.IDs) != 1 || r.Group != nil {
+		return resource{}
+	}
+	return jobRef{r.IDs[0]}.resource()
+}
+
 // find returns the jobs' ids, or the group.
 func (r jobsOrGroup) find(ctx context.Context, store *job.Store) ([]int64, *uuid.UUID, error) {
 	if r.Group == nil {
@@ -68,6 +75,14 @@ type actedJob struct {
 type actedJobs struct {
 	Plan *Plan      `json:"plan,omitempty"` // then nothing was done
 	Jobs []actedJob `json:"jobs"`
+}
+
+// ResourceVersion returns the version of the one job.
+func (a actedJobs) ResourceVersion() (version int64, one bool) {
+	if a.Plan != nil || len(a.Jobs) != 1 {
+		return 0, false
+	}
+	return a.Jobs[0].Version, true
 }
 
 func (a actedJobs) account() account {
@@ -109,7 +124,7 @@ func (act jobsAct) planned(ctx context.Context, env *Env, c datedChoice, ids []i
 	switch {
 	case c.DryRun:
 		return planJobs(ctx, env, act.verb, false, c, ids, group)
-	case !c.bound() && !db.Expected(ctx):
+	case !c.bound() && who.If == nil:
 		return act.on(ctx, ids, group, who)
 	}
 	chosen, err := c.chosen(ctx, env, ids, group)
@@ -190,7 +205,7 @@ func recallInstead(err error, of string) error {
 type jobsInput struct {
 	jobsOrGroup
 	datedChoice
-	expects
+	ifVersion
 	Act
 }
 
@@ -198,7 +213,7 @@ type abortInput struct {
 	jobsOrGroup
 	Recall bool `flag:"recall" help:"then take back what nobody has seen yet, as belfry recall does"`
 	datedChoice
-	expects
+	ifVersion
 	Act
 }
 
@@ -240,7 +255,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
+			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
@@ -268,7 +283,7 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 		if in.DryRun {
 			return planJobs(ctx, env, recalling(), false, in.datedChoice, ids, group)
 		}
-		return recallJobs(ctx, env, in.datedChoice, ids, group, in.by(env))
+		return recallJobs(ctx, env, in.datedChoice, ids, group, actBy(env, in))
 	}, func(p *printer.Page, _ jobsInput, out actedJobs) {
 		if out.Plan != nil {
 			out.Plan.datedText(p, "job", recalled)
@@ -280,7 +295,7 @@ Interrupted, it leaves what it took back taken back; repeating it goes on.` + gr
 // abortJobs stops jobs within the deadline of a short act, and recalls them without one if
 // that is wanted.
 func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) {
-	who := in.by(env)
+	who := actBy(env, in)
 	brief, cancel := context.WithTimeout(ctx, DefaultDeadline)
 	defer cancel()
 	ids, group, err := in.find(brief, env.Jobs)
@@ -311,6 +326,7 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if group != nil {
 		back = in.alsoRecalled(env, done.Jobs)
 	}
+	who.If = nil // the abort has met it, and changed the version
 	recalled, recallErr := recallJobs(ctx, env, datedChoice{}, back, nil, who)
 	for _, r := range recalled.Jobs {
 		if i := slices.Index(stopped, r.ID); i >= 0 {

@@ -18,13 +18,13 @@ const approved = "approved"
 type approveInput struct {
 	jobRef
 	planChoice
-	expects
+	ifVersion
 	Act
 }
 
 // check wants an approval to be of what was looked at.
 func (in approveInput) check(o Operation, _ time.Time) error {
-	if !in.DryRun && (in.Expect == nil || in.matched() == nil) {
+	if !in.DryRun && (in.Expect == nil || in.precondition() == nil) {
 		return invalid("", "%s takes --expect N and --if-version N, as --dry-run says them: what was looked at is approved, and nothing else", o.Name)
 	}
 	return nil
@@ -67,7 +67,7 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 	if err != nil {
 		return approval{}, noSuchJob(err)
 	}
-	if m := in.matched(); m != nil && !m.Exists && !slices.Contains(m.Versions, j.Version) { // no need to count
+	if m := in.precondition(); m != nil && !m.Exists && !slices.Contains(m.Versions, j.Version) { // no need to count
 		return approval{}, &db.StaleError{Subject: subjectJob, Name: printer.Int(j.ID), Version: j.Version}
 	}
 	asOf, err := env.Jobs.Now(ctx)
@@ -78,7 +78,7 @@ func approveJob(ctx context.Context, env *Env, in approveInput) (approval, error
 	if err != nil {
 		return approval{}, err
 	}
-	who := in.by(env)
+	who := actBy(env, in)
 	if in.Expect != nil && (n > job.MostApproved(*in.Expect) || *in.Expect > job.MostApproved(n)) {
 		return approval{}, unexpected(n, *in.Expect, "recipient", approved, asOf)
 	}

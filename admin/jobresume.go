@@ -22,7 +22,7 @@ type resumeInput struct {
 	Variants jsonObject `flag:"variants" label:"JSON" file:"true" help:"with --edit: titles and bodies by locale, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a file with it" allowed:"JSON objects of up to 131072 bytes, as {\"ko\": {\"title\": \"…\", \"body\": \"…\"}}, or a FILE with one"`
 	audienceChoice
 	datedChoice
-	expects
+	ifVersion
 	Act
 }
 
@@ -95,7 +95,7 @@ by itself.
 			}
 			act = correction(env.Jobs, changes)
 		}
-		return act.planned(ctx, env, in.datedChoice, ids, group, in.by(env))
+		return act.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
 	}, func(p *printer.Page, in resumeInput, out actedJobs) {
 		verb := resuming()
 		if in.Edit {

@@ -20,6 +20,14 @@ type jobRef struct {
 	ID int64 `arg:"ID" values:"jobs list" is:"a job's id" min:"1" allowed:"whole numbers from 1, as belfry jobs list shows them"`
 }
 
+const subjectJob = "job"
+
+func (r jobRef) resource() resource {
+	return resource{subject: subjectJob, name: printer.Int(r.ID), show: "jobs show " + printer.Int(r.ID), notFound: func(context.Context, *Env) error {
+		return noSuchJob(fmt.Errorf("job %d: %w", r.ID, job.ErrNotFound))
+	}}
+}
+
 // jobFilter is the input of `jobs list`.
 type jobFilter struct {
 	Status   []jobStatus `flag:"status" label:"STATUSES" help:"only jobs in these statuses: PENDING, RUNNING, PROCESSED, ABORTED, FAILED, EXPIRED"`

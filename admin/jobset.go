@@ -35,7 +35,7 @@ type jobChange struct {
 	Variants         Change[jsonObject] `change:"variants" file:"true" reset:"none,default" allowed:"JSON objects of titles and bodies by locale, files with one, or none"`
 	Route            Change[[]string]   `change:"route" values:"media" reset:"default,none" allowed:"media in the order in which they are tried, as push,sms, or default (the category's)"`
 	Audience         Change[audienceOf] `change:"audience" allowed:"JSON as in belfry.jobs.audience"`
-	expects
+	ifVersion
 	Act
 }
 
@@ -123,7 +123,7 @@ Keys and allowed values:
   belfry jobs set 17 max_rows_per_second=default duty_cycle=25% chunk_target=50ms
   belfry jobs set 17 priority=100 expires_at=+2h`,
 	}, func(ctx context.Context, env *Env, in jobChange) (job.Job, error) {
-		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), in.by(env))
+		j, err := env.Jobs.Set(ctx, in.ID, in.changes(env), actBy(env, in))
 		return acted(j, noSuchJob(refused(err, map[string]string{"chunk_target_ms": "chunk_target"})))
 	}, func(p *printer.Page, in jobChange, j job.Job) {
 		p.Printf("%s\n", statusLine(j))

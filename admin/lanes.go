@@ -11,8 +11,12 @@ import (
 // laneAct is the input of an act on a lane.
 type laneAct struct {
 	Lane string `arg:"LANE" values:"lanes list"`
-	expects
+	ifVersion
 	Act
+}
+
+func (in laneAct) resource() resource {
+	return resource{subject: job.SubjectLane, name: in.Lane, show: "lanes list"}
 }
 
 func laneOperations() []Operation {
@@ -20,7 +24,7 @@ func laneOperations() []Operation {
 		o.Events, o.Role, o.Changes, o.Stops = "the lane's events", Operator, true, true
 		o.Example = "  belfry " + o.Name + ` night --reason "wrong data"`
 		return Define(o, func(ctx context.Context, env *Env, in laneAct) (job.Lane, error) {
-			lane, err := do(env.Jobs, ctx, in.Lane, in.by(env))
+			lane, err := do(env.Jobs, ctx, in.Lane, actBy(env, in))
 			return lane, refused(err, map[string]string{"lane": "lane", "name": "lane"})
 		}, func(p *printer.Page, _ laneAct, l job.Lane) { p.Printf("%s\n", laneLine(p.Times, l)) })
 	}

@@ -22,8 +22,14 @@ type limitsChange struct {
 	MinDutyCycle     Change[Share]  `change:"min_duty_cycle" reset:"none" allowed:"0.01 to 1, as 0.5 or 50%, or none"`
 	MinChunkTarget   Change[Millis] `change:"min_chunk_target" reset:"none" allowed:"durations of 1ms to 1m, or none"`
 	MinChunkRows     Change[int]    `change:"min_chunk_rows" min:"1" max:"1000000" reset:"none" allowed:"1 to 1000000, the least max_chunk_rows, or none"`
-	expects
+	ifVersion
 	Act
+}
+
+const subjectLimits = "limits"
+
+func (limitsChange) resource() resource {
+	return resource{subject: subjectLimits, show: "limits list"}
 }
 
 func limitOperations() []Operation {
@@ -61,7 +67,7 @@ and not UPDATE them; none lifts one. A floor is not above its ceiling. They coun
 			ask(asked, "min_duty_cycle", in.MinDutyCycle)
 			ask(asked, "min_chunk_target_ms", in.MinChunkTarget)
 			ask(asked, "min_chunk_rows", in.MinChunkRows)
-			l, err := env.Jobs.SetLimits(ctx, asked, in.by(env))
+			l, err := env.Jobs.SetLimits(ctx, asked, actBy(env, in))
 			return l, refused(err, nil)
 		}, func(p *printer.Page, _ limitsChange, l job.Limits) { limitsText(p, l) }),
 		timeline{

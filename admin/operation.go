@@ -294,7 +294,7 @@ func (o Operation) Check(in any, now time.Time) error {
 			return err
 		}
 	}
-	return expectable(in)
+	return checkPrecondition(in)
 }
 
 // Run does it, if the Env's role may; the result and the error have what the role may read
@@ -310,7 +310,7 @@ func (o Operation) Run(ctx context.Context, env *Env, in any) (any, error) {
 		return nil, err
 	}
 	asked := env.now()
-	out, err := o.run(holding(ctx, in), env, in)
+	out, err := o.run(ctx, env, in)
 	if o.Changes {
 		env.Watches.Acted()
 		err = outcome(stale(ctx, env, in, err))

@@ -35,7 +35,7 @@ type scheduleInput struct {
 	Missed       string `flag:"missed" label:"POLICY" values:"missed" help:"what becomes of missed occurrences: skip, once or all (default once)"`
 	MissedAfter  string `flag:"missed-after" label:"DURATION" help:"an occurrence later than this is missed (default 10m)"`
 	NoTry        bool   `flag:"no-try" help:"store it untried, for a query whose relations come later"`
-	expects
+	ifVersion
 	Act
 }
 
@@ -44,8 +44,12 @@ func (in scheduleInput) check(Operation, time.Time) error {
 	return err
 }
 
-// creates: the act is no mistake where there is no such schedule yet.
-func (scheduleInput) creates() {}
+// resource is a schedule that may not exist yet.
+func (in scheduleInput) resource() resource {
+	r := scheduleRef{in.Name}.resource()
+	r.notFound = nil
+	return r
+}
 
 // definition is the schedule that is asked for.
 func (in scheduleInput) definition() (d schedule.Definition, err error) {
@@ -138,11 +142,11 @@ place.`,
 		store := schedule.NewStore(env.DB)
 		var makes []wouldMake
 		if !in.NoTry {
-			if makes, err = trySchedule(ctx, env, schedule.Schedule{Definition: d}, in.by(env)); err != nil {
+			if makes, err = trySchedule(ctx, env, schedule.Schedule{Definition: d}, actBy(env, in)); err != nil {
 				return keptSchedule{}, untried(err)
 			}
 		}
-		change, err := store.Put(ctx, d, schedule.FromDatabase, in.by(env))
+		change, err := store.Put(ctx, d, schedule.FromDatabase, actBy(env, in))
 		if err != nil {
 			return keptSchedule{}, scheduleProblem(err)
 		}

@@ -18,9 +18,15 @@ type scheduleRef struct {
 	Name string `arg:"NAME" values:"schedules list"`
 }
 
+func (r scheduleRef) resource() resource {
+	return resource{subject: job.SubjectSchedule, name: r.Name, show: "schedules show " + r.Name, notFound: func(context.Context, *Env) error {
+		return scheduleProblem(fmt.Errorf("schedule %s: %w", r.Name, schedule.ErrNotFound))
+	}}
+}
+
 type scheduleAct struct {
 	scheduleRef
-	expects
+	ifVersion
 	Act
 }
 
@@ -82,7 +88,7 @@ database's clock, as if it were not paused.`,
 is. The ids of the jobs are printed, one to a line.`,
 			Example: `  belfry schedules run digest --reason "the query was wrong at nine"`,
 		}, func(ctx context.Context, env *Env, in scheduleAct) (Occurrence, error) {
-			jobs, err := schedule.NewStore(env.DB).RunNow(ctx, in.Name, in.by(env))
+			jobs, err := schedule.NewStore(env.DB).RunNow(ctx, in.Name, actBy(env, in))
 			if err != nil {
 				return Occurrence{}, scheduleProblem(err)
 			}
@@ -99,7 +105,7 @@ is. The ids of the jobs are printed, one to a line.`,
 comes back when that starts or reloads: take it out there first.`,
 			Example: "  belfry schedules remove digest",
 		}, func(ctx context.Context, env *Env, in scheduleAct) (RemovedSchedule, error) {
-			if err := schedule.NewStore(env.DB).Remove(ctx, in.Name, in.by(env)); err != nil {
+			if err := schedule.NewStore(env.DB).Remove(ctx, in.Name, actBy(env, in)); err != nil {
 				return RemovedSchedule{}, scheduleProblem(err)
 			}
 			return RemovedSchedule{in.Name}, nil
@@ -120,7 +126,7 @@ func turnSchedule(verb, short, long string, do func(*schedule.Store, context.Con
 		Name: "schedules " + verb, Short: short, Long: long, Role: Operator, Changes: true, Events: scheduleEvents,
 		Example: "  belfry schedules " + verb + ` digest --reason "holidays"`,
 	}, func(ctx context.Context, env *Env, in scheduleAct) (schedule.Schedule, error) {
-		s, err := do(schedule.NewStore(env.DB), ctx, in.Name, in.by(env))
+		s, err := do(schedule.NewStore(env.DB), ctx, in.Name, actBy(env, in))
 		return s, scheduleProblem(err)
 	}, func(p *printer.Page, _ scheduleAct, s schedule.Schedule) {
 		if s.PausedAt != nil {

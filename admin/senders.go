@@ -36,17 +36,26 @@ type Sender struct {
 	Note string `json:"note,omitempty"`
 }
 
-type senderAct struct {
+// senderRef names a sender.
+type senderRef struct {
 	Sender string `arg:"SENDER" values:"senders list"`
-	expects
+}
+
+func (r senderRef) resource() resource {
+	return resource{subject: delivery.SubjectSender, name: r.Sender, show: "senders list"}
+}
+
+type senderAct struct {
+	senderRef
+	ifVersion
 	Act
 }
 
 type senderChange struct {
-	Sender      string       `arg:"SENDER" values:"senders list"`
+	senderRef
 	Rate        Change[Rate] `change:"rate_per_second" help:"messages per second of all relays together, above 0 to 1000000" reset:"default,none" allowed:"above 0 to 1000000, or default"`
 	Concurrency Change[int]  `change:"concurrency" help:"calls at once of each relay, 1 to 10000" min:"1" max:"10000" reset:"default,none" allowed:"1 to 10000, or default"`
-	expects
+	ifVersion
 	Act
 }
 
@@ -72,7 +81,7 @@ counts again with default, or nothing after the =. Keys:
   belfry senders set fcm rate_per_second=default concurrency=4`,
 		}, func(ctx context.Context, env *Env, in senderChange) (Sender, error) {
 			change := delivery.SenderChange{Rate: in.Rate.Asked, RatePerSecond: (*float64)(in.Rate.To), Slots: in.Concurrency.Asked, Concurrency: in.Concurrency.To}
-			s, err := delivery.SetSender(ctx, env.DB, in.Sender, change, RelayAlive, in.by(env))
+			s, err := delivery.SetSender(ctx, env.DB, in.Sender, change, RelayAlive, actBy(env, in))
 			return actedOn(ctx, env, s, err)
 		}, func(p *printer.Page, _ senderChange, s Sender) { senderText(p, s) }),
 		senderActOperation(Operation{
@@ -100,7 +109,7 @@ func senderActOperation(o Operation, do func(context.Context, *pgxpool.Pool, str
 	o.Role, o.Changes, o.Stops, o.Events = Operator, true, true, "the sender's events"
 	o.Example = "  belfry " + o.Name + ` fcm --reason "provider is down"`
 	return Define(o, func(ctx context.Context, env *Env, in senderAct) (Sender, error) {
-		s, err := do(ctx, env.DB, in.Sender, RelayAlive, in.by(env))
+		s, err := do(ctx, env.DB, in.Sender, RelayAlive, actBy(env, in))
 		return actedOn(ctx, env, s, err)
 	}, func(p *printer.Page, _ senderAct, s Sender) { senderText(p, s) })
 }

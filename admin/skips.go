@@ -18,7 +18,7 @@ type skipPage struct {
 type retrySkippedInput struct {
 	jobRef
 	datedChoice
-	expects
+	ifVersion
 	Act
 }
 
@@ -99,7 +99,7 @@ func retrySkipped(ctx context.Context, env *Env, in retrySkippedInput) (retriedS
 			return nil
 		}
 	}
-	j, err := env.Jobs.RetrySkipped(ctx, in.ID, in.by(env), agree)
+	j, err := env.Jobs.RetrySkipped(ctx, in.ID, actBy(env, in), agree)
 	if err != nil {
 		return retriedSkipped{}, noSuchJob(err)
 	}

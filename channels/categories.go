@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Category is what holds for every message of a category.
@@ -34,6 +33,9 @@ type Category struct {
 	// Version is the id of the event of the newest act on it; 0: there was none.
 	Version int64 `json:"version"`
 }
+
+// ResourceVersion returns Version. It makes a Category a versioned result of an operation.
+func (c Category) ResourceVersion() (version int64, one bool) { return c.Version, true }
 
 // QuietHours is a time of day in which nothing is sent, in the channel's time zone:
 // Start and End since midnight, below 24 h and different, in whole seconds. It goes over
@@ -163,7 +165,7 @@ func Categories(ctx context.Context, q Querier) ([]Category, error) {
 // leaves no event. An unknown category is ErrNoCategory, a value that is not allowed
 // ErrPreference. A new route holds for jobs and activities that are enqueued from now
 // on, a ceiling for jobs likewise, quiet hours and cap for every message that is not sent yet.
-func SetCategory(ctx context.Context, on Beginner, name string, change CategoryChange, actor, reason string) (c Category, err error) {
+func SetCategory(ctx context.Context, on Beginner, name string, change CategoryChange, by By) (c Category, err error) {
 	args := pgx.StrictNamedArgs{
 		"name": name, "route": change.Route,
 		"set_quiet": change.Quiet != nil || change.ClearQuiet, "quiet_start": nil, "quiet_end": nil,
@@ -188,10 +190,10 @@ func SetCategory(ctx context.Context, on Beginner, name string, change CategoryC
 		args["cap"], args["cap_window"] = change.Cap.Max, change.Cap.Window.Seconds()
 	}
 	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
-		if err := db.Expect(ctx, tx); err != nil {
+		if err := by.If.Check(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": actor, "reason": reason}); err != nil {
+		if _, err := tx.Exec(ctx, queries.actorSet, pgx.StrictNamedArgs{"actor": by.Actor, "reason": by.Reason}); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queries.categorySet, args); err != nil {
@@ -218,7 +220,7 @@ var categoryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // AddCategory makes a category, as SetCategory changes one; what the change leaves out is
 // the default: route push, no quiet hours, no cap, no ceiling. One that there is already is
 // ErrCategoryExists.
-func AddCategory(ctx context.Context, on Beginner, name, description string, change CategoryChange, actor, reason string) (c Category, err error) {
+func AddCategory(ctx context.Context, on Beginner, name, description string, change CategoryChange, by By) (c Category, err error) {
 	if !categoryName().MatchString(name) {
 		return c, fmt.Errorf("channels: %w: category: %q is not a name; allowed values: 1 to 63 of a-z, 0-9 and _, starting with a letter", ErrPreference, name)
 	}
@@ -226,7 +228,7 @@ func AddCategory(ctx context.Context, on Beginner, name, description string, cha
 		if _, err := tx.Exec(ctx, queries.categoryAdd, pgx.StrictNamedArgs{"name": name, "description": description}); err != nil {
 			return fmt.Errorf("channels: add category %q: %w", name, mapError(err))
 		}
-		c, err = SetCategory(ctx, tx, name, change, actor, reason)
+		c, err = SetCategory(ctx, tx, name, change, by)
 		return err
 	})
 	return c, err

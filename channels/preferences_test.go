@@ -112,27 +112,27 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	quiet, most := QuietHours{Start: 21 * time.Hour, End: 8*time.Hour + 30*time.Minute}, Cap{Max: 3, Window: 24 * time.Hour}
-	c, err := SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}, Quiet: &quiet, Cap: &most}, "ann", "calm nights")
+	c, err := SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}, Quiet: &quiet, Cap: &most}, By{Actor: "ann", Reason: "calm nights"})
 	require.NoError(t, err)
 	want := Category{Name: "operator_notice", Description: "operator notices to all or some platforms", Route: []string{"push", "sms"}, Quiet: &quiet, Cap: &most}
 	require.Positive(t, c.Version)
 	want.Version = c.Version
 	require.Equal(t, want, c)
-	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearQuiet: true}, "ben", "")
+	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearQuiet: true}, By{Actor: "ben"})
 	require.NoError(t, err)
 	require.Greater(t, c.Version, want.Version)
 	want.Quiet, want.Version = nil, c.Version
 	require.Equal(t, want, c, "the rest stays")
-	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}}, "ben", "nothing new")
+	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{Route: []string{"push", "sms"}}, By{Actor: "ben", Reason: "nothing new"})
 	require.NoError(t, err)
-	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearCap: true}, "", "")
+	_, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearCap: true}, By{})
 	require.NoError(t, err)
 
 	ceiling := 500
-	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{MaxRecipients: &ceiling}, "ann", "")
+	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{MaxRecipients: &ceiling}, By{Actor: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, &ceiling, c.MaxRecipients)
-	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearMaxRecipients: true}, "ann", "")
+	c, err = SetCategory(b.ctx, b.pool, "operator_notice", CategoryChange{ClearMaxRecipients: true}, By{Actor: "ann"})
 	require.NoError(t, err)
 	require.Nil(t, c.MaxRecipients)
 
@@ -164,7 +164,7 @@ func TestSetCategory_IsRecorded(t *testing.T) {
 func TestSetCategory_RefusesWhatIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := SetCategory(b.ctx, b.pool, "notices", CategoryChange{ClearCap: true}, "", "")
+	_, err := SetCategory(b.ctx, b.pool, "notices", CategoryChange{ClearCap: true}, By{})
 	require.ErrorIs(t, err, ErrNoCategory)
 	for _, c := range []struct {
 		change CategoryChange
@@ -176,7 +176,7 @@ func TestSetCategory_RefusesWhatIsNotAllowed(t *testing.T) {
 		{CategoryChange{Cap: &Cap{Max: 0, Window: time.Hour}}, "belfry.categories.cap: 0 is not allowed; allowed values: cap 1 to 10000 with a cap_window"},
 		{CategoryChange{Cap: &Cap{Max: 1, Window: time.Second}}, "belfry.categories.cap_window: 00:00:01 is not allowed; allowed values: null, or intervals from 1 minute to 366 days"},
 	} {
-		_, err := SetCategory(b.ctx, b.pool, "operator_notice", c.change, "", "")
+		_, err := SetCategory(b.ctx, b.pool, "operator_notice", c.change, By{})
 		require.ErrorIs(t, err, ErrPreference)
 		require.ErrorContains(t, err, c.want)
 	}

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/db"
 )
 
 // Segment is a named set of channels.
@@ -44,8 +46,14 @@ type SegmentChange struct {
 	UnknownSample []string `json:"unknown_sample" mask:"text"`
 }
 
-// By is who acts and why, for the events; without an actor it is who is logged in.
-type By struct{ Actor, Reason string }
+// By specifies who changes an object and why, for the events. An empty Actor is recorded as the
+// database session's user.
+type By struct {
+	Actor, Reason string
+	// If is the version of a category that the change expects; another version is a
+	// *db.StaleError, and nothing is changed. Nil accepts any version. Other objects ignore it.
+	If *db.Precondition
+}
 
 // SegmentEdit is a change of the members of a segment, or its end.
 type SegmentEdit struct {

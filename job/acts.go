@@ -11,16 +11,23 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/internal/db"
+
 	"github.com/belfryhq/belfry/internal/errkind"
 )
 
-// Act says who does something to a job and why; both are kept in the job's
-// events, in the same transaction as the act (I14). An empty Actor is recorded as
-// the database session's user.
+// Act specifies who changes an object and why. Both are recorded in the object's events in the
+// transaction of the change (I14). An empty Actor is recorded as the database session's user.
 type Act struct {
 	Actor  string
 	Reason string
+	// If is the version of the object that the change expects; another version is a
+	// *db.StaleError, and nothing is changed. Nil accepts any version.
+	If *Precondition
 }
+
+// Precondition is the expected version of an object.
+type Precondition = db.Precondition
 
 // operation is one act and the statuses it starts from.
 type operation struct {
@@ -174,7 +181,7 @@ func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job
 // whatever else the job has left to do. ErrNoSkips when it has none. agree looks at the job
 // before, under its lock, and an error leaves it as it is and is returned; nil: agreed.
 func (s *Store) RetrySkipped(ctx context.Context, id int64, act Act, agree func(Job) error) (j Job, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		if agree != nil {
 			if err := agreed(ctx, tx, id, agree); err != nil {
 				return err
@@ -215,7 +222,7 @@ func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j J
 			return Job{}, err
 		}
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		j, err = actTx(ctx, tx, o, id, act)
 		return err
 	})
@@ -228,7 +235,7 @@ func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act 
 
 // actTogether acts on the chosen jobs, each of which the act allows, in one transaction.
 func (s *Store) actTogether(ctx context.Context, o operation, c Chosen, act Act) (list []Job, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		ids := slices.Compact(slices.Sorted(slices.Values(c.IDs)))
 		if c.Group != nil {
 			if ids, err = groupIDs(ctx, tx, o, *c.Group); err != nil {

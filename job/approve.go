@@ -61,8 +61,8 @@ func (j Job) AwaitsApproval() bool { return j.AwaitsApprovalSince != nil }
 func MostApproved(count int64) int64 { return count + (count+19)/20 }
 
 // Approve lets a job go on that waits for approval, for count recipients: the walk writes rows for
-// MostApproved of them at the most. It binds to what the job says at that moment; with db.Expecting
-// in ctx, to the version that was seen. A job that waits for none is a *NotAwaitingError, and an
+// MostApproved of them at the most. It binds to the job's content at that moment, with act.If to
+// the version that was read. A job that waits for none is a *NotAwaitingError, and an
 // actor who had a hand in it an *OwnJobError.
 func (s *Store) Approve(ctx context.Context, id int64, count int, act Act) (j Job, err error) {
 	return s.approve(ctx, id, count, act, nil)
@@ -82,7 +82,7 @@ func (s *Store) MayApprove(ctx context.Context, id int64, act Act) error {
 
 // approve approves, unless it ends with an error.
 func (s *Store) approve(ctx context.Context, id int64, count int, act Act, end error) (j Job, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.jobLock, pgx.StrictNamedArgs{"id": id}); err != nil {
 			return fmt.Errorf("approve job %d: %w", id, err)
 		}

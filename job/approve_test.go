@@ -363,8 +363,9 @@ func TestApproval_BindsToTheVersionThatWasSeen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Pool.Exec(t.Context(), `SELECT belfry.approve($1, 10, 'lee', 'read', $2)`, id, seen)
 	require.ErrorContains(t, err, fmt.Sprintf("belfry.jobs.version: job %d has version %d and was changed since %d", id, j.Version, seen))
-	ctx := db.Expecting(t.Context(), &db.Expectation{Subject: "job", Name: text(id), Versions: []int64{seen}})
-	_, err = b.jobs.Approve(ctx, id, 10, second)
+	second := second
+	second.If = &job.Precondition{Subject: "job", Name: text(id), Versions: []int64{seen}}
+	_, err = b.jobs.Approve(t.Context(), id, 10, second)
 	require.ErrorAs(t, err, new(*db.StaleError))
 	require.True(t, b.awaits(t, id))
 	require.Equal(t, "approved for 10; no more than 11 rows are written", one[string](t, b, `WITH login AS MATERIALIZED (SELECT set_config('belfry.acts_for', 'lee', true) AS name) SELECT a.note FROM login, LATERAL belfry.approve($1, 10, login.name, 'read', $2) a`, id, j.Version))

@@ -92,6 +92,9 @@ type Job struct {
 	Version int64 `json:"version" db:"version"`
 }
 
+// ResourceVersion returns Version. It makes a Job a versioned result of an operation.
+func (j Job) ResourceVersion() (version int64, one bool) { return j.Version, true }
+
 // Total is how many keys the walk examines, and whether that is known: the planner's
 // estimate is of a table as it was last analysed, and one that is less than what was read
 // already says nothing.

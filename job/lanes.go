@@ -24,6 +24,9 @@ type Lane struct {
 	Version int64 `json:"version" db:"version"`
 }
 
+// ResourceVersion returns Version. It makes a Lane a versioned result of an operation.
+func (l Lane) ResourceVersion() (version int64, one bool) { return l.Version, true }
+
 // LaneCounts is how far the jobs that wait in a lane are counted.
 const LaneCounts = 10_000
 
@@ -77,7 +80,7 @@ func (s *Store) ResumeLane(ctx context.Context, name string, act Act) (Lane, err
 }
 
 func (s *Store) actLane(ctx context.Context, statement, name string, act Act) (l Lane, err error) {
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, statement, pgx.StrictNamedArgs{"name": name, "actor": optional(act.Actor), "reason": act.Reason})
 		if err != nil {
 			return fmt.Errorf("lane %s: %w", name, err)

@@ -27,6 +27,9 @@ type Limits struct {
 	Version int64 `json:"version"`
 }
 
+// ResourceVersion returns Version. It makes a Limits a versioned result of an operation.
+func (l Limits) ResourceVersion() (version int64, one bool) { return l.Version, true }
+
 // Limits returns the ceilings and floors.
 func (s *Store) Limits(ctx context.Context) (l Limits, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -43,7 +46,7 @@ func (s *Store) SetLimits(ctx context.Context, changes Changes, act Act) (l Limi
 	if err != nil {
 		return l, fmt.Errorf("limits: %w", err)
 	}
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.actAs, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason, "kind": ""}); err != nil {
 			return fmt.Errorf("limits: %w", err)
 		}

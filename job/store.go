@@ -33,6 +33,11 @@ func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error
 	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout}, do))
 }
 
+// change is inTx for a change by an operator; it checks act.If first.
+func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, If: act.If}, do))
+}
+
 // KeyWait is how long a request waits at most for another transaction with its idempotency key:
 // whoever repeats a request keeps a connection for no longer.
 const KeyWait = 2 * time.Second

@@ -113,7 +113,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 		described.Responses["200"] = d.stream(o)
 		described.Responses[strconv.Itoa(http.StatusNotAcceptable)] = d.refusal(http.StatusNotAcceptable)
 	}
-	if o.Expects() {
+	if o.Conditional() {
 		described.Responses[strconv.Itoa(http.StatusPreconditionFailed)] = d.refusal(http.StatusPreconditionFailed)
 	}
 	for _, status := range answered(r) {
@@ -131,7 +131,7 @@ func (d *document) describe(o admin.Operation, r route) *huma.Operation {
 			Name: keyHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 			Description: "names the request for 24 hours: repeated with the key, it is answered as at first, and not done again",
 		})
-		if o.Expects() {
+		if o.Conditional() {
 			described.Parameters = append(described.Parameters, &huma.Param{
 				Name: matchHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 				Description: "ETags of answers: the act is done only if the one thing has one of them still; * asks that it exists. Not beside if_version",

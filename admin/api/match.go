@@ -28,7 +28,7 @@ func tagged(w http.ResponseWriter, out any) {
 
 // matchOf is what the If-Match of a request says; given is false where it has none. A tag that
 // is weak, or none of ours, is of no version.
-func matchOf(req *http.Request) (m admin.Match, given bool, problem *Problem) {
+func matchOf(req *http.Request) (m admin.Precondition, given bool, problem *Problem) {
 	values := req.Header.Values(matchHeader)
 	if len(values) == 0 {
 		return m, false, nil
@@ -36,7 +36,7 @@ func matchOf(req *http.Request) (m admin.Match, given bool, problem *Problem) {
 	malformed := problemf(http.StatusBadRequest, matchHeader+`: is malformed; allowed values: *, or ETags of answers as "17", with commas between`)
 	rest := strings.Trim(strings.Join(values, ","), " \t,")
 	if rest == "*" {
-		return admin.Match{Exists: true}, true, nil
+		return admin.Precondition{Exists: true}, true, nil
 	}
 	for {
 		weak := strings.HasPrefix(rest, "W/")
@@ -71,7 +71,7 @@ func matched(o admin.Operation, in any, req *http.Request) *Problem {
 	if !given || problem != nil {
 		return problem
 	}
-	if err := admin.GiveMatch(in, m); err != nil {
+	if err := admin.SetPrecondition(in, m); err != nil {
 		return problemf(http.StatusBadRequest, matchHeader+": "+err.Error())
 	}
 	return nil

@@ -94,7 +94,7 @@ func TestMatch_AStaleActDoesNothing(t *testing.T) {
 	b.exec(t, `BEGIN;`+changing(id)+`;COMMIT`)
 	listed := acts(id)
 	for _, o := range admin.Operations() {
-		if !o.Expects() {
+		if !o.Conditional() {
 			continue
 		}
 		act, has := listed[o.Name]

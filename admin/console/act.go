@@ -91,7 +91,7 @@ func (v *visit) actPage(o admin.Operation, values url.Values) operationPage {
 		Button: titleOf(o, values), Back: v.backFrom(o, values),
 	}
 	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(v.req)})
-	if version := values.Get("if_version"); version != "" && o.Expects() {
+	if version := values.Get("if_version"); version != "" && o.Conditional() {
 		page.Hidden = append(page.Hidden, input{Name: "if_version", Value: version})
 	}
 	return page

@@ -131,7 +131,7 @@ func (v *visit) jobActs(s admin.JobState, id string) []tab {
 			continue
 		}
 		with := map[string][]string{arguments(o)[0].Name: {id}}
-		if o.Expects() {
+		if o.Conditional() {
 			with["if_version"] = []string{strconv.FormatInt(s.Version, 10)}
 		}
 		acts = append(acts, tab{Name: words[name] + "…", Link: v.linkWith(o, with)})

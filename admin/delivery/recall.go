@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/belfryhq/belfry/internal/db"
 	"github.com/belfryhq/belfry/internal/errkind"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/job"
@@ -113,9 +112,9 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, c job.Chosen, act job
 	case c.Expect != nil && n != *c.Expect:
 		return nil, &job.CountError{Would: n, Expected: *c.Expect}
 	case n == 0:
-		return nil, refusal(ctx, pool, refused)
+		return nil, refusal(ctx, pool, act, refused)
 	}
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = change(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		for _, r := range begun { // in id order: two operators never deadlock
 			if err := r.record(ctx, tx); err != nil { // one that went on since
 				return fmt.Errorf("recall job %d: %w", r.job.ID, err)
@@ -159,19 +158,19 @@ func recallable(s job.Status) bool {
 // change never lack an actor and a reason.
 func (r *recall) begin(ctx context.Context, jobID int64) error {
 	if err := r.find(ctx, jobID); err != nil {
-		return refusal(ctx, r.pool, err)
+		return refusal(ctx, r.pool, r.act, err)
 	}
-	return inTx(ctx, r.pool, r.record)
+	return change(ctx, r.pool, r.act, r.record)
 }
 
-// refusal is why a recall does not begin: if the job is not as its caller saw it, then that, which
-// says who changed it, and otherwise err.
-func refusal(ctx context.Context, pool *pgxpool.Pool, err error) error {
-	if !errors.As(err, new(*job.WrongStatusError)) || !db.Expected(ctx) {
+// refusal returns the reason why a recall does not begin: the *db.StaleError of a job that has
+// changed since the caller read it, otherwise err.
+func refusal(ctx context.Context, pool *pgxpool.Pool, act job.Act, err error) error {
+	if !errors.As(err, new(*job.WrongStatusError)) || act.If == nil {
 		return err
 	}
-	held := inTx(ctx, pool, func(context.Context, pgx.Tx) error { return nil }) // what holds is held to first
-	return cmp.Or(held, err)
+	stale := change(ctx, pool, act, func(context.Context, pgx.Tx) error { return nil })
+	return cmp.Or(stale, err)
 }
 
 // find reads the job and checks it.

@@ -41,6 +41,9 @@ type SenderState struct {
 	Version int64 `json:"version" db:"version"`
 }
 
+// ResourceVersion returns Version. It makes a SenderState a versioned result of an operation.
+func (s SenderState) ResourceVersion() (version int64, one bool) { return s.Version, true }
+
 // RelayState is a relay as its last heartbeat told.
 type RelayState struct {
 	Name        string    `json:"name" db:"name"`
@@ -114,7 +117,7 @@ func ResumeSender(ctx context.Context, pool *pgxpool.Pool, name string, alive ti
 }
 
 func senderAct(ctx context.Context, pool *pgxpool.Pool, name string, alive time.Duration, act job.Act, statement string, args pgx.StrictNamedArgs) (s SenderState, err error) {
-	err = inTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+	err = change(ctx, pool, act, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, queries.operatorAct, pgx.StrictNamedArgs{"actor": act.Actor, "reason": act.Reason}); err != nil {
 			return err
 		}

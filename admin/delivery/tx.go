@@ -23,6 +23,11 @@ func inTx(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout}, do))
 }
 
+// change is inTx for a change by an operator; it checks act.If first.
+func change(ctx context.Context, pool *pgxpool.Pool, act job.Act, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, If: act.If}, do))
+}
+
 // reading runs do in one short transaction that only reads, as on a standby.
 func reading(ctx context.Context, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: stepTimeout, Reads: true}, do))

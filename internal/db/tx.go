@@ -44,6 +44,8 @@ type Options struct {
 	// Policies has row-level security hide rows, as for tables whose policies are belfry's own
 	// (users, tokens, sessions, requests). Elsewhere a policy that hides rows is ErrRowSecurity.
 	Policies bool
+	// If is checked before do, in a transaction that writes. Nil checks nothing.
+	If *Precondition
 }
 
 // planLife is how old a plan may be that is kept. Planning all of a claim takes
@@ -54,9 +56,8 @@ const planLife = time.Second
 const planned = "belfry planned"
 
 // InTx runs do in one transaction and commits it when do returns nil; what it commits is
-// durable. An Expectation of the context is held to first (see Expecting). The error may be that
-// of the COMMIT, whose outcome is then unknown. One that is to write is refused by a standby as
-// ErrStandby.
+// durable. The error may be that of the COMMIT, whose outcome is then unknown. A standby refuses a
+// transaction that writes with ErrStandby.
 func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Limit+o.Grace)
 	defer cancel()
@@ -67,17 +68,14 @@ func InTx(ctx context.Context, on beginner, o Options, do func(context.Context, 
 		if o.readsOnly() {
 			return do(ctx, tx)
 		}
-		if err := Expect(ctx, tx); err != nil {
+		if err := o.If.Check(ctx, tx); err != nil {
 			return err
 		}
 		if err := do(ctx, tx); err != nil {
 			return err
 		}
-		return expected(ctx, tx)
+		return o.If.release(ctx, tx)
 	})
-	if err == nil && !o.readsOnly() {
-		meets(ctx)
-	}
 	return explainHidden(err)
 }
 

@@ -52,6 +52,9 @@ type Schedule struct {
 	Version int64 `json:"version" db:"version"`
 }
 
+// ResourceVersion returns Version. It makes a Schedule a versioned result of an operation.
+func (s Schedule) ResourceVersion() (version int64, one bool) { return s.Version, true }
+
 // Next returns the schedule's first n occurrences after an instant, as if it were not
 // paused.
 func (s Schedule) Next(after time.Time, n int) ([]time.Time, error) {
@@ -101,6 +104,11 @@ const checkTimeout = 10 * time.Second
 // inTx runs do in one short transaction.
 func inTx(ctx context.Context, pool *pgxpool.Pool, limit time.Duration, do func(context.Context, pgx.Tx) error) error {
 	return mapError(db.InTx(ctx, pool, db.Options{Limit: limit}, do))
+}
+
+// change is inTx for a change by an operator; it checks act.If first.
+func (s *Store) change(ctx context.Context, limit time.Duration, act job.Act, do func(context.Context, pgx.Tx) error) error {
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: limit, If: act.If}, do))
 }
 
 // read runs do in one short transaction that only reads, as on a standby.
@@ -183,7 +191,7 @@ func (s *Store) Put(ctx context.Context, d Definition, source Source, act job.Ac
 		"name": d.Name, "source": string(source), "cron": d.Cron, "every": d.Every, "time_zone": d.TimeZone, "template": string(template),
 		"query": d.Query, "query_timeout": d.QueryTimeout, "query_role": d.QueryRole, "missed": string(d.Missed), "missed_after": d.After,
 	}
-	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, storeTimeout, act, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
@@ -248,7 +256,7 @@ func (s *Store) SyncConfig(ctx context.Context, list []Definition, act job.Act) 
 // Remove deletes a schedule, or is ErrNotFound. Its jobs and events stay. One from the
 // configuration file comes back at the next SyncConfig unless it goes from there too.
 func (s *Store) Remove(ctx context.Context, name string, act job.Act) error {
-	return inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	return s.change(ctx, storeTimeout, act, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
@@ -275,7 +283,7 @@ func (s *Store) Resume(ctx context.Context, name string, act job.Act) (Schedule,
 }
 
 func (s *Store) turn(ctx context.Context, statement, name string, act job.Act) (one Schedule, err error) {
-	err = inTx(ctx, s.pool, storeTimeout, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, storeTimeout, act, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, statement, pgx.StrictNamedArgs{"name": name, "actor": act.Actor, "reason": act.Reason})
 		if err != nil {
 			return fmt.Errorf("schedule %s: %w", name, err)
@@ -299,7 +307,7 @@ func (s *Store) RunNow(ctx context.Context, name string, act job.Act) (jobs []in
 	if err != nil {
 		return nil, fmt.Errorf("run schedule %s: query_timeout: %w", name, err)
 	}
-	err = inTx(ctx, s.pool, fireTimeout+limit, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, fireTimeout+limit, act, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
@@ -336,7 +344,7 @@ func (s *Store) Try(ctx context.Context, one Schedule, act job.Act) (made []job.
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: query_timeout: %w", d.Name, err)
 	}
-	err = inTx(ctx, s.pool, fireTimeout+limit, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.change(ctx, fireTimeout+limit, act, func(ctx context.Context, tx pgx.Tx) error {
 		if err := actor(ctx, tx, act); err != nil {
 			return err
 		}
