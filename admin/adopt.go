@@ -67,9 +67,9 @@ func (in adoptInput) done(a *Adoption) bool {
 	return a.Adopted && (in.Place == "" || in.Place == a.Name)
 }
 
-// account is of the one database, since it was adopted last.
-func (a *Adoption) account() account {
-	return account{n: 1, event: eventKind{subjectInstallation, "", "adopted", ""}}
+// affected is the installation, since its last adoption.
+func (a *Adoption) affected(string) affected {
+	return affected{n: 1, event: eventKind{subjectInstallation, "", "adopted", ""}}
 }
 
 // adoptable is what an adoption would do.

@@ -49,8 +49,8 @@ type Attachment struct {
 	UnlistedPlatforms []string `json:"unlisted_platforms"`
 }
 
-// account counts the rows that were ever brought over.
-func (a *Attachment) account() account { return account{n: a.Filled, noun: "row"} }
+// affected counts the rows that were ever brought over.
+func (a *Attachment) affected(string) affected { return affected{n: a.Filled, noun: "row"} }
 
 // Detached is a relation that is followed no more.
 type Detached struct {
@@ -66,8 +66,8 @@ type Verified struct {
 	UnlistedPlatforms []string `json:"unlisted_platforms"` // as of Attachment
 }
 
-func (v *Verified) account() account {
-	return account{n: differs(v.Drift), noun: "channel", none: v.Plan != nil}
+func (v *Verified) affected(string) affected {
+	return affected{n: differs(v.Drift), noun: "channel", planned: v.Plan != nil}
 }
 
 // Verdict says that something differs, and still does.

@@ -18,8 +18,8 @@ type DeadReport struct {
 	delivery.DeadDone
 }
 
-func (r *DeadReport) account() account {
-	return account{n: r.Changed, noun: "message", none: r.Plan != nil}
+func (r *DeadReport) affected(string) affected {
+	return affected{n: r.Changed, noun: "message", planned: r.Plan != nil}
 }
 
 // deadActInput is the input of an act on dead letters.

@@ -45,16 +45,16 @@
 // # Receipts
 //
 // Run answers an act with an [Acted]: the result, which is an object in JSON, and a
-// [Receipt], which is one more field of it and one line of text among the remarks. No
-// operation makes its own: what is known of a result beyond "one thing, from now on" stands
-// in receipt.go, or is the result's method account.
+// [Receipt], which is one more field of it and one line of text among the remarks. A result that
+// is not one object, in force from now on, has a method affected (receipt.go).
 //
 // # Versions
 //
-// An act on one thing may say which version its caller has seen ([Match]): the id of the newest
-// act on it. Its transaction holds to that under the lock of the thing's row, before anything
-// else; a [StaleError] says what was changed since. An input takes part by the field expects and
-// a method thing; results that show one thing stand in [VersionOf].
+// An act on one object may expect the version that its caller read ([Precondition]): the id of the
+// newest act on the object. The transaction of the act checks the version under a lock of the
+// object, before any other statement; a [StaleError] lists the changes since. An input with a
+// precondition embeds ifVersion and has a method resource; a result that shows one object with its
+// version is [Versioned].
 //
 // # Streams
 //

@@ -174,11 +174,11 @@ func (e enqueued) masked(mask func(any) any) any {
 	return e
 }
 
-func (e enqueued) account() account {
+func (e enqueued) affected(string) affected {
 	if e.jobs == nil {
-		return account{none: true}
+		return affected{planned: true}
 	}
-	return account{n: int64(len(e.jobs.Jobs)), noun: "job"}
+	return affected{n: int64(len(e.jobs.Jobs)), noun: "job"}
 }
 
 // enqueuedJobs are the jobs of a request, of several types as a group.

@@ -170,8 +170,8 @@ type enqueuedOne struct {
 	Before bool `json:"before,omitempty"`
 }
 
-func (e enqueuedMany) account() account {
-	a := account{noun: "job", none: e.Plan != nil}
+func (e enqueuedMany) affected(string) affected {
+	a := affected{noun: "job", planned: e.Plan != nil}
 	for _, one := range e.Jobs {
 		a.n += int64(len(one.IDs))
 	}

@@ -57,7 +57,7 @@ func CountsThings(o Operation) bool {
 		if t.Kind() == reflect.Pointer {
 			result = reflect.New(t.Elem())
 		}
-		if accountOf(o.Verb(), result.Interface()).noun != "" {
+		if affectedBy(o.Verb(), result.Interface()).noun != "" {
 			return true
 		}
 	}

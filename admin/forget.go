@@ -36,7 +36,9 @@ type Forgotten struct {
 	Remark string `json:"remark,omitempty"`
 }
 
-func (f *Forgotten) account() account { return account{n: f.Rows(), noun: "row", none: f.Plan != nil} }
+func (f *Forgotten) affected(string) affected {
+	return affected{n: f.Rows(), noun: "row", planned: f.Plan != nil}
+}
 
 func forgetOperation() Operation {
 	return Define(Operation{

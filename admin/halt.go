@@ -16,9 +16,9 @@ type haltState struct {
 	Changed bool `json:"changed"` // by this act
 }
 
-// account counts the jobs that a halt stopped, also when they go on: none if it was so already.
-func (h haltState) account() account {
-	return account{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted", ""}, halted: h.Changed}
+// affected counts the jobs that a halt stopped, also when they go on: none if it was so already.
+func (h haltState) affected(string) affected {
+	return affected{noun: "job", since: h.At, event: eventKind{subjectInstallation, "", "lifted", ""}, halted: h.Changed}
 }
 
 const haltEvents = "belfry.events"

@@ -85,8 +85,8 @@ func (a actedJobs) ResourceVersion() (version int64, one bool) {
 	return a.Jobs[0].Version, true
 }
 
-func (a actedJobs) account() account {
-	return account{n: int64(len(a.Jobs)), noun: "job", none: a.Plan != nil}
+func (a actedJobs) affected(string) affected {
+	return affected{n: int64(len(a.Jobs)), noun: "job", planned: a.Plan != nil}
 }
 
 // standText tells where jobs are.

@@ -36,8 +36,8 @@ type approval struct {
 	job.Job
 }
 
-func (a approval) account() account {
-	return account{n: 1, since: a.ApprovedAt, none: a.Plan != nil}
+func (a approval) affected(string) affected {
+	return affected{n: 1, since: a.ApprovedAt, planned: a.Plan != nil}
 }
 
 func approveOperation() Operation {

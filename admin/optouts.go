@@ -81,19 +81,19 @@ the application records by SQL and a recipient by a link.`,
 			SQL: `SELECT belfry.opt_out(4711, 'popular_content', 'sms', 'asked for it');`,
 			Example: `  belfry channels opt-out --external-id user-4711
   belfry channels opt-out --channel 4711 --category popular_content --medium sms --reason "asked for it"`,
-		}, func(ctx context.Context, env *Env, in optOut) (channels.OptOut, error) {
+		}, func(ctx context.Context, env *Env, in optOut) (OptedOut, error) {
 			id, err := in.find(ctx, env, "channels opt-out")
 			if err != nil {
-				return channels.OptOut{}, err
+				return OptedOut{}, err
 			}
 			o := channels.OptOut{ChannelID: id, Category: in.Category, Medium: in.Medium, Reason: in.Reason}
 			err = db.InTx(ctx, env.DB, db.Options{Limit: preferenceLimit}, func(ctx context.Context, tx pgx.Tx) error {
 				o, err = channels.OptOutBy(ctx, tx, o, in.by(env).Actor)
 				return err
 			})
-			return o, preferenceRefused(err)
-		}, func(p *printer.Page, _ optOut, o channels.OptOut) {
-			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o), p.Clock(o.OptedOutAt))
+			return OptedOut{o}, preferenceRefused(err)
+		}, func(p *printer.Page, _ optOut, o OptedOut) {
+			p.Printf("channel %d wants no messages%s, since %s\n", o.ChannelID, unwanted(o.OptOut), p.Clock(o.OptedOutAt))
 		}),
 		Define(Operation{
 			Name: "channels opt-in", Short: "Take an opt-out back", Usage: usage, Role: Operator, Changes: true, Events: "the channel's events",
@@ -144,12 +144,19 @@ func optOutsText(p *printer.Page, _ channelRef, out OptOuts) {
 	}
 }
 
+// OptedOut is an opt-out that is recorded, now or earlier.
+type OptedOut struct{ channels.OptOut }
+
+func (o OptedOut) affected(string) affected { return affected{n: 1, since: &o.OptedOutAt} }
+
 // OptedIn are the opt-outs that were taken back: one, or none.
 type OptedIn struct {
 	OptOuts []channels.OptOut `json:"opt_outs"`
 }
 
-func (o OptedIn) account() account { return account{n: int64(len(o.OptOuts)), noun: "opt-out"} }
+func (o OptedIn) affected(string) affected {
+	return affected{n: int64(len(o.OptOuts)), noun: "opt-out"}
+}
 
 func optInChannel(ctx context.Context, env *Env, in optIn) (OptedIn, error) {
 	id, err := in.find(ctx, env, "channels opt-in")

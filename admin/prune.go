@@ -24,8 +24,8 @@ type PruneReport struct {
 	KeepsAll bool `json:"keeps_all"`
 }
 
-func (r *PruneReport) account() account {
-	return account{n: r.Rows(), noun: "row", none: r.Plan != nil}
+func (r *PruneReport) affected(string) affected {
+	return affected{n: r.Rows(), noun: "row", planned: r.Plan != nil}
 }
 
 func pruneOperation() Operation {

@@ -5,16 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/belfryhq/belfry/admin/delivery"
-	"github.com/belfryhq/belfry/channels"
 	"github.com/belfryhq/belfry/internal/printer"
-	"github.com/belfryhq/belfry/job"
-	"github.com/belfryhq/belfry/job/schedule"
 )
 
 // Receipt answers an act: what is done is in force.
@@ -68,57 +63,41 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// account is what a receipt says of a result.
-type account struct {
-	n      int64
-	noun   string     // of what n counts; "": it is about the one thing that the result shows
-	since  *time.Time // nil: as event says
-	event  eventKind  // since when it was last; zero: from now on
-	halted bool       // n is how many jobs the newest halt stopped
-	none   bool       // nothing was done: it was a plan
+// affected describes what an act affected, for its receipt.
+type affected struct {
+	n       int64
+	noun    string     // of the objects that n counts; "": the result shows one object
+	since   *time.Time // since when the result has been in force; nil: event decides
+	event   eventKind  // the newest event of this kind made the result; zero: it is in force from now on
+	halted  bool       // n is the number of jobs that the newest halt stopped
+	planned bool       // the result is a plan, or another result of an act that changed nothing
 }
 
-// eventKind is a kind of events of one thing; with lifted, those that set this member to null.
+// eventKind is a kind of events of one object; with lifted, those that set this member to null.
 type eventKind struct{ subject, name, kind, lifted string }
 
-// accountOf reads the result of an act. What it does not know is about one thing, which holds
-// from now on. What was so before, as a lane that is paused already, has been since then: what
-// goes on since the newest event that says so, which an act that changed something wrote itself.
-func accountOf(verb string, result any) account {
-	if own, is := result.(interface{ account() account }); is {
-		return own.account()
-	}
-	a := account{n: 1}
+// pausable is a result that shows an object which can be paused and resumed.
+type pausable interface {
+	PausedSince() (since *time.Time, subject, name string)
+}
+
+// affectedBy returns what an act affected. A result describes that itself in a method affected; a
+// pausable one has been in force since its pause, or since its newest resumption. Any other result
+// is one object, and in force from now on.
+func affectedBy(verb string, result any) affected {
 	switch r := result.(type) {
-	case job.Lane:
-		a.since = r.PausedAt
-	case Sender:
-		a.since = r.PausedAt
-	case schedule.Schedule:
-		a.since = r.PausedAt
-	case channels.OptOut:
-		a.since = &r.OptedOutAt
-	case Token:
-		a.since = r.RevokedAt
-	case User:
-		a.since = r.DisabledAt
-	}
-	if !slices.Contains([]string{"pause", "opt-out", "revoke", "disable"}, verb) {
-		a.since = nil
-	}
-	if verb == "resume" || verb == "enable" {
-		switch r := result.(type) {
-		case job.Lane:
-			a.event = eventKind{job.SubjectLane, r.Name, "resumed", ""}
-		case Sender:
-			a.event = eventKind{delivery.SubjectSender, r.Name, "resumed", ""}
-		case schedule.Schedule:
-			a.event = eventKind{job.SubjectSchedule, r.Name, "resumed", ""}
-		case User:
-			a.event = eventKind{subjectUser, r.Name, "changed", "disabled_at"}
+	case interface{ affected(verb string) affected }:
+		return r.affected(verb)
+	case pausable:
+		since, subject, name := r.PausedSince()
+		switch verb {
+		case "pause":
+			return affected{n: 1, since: since}
+		case "resume":
+			return affected{n: 1, event: eventKind{subject, name, "resumed", ""}}
 		}
 	}
-	return a
+	return affected{n: 1}
 }
 
 // receiptLimit bounds the questions for since when and how many: the act is done.
@@ -126,8 +105,8 @@ const receiptLimit = 2 * time.Second
 
 // receipted adds the receipt to what came of an act.
 func receipted(ctx context.Context, env *Env, o Operation, asked time.Time, result any) any {
-	a := accountOf(o.Verb(), result)
-	if a.none {
+	a := affectedBy(o.Verb(), result)
+	if a.planned {
 		return result
 	}
 	r := Receipt{AskedAt: asked.UTC(), InForceSince: a.since, Concerned: a.n}
@@ -182,7 +161,7 @@ func (a Acted) text(p *printer.Page, verb string) {
 	if since := a.Receipt.InForceSince; since != nil && a.Receipt.AskedAt.Sub(*since) > time.Minute { // two clocks
 		line += ", in force since " + p.Clock(*since)
 	}
-	if noun := accountOf(verb, a.Result).noun; noun != "" {
+	if noun := affectedBy(verb, a.Result).noun; noun != "" {
 		line += ", " + printer.Counted(a.Receipt.Concerned, noun)
 	}
 	p.Note("%s", line)

@@ -52,7 +52,7 @@ type Occurrence struct {
 	Jobs     []int64 `json:"jobs"`
 }
 
-func (o Occurrence) account() account { return account{n: int64(len(o.Jobs)), noun: "job"} }
+func (o Occurrence) affected(string) affected { return affected{n: int64(len(o.Jobs)), noun: "job"} }
 
 // RemovedSchedule is what is left of one.
 type RemovedSchedule struct {

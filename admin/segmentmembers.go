@@ -80,8 +80,8 @@ type SegmentMembers struct {
 	channels.SegmentChange
 }
 
-func (m *SegmentMembers) account() account {
-	return account{n: m.Added + m.Removed, noun: "member", none: m.Plan != nil}
+func (m *SegmentMembers) affected(string) affected {
+	return affected{n: m.Added + m.Removed, noun: "member", planned: m.Plan != nil}
 }
 
 // membersAct is a change of a segment's members from a list.

@@ -45,8 +45,8 @@ type SegmentDropped struct {
 	Members int64  `json:"members"` // that it had
 }
 
-func (d *SegmentDropped) account() account {
-	return account{n: d.Members, noun: "member", none: d.Plan != nil}
+func (d *SegmentDropped) affected(string) affected {
+	return affected{n: d.Members, noun: "member", planned: d.Plan != nil}
 }
 
 func segmentOperations() []Operation {

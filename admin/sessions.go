@@ -37,8 +37,8 @@ type EndedSessions struct {
 	Sessions []Session `json:"sessions"`
 }
 
-func (e EndedSessions) account() account {
-	return account{n: int64(len(e.Sessions)), noun: "session", none: e.Plan != nil}
+func (e EndedSessions) affected(string) affected {
+	return affected{n: int64(len(e.Sessions)), noun: "session", planned: e.Plan != nil}
 }
 
 type sessionFilter struct {

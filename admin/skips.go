@@ -28,8 +28,8 @@ type retriedSkipped struct {
 	job.Job
 }
 
-func (r retriedSkipped) account() account {
-	return account{n: r.Skipped, noun: "recipient", none: r.Plan != nil}
+func (r retriedSkipped) affected(string) affected {
+	return affected{n: r.Skipped, noun: "recipient", planned: r.Plan != nil}
 }
 
 // acted is the job that was acted on, unless it was not: then nothing is shown of it.

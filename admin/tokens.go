@@ -47,6 +47,13 @@ type Token struct {
 	LastUsedAt *time.Time `json:"last_used_at" db:"last_used_at"`
 }
 
+func (t Token) affected(verb string) affected {
+	if verb == "revoke" {
+		return affected{n: 1, since: t.RevokedAt}
+	}
+	return affected{n: 1}
+}
+
 // NewToken is a token with its secret, which is shown this once and kept nowhere.
 type NewToken struct {
 	Token

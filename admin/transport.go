@@ -57,8 +57,8 @@ type TransportDone struct {
 	Emptied  bool   `json:"emptied"`        // the carrier
 }
 
-func (d *TransportDone) account() account {
-	return account{n: d.Messages, noun: "message", none: d.Plan != nil}
+func (d *TransportDone) affected(string) affected {
+	return affected{n: d.Messages, noun: "message", planned: d.Plan != nil}
 }
 
 // transportAct is the input of what is done to all that is QUEUED.

@@ -38,6 +38,16 @@ type User struct {
 	SignedInAt *time.Time `json:"signed_in_at" db:"signed_in_at"`
 }
 
+func (u User) affected(verb string) affected {
+	switch verb {
+	case "disable":
+		return affected{n: 1, since: u.DisabledAt}
+	case "enable":
+		return affected{n: 1, event: eventKind{subjectUser, u.Name, "changed", "disabled_at"}}
+	}
+	return affected{n: 1}
+}
+
 // SignInLink is a link that signs a user in, once. Its secret is shown this once.
 type SignInLink struct {
 	Name      string    `json:"name"`

@@ -27,6 +27,11 @@ type Lane struct {
 // ResourceVersion returns Version. It makes a Lane a versioned result of an operation.
 func (l Lane) ResourceVersion() (version int64, one bool) { return l.Version, true }
 
+// PausedSince returns PausedAt and the subject and name of the events.
+func (l Lane) PausedSince() (since *time.Time, subject, name string) {
+	return l.PausedAt, SubjectLane, l.Name
+}
+
 // LaneCounts is how far the jobs that wait in a lane are counted.
 const LaneCounts = 10_000
 

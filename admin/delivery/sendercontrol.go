@@ -44,6 +44,11 @@ type SenderState struct {
 // ResourceVersion returns Version. It makes a SenderState a versioned result of an operation.
 func (s SenderState) ResourceVersion() (version int64, one bool) { return s.Version, true }
 
+// PausedSince returns PausedAt and the subject and name of the events.
+func (s SenderState) PausedSince() (since *time.Time, subject, name string) {
+	return s.PausedAt, SubjectSender, s.Name
+}
+
 // RelayState is a relay as its last heartbeat told.
 type RelayState struct {
 	Name        string    `json:"name" db:"name"`

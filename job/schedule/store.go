@@ -55,6 +55,11 @@ type Schedule struct {
 // ResourceVersion returns Version. It makes a Schedule a versioned result of an operation.
 func (s Schedule) ResourceVersion() (version int64, one bool) { return s.Version, true }
 
+// PausedSince returns PausedAt and the subject and name of the events.
+func (s Schedule) PausedSince() (since *time.Time, subject, name string) {
+	return s.PausedAt, job.SubjectSchedule, s.Name
+}
+
 // Next returns the schedule's first n occurrences after an instant, as if it were not
 // paused.
 func (s Schedule) Next(after time.Time, n int) ([]time.Time, error) {
