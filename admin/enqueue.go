@@ -247,7 +247,7 @@ func enqueue(ctx context.Context, env *Env, in enqueueInput) (made enqueued, err
 	case in.Preview:
 		made.preview, err = preview(ctx, env, in.content(env.now()), audience)
 		if err == nil && len(in.Types) > 0 {
-			made.preview.Lane = &outlooks(ctx, env, []job.Request{{Types: in.Types, Spec: in.spec(env, audience)}}, []string{"this"})[0]
+			made.preview.Lane = conflictsOf(ctx, env, job.Request{Types: in.Types, Spec: in.spec(env, audience)})
 		}
 	default:
 		if err = in.confirmCount(ctx, env, audience); err == nil {

@@ -192,8 +192,8 @@ What is wrong is said by request, from 0, and field. A request whose idempotency
 enqueued before changes nothing and has the first one's ids; give each request one, and
 the whole can be repeated.
 
---dry-run enqueues nothing, and says of each request whether it would be enqueued, how many
-channels it is for, and what it is expected to collide with in its lane. --expect refuses another number of jobs that are not there yet.`,
+--dry-run enqueues nothing, and shows for each request whether it would be enqueued, and how many
+channels it is for. --expect refuses another number of jobs that are not there yet.`,
 		Example: `  belfry jobs enqueue --from monday.jsonl --dry-run
   belfry jobs enqueue --from monday.jsonl
   echo '{"type": ["push"], "category": "popular_content", "title": "This week", "everyone": true}' | belfry jobs enqueue --from -`,
@@ -326,7 +326,6 @@ func manyRefused(err error, asked []job.Request) error {
 func planRequests(ctx context.Context, env *Env, asked []job.Request, made []job.Requested, fresh int64, asOf time.Time) *Plan {
 	plan := &Plan{Selection: printer.Counted(int64(len(asked)), "request"), AsOf: asOf, Count: fresh}
 	counted := make(map[string]Outcome)
-	lanes := outlooksOf(ctx, env, asked, made)
 	for i, r := range asked {
 		o := Outcome{Of: fmt.Sprintf("%s (%s)", requestParam(i, ""), strings.Join(r.Types, ", ")), Outcome: "enqueued"}
 		if made[i].Before[0] {
@@ -335,9 +334,6 @@ func planRequests(ctx context.Context, env *Env, asked []job.Request, made []job
 			continue
 		}
 		o.Detail = r.Spec.Title
-		if text := lanes[i].text(printer.Times{}); text != "" {
-			o.Detail += "; " + text
-		}
 		audience := r.Spec.Audience.String()
 		count, known := counted[audience]
 		if !known {
@@ -351,26 +347,6 @@ func planRequests(ctx context.Context, env *Env, asked []job.Request, made []job
 		plan.Outcomes = append(plan.Outcomes, o)
 	}
 	return plan
-}
-
-// outlooksOf are what those of the requests that would be enqueued are expected to meet in their
-// lanes, each other too.
-func outlooksOf(ctx context.Context, env *Env, asked []job.Request, made []job.Requested) map[int]laneOutlook {
-	var fresh []job.Request
-	var names []string
-	var at []int
-	for i, r := range asked {
-		if !made[i].Before[0] {
-			fresh, names, at = append(fresh, r), append(names, requestParam(i, "")), append(at, i)
-		}
-	}
-	of := make(map[int]laneOutlook, len(fresh))
-	if len(fresh) > 0 {
-		for n, o := range outlooks(ctx, env, fresh, names) {
-			of[at[n]] = o
-		}
-	}
-	return of
 }
 
 func enqueuedManyText(p *printer.Page, _ enqueueManyInput, out enqueuedMany) {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/job"
 )
 
-// runEvents is how many events of a job are read for its runs or its incident, in pages of
+// runEvents is how many events of a job are read for its runs, in pages of
 // eventsRead.
 const (
 	runEvents  = 10_000

@@ -96,7 +96,6 @@ the runner's, its accounts, what became of its rows, and its corrections.`,
 			Name: "jobs events", Short: "Show a job's timeline, oldest first", Role: Viewer, Example: "  belfry jobs events 17 --json",
 		}, listJobEvents, jobEventsText),
 		runsOperation(),
-		incidentOperation(),
 		Define(Operation{
 			Name: "jobs revisions", Short: "Show what a job said, and to whom, before it was corrected", Role: Viewer,
 			Long: `Show what a job said, and to whom, before it was corrected after its walk had begun,

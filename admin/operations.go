@@ -30,7 +30,7 @@ var operations = sync.OnceValue(func() []Operation {
 		transportOperations(),
 		deadOperations(),
 		scheduleOperations(),
-		[]Operation{timetableOperation()},
+		[]Operation{upcomingOperation()},
 		segmentOperations(),
 		attachOperations(),
 		[]Operation{countOperation(), checkOperation(), pruneOperation(), statusOperation(), healthOperation(), adoptOperation(), doctorOperation(), rolesOperation()},

@@ -35,7 +35,7 @@ type Outcome struct {
 	Count   int64  `json:"count"`
 	AtMost  int64  `json:"at_most,omitempty"` // what Count may be less than if it is as low; 0: it is what it is
 	Unknown bool   `json:"unknown,omitempty"` // how many cannot be told yet
-	Detail  string `json:"detail,omitempty"`  // forecast and collisions, in words
+	Detail  string `json:"detail,omitempty"`  // such as the overlaps, as text
 }
 
 // planChoice are the parameters of an act that changes more than one thing.

@@ -16,7 +16,7 @@ import (
 // unplanned are the acts that may be about more than one thing and say nothing beforehand, and why.
 var unplanned = map[string]string{
 	"enqueue":          "its plan is --preview, and what --expect is to others is --confirm-count",
-	"schedules run":    "it enqueues the jobs of one schedule, as its clock would; `schedules show` and the timetable say which",
+	"schedules run":    "it enqueues the jobs of one schedule, as its clock would; `schedules show` and `upcoming` show them",
 	"channels opt-in":  "it takes exactly one opt-out of one channel back; its answer lists those that are left",
 	"channels attach":  "it brings over every row of a table and selects nothing; `channels verify --dry-run` counts what differs",
 	"channels detach":  "it takes the triggers off one table and changes no channel",

@@ -22,8 +22,8 @@ const previewHelp = `The preview counts the channels, tells how many there are b
 usable medium, how many have no address, opted out, are in their quiet hours when it is
 to be sent or over the category's cap now, names the attributes that the words refer to
 without a default and that channels lack, and shows three messages as they would be
-composed. Of a request with its types it says what it is expected to collide with in its
-lane, and when that is free next. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
+composed. For a request with its types it lists the entries of its lane with which it is
+expected to overlap. It looks at up to 100,000 ids: of larger audiences at slices that lie evenly
 over the ids, which it says. It ends after two minutes at most.`
 
 // jobPreview is what would come of content for an audience.
@@ -38,9 +38,8 @@ type jobPreview struct {
 	HasMessages bool `json:"has_messages"`
 	// Addressless is the relation of channels, if it has no addresses and they are needed.
 	Addressless string `json:"addressless,omitempty"`
-	// Lane is what its jobs are expected to meet in their lane; nil: it is there already, or of no
-	// type yet.
-	Lane *laneOutlook `json:"lane,omitempty"`
+	// Lane are the conflicts in its lane. It is nil for an existing job, and for a request without a type.
+	Lane *laneConflicts `json:"lane,omitempty"`
 }
 
 func previewOperation() Operation {
@@ -115,7 +114,7 @@ func previewText(p *printer.Page, out *jobPreview) {
 		}
 	}
 	if out.Lane != nil {
-		p.Field("lane", "%s", cmp.Or(out.Lane.text(p.Times), out.Lane.Lane+": collides with nothing that is known; `belfry timetable --lane "+out.Lane.Lane+"` shows it"))
+		p.Field("lane", "%s", out.Lane.text())
 	}
 	for _, one := range out.Samples {
 		by := []string{one.Platform}

@@ -35,8 +35,8 @@ type scheduleNext struct {
 	Count int `flag:"count" label:"N" help:"so many, 1 to 1000 (default 5)" min:"1" max:"1000" default:"5"`
 }
 
-// Upcoming is one occurrence to come.
-type Upcoming struct {
+// NextOccurrence is one of the next occurrences of a schedule.
+type NextOccurrence struct {
 	At    time.Time `json:"at"`    // UTC
 	Local string    `json:"local"` // in the schedule's time zone
 	// TimeZone is the schedule's, InMS how long from now by the database's clock, and Paused
@@ -80,7 +80,7 @@ func scheduleOperations() []Operation {
 			Long: `Show when a schedule fires next, in its own time zone and in UTC, after the
 database's clock, as if it were not paused.`,
 			Example: "  belfry schedules next digest --count 20",
-		}, nextOccurrences, upcomingText),
+		}, nextOccurrences, nextOccurrencesText),
 		schedulePreviewOperation(),
 		Define(Operation{
 			Name: "schedules run", Short: "Fire a schedule once more, now", Role: Operator, Changes: true, Events: scheduleEvents,
@@ -152,14 +152,14 @@ func schedulesText(p *printer.Page, _ None, out List[schedule.Schedule]) {
 	}
 	t := printer.NewTable("NAME", "WHEN", "STATE", "NEXT", "LAST", "JOBS", ">FIRED", ">SKIPPED", "FROM")
 	for _, s := range out.Items {
-		t.Add(s.Name, timetable(s.Definition), scheduleState(s), p.ClockOr(s.NextAt, "-"), p.ClockOr(s.LastAt, "-"),
+		t.Add(s.Name, recurrence(s.Definition), scheduleState(s), p.ClockOr(s.NextAt, "-"), p.ClockOr(s.LastAt, "-"),
 			someIDs(s.LastJobs), printer.Grouped(s.Fired), printer.Grouped(s.Skipped), string(s.Source))
 	}
 	p.Table(t)
 }
 
-// timetable is when a schedule fires, as its definition says it.
-func timetable(d schedule.Definition) string {
+// recurrence renders the cron expression or the interval of a schedule.
+func recurrence(d schedule.Definition) string {
 	if d.Cron == "" {
 		return "every " + d.Every
 	}
@@ -201,7 +201,7 @@ func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 	} else {
 		p.Field("state", "%s", scheduleState(s))
 	}
-	p.Field("when", "%s", timetable(s.Definition))
+	p.Field("when", "%s", recurrence(s.Definition))
 	p.Field("next", "%s", p.ClockOr(s.NextAt, "when it is looked at next"))
 	p.Field("missed", "%s, later than %s is missed", s.Missed, s.After)
 	if template, err := json.Marshal(s.Template); err == nil { // it was JSON in the database
@@ -219,7 +219,7 @@ func scheduleText(p *printer.Page, _ scheduleRef, s schedule.Schedule) {
 	}
 }
 
-func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (page List[Upcoming], err error) {
+func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (page List[NextOccurrence], err error) {
 	s, err := schedule.NewStore(env.DB).Get(ctx, in.Name)
 	if err != nil {
 		return page, scheduleProblem(err)
@@ -237,14 +237,14 @@ func nextOccurrences(ctx context.Context, env *Env, in scheduleNext) (page List[
 		return page, fmt.Errorf("schedule %s: time_zone: %w", s.Name, err)
 	}
 	for _, at := range times {
-		page.Items = append(page.Items, Upcoming{
+		page.Items = append(page.Items, NextOccurrence{
 			at.UTC(), at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), s.TimeZone, at.Sub(now).Milliseconds(), s.PausedAt != nil,
 		})
 	}
 	return page, nil
 }
 
-func upcomingText(p *printer.Page, in scheduleNext, out List[Upcoming]) {
+func nextOccurrencesText(p *printer.Page, in scheduleNext, out List[NextOccurrence]) {
 	if len(out.Items) == 0 {
 		p.Printf("schedule %s has no occurrence in the next nine years\n", in.Name)
 		return

@@ -119,22 +119,29 @@ func standstillOf(ctx context.Context, env *Env, id int64) (Standstill, error) {
 	return still, err
 }
 
-// jobNames names jobs, the first three of many.
+// jobNames names jobs, three at most: "jobs 7, 9 and 2 more".
 func jobNames(ids []int64) string {
-	const most = 3
-	names := make([]string, 0, most+1)
+	names := make([]string, len(ids))
 	for i, id := range ids {
-		if i == most {
-			names = append(names, fmt.Sprintf("%d more", len(ids)-most))
-			break
-		}
-		names = append(names, printer.Int(id))
+		names[i] = printer.Int(id)
+	}
+	if len(names) == 1 {
+		return "job " + names[0]
+	}
+	return "jobs " + someNames(names)
+}
+
+// someNames lists three names at most.
+func someNames(names []string) string {
+	const most = 3
+	if n := len(names) - most; n > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", n))
 	}
 	last := len(names) - 1
 	if last == 0 {
-		return "job " + names[0]
+		return names[0]
 	}
-	return "jobs " + strings.Join(names[:last], ", ") + " and " + names[last]
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // waitsFor says what a message waits for, in brackets.

@@ -24,16 +24,16 @@ var looks = []string{
 	"jobs list status=FAILED status=ABORTED lane=lane-7", "jobs list lane=rare", "jobs list lane=nobody's", "jobs list category=activity", "jobs list type=inbox",
 	"jobs list lane=lane-3 category=question status=FAILED", "jobs list lane=lane-4 category=question", "jobs list lane=lane-6 category=question", "jobs list group={grouped}",
 	"jobs list type=push status=EXPIRED before={old}", "jobs list since=200d until=199d", "jobs list until=300d status=FAILED lane=lane-3",
-	"jobs list awaiting_approval=on", "jobs show id={job}", "jobs runs id={job}", "jobs incident id={job}", "jobs events id={job}", "jobs skips id={job}", "jobs revisions id={job}",
+	"jobs list awaiting_approval=on", "jobs show id={job}", "jobs runs id={job}", "jobs events id={job}", "jobs skips id={job}", "jobs revisions id={job}",
 	"lanes list", "lanes events", "lanes events lane=n500", "categories list", "categories events", "senders list", "senders events", "schedules list", "schedules events",
 	"dead-letters list", "dead-letters list before={job}:5", "dead-letters list job={job}", "dead-letters list medium=push", "dead-letters list dead_reason=permanent", "dead-letters list dead_reason=exhausted medium=push", "dead-letters list sender=nobody", "dead-letters list category=activity", "dead-letters errors",
 	"dead-letters show job={job} channel=3", "dead-letters events", "transport status", "transport events",
-	"status", "timetable", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
+	"status", "upcoming", "events list", "events list by=kim of=job", "limits list", "limits events", "tokens list", "tokens events", "users list", "users events", "sessions list", "channels segment list", "channels opt-outs channel=3",
 }
 
 // pages are those of the console, as looks have it.
 var pages = []string{
-	"/", "/jobs", "/jobs?status=FAILED&lane=lane-7", "/jobs/{job}", "/jobs/{job}/incident", "/jobs/{job}/runs", "/abort?id={job}", "/timetable", "/lanes", "/schedules", "/senders", "/categories",
+	"/", "/jobs", "/jobs?status=FAILED&lane=lane-7", "/jobs/{job}", "/jobs/{job}/runs", "/abort?id={job}", "/upcoming", "/lanes", "/schedules", "/senders", "/categories",
 	"/dead-letters", "/dead-letters?dead_reason=permanent", "/dead-letters/errors", "/events", "/channels/show?channel={channel}", "/enqueue", "/transport/status",
 }
 

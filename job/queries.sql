@@ -331,11 +331,13 @@ SELECT u.id, coalesce(a.id, 0), coalesce(a.at, 'epoch'), coalesce(a.subject, '')
   LIMIT @limit);
 
 -- name: JobsUpcoming :many
--- The PENDING jobs of @lane (NULL: of every one that is @paused, or is not) that do not wait for approval and are due from @since (NULL: ever) until before
--- @until, the soonest first, at most @limit. No index has them in that order over all lanes: of
--- jobs_waiting_idx the head of each lane, type and priority is read, as JobClaim does, and what
--- comes after it only of the @limit heads that are due first. Of what waits besides it reads
--- nothing: lanes and types are compared as the index has them, which no other one does.
+-- Reads the PENDING jobs of @lane (NULL: of every lane; with @not_held of lanes that are not paused)
+-- that do not wait for approval and are due before @until (NULL: at any time), after the position
+-- (@after, @after_lane, @after_id), ordered by due time, lane and id, at most @limit. No index has
+-- this order over all lanes. The query therefore reads the head of each lane, type and priority in
+-- jobs_waiting_idx, like JobClaim, and further jobs only of the @limit heads that are due first. Lanes
+-- and types are compared in the collation of that index, which no other index supports; the order
+-- of lanes in the result is that of their bytes.
 WITH RECURSIVE kinds (lane, type) AS (
     (SELECT j.lane, j.type FROM belfry.jobs j
       WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane >= coalesce(@lane::text, '')
@@ -354,43 +356,46 @@ WITH RECURSIVE kinds (lane, type) AS (
                           WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = k.lane AND j.type = k.type
                           ORDER BY j.priority DESC LIMIT 1) h
      WHERE (@lane::text IS NULL OR k.lane = @lane)
-       AND @paused = EXISTS (SELECT FROM belfry.lanes l WHERE l.name = k.lane AND l.paused_at IS NOT NULL)
+       AND NOT (@not_held::boolean AND EXISTS (SELECT FROM belfry.lanes l WHERE l.name = k.lane AND l.paused_at IS NOT NULL))
      UNION ALL
     SELECT p.lane, p.type, h.priority
       FROM heads p
      CROSS JOIN LATERAL (SELECT j.priority FROM belfry.jobs j
                           WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = p.lane AND j.type = p.type AND j.priority < p.priority
                           ORDER BY j.priority DESC LIMIT 1) h
-), foremost AS MATERIALIZED (
-    SELECT h.lane, h.type, h.priority
+), begun AS MATERIALIZED (
+    SELECT h.lane, h.type, h.priority,
+           CASE WHEN h.lane COLLATE "C" < @after_lane::text THEN 9223372036854775807 WHEN h.lane = @after_lane THEN @after_id::bigint ELSE 0 END AS after_id
       FROM heads h
+), foremost AS MATERIALIZED (
+    SELECT b.lane, b.type, b.priority, b.after_id
+      FROM begun b
      CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
-                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = h.lane AND j.type = h.type AND j.priority = h.priority
-                            AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
+                          WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = b.lane AND j.type = b.type AND j.priority = b.priority
+                            AND (j.schedule_at, j.id) > (@after::timestamptz, b.after_id) AND j.schedule_at < coalesce(@until::timestamptz, 'infinity')
                           ORDER BY j.schedule_at, j.id LIMIT 1) n
-     ORDER BY n.schedule_at, n.id
+     ORDER BY n.schedule_at, b.lane COLLATE "C", n.id
      LIMIT @limit
 ), soonest AS MATERIALIZED (
-    SELECT n.id, n.schedule_at
+    SELECT n.id, n.schedule_at, f.lane
       FROM foremost f
      CROSS JOIN LATERAL (SELECT j.schedule_at, j.id FROM belfry.jobs j
                           WHERE j.status = 'PENDING' AND NOT j.awaits_approval AND j.lane = f.lane AND j.type = f.type AND j.priority = f.priority
-                            AND j.schedule_at >= coalesce(@since::timestamptz, '-infinity') AND j.schedule_at < @until
+                            AND (j.schedule_at, j.id) > (@after::timestamptz, f.after_id) AND j.schedule_at < coalesce(@until::timestamptz, 'infinity')
                           ORDER BY j.schedule_at, j.id LIMIT @limit) n
-     ORDER BY n.schedule_at, n.id
+     ORDER BY n.schedule_at, f.lane COLLATE "C", n.id
      LIMIT @limit
 )
 SELECT j.id, j.type, j.category, j.title, j.lane, j.priority, j.schedule_at
   FROM soonest s
  CROSS JOIN LATERAL (SELECT k.id, k.type, k.category, k.title, k.lane, k.priority, k.schedule_at
                        FROM belfry.jobs k WHERE k.id = s.id LIMIT 1) j
- ORDER BY s.schedule_at, s.id;
+ ORDER BY s.schedule_at, s.lane COLLATE "C", s.id;
 
 -- name: JobDurations :many
--- How long the walk of a job of each of some kinds takes: the median of the last five that were
--- PROCESSED of its type, category and lane, or where its lane has none of the last five of its type
--- and category. Looks at the last @looks of each category, once (jobs_kind_idx). No row of a kind:
--- there is none among them.
+-- Reads how long the walk of a job of each kind takes: the median of the last five PROCESSED jobs of its
+-- type, category and lane or, if that lane has none, of its type and category. Reads the last @looks jobs
+-- of each category once (jobs_kind_idx). A kind without such jobs has no row in the result.
 WITH kinds AS MATERIALIZED (
     SELECT k.n, k.type, k.category, k.lane
       FROM unnest(@types::text[], @categories::text[], @lanes::text[]) WITH ORDINALITY AS k (type, category, lane, n)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Upcoming is a PENDING job, as far as a timetable shows it.
+// Upcoming is a PENDING job in the list of upcoming work.
 type Upcoming struct {
 	ID         int64     `db:"id"`
 	Type       string    `db:"type"`
@@ -19,35 +19,51 @@ type Upcoming struct {
 	ScheduleAt time.Time `db:"schedule_at"` // UTC
 }
 
-// Upcoming returns the PENDING jobs of a lane ("": of every one), if it is paused or if it is not, that do not wait for approval and are due from since (nil: from
-// whenever) until before until, the soonest first, at most limit. What it reads grows with limit and
-// with the lanes, types and priorities that wait, and not with the jobs that do.
-func (s *Store) Upcoming(ctx context.Context, lane string, paused bool, since *time.Time, until time.Time, limit int) (list []Upcoming, err error) {
+// UpcomingFilter selects upcoming jobs. The zero value of each field except Limit means no restriction.
+type UpcomingFilter struct {
+	Lane    string     // only jobs of this lane
+	NotHeld bool       // only jobs of lanes that are not paused
+	Until   *time.Time // only jobs that are due before this time
+	// After, AfterLane and AfterID are the position after which the list continues: the due time,
+	// the lane and the id of the job before.
+	After     time.Time
+	AfterLane string
+	AfterID   int64
+	Limit     int
+}
+
+// Upcoming returns PENDING jobs that do not wait for approval, ordered by due time, lane (as bytes) and
+// id. The number of rows that it reads depends on the limit and on the number of lanes, types and
+// priorities of pending jobs, and not on the number of pending jobs.
+func (s *Store) Upcoming(ctx context.Context, f UpcomingFilter) (list []Upcoming, err error) {
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobsUpcoming, pgx.StrictNamedArgs{"lane": optional(lane), "paused": paused, "since": since, "until": until, "limit": limit})
-		if err != nil {
-			return fmt.Errorf("list upcoming jobs: %w", err)
+		rows, err := tx.Query(ctx, queries.jobsUpcoming, pgx.StrictNamedArgs{
+			"lane": optional(f.Lane), "not_held": f.NotHeld, "until": f.Until, "after": f.After, "after_lane": f.AfterLane, "after_id": f.AfterID, "limit": f.Limit,
+		})
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Upcoming])
 		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByName[Upcoming]); err != nil {
-			return fmt.Errorf("list upcoming jobs: %w", err)
-		}
-		return nil
+		return err
 	})
+	if err != nil {
+		return nil, fmt.Errorf("list upcoming jobs: %w", err)
+	}
 	for i := range list {
 		list[i].ScheduleAt = list[i].ScheduleAt.UTC()
 	}
-	return list, err
+	return list, nil
 }
 
-// Kind is what jobs are alike in, as far as the time that they take is concerned.
+// Kind groups jobs whose walks are expected to take the same time.
 type Kind struct{ Type, Category, Lane string }
 
-// durationsLookedAt is how many jobs of a category Durations looks at.
-const durationsLookedAt = 200
+// durationsRead is the number of jobs that Durations reads of each category.
+const durationsRead = 200
 
-// Durations returns how long jobs of these kinds take to walk: the median of the last five that were
-// PROCESSED, of the kind's lane if that has any, and otherwise of whichever. It looks at the last 200
-// of each category. A kind without any is not in the answer.
+// Durations returns how long the walk of a job of each kind takes: the median of the last five
+// PROCESSED jobs of the kind's type, category and lane or, if that lane has none, of its type and
+// category. It reads the last 200 PROCESSED jobs of each category. The result has no entry for a kind
+// without such jobs.
 func (s *Store) Durations(ctx context.Context, kinds []Kind) (took map[Kind]time.Duration, err error) {
 	took = make(map[Kind]time.Duration, len(kinds))
 	if len(kinds) == 0 {
@@ -58,9 +74,9 @@ func (s *Store) Durations(ctx context.Context, kinds []Kind) (took map[Kind]time
 		types[i], categories[i], lanes[i] = k.Type, k.Category, k.Lane
 	}
 	err = s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, queries.jobDurations, pgx.StrictNamedArgs{"types": types, "categories": categories, "lanes": lanes, "looks": durationsLookedAt})
+		rows, err := tx.Query(ctx, queries.jobDurations, pgx.StrictNamedArgs{"types": types, "categories": categories, "lanes": lanes, "looks": durationsRead})
 		if err != nil {
-			return fmt.Errorf("durations of jobs: %w", err)
+			return err
 		}
 		var kind int
 		var seconds float64
@@ -68,10 +84,10 @@ func (s *Store) Durations(ctx context.Context, kinds []Kind) (took map[Kind]time
 			took[kinds[kind]] = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 			return nil
 		})
-		if err != nil {
-			return fmt.Errorf("durations of jobs: %w", err)
-		}
-		return nil
+		return err
 	})
-	return took, err
+	if err != nil {
+		return nil, fmt.Errorf("read durations of jobs: %w", err)
+	}
+	return took, nil
 }

@@ -11,38 +11,51 @@ import (
 	"github.com/belfryhq/belfry/migrations/dbtest"
 )
 
-func TestUpcoming_IsTheSoonestOfEveryLaneTypeAndPriority(t *testing.T) {
+func TestUpcoming_ListsEveryLaneTypeAndPriorityInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	ctx := t.Context()
-	_, err := db.Pool.Exec(ctx, `INSERT INTO belfry.jobs (type, category, title, lane, priority, schedule_at)
-		SELECT (ARRAY['inbox', 'push'])[1 + g % 2], 'operator_notice', 'job ' || g, 'lane-' || g % 3, g % 5, now() + (g * 7919 % 400 - 20) * interval '1 minute'
-		  FROM generate_series(1, 400) g`)
-	require.NoError(t, err)
-	_, err = db.Pool.Exec(ctx, `UPDATE belfry.jobs SET abort_requested = true WHERE id % 10 = 0`)
-	require.NoError(t, err)
+	for _, sql := range []string{ // many are due at the same time
+		`INSERT INTO belfry.jobs (type, category, title, lane, priority, schedule_at)
+			SELECT (ARRAY['inbox', 'push'])[1 + g % 2], 'operator_notice', 'job ' || g, (ARRAY['lane-1', 'lane_1', 'lane0'])[1 + g % 3], g % 5, now() + (g * 7919 % 90 - 20) * interval '1 minute'
+			  FROM generate_series(1, 400) g`,
+		`UPDATE belfry.jobs SET abort_requested = true WHERE id % 10 = 0`,
+		`SELECT belfry.pause_lane('lane0', 'ann', 'x')`,
+	} {
+		_, err := db.Pool.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
 	jobs := job.NewStore(db.Pool)
 	now, err := jobs.Now(ctx)
 	require.NoError(t, err)
-	from, until := now.Add(time.Hour), now.Add(3*time.Hour)
-	for _, c := range []struct {
-		lane  string
-		since *time.Time
-		limit int
-	}{{"", nil, 1000}, {"", nil, 7}, {"lane-1", nil, 1000}, {"lane-1", &from, 9}, {"", &from, 1000}, {"a-lane", nil, 5}, {"nobodys", nil, 5}} {
-		list, err := jobs.Upcoming(ctx, c.lane, false, c.since, until, c.limit)
-		require.NoError(t, err)
+	until := now.Add(time.Hour)
+	for _, f := range []job.UpcomingFilter{
+		{Limit: 1000}, {Limit: 7}, {Limit: 7, NotHeld: true, Until: &until}, {Lane: "lane-1", Limit: 1000, Until: &until}, {Lane: "lane-1", After: until, Limit: 9},
+		{After: until, Limit: 1000}, {Lane: "a-lane", Limit: 5}, {Lane: "unused", Limit: 5},
+	} {
 		rows, err := db.Pool.Query(ctx, `SELECT id, type, category, title, lane, priority, schedule_at FROM belfry.jobs
-			 WHERE status = 'PENDING' AND ($1 = '' OR lane = $1) AND schedule_at >= coalesce($2, '-infinity'::timestamptz) AND schedule_at < $3
-			 ORDER BY schedule_at, id LIMIT $4`, c.lane, c.since, until, c.limit)
+			 WHERE status = 'PENDING' AND ($1 = '' OR lane = $1) AND schedule_at >= $2 AND schedule_at < coalesce($3, 'infinity'::timestamptz) AND NOT ($4 AND lane = 'lane0')
+			 ORDER BY schedule_at, lane COLLATE "C", id`, f.Lane, f.After, f.Until, f.NotHeld)
 		require.NoError(t, err)
 		want, err := pgx.CollectRows(rows, pgx.RowToStructByName[job.Upcoming])
 		require.NoError(t, err)
 		for i := range want {
 			want[i].ScheduleAt = want[i].ScheduleAt.UTC()
 		}
-		require.Equal(t, want, list, "%+v", c)
-		require.Equal(t, c.lane == "a-lane" || c.lane == "nobodys", len(list) == 0, "a lane where nothing waits, before and after the others")
+		all := []job.Upcoming{}
+		for next, pages := f, 0; pages <= 400; pages++ {
+			list, err := jobs.Upcoming(ctx, next)
+			require.NoError(t, err)
+			if len(list) == 0 {
+				break
+			}
+			require.LessOrEqual(t, len(list), f.Limit)
+			all = append(all, list...)
+			last := list[len(list)-1]
+			next.After, next.AfterLane, next.AfterID = last.ScheduleAt, last.Lane, last.ID
+		}
+		require.Equal(t, want, all, "%+v", f)
+		require.Equal(t, f.Lane == "a-lane" || f.Lane == "unused", len(all) == 0, "lanes without jobs, before and after the others")
 	}
 }
 
@@ -76,8 +89,8 @@ func TestDurations_AreTheMedianOfTheLastFiveOfTheirLane(t *testing.T) {
 	}, took)
 }
 
-// A hundred thousand wait, in up to ten thousand combinations of lane, type and priority: what is read
-// grows with these and with what is asked for.
+// With 100,000 pending jobs in up to ten thousand combinations of lane, type and priority, the number of
+// rows read depends on these combinations and on the limit, on the first page and on later ones.
 func TestFault_UpcomingReadsTheHeadsOfAHundredThousand(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -93,18 +106,26 @@ func TestFault_UpcomingReadsTheHeadsOfAHundredThousand(t *testing.T) {
 			_, err := db.Pool.Exec(t.Context(), sql)
 			require.NoError(t, err)
 		}
+		var middle job.UpcomingFilter
+		require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT schedule_at, lane, id FROM belfry.jobs ORDER BY schedule_at, lane COLLATE "C", id OFFSET 50000 LIMIT 1`).
+			Scan(&middle.After, &middle.AfterLane, &middle.AfterID))
 		for _, known := range []string{"never analysed", "analysed"} {
 			if known == "analysed" {
 				dbtest.Vacuum(t, db.Pool, "belfry.jobs")
 			}
-			until := time.Now().Add(24 * time.Hour)
-			p := explained(t, db, "JobsUpcoming", pgx.StrictNamedArgs{"lane": nil, "paused": false, "since": nil, "until": until, "limit": 501})
-			require.LessOrEqual(t, p.looked("jobs"), c.rows, "%s, %s: %s", c.name, known, p)
-			began := time.Now()
-			list, err := job.NewStore(db.Pool).Upcoming(t.Context(), "", false, nil, until, 501)
-			require.NoError(t, err)
-			require.Len(t, list, 501)
-			t.Logf("%s, %s: %s", c.name, known, time.Since(began))
+			for _, f := range []job.UpcomingFilter{{}, middle} {
+				p := explained(t, db, "JobsUpcoming", upcomingArgs(f.After, f.AfterLane, f.AfterID, 501))
+				require.LessOrEqual(t, p.looked("jobs"), c.rows, "%s, %s, after %s: %s", c.name, known, f.After, p)
+				f.Limit = 501
+				list, err := job.NewStore(db.Pool).Upcoming(t.Context(), f)
+				require.NoError(t, err)
+				require.Len(t, list, 501)
+			}
 		}
 	}
+}
+
+// upcomingArgs are the arguments of the statement JobsUpcoming for all lanes.
+func upcomingArgs(after any, lane string, id int64, limit int) pgx.StrictNamedArgs {
+	return pgx.StrictNamedArgs{"lane": nil, "not_held": false, "until": nil, "after": after, "after_lane": lane, "after_id": id, "limit": limit}
 }

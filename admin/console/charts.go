@@ -50,6 +50,11 @@ type stack struct {
 
 type part struct{ Y, Height, Class string }
 
+// share renders a part of the width in percent for an attribute.
+func share(n float64) string {
+	return strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64) + "%"
+}
+
 // portion is the share of a part in a whole.
 func portion(part, whole float64) string {
 	if whole <= 0 {

@@ -186,8 +186,7 @@ func (c *Console) parse() map[string]*template.Template {
 	for _, name := range []string{"signin", "now", "job", "notice", "operation", "problem"} {
 		pages[name] = template.Must(template.New("frame.html").Funcs(template.FuncMap{
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
-		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/timetable.html", "pages/"+name+".html"))
+		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/"+name+".html"))
 	}
-	pages["incident"] = template.Must(template.New("incident.html").ParseFS(files, "pages/incident.html", "pages/parts.html", "pages/timetable.html"))
 	return pages
 }

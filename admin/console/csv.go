@@ -12,21 +12,16 @@ import (
 	"github.com/belfryhq/belfry/internal/sheet"
 )
 
-// formOf is the parameter by which a page is asked for as CSV or as one file, and no operation's.
+// formOf is the query parameter that requests a page as CSV. No operation has a parameter of this name.
 const formOf = "_form"
 
-// sheetLink is the address of what a page shows, as CSV; "": it shows no list.
+// sheetLink is the address of a list as CSV. It is empty if the page shows no list.
 func (v *visit) sheetLink(o admin.Operation) string {
 	if o.Records() == nil || o.Changes {
 		return ""
 	}
-	return v.asLink("csv")
-}
-
-// asLink is the address of what a page shows, in another form.
-func (v *visit) asLink(form string) string {
 	query := v.req.URL.Query()
-	query.Set(formOf, form)
+	query.Set(formOf, "csv")
 	return v.link(v.req.URL.Path) + "?" + query.Encode()
 }
 

@@ -9,8 +9,8 @@
 // is new has its page as soon as it stands in the list. Two pages have a form of their own because
 // they are looked at the most: what is under way, at /, and one job.
 //
-// A list is CSV as well, by the same operation (csv.go), an incident is one file that needs nothing
-// else (incident.go), and /jump leads to what a person names.
+// A list is CSV as well, by the same operation (csv.go). /jump leads to what a person names. The page of
+// a job prints without navigation and buttons.
 //
 // What the text says to do next, `belfry lanes resume default`, is a link to the page of that
 // operation with those parameters.
@@ -30,8 +30,6 @@
 // package cities; what is drawn of rows and runs (charts.go) is what jobs show and jobs runs tell.
 // Rates are drawn by uPlot (assets/uplot.min.js, MIT) from the events of /live, on the page of a job
 // that is under way alone.
-// The timetable (timetable.go) has its times in percent of the width, so that a narrow
-// page shows all of them.
 //
 // # An act
 //

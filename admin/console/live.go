@@ -253,7 +253,7 @@ func about(o admin.Operation, values url.Values) []string {
 	switch o.Name {
 	case jobsList: // the cells of those that are listed come up to date by themselves
 		return []string{job.SubjectJob + ".enqueued"}
-	case "timetable":
+	case upcomingOf:
 		return []string{job.SubjectJob, "schedule", "lane", "installation"}
 	case "events list":
 		return []string{"*"}

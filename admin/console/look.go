@@ -26,7 +26,6 @@ type operationPage struct {
 	Next         string // the page after this one
 	Whole        bool   // Sheet has more than the page
 	Sheet        string // what is shown, as CSV; "": it is no list
-	File         string // what is shown, as one file to pass on; "": it is nothing for that
 	Tabs         []tab  // what else there is to look at
 	Acts         []tab  // what may be done beside
 	Hidden       []input
@@ -63,15 +62,9 @@ func (v *visit) look(o admin.Operation) {
 	case v.req.URL.Query().Get(formOf) == "csv" && o.Records() != nil:
 		v.sheet(o, in, values)
 		return
-	case v.req.URL.Query().Get(formOf) == "html" && o.Name == incidentOf:
-		v.incidentFile(o, in, values)
-		return
 	default:
 		var rest string
 		page.Sheet, page.Whole = v.sheetLink(o), o.Item() != nil
-		if o.Name == incidentOf {
-			page.File = v.asLink("html")
-		}
 		if page.Told, page.Next, err = v.run(o, in, values); err != nil {
 			status = statusFor(err)
 			faults, rest = faultsOf(o, err)

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"errors"
 	"html/template"
 
@@ -85,7 +84,7 @@ func (v *visit) now() {
 
 // below reads what stands below the jobs that are under way, as far as it goes.
 func (v *visit) below(page *nowPage) (err error) {
-	if page.Next, err = v.comes(); err != nil {
+	if page.Next, err = v.upcoming(); err != nil {
 		return err
 	}
 	if page.Awaiting, err = v.awaiting(); err != nil {
@@ -98,66 +97,26 @@ func (v *visit) below(page *nowPage) (err error) {
 	return err
 }
 
-// mostToCome is how much of the timetable Now has.
-const mostToCome = 12
+// upcomingOf lists pending jobs and occurrences of schedules.
+const upcomingOf = "upcoming"
 
-// comes is the beginning of the timetable without what has begun; what is held is counted. nil: nobody
-// may know.
-func (v *visit) comes() (*told, error) {
-	o, there := v.named(timetableOf)
+// upcoming returns the beginning of the list of upcoming work without held entries. Nil means that the
+// operation does not exist.
+func (v *visit) upcoming() (*told, error) {
+	list, there := v.named(upcomingOf)
 	if !there {
 		return nil, nil
 	}
-	out, err := v.ask.Run(v.req.Context(), o, o.NewInput())
-	of, is := out.(*admin.Timetable)
+	in, _ := read(list, map[string][]string{"skip_held": {"on"}, "limit": {"12"}})
+	out, err := v.ask.Run(v.req.Context(), list, in)
+	entries, is := out.(admin.List[admin.UpcomingEntry])
 	if err != nil || !is {
 		return nil, err
 	}
-	t := &told{c: v.Console, of: o, role: v.who.Role}
-	var (
-		rows       [][]string
-		more, held int64
-		times      printer.Times
-	)
-	for _, e := range of.Entries {
-		switch {
-		case e.Running:
-		case e.Held != "":
-			held++
-		case len(rows) == mostToCome:
-			more++
-		default:
-			rows = append(rows, []string{times.Clock(e.At), cmp.Or(e.Lane, "?"), printer.OneLine(e.What(), 60), e.Expected(), e.Note(times)})
-		}
-	}
-	if len(rows) > 0 {
-		t.Table([]string{"WHEN", "LANE", "WHAT", ">EXPECTED", "NOTE"}, rows)
-	}
-	text := restToCome(len(rows), more, held, times.Clock(of.Until))
-	if len(of.Cuts) > 0 {
-		text += "; that is not all there is"
-	}
-	t.Text(text + "; `belfry timetable` shows more, and `belfry timetable --for 31d` what is later")
+	entries.Next = "" // the page of the operation has the next page
+	t := v.tell(list, in, entries)
+	t.Text("`belfry upcoming` lists all entries")
 	return t, nil
-}
-
-// restToCome says what there is beside so many rows.
-func restToCome(rows int, more, held int64, until string) string {
-	rest := "nothing"
-	switch {
-	case more > 0:
-		rest = printer.Grouped(more) + " more"
-	case rows > 0:
-		rest += " else"
-	}
-	rest += " until " + until
-	switch {
-	case held == 1:
-		rest += ", and 1 is held"
-	case held > 1:
-		rest += ", and " + printer.Grouped(held) + " are held"
-	}
-	return rest
 }
 
 // awaiting are the newest jobs that wait for approval; nil: none does.

@@ -24,7 +24,6 @@ type block struct {
 	Heading string
 	Fields  []field
 	Table   *table
-	Axis    *axis
 	Lines   []line
 	Note    template.HTML
 }
@@ -194,13 +193,8 @@ func (t *told) Table(headings []string, rows [][]string) {
 			if of.Columns[i].Name == "outcome" {
 				c.Status.Tone = outcomeTone(text)
 			}
-			if t.of.Name == timetableOf {
-				switch of.Columns[i].Name {
-				case "what":
-					c.Link = t.c.aboutEntry(text)
-				case "when":
-					c.Due = instantOf(text)
-				}
+			if t.of.Name == upcomingOf && of.Columns[i].Name == "when" {
+				c.Due = instantOf(text)
 			}
 			if c.Link == "" {
 				c.Link = t.c.aboutIn(of.Columns[i].Name, text)
@@ -249,12 +243,14 @@ func outcomeTone(text string) string {
 	return tone
 }
 
-// aboutIn is the page of the job or of the person that a column names by an id; "": it names none.
+// aboutIn returns the page of the job, person or schedule that a cell of a column names. It is empty if
+// the cell names none.
 func (c *Console) aboutIn(column, text string) string {
 	id, err := strconv.ParseInt(text, 10, 64)
-	name := map[string]string{"job": "jobs show", "channel": "channels show"}[column]
+	name := map[string]string{"job": "jobs show", "channel": "channels show", "schedule": "schedules show"}[column]
 	o, there := c.named(name)
-	if err != nil || !there || name == "jobs show" && id < 1 { // those below are of single messages
+	switch {
+	case !there, text == "", column != "schedule" && err != nil, column == "job" && id < 1: // activities have ids below 1
 		return ""
 	}
 	return c.linkWith(o, map[string][]string{arguments(o)[0].Name: {text}})
@@ -362,8 +358,5 @@ func (c *Console) unmarked(text string) string {
 func (v *visit) tell(o admin.Operation, in, out any) *told {
 	t := &told{c: v.Console, of: o, role: v.who.Role}
 	o.Text(&printer.Page{Parts: t}, in, out)
-	if at, is := out.(*admin.Timetable); is {
-		t.draw(at)
-	}
 	return t
 }

@@ -120,7 +120,7 @@ func problemIn(body []byte) error {
 // places are where the frame leads to, and the operations behind them.
 func places() (nav, more []struct{ name, operation string }) {
 	type place = struct{ name, operation string }
-	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Timetable", timetableOf}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
+	return []place{{"Jobs", jobsList}, {"Schedules", "schedules list"}, {"Upcoming", upcomingOf}, {"Lanes", "lanes list"}, {"Dead letters", "dead-letters list"}, {"Senders", "senders list"}},
 		[]place{
 			{"Person", personOf}, {"New notification", "enqueue"}, {"Send one message", "send"}, {"Carrier", "transport status"}, {"Categories", "categories list"}, {"Segments", "channels segment list"},
 			{"Limits", "limits list"}, {"Check-up", "doctor"}, {"Audit log", "events list"}, {"Users", "users list"}, {"Sessions", "sessions list"}, {"Tokens", "tokens list"}, {"Erase a person", "channels forget"},

@@ -70,7 +70,7 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "abort", id)
 	try(operator, "resume", id, "--edit", "--title", "Hello")
 	try(operator, "abort", id)
-	try(operator, "timetable", "--lane", "default", "--free", "10m")
+	try(operator, "upcoming", "--lane", "default")
 	try(operator, "lanes", "pause", "default")
 	try(operator, "lanes", "resume", "default")
 	try(operator, "categories", "set", "popular_content", "cap=3/24h")
@@ -116,10 +116,10 @@ func TestLong_RolesEachIsEnoughForWhatItDoes(t *testing.T) {
 	try(operator, "doctor", "--for", "operate")
 
 	monitor := withProfiles(t, empty, owner.User, "monitor")
-	for _, look := range []string{"status", "health", "jobs list", "jobs list --since 1h", "jobs show 1", "jobs runs 1", "jobs incident 1", "jobs audit 1", "jobs recipients 1", "jobs report 1", "dead-letters list", "dead-letters errors", "senders list"} {
+	for _, look := range []string{"status", "health", "jobs list", "jobs list --since 1h", "jobs show 1", "jobs runs 1", "jobs audit 1", "jobs recipients 1", "jobs report 1", "dead-letters list", "dead-letters errors", "senders list"} {
 		try(monitor, strings.Fields(look)...)
 	}
-	try(monitor, "timetable", "--lane", "default", "--free", "10m")
+	try(monitor, "upcoming", "--lane", "default")
 	require.Regexp(t, `(?m)^ok       privileges     .* can monitor; it cannot run, deliver, operate, for which `+"`belfry roles --for run,deliver,operate`"+` prints the GRANTs$`, try(monitor, "doctor"), "by itself: it may write nothing")
 	require.Regexp(t, `(?m)^ok       privileges     .* can deliver, monitor; it cannot run, operate, for which`, try(relay, "doctor"), "run's rights are not its")
 	require.Regexp(t, `(?m)^ok       privileges     .* can run, monitor; it cannot deliver, operate, for which`, try(runner, "doctor"))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/stretchr/testify/require"
 
@@ -74,8 +75,8 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 	p.picture("sign-in")
 	p.signIn("the-admin", password)
 
-	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "senders", "/timetable": "timetable", "/enqueue": "new",
-		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens", fmt.Sprintf("/jobs/%d/incident", id): "incident",
+	paths := map[string]string{"/": "now", "/jobs": "jobs", fmt.Sprintf("/jobs/%d", id): "job", "/schedules": "schedules", "/lanes": "lanes", "/dead-letters": "dead-letters", "/dead-letters/errors": "dead-letters-errors", "/senders": "senders", "/upcoming": "upcoming", "/enqueue": "new",
+		"/channels/show?external_id=u7": "person", "/transport/status": "carrier", "/events": "audit-log", "/users": "users", "/tokens": "tokens",
 		"/channels/segment": "empty", "/jobs?lane=default": "", "/there/is/no/page": "error", "/jobs?status=what": "", "/channels/show?external_id=nobody": "", fmt.Sprintf("/abort?id=%d", id+2): "stop"}
 	for _, o := range admin.Operations() {
 		if at := addressOf(o, id); !o.Shared && paths[at] == "" {
@@ -90,6 +91,34 @@ func TestBrowser_EveryPageIsSoundAndAccessible(t *testing.T) {
 		if name != "" {
 			p.picture(name)
 		}
+	}
+	p.sound()
+}
+
+// The page of a job prints as a report: facts, counts, charts and events, in light colours, without
+// navigation and controls.
+func TestBrowser_AJobPrintsAsAReport(t *testing.T) {
+	t.Parallel()
+	h, id := furnished(t)
+	p := startBrowser(t).person(t, h.url)
+	p.goTo("/jobs")
+	p.signIn("the-operator", password)
+	p.goTo(fmt.Sprintf("/jobs/%d", id))
+	p.prefers(dark)
+	printed := command(p, page.PrintToPDF, page.PrintToPDFParams{PreferCSSPageSize: new(true)})
+	require.NotEmpty(t, printed.Data)
+	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print", Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: dark}}})
+	p.width(700)
+	for _, text := range []string{"The lift is out of service", "What became of its rows", "Timeline", "enqueued", "finished", "dead"} {
+		require.Contains(t, p.text(), text)
+	}
+	require.Empty(t, evaluate[[]string](p, `[...document.querySelectorAll("nav, button, .button, form, summary, .stale")].filter((e) => e.checkVisibility()).map((e) => e.outerHTML)`))
+	require.Equal(t, "rgb(255, 255, 255)", evaluate[string](p, `getComputedStyle(document.body).backgroundColor`))
+	require.LessOrEqual(t, evaluate[int](p, `document.documentElement.scrollWidth`), 700)
+	if dir := os.Getenv("BELFRY_TEST_SCREENSHOTS"); dir != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "job.pdf"), printed.Data, 0o644))
+		shot := command(p, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: new(true)})
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "job-printed.png"), shot.Data, 0o644))
 	}
 	p.sound()
 }
