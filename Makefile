@@ -29,7 +29,7 @@ SAMPLE ?=
 SCHEDULES ?= 100
 # make test-relay-chaos MESSAGES=10000: how many.
 MESSAGES ?= 100000
-# make bench ARGS='--json': for the benchmark's own flags; make bench ARGS=--help lists them.
+# make bench ARGS='-bench Jobs/walk -count 6': flags for go test and for bench/setup_test.go.
 ARGS ?=
 
 TOP := $(CURDIR)
@@ -134,26 +134,27 @@ cross: ## check that everything compiles on macOS, tests included
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet -C bench ./...
 
-# bench/ is a module of its own: what belfry is compared with stays out of go.mod.
-BENCH = CGO_ENABLED=0 $(GO) build -C bench -o ../bin/belfry-bench . && bin/belfry-bench
+# bench/ is a module of its own: compared libraries stay out of go.mod. benchstat reads the output.
+BENCH = cd bench && $(GO) test -vet=off -timeout 0 -run '^$$' -benchtime 1x
 
-bench: postgres ## measure belfry against plain SQL (ARGS=--help lists the flags)
-	@$(BENCH) $(ARGS)
+bench: postgres ## compare a job with plain SQL (ARGS=)
+	@$(BENCH) -count 3 -bench 'Jobs/^(walk|offset|level|memory|latency|idle|radius)' $(ARGS)
 
-bench-load: postgres ## measure what a job does to others on the server, and draw it (ARGS='--svg FILE')
-	@$(BENCH) --only load $(ARGS)
+bench-load: postgres ## measure a job's effect on pgbench on the same server (ARGS=)
+	@$(BENCH) -count 3 -bench Jobs/load $(ARGS)
 
-bench-relay: postgres ## measure delivery against River, and what a message costs an order (ARGS=--help lists the flags)
-	@$(BENCH) --only river,stock,claims,orders $(ARGS)
+bench-relay: postgres ## compare delivery with River, and an order with its message with the order alone (ARGS=)
+	@$(BENCH) -count 3 -bench 'Delivery/^(river|stock|claims|orders)' $(ARGS)
 
-bench-carriers: postgres servers-for-tests ## measure the transports of messages against each other and against asynq, and what is lost (ARGS='--messages N')
-	@$(BENCH) --only carriers,due,loss --messages 500000 $(ARGS)
+bench-carriers: servers-for-tests ## compare the carriers with PostgreSQL alone and with asynq (ARGS=)
+	@$(BENCH) -count 3 -bench 'Delivery/^(carriers|due)' -messages 500000 $(ARGS)
 
-bench-seed: ## fill an empty database with a long past to look at (ARGS='--database-url URL')
-	@$(BENCH) seed $(ARGS)
+bench-seed: build ## fill the empty database of BELFRY_DATABASE_URL with a long past
+	@bin/belfry migrate up >/dev/null && bin/belfry channels generate 1000000
+	@PGOPTIONS='-c bench.jobs=1000000 -c bench.history=20000000' psql -q -1 -v ON_ERROR_STOP=1 -f bench/seed.sql "$$BELFRY_DATABASE_URL"
 
-test-bench: postgres servers-for-tests ## check that the benchmarks run, all of them (RUN=)
-	@$(WITH_RACE); cd bench && $(GO_TEST) $$race ./...
+test-bench: servers-for-tests ## check that all benchmarks work, with small sizes
+	@$(BENCH) -short -bench .
 
 demo: build postgres ## watch a job run, crash, resume, stop and be delivered on generated channels (N= JSON=1 TRANSPORT= SERVE=1)
 	@$(if $(filter redis%,$(TRANSPORT)),.ci/install-services >&2;) \

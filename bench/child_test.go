@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/belfryhq/belfry/channels"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/job"
+	"github.com/belfryhq/belfry/outbox"
+	"github.com/belfryhq/belfry/outbox/relay"
+)
+
+// childEnv marks a process as a runner or relay of the benchmarks. Its value is a childSpec.
+const childEnv = "BELFRY_BENCH_CHILD"
+
+// childSpec configures a child process.
+type childSpec struct {
+	DSN       string
+	Relation  string
+	Transport string // of a relay; a runner has none
+	Servers   servers
+}
+
+// child is a running child process. It writes one number per line.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// startChild starts a process, which ends with ctx.
+func (e *env) startChild(ctx context.Context, spec childSpec) *child {
+	self, err := os.Executable()
+	require.NoError(e, err)
+	text, err := json.Marshal(spec)
+	require.NoError(e, err)
+	c := &child{cmd: exec.CommandContext(ctx, self)}
+	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	c.cmd.Stderr = os.Stderr
+	c.in, err = c.cmd.StdinPipe()
+	require.NoError(e, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(e, err)
+	c.out = bufio.NewScanner(out)
+	require.NoError(e, c.cmd.Start())
+	return c
+}
+
+// next reads the child's next number; false if the child has closed its output.
+func (c *child) next() (n int64, ok bool) {
+	if !c.out.Scan() {
+		return 0, false
+	}
+	_, err := fmt.Sscan(c.out.Text(), &n)
+	return n, err == nil
+}
+
+// runAsChild runs due jobs or delivers messages and exits if this process is a child.
+func runAsChild() {
+	text := os.Getenv(childEnv)
+	if text == "" {
+		return
+	}
+	err := func() error {
+		ctx := context.Background()
+		var spec childSpec
+		if err := json.Unmarshal([]byte(text), &spec); err != nil {
+			return err
+		}
+		store, err := channels.New(channels.Config{Relation: spec.Relation})
+		if err != nil {
+			return err
+		}
+		pool, err := pgxpool.New(ctx, spec.DSN)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		if spec.Transport != "" {
+			return deliverAsChild(ctx, pool, store, spec)
+		}
+		return runJobsAsChild(ctx, pool, store)
+	}()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "child process of the benchmark: %v\n", err)
+		os.Exit(1) //nolint:revive // it ends like this
+	}
+	os.Exit(0) //nolint:revive // it ends like this
+}
+
+// runJobsAsChild runs the due jobs and writes the process's peak of resident memory in bytes.
+func runJobsAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store) error {
+	debug.SetGCPercent(50) // like cmd/belfry
+	runner, err := job.NewRunner(pool, job.DefaultConfig(), outbox.Types(store))
+	if err != nil {
+		return err
+	}
+	if _, err := runner.RunDue(ctx); err != nil {
+		return err
+	}
+	// VmHWM is the process's own peak. On Linux a child inherits its parent's ru_maxrss.
+	status, err := os.ReadFile("/proc/self/status")
+	_, value, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int64
+	if _, scanErr := fmt.Sscanf(value, "%d kB", &kib); err == nil {
+		err = scanErr
+	}
+	fmt.Fprintln(os.Stdout, kib<<10)
+	return err
+}
+
+// deliverAsChild writes 0 when it is ready, delivers from the first line of its
+// input until the input ends, and writes each increase of its count of sent messages.
+func deliverAsChild(ctx context.Context, pool *pgxpool.Pool, store *channels.Store, spec childSpec) error {
+	debug.SetGCPercent(gcRelay)
+	var broker relay.Broker
+	if open := spec.Servers.brokers()[spec.Transport]; open != nil {
+		var err error
+		if broker, err = open(); err != nil {
+			return err
+		}
+		defer func() { _ = broker.Close() }() // the process ends
+	}
+	r, err := newRelay(pool, store, provider{}, calls, broker)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stdout, 0)
+	input := bufio.NewScanner(os.Stdin)
+	input.Scan()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		input.Scan()
+		cancel()
+	}()
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	for reported := int64(0); lifecycle.Pause(ctx, 2*time.Millisecond) == nil; {
+		if sent := r.Stats().Sent; sent > reported {
+			fmt.Fprintln(os.Stdout, sent-reported)
+			reported = sent
+		}
+	}
+	return <-ended
+}
+
+// memory compares the peak memory of runner processes with a tenth of the
+// channels and with twice as many.
+func (e *env) memory() {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		e.Skip("memory is read from /proc")
+	}
+	peaks := make(map[string]float64)
+	for name, n := range map[string]int64{"small": e.size / 10, "large": e.size * 2} {
+		relation := "public.channels_" + name
+		for _, sql := range []string{queries.relationCreate, queries.relationFill} {
+			_, err := e.pool.Exec(e.Context(), strings.ReplaceAll(sql, "{{relation}}", relation), pgx.NamedArgs{"n": n})
+			require.NoError(e, err)
+		}
+		e.clear()
+		id := e.enqueue(everyone(outbox.TypeInbox))
+		c := e.startChild(e.Context(), childSpec{DSN: e.dsn, Relation: relation})
+		peak, _ := c.next()
+		require.NoError(e, c.cmd.Wait())
+		e.requireRows(id, n)
+		peaks[name] = float64(peak) / (1 << 20)
+		e.report(peaks[name], name+"-MiB", atMost(64))
+	}
+	e.report(peaks["large"]/peaks["small"], "large-to-small", atMost(1.2))
+}
