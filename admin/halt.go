@@ -14,6 +14,9 @@ type haltAct struct{ Act }
 type haltState struct {
 	job.Halt
 	Changed bool `json:"changed"` // by this act
+	// Locked names the jobs whose rows other sessions keep locked, and the sessions, each of which
+	// may still commit what it has written of its job; empty: none.
+	Locked string `json:"locked"`
 }
 
 // affected counts the jobs that a halt stopped, also when they go on: none if it was so already.
@@ -34,11 +37,16 @@ func haltOperations() []Operation {
 returned, no further row of a job is committed, and no message is sent that was not
 handed to a provider before, activities too. Jobs that ran are PENDING, with their
 cursors. No job starts and no schedule fires until ` + "`belfry go`" + `. Jobs, activities and
-acts are accepted, and wait. Processes go on running, and say so.`,
+acts are accepted, and wait. Processes go on running, and say so. A session that keeps
+the row of a job locked delays the halt for 2 seconds at most and is named: what it has
+written of this job it may still commit.`,
 			SQL:     `SELECT * FROM belfry.halt('ann', 'wrong link');`,
 			Example: `  belfry halt --reason "wrong link"`,
 		}, func(ctx context.Context, env *Env, in haltAct) (h haltState, err error) {
 			h.Halt, h.Changed, err = env.Jobs.Halt(ctx, in.by(env))
+			if err == nil {
+				h.Locked = env.Jobs.Holders(ctx)
+			}
 			return h, refused(err, nil)
 		}, func(p *printer.Page, _ haltAct, h haltState) {
 			if !h.Changed {
@@ -46,6 +54,9 @@ acts are accepted, and wait. Processes go on running, and say so.`,
 				return
 			}
 			p.Printf("halted: nothing more is written or sent; `belfry go` lifts it\n")
+			if h.Locked != "" {
+				p.Note("rows are locked: %s; what such a session has written of its job it may still commit", h.Locked)
+			}
 		}),
 		Define(Operation{
 			Name: "go", Short: "Lift a halt: everything goes on where it was", Role: Operator, Changes: true, Stops: true, Events: haltEvents,

@@ -226,7 +226,7 @@ func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j J
 		j, err = actTx(ctx, tx, o, id, act)
 		return err
 	})
-	return j, err
+	return j, s.named(ctx, err, id)
 }
 
 func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) ([]Job, error) {
@@ -235,8 +235,9 @@ func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act 
 
 // actTogether acts on the chosen jobs, each of which the act allows, in one transaction.
 func (s *Store) actTogether(ctx context.Context, o operation, c Chosen, act Act) (list []Job, err error) {
+	var ids []int64
 	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
-		ids := slices.Compact(slices.Sorted(slices.Values(c.IDs)))
+		ids = slices.Compact(slices.Sorted(slices.Values(c.IDs)))
 		if c.Group != nil {
 			if ids, err = groupIDs(ctx, tx, o, *c.Group); err != nil {
 				return err
@@ -266,7 +267,7 @@ func (s *Store) actTogether(ctx context.Context, o operation, c Chosen, act Act)
 		}
 		return nil
 	})
-	return list, err
+	return list, s.named(ctx, err, ids...)
 }
 
 // actEach acts on each job that the act allows and that is not stuck, in the order of the ids,

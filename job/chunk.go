@@ -161,6 +161,7 @@ type begun struct {
 	Cursor     string `db:"cursor"`
 	Priority   int    `db:"priority"`
 	LanePaused bool   `db:"lane_paused"`
+	Halted     bool   `db:"halted"`
 	Overdue    bool   `db:"overdue"`
 	Urgent     *int64 `db:"urgent"`
 	jobSettings
@@ -188,6 +189,8 @@ func (u *run) check(ctx context.Context, tx pgx.Tx, asyncCommit bool) error {
 		return errRunOver
 	case now.Cursor != u.job.Cursor:
 		return errMoved
+	case now.Halted: // and the halt could not hand the job back
+		return yieldError{EventHalted, "belfry is halted"}
 	case now.LanePaused:
 		return yieldError{EventLanePaused, fmt.Sprintf("lane %s is paused", u.job.Lane)}
 	case now.Urgent != nil:

@@ -34,7 +34,8 @@ func (h Halt) Err() error {
 
 // Halt stops generation and delivery of everything. When it returns without error no further
 // row and no cursor movement of any job is committed, and no message that was not handed to a
-// provider is sent. Jobs that ran are PENDING, with their cursors. What is halted stays as it
+// provider is sent. Jobs that ran are PENDING, with their cursors. It waits for 2 seconds for
+// sessions that keep rows of jobs locked (see Holders), each of which may still commit what it has written. What is halted stays as it
 // is, which changed tells. When the error is ErrUnreachable it may have happened; repeat it.
 func (s *Store) Halt(ctx context.Context, act Act) (h Halt, changed bool, err error) {
 	return s.switchHalt(ctx, queries.halt, act)

@@ -3,8 +3,10 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -263,4 +265,81 @@ func TestHalt_ARunnerGoesOnByItself(t *testing.T) {
 			require.Equal(t, 1, strings.Count(log.String(), "belfry goes on: jobs run again"))
 		})
 	}
+}
+
+// Once a session that kept the row of a job that ran locked kept the halt waiting, for as long as
+// its transaction was open, and the receipt's time was earlier than the effect. The roles are those
+// that may UPDATE jobs.
+func TestHalt_WaitsForNoLockOfARow(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	for name, lock := range map[string]string{
+		"run":     `UPDATE belfry.jobs SET heartbeat_at = now() WHERE id = $1`,
+		"deliver": `UPDATE belfry.jobs SET delivered_at = delivered_at WHERE id = $1`,
+		"operate": `SELECT FROM belfry.jobs WHERE id = $1 FOR UPDATE`,
+		"claim":   `UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'x', heartbeat_at = now() WHERE id = $1 + 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, n)
+			id := b.enqueue(t, job.Spec{})
+			b.enqueue(t, job.Spec{Lane: "other"})
+			c := config("r")
+			c.Lanes = []string{"default"}
+			g := b.gate(job.PointWritten, 1)
+			run := b.start(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who), job.WithFailpoint(g.at)))
+			g.await(t)
+			holder := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT SELECT, UPDATE ON belfry.jobs TO :role`)
+			tx, err := holder.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			tag, err := tx.Exec(t.Context(), lock, id)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, tag.RowsAffected())
+
+			h, changed, err := b.jobs.Halt(t.Context(), job.Act{Actor: "ann"})
+			require.NoError(t, err, "the transaction is still open")
+			require.True(t, changed)
+			require.Equal(t, h.At.UTC(), one[time.Time](t, b, `SELECT halted_at FROM belfry.installation`).UTC())
+			if name == "claim" {
+				require.Empty(t, b.jobs.Holders(t.Context()))
+				require.NoError(t, tx.Rollback(t.Context()))
+				g.release(nil)
+				run.wait(t)
+			} else {
+				require.Contains(t, b.jobs.Holders(t.Context()), fmt.Sprintf("job %d by session %d of %s", id, tx.Conn().PgConn().PID(), holder.User))
+				require.Equal(t, "["+strconv.FormatInt(id, 10)+"]", one[string](t, b, `SELECT detail ->> 'locked' FROM belfry.events WHERE kind = 'halted'`))
+				g.release(nil)
+				b.blocked(t) // the chunk waits for the row, with a snapshot that is older than the halt
+				require.NoError(t, tx.Rollback(t.Context()))
+				run.wait(t)
+			}
+			after := b.state(t, id)
+			require.Equal(t, job.Pending, after.Status, "its run has handed it back")
+			require.Empty(t, after.Rows, "the chunk was refused")
+			require.Zero(t, b.get(t, id).Attempts)
+			require.Equal(t, []string{"enqueued", "claimed", "halted"}, b.kinds(t, id))
+			b.lift(t)
+			b.runDue(t, b.runner(t, "r"))
+			b.requireDone(t, id, everyone(n))
+		})
+	}
+}
+
+// A claim that was open while belfry was halted, and commits later, writes nothing.
+func TestHalt_AClaimThatCommitsLaterWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10)
+	id := b.enqueue(t, job.Spec{})
+	g := b.gate(job.PointBegun, 1)
+	run := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))
+	g.await(t)
+	fence := one[int64](t, b, `SELECT fence FROM belfry.jobs WHERE id = $1`, id)
+	b.halt(t)
+	g.release(nil)
+	run.wait(t)
+	b.exec(t, `ALTER TABLE belfry.jobs DISABLE TRIGGER jobs_transition; UPDATE belfry.jobs SET status = 'RUNNING', fence = fence + 1, runner = 'r', heartbeat_at = now();
+		ALTER TABLE belfry.jobs ENABLE TRIGGER jobs_transition`)
+	tag, err := b.db.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET "cursor" = '5', rows_written = 5 WHERE id = $1 AND status = 'RUNNING' AND fence = $2`, id, fence+1)
+	require.NoError(t, err)
+	require.Zero(t, tag.RowsAffected(), "no chunk moves while belfry is halted")
 }

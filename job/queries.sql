@@ -671,7 +671,7 @@ SELECT id FROM belfry.jobs
 -- Deadlines and name for one transaction of a run: each setting ends with the
 -- transaction, so it is safe behind a transaction-mode pooler. Returns whether the
 -- run is still the job's run, its cursor, the settings that hold from this chunk on,
--- whether its lane is paused, whether any job is overdue to expire (jobs_expiry_idx),
+-- whether its lane is paused or belfry halted, whether any job is overdue to expire (jobs_expiry_idx),
 -- the lower of its ceiling and what it is approved for, and the more urgent due job of its lane if there is one, found as JobClaim finds it;
 -- one that is locked cannot be claimed now, and nobody yields to it. No row: the job
 -- was deleted.
@@ -684,6 +684,7 @@ SELECT set_config('application_name', @application, true) IS NOT NULL
        j.status, j.fence, coalesce(j."cursor", '') AS "cursor", j.priority, least(j.max_recipients, j.approved_recipients) AS max_recipients, j.max_rows_per_second, j.duty_cycle,
        j.chunk_target_ms, j.max_chunk_rows, j.health_checks, j.max_skips,
        EXISTS (SELECT FROM belfry.lanes l WHERE l.name = j.lane AND l.paused_at IS NOT NULL) AS lane_paused,
+       (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NOT NULL AS halted,
        EXISTS (SELECT FROM belfry.jobs e
                 WHERE e.expires_at <= statement_timestamp()
                   AND e.started_at IS NULL AND e.finished_at IS NULL AND e.runner IS NULL) AS overdue,
@@ -876,6 +877,17 @@ SELECT halted_at, coalesce(halted_by, ''), coalesce(halt_reason, ''), note FROM 
 -- Since when, by whom and why belfry is halted. Always one row.
 SELECT i.halted_at, coalesce(i.halted_by, '') AS halted_by, coalesce(i.halt_reason, '') AS halt_reason
   FROM (SELECT true) o(one) LEFT JOIN belfry.installation i ON i.one = o.one;
+
+-- name: RowHolders :many
+-- The jobs @ids, NULL: all that are RUNNING, and the sessions that keep their rows locked: those
+-- whose transactions locked or changed them last. A pid is 0 of a prepared transaction. No row: none
+-- is locked now, or several sessions share the lock.
+SELECT j.id, coalesce(a.pid, 0), coalesce(a.usename::text, ''), coalesce(a.application_name, '')
+  FROM belfry.jobs j
+  JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = j.xmax
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE j.id = ANY (CASE WHEN @ids::bigint[] IS NULL THEN ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING') ELSE @ids END)
+ ORDER BY 1, 2;
 
 -- name: LimitsGet :one
 -- Reads the ceilings and floors for roles that may only enqueue. Always one row.

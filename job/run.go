@@ -384,6 +384,8 @@ func phrase(event string) string {
 		return "job handed back for a more urgent one"
 	case EventLanePaused:
 		return "job handed back: its lane is paused"
+	case EventHalted:
+		return "job handed back: belfry is halted"
 	case EventAborted:
 		return "job aborted"
 	case EventFinished:

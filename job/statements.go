@@ -19,5 +19,5 @@ type querySet struct {
 	jobGiveUp, jobRelease, jobExpire, actAs, runEvict, jobsHeld, runBegin,
 	runFreeze, chunkCommit, probeConstraints, skipAdd, skipNext, skipRemove, skipKeep,
 	runBook, runHold, runBeat, runAbort, runExceeds, runFinish, runFail, runHandBack, tableBound,
-	tablePage, jobsLook, healthProbe, halt, haltLift, haltGet, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
+	tablePage, jobsLook, healthProbe, halt, haltLift, haltGet, rowHolders, limitsGet, limitsSet, groupsFirst, serverClock, txClock string
 }

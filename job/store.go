@@ -17,8 +17,12 @@ import (
 // ends even when the database does not answer.
 const storeTimeout = 15 * time.Second
 
+// rowWait is how long an act waits at most for a row that another session keeps locked. It is
+// shorter than the deadline of the HTTP API, so that its callers get the reason.
+const rowWait = 5 * time.Second
+
 // Store reads jobs and carries out operators' acts, each in a transaction of its
-// own that takes 15 seconds at the most; one that waits 12 seconds for a row that
+// own that takes 15 seconds at the most; one that waits 5 seconds for a row that
 // another session keeps locked is ErrLocked. It is safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
@@ -30,7 +34,7 @@ func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
 // inTx runs do in one short transaction.
 func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout}, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait}, do))
 }
 
 // change is inTx for a change by an operator; it checks act.If first.

@@ -245,6 +245,9 @@ func TestStore_ActOnALockedJobSaysSo(t *testing.T) {
 	_, err = b.jobs.Abort(t.Context(), id, job.Act{Actor: "ann"})
 	require.ErrorIs(t, err, job.ErrLocked)
 	require.NotErrorIs(t, err, job.ErrUnreachable)
+	require.ErrorContains(t, err, fmt.Sprintf("session %d of %s", tx.Conn().PgConn().PID(), b.db.Pool.Config().ConnConfig.User), "it names the session")
+	_, err = b.jobs.AbortChosen(t.Context(), job.Chosen{IDs: []int64{id}}, job.Act{Actor: "ann"})
+	require.ErrorContains(t, err, fmt.Sprintf("session %d of ", tx.Conn().PgConn().PID()))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, job.Pending, b.state(t, id).Status)
 }

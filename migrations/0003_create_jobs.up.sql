@@ -385,10 +385,13 @@ CREATE TRIGGER jobs_validate BEFORE INSERT OR UPDATE OF
 -- What retention deletes of a job keeps it from being walked again, whole or in part; what
 -- it still has to deliver may be stopped, and go on until retention deletes what was held.
 -- A RUNNING job is not deleted under its runner.
--- While belfry is halted no job is RUNNING, in any committed state (belfry.installation_halt):
--- whoever claims one, or takes one over, shares the lock of the row that a halt changes, so
--- that the halt finds the job, or the claim the halt. It waits for nobody: who claims has the
--- job's row locked, which the halt may want. Its statement changes no row then.
+-- While belfry is halted no job is claimed or taken over: the claim shares the lock of the row
+-- claims of belfry.locks, for which a halt waits, so that the halt finds the job, or the claim the
+-- halt. It waits for nobody: who claims has the job's row locked, which the halt may want. Its
+-- statement changes no row then.
+-- A chunk moves nothing while belfry is halted. A halt hands back what runs, but for jobs whose rows
+-- another session keeps locked (belfry.installation_halt). The check runs under the row's lock, with a
+-- snapshot that is younger. No row is changed then, so the chunk is rolled back.
 -- It runs with its owner's rights: who may abort need not see deliveries or skips.
 CREATE FUNCTION belfry.jobs_transition() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -402,9 +405,12 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
+    IF (OLD.status, OLD.fence) = ('RUNNING', NEW.fence) AND NEW.status = 'RUNNING' AND NOT NEW.abort_requested THEN
+        RETURN CASE WHEN (SELECT i.halted_at FROM belfry.installation i WHERE i.one) IS NULL THEN NEW END;
+    END IF;
     IF NEW.status = 'RUNNING' AND NEW.fence > OLD.fence THEN
-        PERFORM FROM belfry.installation i WHERE i.one AND i.halted_at IS NULL FOR SHARE SKIP LOCKED;
-        IF NOT FOUND THEN
+        PERFORM FROM belfry.locks l WHERE l.name = 'claims' FOR SHARE SKIP LOCKED;
+        IF NOT FOUND OR NOT EXISTS (SELECT FROM belfry.installation i WHERE i.one AND i.halted_at IS NULL) THEN
             RETURN NULL;
         END IF;
     END IF;
@@ -469,7 +475,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence
+CREATE TRIGGER jobs_transition BEFORE DELETE OR UPDATE OF status, abort_requested, fence, "cursor", rows_written
     ON belfry.jobs FOR EACH ROW EXECUTE FUNCTION belfry.jobs_transition();
 
 -- Writes the timeline and wakes runners (NOTIFY belfry_jobs), which find the job by a look:

@@ -320,6 +320,12 @@ CREATE TABLE belfry.installation (
     CONSTRAINT installation_halted_check CHECK ((halted_at IS NULL) = (halted_by IS NULL))
 );
 
+-- Rows that functions lock with their owner's rights, and no other role may: a claim shares claims,
+-- for which a halt waits.
+CREATE TABLE belfry.locks (name text CONSTRAINT locks_pkey PRIMARY KEY);
+
+INSERT INTO belfry.locks VALUES ('claims');
+
 -- The one rule of what may be sent: not finished, not recalled, no receipt awaited, belfry is
 -- not halted, and its job is neither ABORTED (I6) nor of a paused lane, nor waits for approval. What a relay claims, and looks at
 -- again right before it calls a provider, is of these (MessageClaim and MessageLook in
@@ -561,52 +567,77 @@ CREATE TRIGGER installation_record AFTER INSERT OR UPDATE OF system_identifier, 
 
 -- A halt, whoever writes it. It hands back what runs, so that the guard of each statement of a
 -- run (RUNNING) refuses the chunk in progress, rows and cursor together, as after an abort: a
--- halt waits for one COMMIT of each at most. jobs_transition keeps others from being claimed
--- meanwhile. What is RUNNING is found by a snapshot that is younger than the row's lock. Both
--- acts are recorded, and wake who works and who waits.
+-- halt waits for one COMMIT of each. jobs_transition keeps others from being claimed
+-- meanwhile. What is RUNNING is found by a snapshot that is younger than the lock of claims.
+-- It waits for 2 seconds in all, since roles that may UPDATE jobs can keep a row locked in an open
+-- transaction. A job whose row stays locked stays RUNNING: jobs_transition refuses its chunks, and its run
+-- hands it back. halted_at is the end of the wait, right before the COMMIT.
 CREATE FUNCTION belfry.installation_halt() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    was constant text := coalesce(current_setting('belfry.kind', true), '');
-    n   bigint := 0;
-    ok  boolean := NEW.halted_at IS NULL OR current_setting('transaction_isolation') = 'read committed'
+    was   constant text := coalesce(current_setting('belfry.kind', true), '');
+    waits constant text := current_setting('lock_timeout');
+    until constant timestamptz := clock_timestamp() + interval '2 seconds';
+    ids   bigint[] := '{}';
+    held  bigint[] := '{}';
+    job   bigint;
+    n     bigint := 0;
+    ok    boolean := NEW.halted_at IS NULL OR current_setting('transaction_isolation') = 'read committed'
         OR belfry.reject('installation', 'halted_at', format('cannot be set in a transaction that is %s; allowed values: in one that is READ COMMITTED', upper(current_setting('transaction_isolation'))),
             'An older snapshot would not show the jobs that run.');
 BEGIN
     IF NEW.halted_at IS NOT NULL THEN
-        PERFORM set_config('belfry.kind', 'halted', true);
-        UPDATE belfry.jobs j
-           SET status = 'PENDING', attempts = greatest(j.attempts - 1, 0)
-         WHERE j.id = ANY (ARRAY(SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING' ORDER BY r.id FOR UPDATE)) AND j.status = 'RUNNING';
+        BEGIN
+            PERFORM set_config('lock_timeout', '2s', true);
+            PERFORM FROM belfry.locks l WHERE l.name = 'claims' FOR UPDATE;
+        EXCEPTION WHEN lock_not_available THEN -- a claim does not end: its run finds the halt
+        END;
+        FOR job IN SELECT r.id FROM belfry.jobs r WHERE r.status = 'RUNNING' ORDER BY r.id LOOP
+            BEGIN
+                PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM until - clock_timestamp()) * 1000))::bigint::text, true);
+                PERFORM FROM belfry.jobs r WHERE r.id = job FOR UPDATE;
+                ids := ids || job;
+            EXCEPTION WHEN lock_not_available THEN
+                held := held || job;
+            END;
+        END LOOP;
+        PERFORM set_config('lock_timeout', waits, true), set_config('belfry.kind', 'halted', true);
+        UPDATE belfry.jobs j SET status = 'PENDING', attempts = greatest(j.attempts - 1, 0) WHERE j.id = ANY (ids) AND j.status = 'RUNNING';
         GET DIAGNOSTICS n = ROW_COUNT;
-        PERFORM set_config('belfry.kind', was, true);
+        PERFORM set_config('belfry.kind', was, true), set_config('belfry.halt_locked', held::text, true);
+        NEW.halted_at := clock_timestamp();
     END IF;
     INSERT INTO belfry.events (subject, kind, actor, reason, detail)
     VALUES ('installation', CASE WHEN NEW.halted_at IS NULL THEN 'lifted' ELSE 'halted' END, belfry.actor(), belfry.reason(),
-        jsonb_build_object('session_user', session_user, 'jobs', n, 'before', jsonb_build_object('halted_at', OLD.halted_at, 'halted_by', OLD.halted_by),
+        jsonb_build_object('session_user', session_user, 'jobs', n, 'locked', to_jsonb(nullif(held, '{}')), 'before', jsonb_build_object('halted_at', OLD.halted_at, 'halted_by', OLD.halted_by),
             'after', jsonb_build_object('halted_at', NEW.halted_at, 'halted_by', NEW.halted_by)));
     PERFORM belfry.ring('belfry_jobs');
     PERFORM belfry.ring('belfry_messages');
-    RETURN NULL;
+    RETURN NEW;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION belfry.installation_halt() FROM PUBLIC;
 
-CREATE TRIGGER installation_halt AFTER UPDATE OF halted_at ON belfry.installation
+CREATE TRIGGER installation_halt BEFORE UPDATE OF halted_at ON belfry.installation
     FOR EACH ROW WHEN ((OLD.halted_at IS NULL) <> (NEW.halted_at IS NULL)) EXECUTE FUNCTION belfry.installation_halt();
 
 -- Stops generation and delivery of everything. When it has returned, no further row of a job
 -- is committed, and no message is sent that was not handed to a provider before. A halted one
--- stays as it is, and note says so.
-CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text)
+-- stays as it is, and note says so. locked are the jobs whose rows other sessions keep locked: what
+-- such a session has written of the job it may still commit, and nothing more is written.
+CREATE FUNCTION belfry.halt(actor text DEFAULT NULL, reason text DEFAULT NULL, OUT halted_at timestamptz, OUT halted_by text, OUT halt_reason text, OUT note text, OUT locked bigint[])
 LANGUAGE plpgsql AS $$
 DECLARE
     ok boolean := EXISTS (SELECT FROM belfry.installation);
 BEGIN
     ok := ok OR belfry.reject('installation', 'halted_at', 'cannot be set, the table has no row; allowed values: none, nothing runs', 'belfry.adopt() makes it.');
-    PERFORM belfry.act(actor, reason);
+    PERFORM belfry.act(actor, reason), set_config('belfry.halt_locked', '{}', true);
     UPDATE belfry.installation i SET halted_at = clock_timestamp(), halted_by = belfry.actor(), halt_reason = belfry.reason() WHERE i.one AND i.halted_at IS NULL;
     note := CASE WHEN FOUND THEN '' ELSE 'it was halted already' END;
+    locked := nullif(current_setting('belfry.halt_locked')::bigint[], '{}');
+    IF cardinality(locked) > 0 THEN
+        RAISE WARNING USING MESSAGE = format('belfry: the rows of jobs %s stay locked by other sessions, which may commit what they have written; nothing more is written', array_to_string(locked, ', '));
+    END IF;
     PERFORM belfry.act(NULL, NULL);
     SELECT i.halted_at, i.halted_by, i.halt_reason INTO halt.halted_at, halt.halted_by, halt.halt_reason FROM belfry.installation i;
 END $$;
