@@ -1,8 +1,12 @@
 package channels
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/belfryhq/belfry/migrations/dbtest"
@@ -97,4 +101,50 @@ func TestRecord_AnotherOwnerOfTheRelationIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "app.users", was)
 	b.exec(t, `SELECT belfry.send_external('u1', 'activity', 'hello')`)
+}
+
+// SQL functions run in the application's own session, under its policies: a row that a policy
+// hides is an error, not a row that does not exist.
+func TestRecord_HiddenRowsAreNotMissing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	store, err := New(Config{Relation: "app.users"})
+	require.NoError(t, err)
+	b := bundle{ctx: t.Context(), pool: db.Pool, store: store}
+	b.exec(t, `CREATE SCHEMA app; CREATE TABLE app.users (id int PRIMARY KEY, external_id text, platform text, active boolean); INSERT INTO app.users VALUES (1, 'u1', 'web', true)`)
+	_, err = b.store.Record(b.ctx, b.pool)
+	require.NoError(t, err)
+	app := db.Role(t, `GRANT USAGE ON SCHEMA belfry, app TO :role`, `GRANT ALL ON ALL TABLES IN SCHEMA belfry TO :role`, `GRANT SELECT (id, external_id) ON app.users TO :role`)
+	const (
+		sends    = `SELECT belfry.send_external('u1', 'activity', 'hello')`
+		misses   = `SELECT belfry.audience_missing(belfry.audience_channels(1))`
+		enqueues = `SELECT belfry.enqueue('inbox', 'operator_notice', 'hello', audience => belfry.audience_channels(1))`
+	)
+	for _, statement := range []string{sends, misses, enqueues} {
+		_, err = app.Pool.Exec(b.ctx, statement)
+		require.NoError(t, err, statement)
+	}
+	var warnings atomic.Int32
+	config := app.Pool.Config()
+	config.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { warnings.Add(1) }
+	pool, err := pgxpool.NewWithConfig(b.ctx, config)
+	require.NoError(t, err)
+	defer pool.Close()
+	b.exec(t, `ALTER TABLE app.users ENABLE ROW LEVEL SECURITY`)
+	for _, statement := range []string{sends, misses} {
+		_, err = pool.Exec(b.ctx, statement)
+		require.ErrorContains(t, err, `query would be affected by row-level security policy for table "users"`, statement)
+	}
+	_, err = pool.Exec(b.ctx, sends)
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	require.True(t, ok)
+	require.Contains(t, failed.Message, "may not see every row of app.users: ")
+	require.Contains(t, failed.Hint, "BYPASSRLS")
+	_, err = pool.Exec(b.ctx, enqueues)
+	require.NoError(t, err, "the runner reads the relation with its own rights")
+	require.Zero(t, warnings.Load(), "what is hidden is not warned of as missing")
+	b.exec(t, `ALTER TABLE app.users DISABLE ROW LEVEL SECURITY; REVOKE ALL ON app.users FROM "`+app.User+`"; REVOKE SELECT (id, external_id) ON app.users FROM "`+app.User+`"`)
+	_, err = pool.Exec(b.ctx, sends)
+	require.ErrorContains(t, err, "permission denied for table users")
+	require.NotContains(t, err.Error(), "may not see every row")
 }

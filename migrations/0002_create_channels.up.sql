@@ -312,7 +312,7 @@ END $$;
 -- thousand rows, and a table has a step for each 2,000 of its rows.
 CREATE FUNCTION belfry.attachment_step(after text, max_rows integer, repair boolean,
     OUT looked bigint, OUT missing bigint, OUT different bigint, OUT unusable bigint, OUT next text)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET row_security = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     a      belfry.attachments;
     origin text; -- the rows of the step with their channels, as x; OFFSET 0 converts each row once
@@ -375,7 +375,7 @@ END $$;
 -- in the attached relation. With repair they are deactivated: locked first, and by the indexes,
 -- as above.
 CREATE FUNCTION belfry.attachment_strays(after bigint, max_rows integer, repair boolean, OUT looked bigint, OUT strays bigint, OUT next bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SET row_security = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     a     belfry.attachments;
     stray text;

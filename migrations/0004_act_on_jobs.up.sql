@@ -218,9 +218,9 @@ $$;
 
 -- How many of the channels that an audience lists are not in channels.relation
 -- (belfry.recipients), and up to five of them. Other audiences list none. Whoever calls it
--- needs SELECT on the relation.
+-- needs SELECT on the relation, and a policy that hides rows of it is an error.
 CREATE FUNCTION belfry.audience_missing(audience jsonb, OUT missing bigint, OUT sample text[])
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET row_security = off AS $$
 BEGIN
     EXECUTE (SELECT format('SELECT count(*), coalesce((array_agg(l.key ORDER BY l.key))[1:5], ''{}'')
                               FROM (SELECT DISTINCT e.key FROM jsonb_array_elements_text($1) e(key)) l
@@ -233,7 +233,7 @@ END $$;
 
 -- enqueue inserts one job in the caller's transaction and returns its id. With an
 -- idempotency key that this type has seen, it returns the first job's id instead. A warning
--- names listed channels that there are not, to callers who may read channels.relation.
+-- names listed channels that there are not, to callers who may read all of channels.relation.
 CREATE FUNCTION belfry.enqueue(
     type text, category text, title text, body text DEFAULT '',
     audience jsonb DEFAULT '{"kind": "everyone"}', data jsonb DEFAULT '{}',
@@ -275,7 +275,7 @@ BEGIN
             IF listed.missing > 0 THEN
                 RAISE WARNING USING MESSAGE = format('belfry.jobs.audience: %s of the listed channels do not exist now, as %s', listed.missing, array_to_string(listed.sample, ', '));
             END IF;
-        EXCEPTION WHEN insufficient_privilege OR check_violation THEN -- the caller may not read the relation, or it is not trusted
+        EXCEPTION WHEN insufficient_privilege OR check_violation THEN -- the caller may not read the relation or not all of it, or it is not trusted
         END;
     END IF;
     RETURN job_id;

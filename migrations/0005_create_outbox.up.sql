@@ -283,13 +283,11 @@ BEGIN
     RETURN activity_id;
 END $$;
 
--- As send, to the channel of channels.relation (belfry.recipients) with an external id.
-CREATE FUNCTION belfry.send_external(
-    external_id text, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
-    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
-    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
-) RETURNS bigint
-LANGUAGE plpgsql AS $$
+-- The id of the channel of channels.relation (belfry.recipients) with an external id. Whoever
+-- calls it needs SELECT on the relation. A row that a policy hides from the caller is an error
+-- and not an id that is no channel's.
+CREATE FUNCTION belfry.channel_id(external_id text) RETURNS bigint
+LANGUAGE plpgsql STABLE SET row_security = off AS $$
 DECLARE
     relation text := (SELECT belfry.trusted_relation('recipients', r.relation_schema, r.relation_name, r.relation_owner) FROM belfry.recipients r);
     found_id bigint;
@@ -298,7 +296,25 @@ BEGIN
     EXECUTE 'SELECT c.id FROM ' || relation || ' c WHERE c.external_id = $1 LIMIT 1' INTO found_id USING $1;
     ok := found_id IS NOT NULL
         OR belfry.reject('activities', 'external_id', format('%L is no channel''s; allowed values: the external ids of %s', left(coalesce($1, 'null'), 60), relation));
-    RETURN belfry.send(found_id, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+    RETURN found_id;
+EXCEPTION WHEN insufficient_privilege THEN
+    IF relation IS NULL OR NOT has_table_privilege(relation, 'SELECT') AND NOT (has_column_privilege(relation, 'id', 'SELECT') AND has_column_privilege(relation, 'external_id', 'SELECT')) THEN
+        RAISE;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+        MESSAGE = format('belfry.activities.external_id: %I may not see every row of %s: %s', current_user, relation, SQLERRM),
+        HINT = format('Find the channel''s id in %s and call belfry.send, or ALTER ROLE %I BYPASSRLS, or drop the policy.', relation, current_user);
+END $$;
+
+-- As send, to the channel with an external id.
+CREATE FUNCTION belfry.send_external(
+    external_id text, category text, title text, body text DEFAULT '', data jsonb DEFAULT '{}',
+    variants jsonb DEFAULT '{}', route text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL,
+    idempotency_key text DEFAULT NULL, requested_by text DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN belfry.send(belfry.channel_id($1), $2, $3, $4, $5, $6, $7, $8, $9, $10);
 END $$;
 
 -- The name of this database among others that use the same provider, part of every
