@@ -19,6 +19,7 @@ import (
 // agreement is what a person has to agree to first.
 type agreement struct {
 	Why, Text template.HTML
+	Bound     string // the conditions of the act
 	Count     string // to be typed; "": a yes will do
 	About     *told
 }
@@ -45,7 +46,6 @@ func (v *visit) form(o admin.Operation) {
 		return
 	}
 	page := v.actPage(o, values)
-	page.Fresh = true
 	status, faults := http.StatusOK, map[string]string{}
 	if planSwitch(o) == "dry_run" && !missing(o, values) && aboutAny(o, values) {
 		status, faults = v.plan(o, &page, values)
@@ -57,12 +57,15 @@ func (v *visit) form(o admin.Operation) {
 	page.Hidden = append(page.Hidden, hidden...)
 	page.Inputs, page.More = v.inputs(o, shown, faults)
 	v.asItIs(o, values, page.Inputs)
-	v.settle(&page)
+	v.settle(o, &page)
 	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
-// settle leaves out of a form what its address says.
-func (v *visit) settle(page *operationPage) {
+// settle leaves out of a form what its address says, and arranges the fields of a notification.
+func (v *visit) settle(o admin.Operation, page *operationPage) {
+	if o.Name == enqueueOf {
+		v.arrange(o, page)
+	}
 	page.Inputs = slices.DeleteFunc(page.Inputs, func(i input) bool { return v.req.PathValue(i.Name) != "" && i.Fault == "" })
 }
 
@@ -89,6 +92,9 @@ func (v *visit) actPage(o admin.Operation, values url.Values) operationPage {
 	page := operationPage{
 		Title: titleOf(o, values), Short: o.Short + ".", Method: "post", Action: v.link(v.req.URL.Path), Plans: planSwitch(o) != "", Danger: dangerous(o),
 		Button: titleOf(o, values), Back: v.backFrom(o, values),
+	}
+	if o.Name == enqueueOf {
+		page.Title, page.Button, page.Plans = "New notification", "Preview", false
 	}
 	page.Hidden = append(page.Hidden, input{Name: "_key", Value: keyOf(v.req)})
 	if version := values.Get("if_version"); version != "" && o.Conditional() {
@@ -203,12 +209,15 @@ func (v *visit) act(o admin.Operation) {
 	page.Hidden = append(page.Hidden, was(v.wasSent())...)
 	status, faults := v.do(o, &page, v.corrections(o, values))
 	page.Inputs, page.More = v.inputs(o, values, faults)
-	v.settle(&page)
+	v.settle(o, &page)
 	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }
 
 // do does it, or says what stands in the way.
 func (v *visit) do(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	if o.Name == enqueueOf {
+		return v.enqueue(o, page, values)
+	}
 	if v.req.PostForm.Get("_plan") != "" {
 		return v.plan(o, page, values)
 	}

@@ -62,9 +62,6 @@ func New(served http.Handler, at string, operations []admin.Operation, called ap
 	for _, o := range operations {
 		switch {
 		case o.Shared: // what /live tells
-		case o.Name == enqueueOf:
-			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.noticeForm(o) }))
-			c.routes.HandleFunc("POST "+pathOf(o), c.signedIn(func(v *visit) { v.noticeSent(o) }))
 		case o.Changes:
 			c.routes.HandleFunc("GET "+pathOf(o), c.signedIn(func(v *visit) { v.form(o) }))
 			c.routes.HandleFunc("POST "+pathOf(o), c.signedIn(func(v *visit) { v.act(o) }))
@@ -183,7 +180,7 @@ func (c *Console) named(name string) (admin.Operation, bool) {
 // parse reads the templates: each page with the frame.
 func (c *Console) parse() map[string]*template.Template {
 	pages := make(map[string]*template.Template)
-	for _, name := range []string{"signin", "now", "job", "notice", "operation", "problem"} {
+	for _, name := range []string{"signin", "now", "job", "operation", "problem"} {
 		pages[name] = template.Must(template.New("frame.html").Funcs(template.FuncMap{
 			"link": c.link, "asset": c.assetLink, "environment": func() api.Environment { return c.called },
 		}).ParseFS(files, "pages/frame.html", "pages/parts.html", "pages/"+name+".html"))

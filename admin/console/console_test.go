@@ -280,6 +280,7 @@ func TestConsole_ToManyTheirNumberIsTyped(t *testing.T) {
 	require.Contains(t, p.text, "Type 1200 to agree")
 	require.Contains(t, h.everything(t), "0 jobs")
 	form.Set("_agreed", "on")
+	form.Set("_seen", p.fields().Get("_seen"))
 	form.Set("_count", "12")
 	require.Contains(t, boss.post(t, "/enqueue", form).text, "Type 1200 to agree")
 	require.Contains(t, h.everything(t), "0 jobs")

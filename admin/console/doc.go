@@ -40,23 +40,11 @@
 // number to type, if there is one. An act on all jobs that pass a filter is on those that passed it
 // when its form was shown (matching.go): the form has their ids.
 //
-// # A draft
-//
-// The script keeps what is typed into the form of an act in the tab (sessionStorage), by the form's
-// path, and puts it back into a form that was not sent yet, for who typed it and if the address says
-// nothing else. It never keeps passwords, hidden fields and typed counts, and drops it with the act's
-// result and when somebody signs out.
-//
 // # A notification
 //
-// A new notification has a page of its own as well, because it is written there. It groups the
-// parameters of enqueue; one that is new stands among them by itself.
-//
-// A draft has whom it reaches beside it: the preview of enqueue (notice.go). The script asks for that
-// part of the page a while after the last change, one question at a time; the API ends the query with
-// its request. What is sent is reviewed first, and bound to the count that was seen (confirm_count),
-// which above a thousand is typed. A draft that has several audiences typed (draft.go) is enqueued
-// with the one that is chosen, and a test of it is one message to one person (send).
+// The form of enqueue is previewed first: its first button shows the preview of the operation, with samples
+// as a telephone shows them (notice.go). The second is bound to the previewed values, by their digest, and to
+// the number of channels (confirm_count), which a person types if it is above a thousand.
 //
 // # Live
 //

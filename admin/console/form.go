@@ -18,15 +18,8 @@ type input struct {
 	Name, Label, Value, Kind, Placeholder string
 	Help, Fault                           template.HTML
 	Choices                               []string // of a Kind "select"
-	Checks                                []check  // of a Kind "several"; Value has what is none of them
 	Offers                                []string // values among others
 	Required                              bool
-}
-
-// check is one value of several.
-type check struct {
-	Value string
-	On    bool
 }
 
 // aside reports whether a form has a parameter in its own way: what binds an act to its plan, and

@@ -29,7 +29,7 @@ type operationPage struct {
 	Tabs         []tab  // what else there is to look at
 	Acts         []tab  // what may be done beside
 	Hidden       []input
-	Fresh        bool // nothing was sent yet: a draft of before is put back
+	Cards        []card // samples of a previewed notification
 	Button       string
 	Plans        bool // the act can say beforehand what it would do
 	Agree        *agreement
@@ -78,7 +78,7 @@ func (v *visit) look(o admin.Operation) {
 		page.Acts = v.actsOnPerson(values)
 	}
 	page.Inputs, page.More = v.inputs(o, values, faults)
-	v.settle(&page)
+	v.settle(o, &page)
 	page.Filter = len(faults) == 0 && page.Fault == "" && !missing(o, values)
 	v.show(status, "operation", frame{Title: page.Title, About: about(o, values), Page: page})
 }

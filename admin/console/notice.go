@@ -1,10 +1,9 @@
 package console
 
 import (
-	"bytes"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -16,340 +15,190 @@ import (
 	"github.com/belfryhq/belfry/internal/printer"
 )
 
-// enqueueOf requests a notification. It has a page of its own: what is said to many is written on
-// it, and looked at before.
+// enqueueOf requests a notification. Its form is previewed first. It is bound to the values and to the
+// number of channels of the preview.
 const enqueueOf = "enqueue"
 
-// noticePage is the page on which a notification is written.
-type noticePage struct {
-	operationPage
-
-	Says, How []input // what it says, how and when it goes out
-	Locales   []wording
-	Data      *input
-	Variants  *input // instead of Locales: what they cannot show
-	LocalesAt string // where more of them are asked for
-	Kinds     []kindInputs
-	Platforms *input
-	Nobody    string // what is wrong about the audience as a whole
-	Reach     *reach
-	Review    bool // nothing is typed any more: it is looked at, and done
-	Summary   []field
-	Test      *trial
-	Opens     []tab // the jobs that were made, and what to do with them
-}
-
-// kindInputs is a way to choose an audience, with its fields.
-type kindInputs struct {
-	kind
-
-	Chosen bool
-	Inputs []input
-}
-
-// reach is whom a notification reaches now, and what they would read.
-type reach struct {
-	Count  int64
-	Text   string // "1,200 channels"; "": it was not counted
-	Why    template.HTML
-	Told   *told
-	Cards  []card
-	Typed  bool // the count is to be typed
-	Agreed bool // it is bound to the count
-	Grows  bool // how far it may grow until it runs is not asked for
-}
+// seenField is the hidden field with the digest of the previewed values.
+const seenField = "_seen"
 
 // card is a notification as a telephone shows it.
-type card struct{ About, To, Title, Body string }
+type card struct{ About, Title, Body string }
 
-// trial is a test to one person.
-type trial struct {
-	To, Key string
-	Fault   template.HTML
-	Told    *told
+// firstInputs are the fields of a notification that stand before "More".
+func firstInputs() []string {
+	return []string{"type", "category", "title", "body", "variants", "everyone", "platform", "city", "near", "radius", "segment", "external_id", "at"}
 }
 
-// noticeForm shows the page as its address says.
-func (v *visit) noticeForm(o admin.Operation) {
-	d, page, may := v.noticed(o)
-	if may {
-		page.Fresh = true
-		v.showNotice(o, d, page, http.StatusOK)
+// arrange orders the fields of a notification and offers the values of those that an operation lists.
+func (v *visit) arrange(o admin.Operation, page *operationPage) {
+	all := slices.Concat(page.Inputs, page.More)
+	page.Inputs, page.More = nil, nil
+	for _, name := range firstInputs() {
+		if i := slices.IndexFunc(all, func(in input) bool { return in.Name == name }); i >= 0 {
+			page.Inputs, all = append(page.Inputs, all[i]), slices.Delete(all, i, i+1)
+		}
+	}
+	page.More = slices.DeleteFunc(all, func(in input) bool { return in.Name == "confirm_count" })
+	for i, in := range page.Inputs {
+		n := slices.IndexFunc(o.Params(), func(p admin.Param) bool { return p.Name == in.Name })
+		p := o.Params()[n]
+		switch {
+		case in.Name == "body" || in.Name == "external_id":
+			page.Inputs[i].Kind = "area"
+		case in.Kind == "text" && len(in.Offers) == 0:
+			page.Inputs[i].Offers = append(p.Suggestions(), v.valuesFor(p)...)
+		}
 	}
 }
 
-// noticeSent does what the page was sent for: it counts, tries it on one person, shows what would
-// come of it, or does it.
-func (v *visit) noticeSent(o admin.Operation) {
-	d, page, may := v.noticed(o)
-	if !may {
-		return
+// valuesFor returns the values of a parameter that an operation lists, if the requester may list them.
+func (v *visit) valuesFor(p admin.Param) []string {
+	name, field := p.Listed()
+	list, there := v.named(name)
+	if !there || list.Allowed(v.who.Role) != nil {
+		return nil
+	}
+	in, _ := read(list, url.Values{})
+	out, err := v.ask.Run(v.req.Context(), list, in)
+	if err != nil {
+		return nil
+	}
+	offers, err := list.Offered(out, field)
+	if err != nil {
+		return nil
+	}
+	values := make([]string, len(offers))
+	for i, offer := range offers {
+		values[i] = offer.Value
+	}
+	return values
+}
+
+// enqueue requests the notification of a form that was previewed and agreed to, and otherwise previews it.
+func (v *visit) enqueue(o admin.Operation, page *operationPage, values url.Values) (status int, faults map[string]string) {
+	if err := o.Allowed(v.who.Role); err != nil {
+		page.Fault = v.inline(err.Error())
+		return statusFor(err), nil
+	}
+	values = maps.Clone(values)
+	values.Del("confirm_count")
+	in, faults := read(o, values)
+	for _, name := range []string{"type", "category", "title"} {
+		if len(values[name]) == 0 && faults[name] == "" {
+			faults[name] = "is needed"
+		}
+	}
+	if len(faults) > 0 {
+		return http.StatusUnprocessableEntity, faults
 	}
 	form := v.req.PostForm
-	switch {
-	case form.Get("_reach") != "":
-		page.Reach = v.reach(o, &d)
-		v.part("notice", "reach", page)
-	case form.Get("_more") != "":
-		d.locales = append(d.locales, wording{})
-		v.showNotice(o, d, page, http.StatusOK)
-	case form.Get("_edit") != "":
-		v.showNotice(o, d, page, http.StatusOK)
-	case form.Get("_test") != "":
-		status := v.try(&d, &page)
-		v.showNotice(o, d, page, status)
-	default:
-		d.need("category", "title", "type")
-		d.refuse(d.lacks())
-		_, faults := read(o, d.values)
-		d.refuse(faults)
-		if len(d.faults) > 0 {
-			v.showNotice(o, d, page, http.StatusUnprocessableEntity)
-			return
-		}
-		v.enqueue(o, d, page)
+	n, counted := agreedCount(form)
+	if !counted || form.Get("_plan") != "" || form.Get(seenField) != digest(values) {
+		form.Del("_agreed")
+		return v.preview(o, page, values, in)
 	}
-}
-
-// noticed reads the draft of who may write one.
-func (v *visit) noticed(o admin.Operation) (draft, noticePage, bool) {
-	v.allow(o)
-	if err := o.Allowed(v.who.Role); err != nil {
-		v.problem(http.StatusForbidden, err)
-		return draft{}, noticePage{}, false
-	}
-	d, err := v.drafted(o)
-	if err != nil {
-		v.problem(http.StatusBadRequest, err)
-		return draft{}, noticePage{}, false
-	}
-	page := noticePage{operationPage: v.actPage(o, d.typed)}
-	page.Title = "New notification"
-	return d, page, true
-}
-
-// enqueue does it if what it reaches was seen, and shows that before.
-func (v *visit) enqueue(o admin.Operation, d draft, page noticePage) {
-	status, err := http.StatusOK, error(nil)
-	if n, agreed := agreedCount(v.req.PostForm); agreed {
-		d.values.Set("confirm_count", strconv.FormatInt(n, 10))
-		in, _ := read(o, d.values)
-		var asks bool
-		if asks, err = v.agreed(o, &page.operationPage, in); err == nil && !asks {
-			var out any
-			if out, err = v.ask.Keyed(keyOf(v.req)).Run(v.req.Context(), o, in); out != nil {
-				page.Result, page.Opens = v.tell(o, in, out), v.opensJobs(out)
-			}
-		}
-		if err == nil && !asks {
-			v.show(status, "notice", frame{Title: page.Title, Page: page})
-			return
-		}
-		d.values.Del("confirm_count")
-	}
-	if err != nil {
+	bound := maps.Clone(values)
+	bound.Set("confirm_count", strconv.FormatInt(n, 10))
+	in, _ = read(o, bound)
+	if asks, err := v.agreed(o, page, in); err != nil {
 		faults, rest := faultsOf(o, err)
-		d.refuse(faults)
-		status, page.Fault = statusFor(err), v.inline(rest)
-		if len(faults) > 0 || page.Result != nil {
-			v.showNotice(o, d, page, status)
-			return
-		}
+		page.Fault = v.inline(rest)
+		return statusFor(err), faults
+	} else if asks {
+		return v.preview(o, page, values, in)
 	}
-	v.review(o, d, page, status)
+	out, err := v.ask.Keyed(keyOf(v.req)).Run(v.req.Context(), o, in)
+	if out != nil {
+		page.Result, page.Acts = v.tell(o, in, out), v.opensJobs(out)
+	}
+	if err == nil {
+		page.Hidden = nil
+		return http.StatusOK, nil
+	}
+	faults, rest := faultsOf(o, err)
+	page.Fault = v.inline(rest)
+	if len(faults) == 0 && page.Result == nil {
+		_, faults = v.preview(o, page, values, in)
+	}
+	return statusFor(err), faults
 }
 
-// review shows a draft with whom it reaches, and binds the form to that.
-func (v *visit) review(o admin.Operation, d draft, page noticePage, status int) {
-	page.Reach = v.reach(o, &d)
-	if page.Agree == nil && len(d.faults) == 0 {
-		in, _ := read(o, d.values)
-		if _, err := v.agreed(o, &page.operationPage, in); err != nil {
+// preview shows what would come of a notification, and binds the form to that.
+func (v *visit) preview(o admin.Operation, page *operationPage, values url.Values, in any) (status int, faults map[string]string) {
+	if page.Agree == nil {
+		if _, err := v.agreed(o, page, in); err != nil {
 			faults, rest := faultsOf(o, err)
-			d.refuse(faults)
-			page.Fault, page.Reach.Text = v.inline(rest), ""
+			page.Fault = v.inline(rest)
+			return statusFor(err), faults
 		}
 	}
-	if page.Reach.Text == "" || len(d.faults) > 0 {
-		if page.Fault == "" && len(d.faults) == 0 {
-			page.Fault = page.Reach.Why
-		}
-		v.showNotice(o, d, page, http.StatusUnprocessableEntity)
-		return
-	}
-	page.Review, page.Reach.Agreed, page.Reach.Typed = true, true, page.Reach.Count > admin.TypedAbove
-	page.Reach.Grows = d.values.Get("max_recipients") == ""
-	page.Hidden = append(page.Hidden, input{Name: whoField, Value: d.who})
-	for _, p := range o.Params() {
-		for _, text := range d.values[p.Name] {
-			page.Hidden = append(page.Hidden, input{Name: p.Name, Value: text})
-		}
-		if texts := d.values[p.Name]; len(texts) > 0 && p.Name != variantsParam {
-			page.Summary = append(page.Summary, field{Name: strings.ReplaceAll(p.Name, "_", " "), Text: v.inline(strings.Join(texts, ", "))})
-		}
-	}
-	v.show(status, "notice", frame{Title: page.Title, Page: page})
-}
-
-// notCounted is said where a count would stand.
-const notCounted = "Whom it reaches is counted once it is said who gets it."
-
-// counted is what a preview says of an audience, in its JSON.
-type counted struct {
-	AtMost      int64  `json:"at_most"` // what the count may be less than
-	Channels    *int64 `json:"channels"`
-	HasMessages bool   `json:"has_messages"`
-	Samples     []struct {
-		ExternalID string `json:"external_id"`
-		Platform   string `json:"platform"`
-		Locale     string `json:"locale"`
-		Medium     string `json:"medium"`
-		Title      string `json:"title"`
-		Body       string `json:"body"`
-	} `json:"samples"`
-}
-
-// reach counts whom a draft reaches now, by the preview of the operation.
-func (v *visit) reach(o admin.Operation, d *draft) *reach {
-	r := &reach{Cards: d.cards(counted{})}
-	if d.who == "" {
-		r.Why = notCounted
-		return r
-	}
-	lacks := d.lacks()
-	for _, name := range slices.Sorted(maps.Keys(lacks)) {
-		r.Why = v.inline(strings.ReplaceAll(name, "_", " ") + " " + lacks[name])
-	}
-	asked := make(url.Values)
-	maps.Copy(asked, d.values)
+	asked := maps.Clone(values)
 	asked.Set("preview", "on")
-	in, faults := read(o, asked)
-	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		r.Why = v.inline(strings.ReplaceAll(name, "_", " ") + ": " + faults[name])
-	}
-	if r.Why != "" {
-		return r
-	}
+	in, _ = read(o, asked)
 	out, err := v.ask.Run(v.req.Context(), o, in)
 	if err != nil {
 		faults, rest := faultsOf(o, err)
-		d.refuse(faults)
-		for _, name := range slices.Sorted(maps.Keys(faults)) {
-			rest = strings.ReplaceAll(name, "_", " ") + ": " + faults[name]
-		}
-		r.Why = v.inline(rest)
-		return r
+		page.Agree, page.Fault = nil, v.inline(rest)
+		return statusFor(err), faults
 	}
-	if acted, is := out.(admin.Acted); is { // nothing was done that a receipt could be for
+	if acted, is := out.(admin.Acted); is { // a preview has no receipt
 		out = acted.Result
 	}
-	var found counted
-	if text, err := json.Marshal(out); err != nil || json.Unmarshal(text, &found) != nil || found.Channels == nil {
+	var found struct {
+		AtMost   int64 `json:"at_most"`
+		Channels int64 `json:"channels"`
+		Samples  []struct{ Platform, Locale, Medium, Title, Body string }
+	}
+	if text, err := json.Marshal(out); err != nil || json.Unmarshal(text, &found) != nil {
 		panic("a preview has no count")
 	}
-	r.Count, r.Text, r.Cards = *found.Channels, printer.Counted(*found.Channels, "channel"), d.cards(found)
-	if found.AtMost > 0 && r.Count <= found.AtMost {
-		r.Text = "fewer than " + printer.Counted(found.AtMost+1, "channel")
-	}
-	r.Told = v.tell(o, in, out)
-	r.Told.Blocks = slices.DeleteFunc(r.Told.Blocks, func(b block) bool { return b.Lines != nil })
-	for i, b := range r.Told.Blocks { // what the cards show, and the count itself
-		r.Told.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
-	}
-	return r
-}
-
-// cards are what people would read: as it was composed for some of them and, where that is not
-// for who asks or nobody was looked at, as it was written.
-func (d *draft) cards(found counted) []card {
-	var cards []card
-	seen := make(map[string]bool) // locales, and the languages that they are of
 	for _, s := range found.Samples {
-		read := slices.ContainsFunc(cards, func(c card) bool { return c.Title == s.Title && c.Body == s.Body })
-		if s.Title == admin.Masked || read {
-			continue
-		}
-		about := []string{s.Locale, s.Platform}
-		if s.Medium != "" {
-			about = append(about, "by "+s.Medium)
-		}
-		cards = append(cards, card{strings.Join(slices.DeleteFunc(about, func(s string) bool { return s == "" }), ", "), s.ExternalID, s.Title, s.Body})
-		for locale := plainLocale(s.Locale); locale != ""; locale = locale[:max(strings.LastIndexByte(locale, '-'), 0)] {
-			seen[locale] = true
+		shown := slices.ContainsFunc(page.Cards, func(c card) bool { return c.Title == s.Title && c.Body == s.Body })
+		if s.Title != admin.Masked && !shown {
+			about := slices.DeleteFunc([]string{s.Platform, s.Locale, s.Medium}, func(text string) bool { return text == "" })
+			page.Cards = append(page.Cards, card{strings.Join(about, ", "), s.Title, s.Body})
 		}
 	}
-	title, body := d.values.Get("title"), d.values.Get("body")
-	if len(cards) == 0 && title+body != "" {
-		cards = append(cards, card{About: "as it is written", Title: title, Body: body})
+	page.Told = v.tell(o, in, out)
+	for i, b := range page.Told.Blocks { // the cards have the samples
+		page.Told.Blocks[i].Fields = slices.DeleteFunc(b.Fields, func(f field) bool { return f.Name == "sample" || f.Name == "" })
 	}
-	if len(d.values["type"]) > 0 && d.onlyInbox() { // nothing is composed for an inbox
-		return cards
+	count := printer.Counted(found.Channels, "channel")
+	if found.AtMost > 0 && found.Channels <= found.AtMost {
+		count = "fewer than " + printer.Counted(found.AtMost+1, "channel")
 	}
-	for _, w := range d.locales {
-		if w.Locale == "" || seen[plainLocale(w.Locale)] {
-			continue
-		}
-		one := card{About: w.Locale + ", as it is written", Title: w.Title, Body: w.Body}
-		if one.Title == "" {
-			one.Title = title
-		}
-		if one.Body == "" {
-			one.Body = body
-		}
-		cards = append(cards, one)
+	if page.Agree == nil {
+		page.Agree = &agreement{Text: escaped("Enqueue for " + count + "?")}
 	}
-	return cards
+	page.Agree.Bound = "If the number of channels is another one when it is enqueued, nothing is done."
+	if values.Get("max_recipients") == "" {
+		page.Agree.Bound += " If the audience has grown by half when it runs, it stops before."
+	}
+	if page.Agree.Count = ""; found.Channels > admin.TypedAbove {
+		page.Agree.Count = strconv.FormatInt(found.Channels, 10)
+	}
+	page.Hidden = append(page.Hidden, input{Name: "confirm_count", Value: strconv.FormatInt(found.Channels, 10)}, input{Name: seenField, Value: digest(values)})
+	page.Button, page.Plans = "Enqueue for "+count, true
+	return http.StatusOK, nil
 }
 
-// plainLocale is a locale as others are compared with it: ko_KR is ko-kr.
-func plainLocale(locale string) string { return strings.ToLower(strings.ReplaceAll(locale, "_", "-")) }
+// digest identifies the values of a form.
+func digest(values url.Values) string {
+	sum := sha256.Sum256([]byte(values.Encode()))
+	return hex.EncodeToString(sum[:8])
+}
 
-// try sends a draft to one person, as the operation that sends one message does.
-func (v *visit) try(d *draft, page *noticePage) int {
-	send, there := v.named("send")
-	t := &trial{To: strings.TrimSpace(v.req.PostForm.Get(personField))}
-	page.Test = t
-	d.need("category", "title")
-	switch {
-	case !there || send.Allowed(v.who.Role) != nil:
-		t.Fault = "nothing can be sent to one person here"
-	case t.To == "":
-		t.Fault = "to whom? An external id is needed"
-	case d.onlyInbox():
-		t.Fault = "a test is a message, and this has none: it is of type inbox alone"
+// agreedCount is the number of channels that was agreed to: above admin.TypedAbove the typed number.
+func agreedCount(form url.Values) (n int64, agreed bool) {
+	if form.Get("_agreed") == "" {
+		return 0, false
 	}
-	if t.Fault != "" || len(d.faults) > 0 {
-		return http.StatusUnprocessableEntity
+	if n, err := strconv.ParseInt(typedCount(form.Get("_count")), 10, 64); err == nil && n >= 0 {
+		return n, true
 	}
-	values := url.Values{"external_id": {t.To}}
-	for _, name := range []string{"title", "body", "data", variantsParam, "route", "category"} {
-		if texts := d.values[name]; len(texts) > 0 {
-			values[name] = texts
-		}
-	}
-	in, faults := read(send, values)
-	if len(faults) > 0 {
-		d.refuse(faults)
-		return http.StatusUnprocessableEntity
-	}
-	key := v.req.PostForm.Get(personKey)
-	if key == "" || len(key) > 40 {
-		key = rand.Text()
-	}
-	out, err := v.ask.Keyed(key).Run(v.req.Context(), send, in)
-	if out != nil {
-		t.Told = v.tell(send, in, out)
-	}
-	if err == nil {
-		return http.StatusOK
-	}
-	faults, rest := faultsOf(send, err)
-	if text := faults["external_id"]; text != "" {
-		rest = text
-	}
-	d.refuse(faults)
-	t.Fault = v.inline(rest)
-	return statusFor(err)
+	n, err := strconv.ParseInt(form.Get("confirm_count"), 10, 64)
+	return n, err == nil && n >= 0 && n <= admin.TypedAbove
 }
 
 // opensJobs are the jobs of a result, and a test of those that have messages.
@@ -373,14 +222,4 @@ func (v *visit) opensJobs(out any) []tab {
 		}
 	}
 	return tabs
-}
-
-// part answers with a part of a page.
-func (v *visit) part(page, name string, data any) {
-	var b bytes.Buffer
-	if err := v.pages[page].ExecuteTemplate(&b, name, data); err != nil {
-		panic(err) // the API's handler logs it
-	}
-	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = v.w.Write(b.Bytes())
 }
