@@ -118,7 +118,7 @@ func localSearch() search {
 }
 
 // usualPlaces lists the directories in which packages put initdb without
-// putting it on PATH. The script .ci/install-postgres repeats this list.
+// putting it on PATH.
 func usualPlaces() []string {
 	return []string{
 		"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu

@@ -139,14 +139,3 @@ func TestFind_EndsWithItsContext(t *testing.T) {
 	_, err := search{path: root}.all(ctx, nil)
 	require.ErrorIs(t, err, reason)
 }
-
-// The Makefile's script must not install a server that Find would find.
-func TestFind_ScriptLooksInTheSamePlaces(t *testing.T) {
-	t.Parallel()
-	script, err := os.ReadFile("../../.ci/install-postgres")
-	require.NoError(t, err)
-	for _, place := range usualPlaces() {
-		require.Contains(t, string(script), "\t"+place, "%s is missing", place)
-	}
-	require.Contains(t, string(script), "min_major="+strconv.Itoa(MinMajor)+"\n")
-}

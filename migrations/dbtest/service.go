@@ -62,7 +62,7 @@ const (
 //
 // # Failure
 //
-// Without the program the test is skipped by name; .ci/install-services installs
+// Without the program the test is skipped by name; .ci/install installs
 // it. A server that ended by itself fails its test, which shows the end of the
 // server's log.
 //

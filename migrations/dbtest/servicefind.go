@@ -7,7 +7,7 @@ import (
 )
 
 // usualPlaces lists the directories in which packages put servers, some of which
-// are not on everybody's PATH. The script .ci/install-services repeats this list.
+// are not on everybody's PATH.
 func usualPlaces() []string {
 	return []string{
 		"/usr/bin",
@@ -26,7 +26,7 @@ func findService(t testing.TB, service string, programs ...string) string {
 	t.Helper()
 	path, ok := lookup(append(filepath.SplitList(os.Getenv("PATH")), usualPlaces()...), programs)
 	if !ok {
-		t.Skipf("%s: not installed (looked for %v); .ci/install-services installs it", service, programs)
+		t.Skipf("%s: not installed (looked for %v); .ci/install installs it", service, programs)
 	}
 	return path
 }
@@ -34,7 +34,7 @@ func findService(t testing.TB, service string, programs ...string) string {
 // ChromiumProgram is the path of a browser for a test, which is skipped if none is installed.
 func ChromiumProgram(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"Chromium", "Google Chrome"} { // of macOS, which .ci/install-services has as well
+	for _, name := range []string{"Chromium", "Google Chrome"} { // of macOS, which .ci/install has as well
 		if path, ok := lookup([]string{"/Applications/" + name + ".app/Contents/MacOS"}, []string{name}); ok {
 			return path
 		}

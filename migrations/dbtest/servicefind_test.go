@@ -10,16 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The Makefile's script must not install a server that the tests would find.
-func TestFind_ScriptLooksInTheSamePlaces(t *testing.T) {
-	t.Parallel()
-	script, err := os.ReadFile("../../.ci/install-services")
-	require.NoError(t, err)
-	for _, place := range usualPlaces() {
-		require.Contains(t, string(script), "\t"+place+"\n", "%s is missing", place)
-	}
-}
-
 func TestFind_TakesTheFirstProgramThatCanRun(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
