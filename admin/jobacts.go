@@ -108,65 +108,36 @@ func recallText(p *printer.Page, jobs actedJobs) {
 	}
 }
 
-// jobsAct is an act on jobs: on each by itself, on a group at once, or on those that are
-// chosen, all or none.
+// jobsAct is an act on jobs.
 type jobsAct struct {
-	verb   jobVerb
-	get    func(context.Context, int64) (job.Job, error)
-	one    func(context.Context, int64, job.Act) (job.Job, error)
-	group  func(context.Context, uuid.UUID, job.Act) ([]job.Job, error)
-	chosen func(context.Context, job.Chosen, job.Act) ([]job.Job, error)
+	verb jobVerb
+	get  func(context.Context, int64) (job.Job, error)
+	do   func(context.Context, job.Selection, job.Act) ([]job.Job, error)
 }
 
-// planned says what an act would do, or does it. What is to be as a plan says is done in one
-// transaction: the count that is compared is its own.
+// planned returns the plan of an act, or acts: on a group, and on what a plan or a version
+// describes, in one transaction; on other jobs one by one, so that a job which cannot be changed
+// does not keep the others from it.
 func (act jobsAct) planned(ctx context.Context, env *Env, c datedChoice, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
+	var jobs []job.Job
 	switch {
 	case c.DryRun:
 		return planJobs(ctx, env, act.verb, false, c, ids, group)
-	case !c.bound() && who.If == nil:
-		return act.on(ctx, ids, group, who)
-	}
-	chosen, err := c.chosen(ctx, env, ids, group)
-	if err != nil {
-		return done, err
-	}
-	jobs, err := act.chosen(ctx, chosen, who)
-	for _, j := range jobs {
-		done.Jobs = append(done.Jobs, actedJob{Job: j})
-	}
-	return done, noSuchJob(unlike(err, chosen, act.verb))
-}
-
-// bound reports whether an act has to be as its plan says.
-func (c datedChoice) bound() bool { return c.Expect != nil || c.AsOf != nil }
-
-// chosen are the jobs of an act that has to be as its plan says.
-func (c datedChoice) chosen(ctx context.Context, env *Env, ids []int64, group *uuid.UUID) (job.Chosen, error) {
-	asOf, err := c.moment(ctx, env)
-	return job.Chosen{IDs: ids, Group: group, Expect: c.Expect, AsOf: &asOf}, err
-}
-
-// unlike tells a count that is not that of the plan.
-func unlike(err error, c job.Chosen, verb jobVerb) error {
-	var count *job.CountError
-	if !errors.As(err, &count) {
-		return err
-	}
-	return unexpected(count.Would, count.Expected, "job", verb.done, *c.AsOf)
-}
-
-// on acts on each job by itself, so that one that cannot be acted on does not keep the
-// others from it, and returns those it acted on; a group is all or none.
-func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who job.Act) (done actedJobs, err error) {
-	var jobs []job.Job
-	if group != nil {
-		if jobs, err = act.group(ctx, *group, who); err != nil {
+	case c.bound() || who.If != nil:
+		sel, err := c.selection(ctx, env, ids, group)
+		if err != nil {
+			return done, err
+		}
+		jobs, err = act.do(ctx, sel, who)
+		return actedJobsOf(jobs), noSuchJob(unlike(err, sel, act.verb))
+	case group != nil:
+		if jobs, err = act.do(ctx, job.Selection{Group: group}, who); err != nil {
 			err = recallInstead(noSuchJob(err), "--group "+group.String())
 		}
+		return actedJobsOf(jobs), err
 	}
 	for _, id := range ids {
-		j, failed := act.one(ctx, id, who)
+		one, failed := act.do(ctx, job.One(id), who)
 		if failed != nil {
 			failed = noSuchJob(act.unsure(failed, id))
 			if instead := recallInstead(failed, printer.Int(id)); instead != failed { //nolint:errorlint // the very one
@@ -175,14 +146,35 @@ func (act jobsAct) on(ctx context.Context, ids []int64, group *uuid.UUID, who jo
 				}
 			}
 			err = errors.Join(err, failed)
-			continue
 		}
-		jobs = append(jobs, j)
+		jobs = append(jobs, one...)
 	}
+	return actedJobsOf(jobs), err
+}
+
+func actedJobsOf(jobs []job.Job) (done actedJobs) {
 	for _, j := range jobs {
 		done.Jobs = append(done.Jobs, actedJob{Job: j})
 	}
-	return done, err
+	return done
+}
+
+// bound reports whether an act has to match its plan.
+func (c datedChoice) bound() bool { return c.Expect != nil || c.AsOf != nil }
+
+// selection is the jobs of an act that has to match its plan.
+func (c datedChoice) selection(ctx context.Context, env *Env, ids []int64, group *uuid.UUID) (job.Selection, error) {
+	asOf, err := c.moment(ctx, env)
+	return job.Selection{IDs: ids, Group: group, Count: c.Expect, AsOf: &asOf}, err
+}
+
+// unlike adds the plan's parameter to the error of another count.
+func unlike(err error, sel job.Selection, verb jobVerb) error {
+	var count *job.CountError
+	if !errors.As(err, &count) {
+		return err
+	}
+	return unexpected(count.Would, count.Expected, "job", verb.done, *sel.AsOf)
 }
 
 // unsure adds how to see whether a job was acted on, if the answer to the act is missing.
@@ -255,7 +247,7 @@ belfry jobs set 17 expires_at=+2h` + groupHelp,
 			if err != nil {
 				return actedJobs{}, err
 			}
-			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry, env.Jobs.RetryGroup, env.Jobs.RetryChosen}.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
+			return jobsAct{retrying(), env.Jobs.Get, env.Jobs.Retry}.planned(ctx, env, in.datedChoice, ids, group, actBy(env, in))
 		}, func(p *printer.Page, _ jobsInput, out actedJobs) { standText(p, out, retrying()) }),
 		recallOperation(),
 	}
@@ -305,7 +297,7 @@ func abortJobs(ctx context.Context, env *Env, in abortInput) (actedJobs, error) 
 	if in.DryRun {
 		return planJobs(brief, env, aborting(), in.Recall, in.datedChoice, ids, group)
 	}
-	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort, env.Jobs.AbortGroup, env.Jobs.AbortChosen}.planned(brief, env, in.datedChoice, ids, group, who)
+	done, err := jobsAct{aborting(), env.Jobs.Get, env.Jobs.Abort}.planned(brief, env, in.datedChoice, ids, group, who)
 	var flagged *job.FlaggedError
 	if errors.As(err, &flagged) {
 		names := make([]string, len(flagged.JobIDs))
@@ -359,13 +351,13 @@ func recallJobs(ctx context.Context, env *Env, c datedChoice, ids []int64, group
 	}
 	var runs []func(context.Context, func(delivery.RecallProgress)) (delivery.Recalled, error)
 	if c.bound() {
-		chosen, err := c.chosen(ctx, env, ids, nil)
+		sel, err := c.selection(ctx, env, ids, nil)
 		if err != nil {
 			return done, err
 		}
-		begun, err := delivery.BeginRecalls(ctx, env.DB, chosen, who)
+		begun, err := delivery.BeginRecalls(ctx, env.DB, sel, who)
 		if err != nil {
-			return done, noSuchJob(unlike(err, chosen, recalling()))
+			return done, noSuchJob(unlike(err, sel, recalling()))
 		}
 		ids = nil
 		for _, r := range begun {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/belfryhq/belfry/internal/printer"
 	"github.com/belfryhq/belfry/job"
 )
@@ -74,8 +72,8 @@ With --edit the job, which may be FAILED as well, is corrected first: title, bod
 data, variants and audience of what is still to come. Notifications that were written
 and messages that were sent keep their content (` + "`belfry jobs revisions ID`" + `), messages
 that are not sent yet get the new one. The audience stands once the walk is complete. Both are
-one act, kept in the job's events. With --group each job of the group is corrected
-by itself.
+one act, kept in the job's events. With --group the jobs of the group are corrected
+together: a change that one of them does not allow changes none.
 
 ` + audienceHelp + groupHelp,
 		Example: `  belfry resume 17
@@ -87,7 +85,7 @@ by itself.
 		if err != nil {
 			return actedJobs{}, err
 		}
-		act := jobsAct{resuming(), env.Jobs.Get, env.Jobs.Resume, env.Jobs.ResumeGroup, env.Jobs.ResumeChosen}
+		act := jobsAct{resuming(), env.Jobs.Get, env.Jobs.Resume}
 		if in.Edit {
 			changes, err := in.changes()
 			if err != nil {
@@ -107,53 +105,12 @@ by itself.
 
 // correction resumes jobs with changes.
 func correction(store *job.Store, changes job.Changes) jobsAct {
-	ofColumn := func(err error) error { // it is the job's column that is wrong with it, whatever parameter gave it
+	return jobsAct{correcting(), store.Get, func(ctx context.Context, sel job.Selection, who job.Act) ([]job.Job, error) {
+		jobs, err := store.ResumeEdited(ctx, sel, changes, who)
 		var bad *job.InvalidError
-		if errors.As(err, &bad) {
-			return refusedColumn(bad)
+		if errors.As(err, &bad) { // about the job's column, whatever parameter gave it
+			err = refusedColumn(bad)
 		}
-		return err
-	}
-	one := func(ctx context.Context, id int64, who job.Act) (job.Job, error) {
-		j, err := store.ResumeEdited(ctx, id, changes, who)
-		return j, ofColumn(err)
-	}
-	chosen := func(ctx context.Context, c job.Chosen, who job.Act) ([]job.Job, error) {
-		jobs, err := store.ResumeEditedChosen(ctx, c, changes, who)
-		return jobs, ofColumn(err)
-	}
-	return jobsAct{verb: correcting(), get: store.Get, one: one, chosen: chosen, group: func(ctx context.Context, group uuid.UUID, who job.Act) ([]job.Job, error) {
-		members, err := store.List(ctx, job.Filter{GroupID: &group, Limit: maxGroup})
-		if err != nil {
-			return nil, err
-		}
-		if len(members) == 0 { // says so as the others do
-			return store.ResumeGroup(ctx, group, who)
-		}
-		var done []job.Job
-		var errs []error
-		for i := len(members) - 1; i >= 0; i-- { // oldest first
-			j, err := one(ctx, members[i].ID, who)
-			if err == nil {
-				done = append(done, j)
-			}
-			errs = append(errs, err)
-		}
-		if len(done) > 0 && onlyWrongStatus(errs) { // as with a group that is resumed: the others stay as they are
-			return done, nil
-		}
-		return done, errors.Join(errs...)
+		return jobs, err
 	}}
-}
-
-// onlyWrongStatus reports whether every error is one of a job whose status does not
-// allow the act.
-func onlyWrongStatus(errs []error) bool {
-	for _, err := range errs {
-		var wrong *job.WrongStatusError
-		if err != nil && !errors.As(err, &wrong) {
-			return false
-		}
-	}
-	return true
 }

@@ -126,7 +126,7 @@ func TestAbort_TellsThoseThatItStopped(t *testing.T) {
 	require.Equal(t, "job 1 (push) ABORTED; `belfry resume 1` goes on from its cursor\n", page.String())
 }
 
-// Each job of a group is corrected by itself; those that are not stopped stay as they are.
+// The stopped jobs of a group are corrected; the others stay as they are.
 func TestResume_CorrectsTheJobsOfAGroupThatAreStopped(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -138,7 +138,7 @@ func TestResume_CorrectsTheJobsOfAGroupThatAreStopped(t *testing.T) {
 	require.ErrorContains(t, err, "title: is blank; allowed values: texts of 1 to 200 characters")
 	require.Empty(t, d.out)
 	require.NoError(t, d.run("resume", "group", "1", "edit", "on", "title", "Corrected", "platform", "ios"))
-	require.Equal(t, "job 2 (push) PENDING\n", d.out)
+	require.Equal(t, "job 1 (inbox) PENDING\njob 2 (push) PENDING\n", d.out)
 	for id, title := range map[string]string{"1": "Hello", "2": "Corrected"} {
 		require.NoError(t, d.run("jobs show", "id", id))
 		require.Regexp(t, `(?m)^title +`+title+`$`, d.out)

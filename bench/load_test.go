@@ -140,7 +140,9 @@ func (e *env) jobs(ctx context.Context, config job.Config) (rows int64) {
 		e.runDue(ctx, config)
 		j, err := store.Get(e.Context(), id)
 		if err == nil && j.Status != job.Processed {
-			j, err = store.Abort(e.Context(), id, job.Act{Actor: "bench", Reason: "the measurement has ended"})
+			if _, err = store.Abort(e.Context(), job.One(id), job.Act{Actor: "bench", Reason: "the measurement has ended"}); err == nil {
+				j, err = store.Get(e.Context(), id)
+			}
 		}
 		require.NoError(e, err)
 		e.requireRows(id, j.RowsWritten)

@@ -147,7 +147,7 @@ func TestChaos_AbortRacesWithTheWalkNothingFollowsIt(t *testing.T) {
 		after.requireAtomic(t, everyone(n))
 		if after.Status == job.Aborted {
 			caught++
-			_, err := b.jobs.Resume(t.Context(), id, job.Act{})
+			_, err := b.jobs.Resume(t.Context(), job.One(id), job.Act{})
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))
 		}
@@ -163,7 +163,7 @@ func TestAbort_StaysUntilResumedFromTheCursor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 500)
 	pending := b.enqueue(t, job.Spec{})
-	_, err := b.jobs.Abort(t.Context(), pending, job.Act{Actor: "ann", Reason: "wrong title"})
+	_, err := b.jobs.Abort(t.Context(), job.One(pending), job.Act{Actor: "ann", Reason: "wrong title"})
 	require.NoError(t, err)
 	require.Empty(t, b.runDue(t, b.runner(t, "r")).Jobs)
 	require.Empty(t, b.state(t, pending).Rows)
@@ -189,7 +189,7 @@ func TestAbort_StaysUntilResumedFromTheCursor(t *testing.T) {
 	require.Equal(t, stopped, b.state(t, running))
 
 	for _, id := range []int64{pending, running} {
-		_, err := b.jobs.Resume(t.Context(), id, job.Act{Actor: "ben"})
+		_, err := b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "ben"})
 		require.NoError(t, err)
 	}
 	out := b.runDue(t, b.runner(t, "r"))
@@ -201,7 +201,7 @@ func TestAbort_StaysUntilResumedFromTheCursor(t *testing.T) {
 
 // I6 for a group: members that run, wait or are done are aborted and resumed
 // together, by the Go API as by plain SQL.
-func TestAbortGroup_StopsEveryMemberThatIsNotDone(t *testing.T) {
+func TestAbort_OfAGroupStopsEveryJobThatIsNotDone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 300)
 	ids, err := b.jobs.EnqueueGroup(t.Context(), []string{"inbox", "push"}, job.Spec{
@@ -215,7 +215,7 @@ func TestAbortGroup_StopsEveryMemberThatIsNotDone(t *testing.T) {
 	g := b.gate(job.PointWritten, 2)
 	s := b.start(t, b.runner(t, "r", job.WithFailpoint(g.at)))
 	g.await(t)
-	members, err := b.jobs.AbortGroup(t.Context(), *first.GroupID, job.Act{Actor: "ben"})
+	members, err := b.jobs.Abort(t.Context(), job.Selection{Group: first.GroupID}, job.Act{Actor: "ben"})
 	require.NoError(t, err)
 	require.Len(t, members, 2)
 	before := []state{b.state(t, ids[0]), b.state(t, ids[1])}
@@ -225,11 +225,11 @@ func TestAbortGroup_StopsEveryMemberThatIsNotDone(t *testing.T) {
 		require.Equal(t, before[i], b.state(t, id))
 		require.Equal(t, job.Aborted, before[i].Status)
 	}
-	_, err = b.jobs.AbortGroup(t.Context(), *first.GroupID, job.Act{})
+	_, err = b.jobs.Abort(t.Context(), job.Selection{Group: first.GroupID}, job.Act{})
 	var wrong *job.WrongStatusError
 	require.ErrorAs(t, err, &wrong)
 
-	_, err = b.jobs.ResumeGroup(t.Context(), *first.GroupID, job.Act{Actor: "ben"})
+	_, err = b.jobs.Resume(t.Context(), job.Selection{Group: first.GroupID}, job.Act{Actor: "ben"})
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	for _, id := range ids {

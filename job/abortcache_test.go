@@ -45,7 +45,7 @@ func TestAbortCache_StopsTheRunWhileTheDatabaseDoesNotAnswer(t *testing.T) {
 	act := job.Act{Actor: "ann", Reason: "database on its knees"}
 	aborted := make(chan error, 1)
 	go func() {
-		_, err := b.jobs.WithAbortCache(cache).Abort(t.Context(), id, act)
+		_, err := b.jobs.WithAbortCache(cache).Abort(t.Context(), job.One(id), act)
 		aborted <- err
 	}()
 	require.Eventually(t, func() bool { // the flag is written first
@@ -68,7 +68,7 @@ func TestAbortCache_StopsTheRunWhileTheDatabaseDoesNotAnswer(t *testing.T) {
 		return err == nil && flag == nil
 	}, patience, 5*time.Millisecond, "the flag is gone with the abort")
 
-	_, err = b.jobs.WithAbortCache(cache).Resume(t.Context(), id, act)
+	_, err = b.jobs.WithAbortCache(cache).Resume(t.Context(), job.One(id), act)
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r2"), outbox.Types(b.who), job.WithAbortCache(cache)))
 	b.requireDone(t, id, everyone(500))
@@ -90,7 +90,7 @@ func TestAbortCache_RunRecordsTheAbort(t *testing.T) {
 	require.Equal(t, "ben", events[len(events)-1].Actor)
 
 	require.NoError(t, cache.Set(t.Context(), id, job.Act{Actor: "ben"})) // left behind by somebody
-	_, err = b.jobs.WithAbortCache(cache).Resume(t.Context(), id, job.Act{})
+	_, err = b.jobs.WithAbortCache(cache).Resume(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), outbox.Types(b.who), job.WithAbortCache(cache)))
 	b.requireDone(t, id, everyone(500))
@@ -105,12 +105,12 @@ func TestAbortCache_DownCacheStopsNothing(t *testing.T) {
 	id := b.enqueue(t, job.Spec{})
 	require.NoError(t, redis.Stop())
 	jobs := b.jobs.WithAbortCache(cache)
-	_, err := jobs.Abort(t.Context(), id, job.Act{})
+	_, err := jobs.Abort(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
-	_, err = jobs.Resume(t.Context(), id, job.Act{})
+	_, err = jobs.Resume(t.Context(), job.One(id), job.Act{})
 	require.ErrorContains(t, err, "its flag in the abort cache cannot be removed")
 	require.Equal(t, job.Aborted, b.state(t, id).Status)
-	_, err = b.jobs.Resume(t.Context(), id, job.Act{})
+	_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, config("r"), outbox.Types(b.who), job.WithAbortCache(cache)))
 	b.requireDone(t, id, everyone(500))
@@ -145,7 +145,7 @@ func TestAbortCache_FlagsEveryMemberOfAGroup(t *testing.T) {
 	store := b.jobs.WithAbortCache(cache)
 	aborted := make(chan error, 1)
 	go func() {
-		_, err := store.AbortGroup(ctx, *first.GroupID, job.Act{Actor: "ann"})
+		_, err := store.Abort(ctx, job.Selection{Group: first.GroupID}, job.Act{Actor: "ann"})
 		aborted <- err
 	}()
 	b.blocked(t)
@@ -160,7 +160,7 @@ func TestAbortCache_FlagsEveryMemberOfAGroup(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 
-	_, err = store.AbortGroup(t.Context(), *first.GroupID, job.Act{Actor: "ann"})
+	_, err = store.Abort(t.Context(), job.Selection{Group: first.GroupID}, job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	for _, id := range ids {
 		flag, err := cache.Get(t.Context(), id)

@@ -108,7 +108,7 @@ func (r *races) race(t *testing.T, mode raceMode, i int) (took time.Duration, ra
 		b.exec(t, `TRUNCATE belfry.messages`)
 		r.id, r.checked = b.enqueue(t, job.Spec{Type: outbox.TypePush}), 0
 	} else {
-		_, err := b.jobs.Resume(t.Context(), r.id, job.Act{Actor: "races"})
+		_, err := b.jobs.Resume(t.Context(), job.One(r.id), job.Act{Actor: "races"})
 		require.NoError(t, err)
 	}
 	c := config("r")

@@ -37,7 +37,7 @@ func TestActs_TellOfEverything(t *testing.T) {
 	stopped := b.enqueue(t, job.Spec{})
 	_, err := b.jobs.PauseLane(t.Context(), "default", job.Act{Actor: "ann", Reason: "database move"})
 	require.NoError(t, err)
-	_, err = b.jobs.Abort(t.Context(), stopped, job.Act{Actor: "ben"})
+	_, err = b.jobs.Abort(t.Context(), job.One(stopped), job.Act{Actor: "ben"})
 	require.NoError(t, err)
 	b.halt(t)
 	b.lift(t)

@@ -58,45 +58,40 @@ func retrySkippedOperation() operation {
 	return operation{"retry-skipped", queries.jobRetrySkipped, []Status{Processed, Failed}, nil}
 }
 
-// Abort makes a PENDING or RUNNING job ABORTED, and a PROCESSED or FAILED one as long as
-// a message of it is not final. When it returns without error no further row and no cursor
-// movement of the job is committed, and no message of it that was not handed to a provider
-// is sent (I6). A job in another status, or with nothing left to send, is a
-// *WrongStatusError and stays as it is. When the error is
-// ErrUnreachable the abort may have happened; repeat it. With an abort cache the job
-// is flagged there first, and a database that does not answer is a *FlaggedError.
-func (s *Store) Abort(ctx context.Context, id int64, act Act) (j Job, err error) {
-	err = s.flagged(ctx, []int64{id}, act, func() error {
-		j, err = s.actOne(ctx, abortOperation(), id, act)
-		return err
-	})
-	return j, err
+// Selection is the jobs of one act, which changes all of them in one transaction or none. A job
+// that the act does not allow is left as it is; an act that changes no job is an error.
+type Selection struct {
+	IDs   []int64
+	Group *uuid.UUID // all jobs of this group; nil: IDs
+	// Count is the number of jobs that the act must change; another number is a *CountError.
+	// Nil accepts any number from 1.
+	Count *int64
+	// AsOf leaves jobs that were enqueued later, by the database's clock. Nil leaves none.
+	AsOf *time.Time
 }
 
-// Resume lets an ABORTED job go on. When its walk was complete (Job.WalkedAt) it is
-// PROCESSED and its delivery goes on at once; otherwise it is PENDING and goes on from its
-// cursor.
-func (s *Store) Resume(ctx context.Context, id int64, act Act) (Job, error) {
-	return s.actOne(ctx, resumeOperation(), id, act)
-}
+// One selects one job.
+func One(id int64) Selection { return Selection{IDs: []int64{id}} }
 
-// Retry makes a FAILED job PENDING again; it goes on from its cursor. An EXPIRED one
-// too, when its expires_at was lifted or lies ahead again (see Set); otherwise the
-// error is an *InvalidError.
-func (s *Store) Retry(ctx context.Context, id int64, act Act) (Job, error) {
-	return s.actOne(ctx, retryOperation(), id, act)
-}
-
-// AbortGroup aborts every job of a group that Abort would, all or none, and
-// returns the whole group as it is then. A member in another status stays as it is.
-// ErrNotFound when the group has no job; a *WrongStatusError, of the first member,
-// when it has none that can be aborted. With an abort cache every member is flagged
-// first, as in Abort; the database has to answer a read for that.
-func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) (list []Job, err error) {
-	var ids []int64
-	if s.cache != nil {
+// Abort makes PENDING and RUNNING jobs ABORTED, and PROCESSED or FAILED ones that have a message
+// that is not final. When it returns without error no further row and no cursor movement of these
+// jobs is committed, and no message of them that was not handed to a provider is sent (I6). It
+// returns the jobs that it changed, and of a group all jobs.
+//
+// If it would change no job, the error is that of the first: *WrongStatusError, *YoungerError, or
+// ErrNotFound; a missing job among several is ErrNotFound too. After ErrUnreachable the jobs may
+// be ABORTED; repeat the call. With an abort cache the jobs are flagged there first, and a
+// database that does not answer is a *FlaggedError; with a Count or a precondition they are not,
+// because a flag would stop a run before the number or the version is known.
+func (s *Store) Abort(ctx context.Context, sel Selection, act Act) (list []Job, err error) {
+	o := abortOperation()
+	if s.cache == nil || sel.Count != nil || sel.AsOf != nil || act.If != nil {
+		return s.act(ctx, o, sel, act)
+	}
+	ids := sel.IDs
+	if sel.Group != nil {
 		err := s.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			ids, err = groupIDs(ctx, tx, abortOperation(), group)
+			ids, err = groupIDs(ctx, tx, o, *sel.Group)
 			return err
 		})
 		if err != nil {
@@ -104,22 +99,27 @@ func (s *Store) AbortGroup(ctx context.Context, group uuid.UUID, act Act) (list 
 		}
 	}
 	err = s.flagged(ctx, ids, act, func() error {
-		list, err = s.actGroup(ctx, abortOperation(), group, act)
+		list, err = s.act(ctx, o, sel, act)
 		return err
 	})
+	if err == nil && list == nil { // a run has aborted them because of the flag
+		list, err = s.GetAll(ctx, ids)
+	}
 	return list, err
 }
 
-// Chosen are jobs that are acted on together, in one transaction, all or none.
-type Chosen struct {
-	IDs   []int64
-	Group *uuid.UUID // every job of it instead; nil: IDs
-	// Expect is how many have to be changed; another number is a *CountError, and nothing is
-	// changed then. nil: at least one.
-	Expect *int64
-	// AsOf leaves jobs as they are that were enqueued after it, by the database's clock. nil:
-	// none.
-	AsOf *time.Time
+// Resume lets ABORTED jobs continue. A job whose walk was complete (Job.WalkedAt) is PROCESSED and
+// its delivery continues at once; another is PENDING and continues from its cursor. Jobs that are
+// Stuck are left. Results and errors are those of Abort.
+func (s *Store) Resume(ctx context.Context, sel Selection, act Act) ([]Job, error) {
+	return s.act(ctx, resumeOperation(), sel, act)
+}
+
+// Retry makes FAILED jobs PENDING again; they continue from their cursor. EXPIRED ones too, if
+// their expires_at was lifted or is in the future again (see Set); a job whose time is over is an
+// *InvalidError if it is the only one. Otherwise as Resume.
+func (s *Store) Retry(ctx context.Context, sel Selection, act Act) ([]Job, error) {
+	return s.act(ctx, retryOperation(), sel, act)
 }
 
 // CountError reports that another number of jobs would have been changed than was expected.
@@ -148,34 +148,6 @@ func (e *YoungerError) Error() string {
 
 // Kind returns errkind.Conflict.
 func (*YoungerError) Kind() errkind.Kind { return errkind.Conflict }
-
-// AbortChosen aborts those of the jobs that Abort would, in one transaction, and returns those
-// that it changed, of a group all its jobs. A job that is not there is ErrNotFound; nothing is
-// changed then. It leaves the abort cache alone, where a flag would stop a run before the count
-// is known. Otherwise as AbortGroup.
-func (s *Store) AbortChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
-	return s.actTogether(ctx, abortOperation(), c, act)
-}
-
-// ResumeChosen resumes as AbortChosen aborts. Jobs that are Stuck are left.
-func (s *Store) ResumeChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
-	return s.actTogether(ctx, resumeOperation(), c, act)
-}
-
-// RetryChosen retries as AbortChosen aborts. Jobs that are Stuck are left.
-func (s *Store) RetryChosen(ctx context.Context, c Chosen, act Act) ([]Job, error) {
-	return s.actTogether(ctx, retryOperation(), c, act)
-}
-
-// ResumeGroup resumes every ABORTED job of a group; otherwise as AbortGroup.
-func (s *Store) ResumeGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	return s.actGroup(ctx, resumeOperation(), group, act)
-}
-
-// RetryGroup retries every FAILED or EXPIRED job of a group; otherwise as AbortGroup.
-func (s *Store) RetryGroup(ctx context.Context, group uuid.UUID, act Act) ([]Job, error) {
-	return s.actGroup(ctx, retryOperation(), group, act)
-}
 
 // RetrySkipped has every skipped recipient of a PROCESSED or FAILED job tried again,
 // whatever else the job has left to do. ErrNoSkips when it has none. agree looks at the job
@@ -216,58 +188,43 @@ func agreed(ctx context.Context, tx pgx.Tx, id int64, agree func(Job) error) err
 	return agree(j)
 }
 
-func (s *Store) actOne(ctx context.Context, o operation, id int64, act Act) (j Job, err error) {
-	if o.letsGoOn() {
-		if err := s.unflag(ctx, id); err != nil {
-			return Job{}, err
-		}
-	}
-	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
-		j, err = actTx(ctx, tx, o, id, act)
-		return err
-	})
-	return j, s.named(ctx, err, id)
-}
-
-func (s *Store) actGroup(ctx context.Context, o operation, group uuid.UUID, act Act) ([]Job, error) {
-	return s.actTogether(ctx, o, Chosen{Group: &group}, act)
-}
-
-// actTogether acts on the chosen jobs, each of which the act allows, in one transaction.
-func (s *Store) actTogether(ctx context.Context, o operation, c Chosen, act Act) (list []Job, err error) {
+// act changes the selected jobs that the operation allows, in one transaction.
+func (s *Store) act(ctx context.Context, o operation, sel Selection, act Act) (list []Job, err error) {
 	var ids []int64
 	err = s.change(ctx, act, func(ctx context.Context, tx pgx.Tx) error {
-		ids = slices.Compact(slices.Sorted(slices.Values(c.IDs)))
-		if c.Group != nil {
-			if ids, err = groupIDs(ctx, tx, o, *c.Group); err != nil {
+		ids = slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
+		if sel.Group != nil {
+			if ids, err = groupIDs(ctx, tx, o, *sel.Group); err != nil {
 				return err
 			}
 		}
-		changed, refused, err := actEach(ctx, tx, o, ids, c.AsOf, act)
+		changed, refused, err := actEach(ctx, tx, o, ids, sel.AsOf, act)
 		if err != nil {
 			return err
 		}
 		list = changed
-		if c.Group != nil {
+		if sel.Group != nil {
 			if list, err = getEach(ctx, tx, ids); err != nil {
 				return err
 			}
 		}
 		switch n := int64(len(changed)); {
-		case c.Expect != nil && n != *c.Expect:
-			list = nil
-			return &CountError{n, *c.Expect}
-		case c.Expect == nil && n == 0 && refused == nil && len(ids) > 0: // each is stuck
-			_, err := actTx(ctx, tx, o, ids[0], act) // says why
+		case sel.Count != nil && n != *sel.Count:
+			return &CountError{n, *sel.Count}
+		case sel.Count == nil && n == 0 && refused == nil && len(ids) > 0: // all are stuck
+			_, err := actTx(ctx, tx, o, ids[0], act) // returns the reason
 			return err
-		case c.Expect == nil && n == 0:
+		case sel.Count == nil && n == 0:
 			return refused
 		case o.letsGoOn():
 			return s.unflagAll(ctx, changed)
 		}
 		return nil
 	})
-	return list, s.named(ctx, err, ids...)
+	if err != nil {
+		return nil, s.named(ctx, err, ids...)
+	}
+	return list, nil
 }
 
 // actEach acts on each job that the act allows and that is not stuck, in the order of the ids,

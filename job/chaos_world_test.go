@@ -294,12 +294,12 @@ func (w *world) resume(t *testing.T, j *chaosJob) {
 		title := fmt.Sprintf("chaos, %d times corrected", len(j.said)+1)
 		j.said, j.title = append(j.said, saying{j.title, at}), title
 		what = "edit"
-		act = func(ctx context.Context, id int64, who job.Act) (job.Job, error) {
-			return w.b.jobs.ResumeEdited(ctx, id, job.Changes{"title": title}, who)
+		act = func(ctx context.Context, sel job.Selection, who job.Act) ([]job.Job, error) {
+			return w.b.jobs.ResumeEdited(ctx, sel, job.Changes{"title": title}, who)
 		}
 	}
 	w.try(t, what, func(ctx context.Context) error {
-		_, err := act(ctx, j.id, job.Act{Actor: "chaos"})
+		_, err := act(ctx, job.One(j.id), job.Act{Actor: "chaos"})
 		var wrong *job.WrongStatusError
 		if errors.As(err, &wrong) && wrong.Status != job.Aborted {
 			return nil // a try before this one did it

@@ -149,11 +149,11 @@ func TestExpiry_OnlyOfWhatNeverStarted(t *testing.T) {
 	require.Equal(t, job.EventExpired, events[1].Kind)
 	require.Contains(t, events[1].Reason, "did not start before ")
 
-	_, err = b.jobs.Retry(t.Context(), late, job.Act{})
+	_, err = b.jobs.Retry(t.Context(), job.One(late), job.Act{})
 	require.ErrorContains(t, err, "belfry.jobs.expires_at: job 1 expired at ")
 	_, err = b.jobs.Set(t.Context(), late, job.Changes{"expires_at": nil}, job.Act{Actor: "ann"})
 	require.NoError(t, err)
-	_, err = b.jobs.Retry(t.Context(), late, job.Act{Actor: "ann"})
+	_, err = b.jobs.Retry(t.Context(), job.One(late), job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	b.requireDone(t, late, everyone(500))
@@ -209,7 +209,7 @@ func TestTakeover_HopelessJobFailsAndHidesNobody(t *testing.T) {
 	require.Equal(t, "r", events[len(events)-1].Actor)
 	require.Equal(t, 150, one[int](t, b, `SELECT count(*) FROM belfry.jobs WHERE lane <> 'default' AND status = 'FAILED'`))
 
-	_, err = b.jobs.Retry(t.Context(), id, job.Act{})
+	_, err = b.jobs.Retry(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
 	require.Zero(t, b.get(t, id).Takeovers)
 	b.runDue(t, b.runner(t, "r"))
@@ -434,14 +434,14 @@ func TestEdit_CorrectsWhatIsStillToCome(t *testing.T) {
 		s.wait(t)
 	}
 	stopped(2)
-	j, err := b.jobs.ResumeEdited(t.Context(), id, job.Changes{"title": "typo", "audience": channels.OnPlatforms("ios")}, job.Act{Actor: "ann", Reason: "typo"})
+	j, err := b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"title": "typo", "audience": channels.OnPlatforms("ios")}, job.Act{Actor: "ann", Reason: "typo"})
 	require.NoError(t, err)
-	require.Equal(t, job.Pending, j.Status)
-	require.Nil(t, j.ChannelsTotal)
+	require.Equal(t, job.Pending, j[0].Status)
+	require.Nil(t, j[0].ChannelsTotal)
 	stopped(1)
 	_, err = b.jobs.Set(t.Context(), id, job.Changes{"title": "third", "body": "two"}, job.Act{Actor: "ben"})
 	require.NoError(t, err)
-	_, err = b.jobs.ResumeEdited(t.Context(), id, job.Changes{"title": "fourth"}, job.Act{Actor: "ben"})
+	_, err = b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"title": "fourth"}, job.Act{Actor: "ben"})
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 
@@ -462,6 +462,6 @@ func TestEdit_CorrectsWhatIsStillToCome(t *testing.T) {
 		require.Equal(t, content, one[string](t, b, `SELECT title || ' ' || body FROM belfry.job_content($1, $2)`, id, channel), "%d", channel)
 	}
 	require.Equal(t, []string{"enqueued", "claimed", "aborted", "changed", "resume_requested", "claimed", "aborted", "changed", "changed", "resume_requested", "claimed", "finished"}, b.kinds(t, id))
-	_, err = b.jobs.ResumeEdited(t.Context(), id, job.Changes{"title": "x"}, job.Act{})
+	_, err = b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"title": "x"}, job.Act{})
 	require.ErrorAs(t, err, new(*job.WrongStatusError))
 }

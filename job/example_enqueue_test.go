@@ -47,8 +47,8 @@ func ExampleStore_Abort() {
 	store := job.NewStore(db.Pool)
 	id := must(store.Enqueue(ctx, job.Spec{Type: outbox.TypeInbox, Category: "operator_notice", Title: "Maintenance at 2"}))
 
-	fmt.Println(must(store.Abort(ctx, id, job.Act{Actor: "kim", Reason: "wrong hour"})).Status)
-	fmt.Println(must(store.Resume(ctx, id, job.Act{Actor: "kim", Reason: "it was right"})).Status)
+	fmt.Println(must(store.Abort(ctx, job.One(id), job.Act{Actor: "kim", Reason: "wrong hour"}))[0].Status)
+	fmt.Println(must(store.Resume(ctx, job.One(id), job.Act{Actor: "kim", Reason: "it was right"}))[0].Status)
 	for _, e := range must(store.Events(ctx, id, 0, 0))[1:] {
 		fmt.Println(e.Kind, "by", e.Actor+":", e.Reason)
 	}

@@ -40,7 +40,7 @@ func TestMaxRecipients_StopsTheWalkBeforeItIsPassed(t *testing.T) {
 			require.Equal(t, []string{"r", want}, []string{events[2].Actor, events[2].Reason})
 
 			// Resumed as it is, it stops again, and nothing more is written.
-			_, err = b.jobs.Resume(t.Context(), id, job.Act{Actor: "ann"})
+			_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "ann"})
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))
 			require.Equal(t, job.Aborted, b.state(t, id).Status)
@@ -48,7 +48,7 @@ func TestMaxRecipients_StopsTheWalkBeforeItIsPassed(t *testing.T) {
 
 			_, err = b.jobs.Set(t.Context(), id, job.Changes{"max_recipients": n}, job.Act{Actor: "ann"})
 			require.NoError(t, err)
-			_, err = b.jobs.Resume(t.Context(), id, job.Act{Actor: "ann"})
+			_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{Actor: "ann"})
 			require.NoError(t, err)
 			b.runDue(t, b.runner(t, "r"))
 			b.requireDone(t, id, everyone(n))
@@ -105,7 +105,7 @@ func TestMaxRecipients_CountsWhoIsTriedAgain(t *testing.T) {
 	b.requireAccounts(t, id)
 	_, err = b.jobs.Set(t.Context(), id, job.Changes{"max_recipients": nil}, job.Act{})
 	require.NoError(t, err)
-	_, err = b.jobs.Resume(t.Context(), id, job.Act{})
+	_, err = b.jobs.Resume(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
 	b.runDue(t, b.runner(t, "r"))
 	b.requireDone(t, id, everyone(200))

@@ -260,7 +260,7 @@ func TestRunner_PermanentErrorFailsTheJobWhereItStands(t *testing.T) {
 			require.Equal(t, s.LastError, events[len(events)-1].Reason)
 
 			broken = false
-			_, err = b.jobs.Retry(t.Context(), id, job.Act{Actor: "ann"})
+			_, err = b.jobs.Retry(t.Context(), job.One(id), job.Act{Actor: "ann"})
 			require.NoError(t, err)
 			b.runDue(t, r)
 			b.requireDone(t, id, everyone(500))

@@ -288,7 +288,7 @@ func TestRunner_FaultAtEveryPointLeavesRowsAndCursorTogether(t *testing.T) {
 				require.Equal(t, job.Failed, s.Status)
 				require.Equal(t, c.cursor, s.Cursor)
 				require.Equal(t, c.fault.Error(), out.Jobs[0].LastError)
-				_, err := b.jobs.Retry(t.Context(), id, job.Act{})
+				_, err := b.jobs.Retry(t.Context(), job.One(id), job.Act{})
 				require.NoError(t, err)
 				b.runDue(t, b.runner(t, "r"))
 			}

@@ -479,20 +479,21 @@ func (m *model) edit(t *rapid.T) {
 
 // act does something to one job, which leads from some statuses to another, and is refused
 // in the others (I7).
-func (m *model) act(t *rapid.T, do func(context.Context, int64, job.Act) (job.Job, error), to func(*modelJob) job.Status) {
+func (m *model) act(t *rapid.T, do func(context.Context, job.Selection, job.Act) ([]job.Job, error), to func(*modelJob) job.Status) {
 	if len(m.jobs) == 0 {
 		t.Skip("no jobs")
 	}
 	j := rapid.SampledFrom(m.jobs).Draw(t, "job")
-	after, err := do(t.Context(), j.id, job.Act{Actor: "model"})
+	changed, err := do(t.Context(), job.One(j.id), job.Act{Actor: "model"})
 	if next := to(j); next != "" {
 		require.NoError(t, err)
 		j.status = next
+		require.Equal(t, j.status, changed[0].Status)
 	} else {
 		var wrong *job.WrongStatusError
 		require.ErrorAs(t, err, &wrong)
+		require.Equal(t, j.status, wrong.Status)
 	}
-	require.Equal(t, j.status, after.Status)
 }
 
 // drain brings every job to completion and compares the exact sets.
@@ -503,11 +504,11 @@ func (m *model) drain(t *rapid.T) {
 		var err error
 		switch j.status {
 		case job.Aborted:
-			if _, err = m.b.jobs.Resume(t.Context(), j.id, act); j.walked {
+			if _, err = m.b.jobs.Resume(t.Context(), job.One(j.id), act); j.walked {
 				j.status, j.walked = job.Processed, false
 			}
 		case job.Failed:
-			_, err = m.b.jobs.Retry(t.Context(), j.id, act)
+			_, err = m.b.jobs.Retry(t.Context(), job.One(j.id), act)
 		case job.Pending, job.Running, job.Processed, job.Expired:
 		}
 		require.NoError(t, err)

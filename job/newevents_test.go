@@ -31,7 +31,7 @@ func TestNewEvents_AreToldOnce(t *testing.T) {
 	var n job.NewEvents
 	require.Contains(t, told(t, &n, b.jobs), fmt.Sprintf("job %d enqueued *", first), "what was there before")
 	require.Empty(t, told(t, &n, b.jobs))
-	_, err := b.jobs.Abort(t.Context(), first, job.Act{Actor: "ann"})
+	_, err := b.jobs.Abort(t.Context(), job.One(first), job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	_, err = b.jobs.PauseLane(t.Context(), "news", job.Act{Actor: "ann"})
 	require.NoError(t, err)

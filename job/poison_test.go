@@ -190,7 +190,7 @@ func TestPoison_TooManySkipsFailTheJob(t *testing.T) {
 
 	_, err := b.jobs.Set(t.Context(), id, job.Changes{"max_skips": 50}, job.Act{Actor: "ann"})
 	require.NoError(t, err)
-	_, err = b.jobs.Retry(t.Context(), id, job.Act{})
+	_, err = b.jobs.Retry(t.Context(), job.One(id), job.Act{})
 	require.NoError(t, err)
 	b.runDue(t, b.runnerWith(t, b.db.Pool, c, outbox.Types(b.who)))
 	require.Equal(t, job.Processed, b.get(t, id).Status)

@@ -255,7 +255,7 @@ func TestAbortCache_CancelledAbortStaysFlagged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	aborted := make(chan error, 1)
 	go func() {
-		_, err := b.jobs.WithAbortCache(cache).Abort(ctx, id, job.Act{Actor: "ann"})
+		_, err := b.jobs.WithAbortCache(cache).Abort(ctx, job.One(id), job.Act{Actor: "ann"})
 		aborted <- err
 	}()
 	b.blocked(t)

@@ -28,28 +28,24 @@ func (s *Store) Set(ctx context.Context, id int64, changes Changes, act Act) (Jo
 	if err != nil {
 		return Job{}, err
 	}
-	return s.actOne(ctx, o, id, act)
-}
-
-// ResumeEdited corrects what an ABORTED or FAILED job has still to say, and to
-// whom, and lets it go on as Resume and Retry do, in one act. Notifications that it wrote
-// and messages that a provider took keep their content (see Revisions); all messages that
-// are not sent yet get the new one, whatever the cursor.
-func (s *Store) ResumeEdited(ctx context.Context, id int64, changes Changes, act Act) (Job, error) {
-	o, err := resumeEditedOperation().altering(changes)
+	list, err := s.act(ctx, o, One(id), act)
 	if err != nil {
 		return Job{}, err
 	}
-	return s.actOne(ctx, o, id, act)
+	return list[0], nil
 }
 
-// ResumeEditedChosen corrects and resumes as AbortChosen aborts, all with the same changes.
-func (s *Store) ResumeEditedChosen(ctx context.Context, c Chosen, changes Changes, act Act) ([]Job, error) {
+// ResumeEdited changes the content or the audience of ABORTED and FAILED jobs and lets them
+// continue as Resume and Retry do, in one act. Notifications that were written and messages that a
+// provider accepted keep their content (see Revisions); all messages that are not sent yet get the
+// new content, whatever the cursor. A change that one of the jobs does not allow is an
+// *InvalidError, and no job is changed. Otherwise as Resume.
+func (s *Store) ResumeEdited(ctx context.Context, sel Selection, changes Changes, act Act) ([]Job, error) {
 	o, err := resumeEditedOperation().altering(changes)
 	if err != nil {
 		return nil, err
 	}
-	return s.actTogether(ctx, o, c, act)
+	return s.act(ctx, o, sel, act)
 }
 
 func resumeEditedOperation() operation {

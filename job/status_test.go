@@ -144,19 +144,19 @@ func TestAbort_WhileMessagesAreLeft(t *testing.T) {
 	require.Equal(t, []string{"enqueued", "claimed", "failed", "aborted", "resume_requested"}, b.kinds(t, failed))
 
 	var wrong *job.WrongStatusError
-	_, err := b.jobs.Abort(ctx, done, job.Act{})
+	_, err := b.jobs.Abort(ctx, job.One(done), job.Act{})
 	require.ErrorAs(t, err, &wrong)
 	require.True(t, wrong.Delivered)
 	require.EqualError(t, err, fmt.Sprintf("job %d is PROCESSED and has no message left to send; abort needs a job that is PENDING or RUNNING, or messages that are left", done))
-	j, err := b.jobs.Abort(ctx, left, job.Act{})
+	j, err := b.jobs.Abort(ctx, job.One(left), job.Act{})
 	require.NoError(t, err)
-	require.Equal(t, job.Aborted, j.Status)
-	require.NotNil(t, j.WalkedAt)
-	_, err = b.jobs.ResumeEdited(ctx, left, job.Changes{"audience": channels.OnPlatforms("ios")}, job.Act{})
+	require.Equal(t, job.Aborted, j[0].Status)
+	require.NotNil(t, j[0].WalkedAt)
+	_, err = b.jobs.ResumeEdited(ctx, job.One(left), job.Changes{"audience": channels.OnPlatforms("ios")}, job.Act{})
 	require.ErrorContains(t, err, "has been walked to the end; allowed changes: none")
-	j, err = b.jobs.ResumeEdited(ctx, left, job.Changes{"title": "corrected"}, job.Act{})
+	j, err = b.jobs.ResumeEdited(ctx, job.One(left), job.Changes{"title": "corrected"}, job.Act{})
 	require.NoError(t, err)
-	require.Equal(t, job.Processed, j.Status)
+	require.Equal(t, job.Processed, j[0].Status)
 	_, err = b.jobs.Set(ctx, left, job.Changes{"title": "again"}, job.Act{})
 	require.ErrorContains(t, err, "is PROCESSED; allowed changes: none")
 	_, err = b.db.Pool.Exec(ctx, set(job.Aborted), done)
@@ -166,13 +166,13 @@ func TestAbort_WhileMessagesAreLeft(t *testing.T) {
 	_, err = b.jobs.RetrySkipped(ctx, left, job.Act{}, nil)
 	require.NoError(t, err)
 	require.Nil(t, b.get(t, left).WalkedAt)
-	_, err = b.jobs.Abort(ctx, left, job.Act{})
+	_, err = b.jobs.Abort(ctx, job.One(left), job.Act{})
 	require.NoError(t, err)
 	_, err = b.db.Pool.Exec(ctx, set(job.Processed), left)
 	require.ErrorContains(t, err, "has not been walked to the end")
-	j, err = b.jobs.Resume(ctx, left, job.Act{})
+	j, err = b.jobs.Resume(ctx, job.One(left), job.Act{})
 	require.NoError(t, err)
-	require.Equal(t, job.Pending, j.Status)
+	require.Equal(t, job.Pending, j[0].Status)
 }
 
 // A group is aborted and resumed together, whatever each of its jobs is at.
@@ -187,10 +187,10 @@ func TestAbort_OfAGroupHoldsWhatIsLeft(t *testing.T) {
 	}
 	b.waiting(t, ids[1], 2)
 	group := *b.get(t, ids[0]).GroupID
-	list, err := b.jobs.AbortGroup(t.Context(), group, job.Act{Actor: "ann"})
+	list, err := b.jobs.Abort(t.Context(), job.Selection{Group: &group}, job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, []job.Status{job.Processed, job.Aborted}, []job.Status{list[0].Status, list[1].Status})
-	list, err = b.jobs.ResumeGroup(t.Context(), group, job.Act{Actor: "ann"})
+	list, err = b.jobs.Resume(t.Context(), job.Selection{Group: &group}, job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, []job.Status{job.Processed, job.Processed}, []job.Status{list[0].Status, list[1].Status})
 	b.exec(t, `SELECT belfry.abort_group($1)`, group)
@@ -217,18 +217,15 @@ func TestStatus_ProcessedIsFinalWithoutSkips(t *testing.T) {
 func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
-	acts := map[string]func(id int64) (job.Job, error){
-		"abort": func(id int64) (job.Job, error) {
-			return b.jobs.Abort(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
-		},
-		"resume": func(id int64) (job.Job, error) {
-			return b.jobs.Resume(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
-		},
-		"retry": func(id int64) (job.Job, error) {
-			return b.jobs.Retry(t.Context(), id, job.Act{Actor: "ann", Reason: "why"})
-		},
-		"retry-skipped": func(id int64) (job.Job, error) {
-			return b.jobs.RetrySkipped(t.Context(), id, job.Act{Actor: "ann", Reason: "why"}, nil)
+	why := job.Act{Actor: "ann", Reason: "why"}
+	several := func(_ []job.Job, err error) error { return err }
+	acts := map[string]func(id int64) error{
+		"abort":  func(id int64) error { return several(b.jobs.Abort(t.Context(), job.One(id), why)) },
+		"resume": func(id int64) error { return several(b.jobs.Resume(t.Context(), job.One(id), why)) },
+		"retry":  func(id int64) error { return several(b.jobs.Retry(t.Context(), job.One(id), why)) },
+		"retry-skipped": func(id int64) error {
+			_, err := b.jobs.RetrySkipped(t.Context(), id, why, nil)
+			return err
 		},
 	}
 	allowed := map[job.Status]map[string]job.Status{
@@ -252,12 +249,11 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 				require.Equal(t, before, b.state(t, id))
 			}
 			events := len(b.kinds(t, id))
-			j, err := act(id)
-			require.Equal(t, id, j.ID)
+			err := act(id)
 			to, ok := allowed[from][name]
 			if ok {
 				require.NoError(t, err)
-				require.Equal(t, to, j.Status)
+				require.Equal(t, to, b.state(t, id).Status)
 				list, err := b.jobs.Events(t.Context(), id, 0, 0)
 				require.NoError(t, err)
 				require.Len(t, list, events+1)
@@ -278,7 +274,6 @@ func TestStatus_TerminalLeavesOnlyByARecordedAct(t *testing.T) {
 		}
 	}
 	for name, act := range acts {
-		_, err := act(1 << 40)
-		require.ErrorIs(t, err, job.ErrNotFound, name)
+		require.ErrorIs(t, act(1<<40), job.ErrNotFound, name)
 	}
 }

@@ -59,7 +59,7 @@ func TestRun_IsWokenByTheDatabase(t *testing.T) {
 	later := b.enqueue(t, job.Spec{ScheduleAt: &future})
 	b.abort(t, later)
 	b.exec(t, `UPDATE belfry.jobs SET schedule_at = now() WHERE id = $1`, later)
-	_, err := b.jobs.Resume(t.Context(), later, job.Act{})
+	_, err := b.jobs.Resume(t.Context(), job.One(later), job.Act{})
 	require.NoError(t, err)
 	b.eventually(t, `SELECT status = 'PROCESSED' FROM belfry.jobs WHERE id = $1`, later)
 }

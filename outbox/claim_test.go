@@ -57,7 +57,7 @@ func TestClaimJob_TakesWhatIsDueOfOneJob(t *testing.T) {
 	require.Empty(t, claim(t, l, aborted, 100))
 	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES (1000000, 1, now())`)
 	require.Empty(t, claim(t, l, 1000000, 100), "of no job")
-	_, err := b.jobs.Resume(t.Context(), aborted, job.Act{})
+	_, err := b.jobs.Resume(t.Context(), job.One(aborted), job.Act{})
 	require.NoError(t, err)
 	require.Len(t, claim(t, l, aborted, 100), 5)
 	_, _, err = l.ClaimJob(t.Context(), done, outbox.Position{}, 0, outbox.AnyTry)

@@ -78,7 +78,7 @@ func (p *postOffice) toggle(t *rapid.T) {
 	if p.aborted {
 		act = p.jobs.Resume
 	}
-	_, err := act(bg, p.id, job.Act{})
+	_, err := act(bg, job.One(p.id), job.Act{})
 	require.NoError(t, err)
 	p.aborted = !p.aborted
 }

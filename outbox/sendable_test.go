@@ -68,10 +68,10 @@ func TestSendable_HoldsTheMessagesOfAbortedJobs(t *testing.T) {
 	b.Exec(t, `UPDATE belfry.jobs SET title = title WHERE id IN ($1, $2)`, done, failed)
 	require.NoError(t, relay.Rollback(t.Context()))
 
-	_, err = b.jobs.Resume(t.Context(), aborted, job.Act{})
+	_, err = b.jobs.Resume(t.Context(), job.One(aborted), job.Act{})
 	require.NoError(t, err)
 	require.Equal(t, map[int64]int{aborted: 20, done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
-	_, err = b.jobs.Abort(t.Context(), aborted, job.Act{})
+	_, err = b.jobs.Abort(t.Context(), job.One(aborted), job.Act{})
 	require.NoError(t, err)
 	require.Equal(t, map[int64]int{done: 7, failed: 1}, b.claimed(t, b.DB.Pool))
 }

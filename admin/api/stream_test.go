@@ -392,7 +392,7 @@ func TestAPI_WatchesJobs(t *testing.T) {
 		require.True(t, lines.Scan())
 	}
 	require.NoError(t, lines.Err())
-	_, err = store.Abort(t.Context(), id, job.Act{Actor: "ann"})
+	_, err = store.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	var rest []string
 	for lines.Scan() {

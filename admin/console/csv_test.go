@@ -54,7 +54,7 @@ func TestConsole_AListIsASheet(t *testing.T) {
 	h := open(t, nil)
 	id := h.enqueue(t, "=HYPERLINK(1)")
 	h.enqueue(t, "Another")
-	_, err := h.jobs.Abort(t.Context(), id, job.Act{Actor: "ann"})
+	_, err := h.jobs.Abort(t.Context(), job.One(id), job.Act{Actor: "ann"})
 	require.NoError(t, err)
 	b := h.as(t, "operator")
 	require.Len(t, b.sheet(t, "/jobs"), 2)

@@ -136,7 +136,7 @@ func TestAudit_KnowsTheAudienceOfEachPart(t *testing.T) {
 	report, _ := b.audit(t, id)
 	require.Equal(t, counts{"held": 30, "not_reached": 30}, countsOf(report))
 
-	_, err := b.jobs.ResumeEdited(t.Context(), id, job.Changes{"audience": channels.OnPlatforms("android")}, ann)
+	_, err := b.jobs.ResumeEdited(t.Context(), job.One(id), job.Changes{"audience": channels.OnPlatforms("android")}, ann)
 	require.NoError(t, err)
 	report, _ = b.audit(t, id)
 	require.Equal(t, counts{"pending": 30, "not_reached": 10, "out_of_audience": 20}, countsOf(report))

@@ -124,8 +124,8 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	require.Equal(t, map[string]int{"PROCESSING": 10}, b.Statuses(t, aborted), "a relay has them")
 
 	for _, act := range []func() error{
-		func() error { _, err := b.jobs.Resume(t.Context(), aborted, ann); return err },
-		func() error { _, err := b.jobs.Retry(t.Context(), failed, ann); return err },
+		func() error { _, err := b.jobs.Resume(t.Context(), job.One(aborted), ann); return err },
+		func() error { _, err := b.jobs.Retry(t.Context(), job.One(failed), ann); return err },
 		func() error {
 			_, err := b.DB.Pool.Exec(t.Context(), `UPDATE belfry.jobs SET abort_requested = false WHERE id = $1`, aborted)
 			return err
@@ -133,7 +133,7 @@ func TestPrune_KeepsWhatIsStillToBeSent(t *testing.T) {
 	} {
 		require.ErrorContains(t, act(), "retention deletes its rows since")
 	}
-	_, err = b.jobs.Resume(t.Context(), aborted, ann)
+	_, err = b.jobs.Resume(t.Context(), job.One(aborted), ann)
 	var invalid *job.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, "status", invalid.Column)
@@ -179,17 +179,17 @@ func TestPrune_DeadLettersOfALateJobWereDeletedAtOnce(t *testing.T) {
 	done, err := delivery.Redrive(t.Context(), b.DB.Pool, delivery.DeadFilter{JobID: id}, delivery.DeadOptions{})
 	require.NoError(t, err)
 	require.Equal(t, delivery.DeadDone{Looked: 8, Changed: 8}, done)
-	aborted, err := b.jobs.Abort(t.Context(), id, ann)
+	aborted, err := b.jobs.Abort(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
-	require.Equal(t, job.Aborted, aborted.Status)
-	resumed, err := b.jobs.Resume(t.Context(), id, ann)
+	require.Equal(t, job.Aborted, aborted[0].Status)
+	resumed, err := b.jobs.Resume(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
-	require.Equal(t, job.Processed, resumed.Status, "nothing of what was held is deleted")
-	_, err = b.jobs.Abort(t.Context(), id, ann)
+	require.Equal(t, job.Processed, resumed[0].Status, "nothing of what was held is deleted")
+	_, err = b.jobs.Abort(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
 	b.Age(t, "2 hours", id)
 	prune(delivery.Pruned{Messages: 28 + 8})
-	_, err = b.jobs.Resume(t.Context(), id, ann)
+	_, err = b.jobs.Resume(t.Context(), job.One(id), ann)
 	require.ErrorContains(t, err, "retention deletes its rows since")
 }
 

@@ -85,19 +85,19 @@ func Recall(ctx context.Context, pool *pgxpool.Pool, jobID int64, act job.Act, o
 // BegunRecall is the recall of one job that has begun, and is recorded.
 type BegunRecall struct{ recall }
 
-// BeginRecalls begins to recall those of the jobs c.IDs that can be recalled, all in one
-// transaction, and leaves the others, with c.AsOf also those that have been at rest for less
-// long: they may have written more. Another number than c.Expect is a *job.CountError; none is
+// BeginRecalls begins to recall those of the jobs sel.IDs that can be recalled, all in one
+// transaction, and leaves the others, with sel.AsOf also those that have been at rest for less
+// long: they may have written more. Another number than sel.Count is a *job.CountError; none is
 // a *job.WrongStatusError or a *job.YoungerError of the first. Nothing is changed then. A job
 // that is not there is job.ErrNotFound. Each that has begun is to be run.
-func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, c job.Chosen, act job.Act) (begun []*BegunRecall, err error) {
+func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, sel job.Selection, act job.Act) (begun []*BegunRecall, err error) {
 	var refused error
-	ids := slices.Compact(slices.Sorted(slices.Values(c.IDs)))
+	ids := slices.Compact(slices.Sorted(slices.Values(sel.IDs)))
 	for _, id := range ids {
 		r := &BegunRecall{recall{pool: pool, act: act}}
 		err := r.find(ctx, id)
-		if err == nil && c.AsOf != nil && r.job.FinishedAt.After(*c.AsOf) {
-			err = &job.YoungerError{JobID: id, AsOf: *c.AsOf}
+		if err == nil && sel.AsOf != nil && r.job.FinishedAt.After(*sel.AsOf) {
+			err = &job.YoungerError{JobID: id, AsOf: *sel.AsOf}
 		}
 		switch {
 		case err == nil:
@@ -109,8 +109,8 @@ func BeginRecalls(ctx context.Context, pool *pgxpool.Pool, c job.Chosen, act job
 		}
 	}
 	switch n := int64(len(begun)); {
-	case c.Expect != nil && n != *c.Expect:
-		return nil, &job.CountError{Would: n, Expected: *c.Expect}
+	case sel.Count != nil && n != *sel.Count:
+		return nil, &job.CountError{Would: n, Expected: *sel.Count}
 	case n == 0:
 		return nil, refusal(ctx, pool, act, refused)
 	}

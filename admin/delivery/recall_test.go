@@ -228,7 +228,7 @@ func TestRecall_StaysWhenTheJobIsResumed(t *testing.T) {
 	id := b.Rest(t, outbox.TypePush, 10, job.Aborted)
 	_, err := delivery.Recall(t.Context(), b.DB.Pool, id, ann, nil)
 	require.NoError(t, err)
-	_, err = b.jobs.Resume(t.Context(), id, ann)
+	_, err = b.jobs.Resume(t.Context(), job.One(id), ann)
 	require.NoError(t, err)
 	b.Exec(t, `INSERT INTO belfry.messages (job_id, channel_id, next_attempt_at) VALUES ($1, 11, now())`, id)
 	rows, err := b.DB.Pool.Query(t.Context(), `SELECT channel_id FROM belfry.sendable_messages`)

@@ -116,7 +116,7 @@ func writesNothingToAStandby(t *testing.T, standby *dbtest.DB) {
 		}
 	}
 	// Behind a pooler nothing tells a standby before a statement is refused.
-	_, err := job.NewStore(standby.Pool).Abort(t.Context(), 1, job.Act{})
+	_, err := job.NewStore(standby.Pool).Abort(t.Context(), job.One(1), job.Act{})
 	require.ErrorIs(t, err, db.ErrStandby)
 	require.Equal(t, codeUnavailable, codeOf(err))
 	require.Contains(t, explain(t.Context(), err), "point database.url at the primary")

@@ -56,7 +56,7 @@ func furnished(t *testing.T) (*house, int64) {
 	h.run("schedules", "add", "daily", "--cron", "0 9 * * *", "--type", "inbox", "--category", "popular_content", "--title", "Popular today", "--everyone")
 	aborted := notice
 	aborted.Title, aborted.Lane = "Too early", "night"
-	_, err := h.jobs.Abort(t.Context(), h.enqueue(aborted), job.Act{Actor: "ann", Reason: "it says Tuesday"})
+	_, err := h.jobs.Abort(t.Context(), job.One(h.enqueue(aborted)), job.Act{Actor: "ann", Reason: "it says Tuesday"})
 	require.NoError(t, err)
 	waiting := notice
 	waiting.Title, waiting.Lane = "Waits for its lane", "night"
