@@ -39,7 +39,7 @@ func (s *Store) inTx(ctx context.Context, do func(context.Context, pgx.Tx) error
 
 // change is inTx for a change by an operator; it checks act.If first.
 func (s *Store) change(ctx context.Context, act Act, do func(context.Context, pgx.Tx) error) error {
-	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, If: act.If}, do))
+	return mapError(db.InTx(ctx, s.pool, db.Options{Limit: storeTimeout, Wait: rowWait, If: act.If}, do))
 }
 
 // KeyWait is how long a request waits at most for another transaction with its idempotency key:

@@ -5,3 +5,4 @@ DROP TABLE belfry.activity_counts, belfry.locks, belfry.installation, belfry.sen
     belfry.leases, belfry.retention_walks, belfry.activities, belfry.messages, belfry.notifications;
 DROP FUNCTION belfry.activities_limit, belfry.activities_count, belfry.installation_halt, belfry.installation_record, belfry.delivers, belfry.here, belfry.send_external, belfry.channel_id, belfry.send,
     belfry.activities_wake, belfry.activities_enqueue, belfry.activities_validate;
+DROP SEQUENCE belfry.activities_woken_seq;

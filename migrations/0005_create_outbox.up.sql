@@ -236,16 +236,21 @@ CREATE TRIGGER activities_limit AFTER INSERT ON belfry.activities
 
 REVOKE EXECUTE ON FUNCTION belfry.activities_limit(), belfry.activities_count(text, text, integer) FROM PUBLIC;
 
--- Wakes relays when the transaction commits. Of transactions that commit at the same time one
--- does: PostgreSQL has commits that notify wait for each other, and each for the disk. A relay
--- that one of them wakes goes on looking for longer than the others take to commit. The lock
--- ("belf", "bell" in ASCII) is asked for at the COMMIT, so that no open transaction keeps it;
--- with belfry.bell = off it is not: a prepared transaction would.
+-- When activities_wake notified last, in milliseconds: a sequence, so that every transaction sees it
+-- at once and none waits.
+CREATE SEQUENCE belfry.activities_woken_seq MINVALUE 0;
+
+-- Wakes relays when the transaction commits. Of transactions that commit within 20 ms one does:
+-- PostgreSQL has commits that notify wait for each other, and each for the disk. A relay
+-- that one of them wakes goes on looking for longer than the others take to commit. Which one it is
+-- depends on no lock, which another session might keep.
 CREATE FUNCTION belfry.activities_wake() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ms constant bigint := extract(epoch FROM clock_timestamp()) * 1000;
 BEGIN
-    IF current_setting('belfry.bell', true) = 'off' OR pg_try_advisory_xact_lock(x'62656c66'::integer, x'62656c6c'::integer) THEN
-        PERFORM belfry.ring('belfry_messages');
+    IF current_setting('belfry.bell', true) IS DISTINCT FROM 'off' AND EXISTS (SELECT FROM belfry.activities_woken_seq w WHERE ms NOT BETWEEN w.last_value AND w.last_value + 20) THEN
+        PERFORM setval('belfry.activities_woken_seq', ms), belfry.ring('belfry_messages');
     END IF;
     RETURN NULL;
 END $$;

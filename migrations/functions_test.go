@@ -21,6 +21,7 @@ func TestFunctions_RightsAreReviewed(t *testing.T) {
 		       || CASE WHEN p.prosecdef THEN ' owner''s rights' ELSE '' END
 		       || CASE WHEN has_function_privilege('public', p.oid, 'EXECUTE') THEN '' ELSE ' not public' END
 		       || CASE WHEN p.prosrc ~ '\mEXECUTE\M' THEN ' dynamic' ELSE '' END
+		       || CASE WHEN p.prosrc ~ 'advisory' THEN ' takes a lock that any login can take' ELSE '' END
 		       || CASE WHEN p.proowner = n.nspowner THEN '' ELSE ' of another owner' END
 		       || CASE WHEN p.prosecdef AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(p.proconfig, '{}')) THEN ' without a search_path' ELSE '' END
 		       || CASE WHEN p.prosrc ~ '\mEXECUTE\M' AND p.prosrc ~ 'relation_name' AND p.prosrc !~ 'belfry.trusted_relation' THEN ' over any name' ELSE '' END
@@ -30,7 +31,7 @@ func TestFunctions_RightsAreReviewed(t *testing.T) {
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	text := strings.Join(list, "\n") + "\n"
-	for _, fault := range []string{"of another owner", "without a search_path", "over any name"} {
+	for _, fault := range []string{"of another owner", "without a search_path", "over any name", "takes a lock that any login can take"} {
 		require.NotContains(t, text, fault)
 	}
 	dbtest.Golden(t, "testdata/functions.txt", text)

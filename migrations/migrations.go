@@ -43,6 +43,9 @@ const lockKey = 0x62656c667279
 // versionTable is goose's bookkeeping.
 const versionTable = "belfry.schema_migrations"
 
+// lockLimit is how long a node waits for another that migrates. Any login can take the lock.
+const lockLimit = 30 * time.Second
+
 // statementTimeout bounds one migration. Building an index on a large table may
 // take long, so it is generous; it exists so that a migration never hangs forever.
 const statementTimeout = time.Hour
@@ -178,12 +181,12 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // ends the lock; nothing was written in it
-	if _, err := tx.ExecContext(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"); err != nil {
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = %d", lockWait(ctx).Milliseconds())); err != nil {
 		return err
 	}
 	//sql:allow migrations stands alone
 	if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockKey)); err != nil {
-		return err
+		return explainLock(ctx, db, err)
 	}
 	if err := createSchema(ctx, db); err != nil {
 		return explainRights(ctx, db, err)
@@ -193,6 +196,35 @@ func withProvider(ctx context.Context, dsn string, fits pgconn.ValidateConnectFu
 		return err
 	}
 	return explainRights(ctx, db, do(provider))
+}
+
+// lockWait is how long to wait for lockKey: lockLimit, or less, so that a caller with a deadline still
+// gets the reason.
+func lockWait(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(min(lockLimit, time.Until(deadline)/2), time.Millisecond)
+	}
+	return lockLimit
+}
+
+// explainLock adds to the error of a lock that was not given which session has it.
+func explainLock(ctx context.Context, db *sql.DB, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "55P03" { // lock_not_available
+		return err
+	}
+	var pid int
+	var role, application string
+	//sql:allow migrations stands alone
+	errHolder := db.QueryRowContext(ctx, `SELECT l.pid, coalesce(a.usename::text, ''), coalesce(a.application_name, '')
+		  FROM pg_locks l
+		  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+		   AND l.classid::bigint = $1::bigint >> 32 AND l.objid::bigint = $1::bigint & 4294967295`, int64(lockKey)).Scan(&pid, &role, &application)
+	if errHolder != nil {
+		return fmt.Errorf("another session has the lock of the migrations: %w", err)
+	}
+	return fmt.Errorf("session %d of %s (%s) has the lock of the migrations; wait for its end if it migrates, or end it: SELECT pg_terminate_backend(%d): %w", pid, role, application, pid, err)
 }
 
 // createSchema creates the schema and its bookkeeping if they are missing; a role that
