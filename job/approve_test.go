@@ -436,3 +436,32 @@ func TestApproval_ClaimMeetsApprovalMeetsEdit(t *testing.T) {
 	require.Equal(t, claims, one[int](t, b, `SELECT count(*) FROM belfry.job_events c WHERE c.job_id = $1 AND c.kind = 'claimed'
 		AND (SELECT e.kind FROM belfry.job_events e WHERE e.job_id = c.job_id AND e.id < c.id AND e.kind IN ('enqueued', 'changed', 'approved') ORDER BY e.id DESC LIMIT 1) = 'approved'`, id))
 }
+
+// Once whoever may not approve could split a job into many that are below the category's number.
+func TestApproval_ManySmallJobsOfOneRequesterNeedIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	b.exec(t, `INSERT INTO belfry.categories (name, approval_above) VALUES ('many', 100)`)
+	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	other := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
+	var both sync.WaitGroup
+	for i := range 20 {
+		both.Go(func() {
+			_, err := enqueuer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, max_recipients, requested_by) VALUES ('inbox', 'many', 'x', 10, $1)`, fmt.Sprint("name ", i))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	free := func() int64 {
+		return one[int64](t, b, `SELECT coalesce(sum(max_recipients), 0) FROM belfry.jobs WHERE NOT needs_approval`)
+	}
+	if n := free(); n != 100 && n != 200 { // 200: another clock hour began
+		t.Fatalf("%d recipients without approval", n)
+	}
+	had := free()
+	_, err := other.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, max_recipients) VALUES ('inbox', 'many', 'x', 100)`)
+	require.NoError(t, err)
+	require.Equal(t, had+100, free(), "another login has its own sum")
+}

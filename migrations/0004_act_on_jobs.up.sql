@@ -50,6 +50,26 @@ CREATE FUNCTION belfry.approval_needed(category text, max_recipients integer) RE
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 RETURN coalesce((SELECT coalesce($2 > c.approval_above, c.approval_above IS NOT NULL) FROM belfry.categories c WHERE c.name = $1), false);
 
+-- Whether so many recipients more in this clock hour take what a requester's jobs of the category reach
+-- without approval above approval_above: otherwise many small jobs would need none. It counts what
+-- stays within; transactions of one requester wait for each other here. Requesters are told apart as
+-- activities_limit does. A repeated idempotency key is not counted, and neither is a category without
+-- approval_above.
+CREATE FUNCTION belfry.approval_exceeded(category text, recipients bigint, requested_by text, type text DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    most   constant integer := (SELECT c.approval_above FROM belfry.categories c WHERE c.name = $1);
+    sender constant text := 'jobs of ' || session_user || CASE WHEN has_column_privilege(session_user, 'belfry.jobs', 'approved_count', 'UPDATE') THEN ' for ' || lower(btrim($3)) ELSE '' END;
+BEGIN
+    IF most IS NULL OR EXISTS (SELECT FROM belfry.jobs j WHERE j.idempotency_key = $5 AND j.type = $4) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM belfry.activity_counts c WHERE c.category = $1 AND c.requester = sender AND c.hour < now() - interval '2 hours';
+    INSERT INTO belfry.activity_counts AS c VALUES ($1, sender, date_trunc('hour', now()), greatest($2, 0))
+        ON CONFLICT ON CONSTRAINT activity_counts_pkey DO UPDATE SET sent = c.sent + excluded.sent WHERE c.sent + excluded.sent::bigint <= most;
+    RETURN NOT FOUND;
+END $$;
+
 -- Refuses what is beyond a ceiling, boundless where there is one, or below a floor. It runs with the rights
 -- of the role that executes the INSERT, a SECURITY DEFINER function's owner for instance:
 -- what that role may UPDATE afterwards is not refused before.
@@ -83,6 +103,8 @@ BEGIN
         NEW.max_recipients := most;
     END IF;
     NEW.needs_approval := NEW.needs_approval OR belfry.approval_needed(NEW.category, NEW.max_recipients);
+    NEW.needs_approval := NEW.needs_approval
+        OR NEW.max_recipients IS NOT NULL AND belfry.approval_exceeded(NEW.category, NEW.max_recipients, NEW.requested_by, NEW.type, NEW.idempotency_key);
     IF NEW.priority <= 0 AND num_nonnulls(NEW.max_rows_per_second, NEW.duty_cycle, NEW.chunk_target_ms, NEW.max_chunk_rows, NEW.max_skips, NEW.health_checks, most) = 0 THEN
         RETURN NEW; -- as most
     END IF;
@@ -165,6 +187,9 @@ BEGIN
         OR belfry.reject('jobs', 'needs_approval', format('job %s needs approval; allowed values: true', was.id), 'belfry.approve(id, count) gives it.');
     is_now.needs_approval := is_now.needs_approval
         OR (is_now.category, is_now.max_recipients) IS DISTINCT FROM (was.category, was.max_recipients) AND belfry.approval_needed(is_now.category, is_now.max_recipients);
+    IF NOT is_now.needs_approval AND is_now.max_recipients IS NOT NULL AND (is_now.category <> was.category OR is_now.max_recipients > coalesce(was.max_recipients, 0)) THEN
+        is_now.needs_approval := belfry.approval_exceeded(is_now.category, is_now.max_recipients - CASE WHEN is_now.category = was.category THEN coalesce(was.max_recipients, 0) ELSE 0 END, is_now.requested_by);
+    END IF;
     IF num_nonnulls(was.approved_count, is_now.approved_count) > 0 THEN
         changed := ARRAY(SELECT k FROM unnest(belfry.approval_binds()) k, to_jsonb(was) o, to_jsonb(is_now) n
             WHERE n -> k <> o -> k AND NOT (k = 'schedule_at' AND was.started_at IS NOT NULL)

@@ -170,8 +170,8 @@ END $$;
 CREATE TRIGGER activities_enqueue AFTER INSERT ON belfry.activities
     FOR EACH ROW EXECUTE FUNCTION belfry.activities_enqueue();
 
--- How many activities a requester sent in a clock hour in a category with approval_above, or,
--- with the category '', how many tests were sent of a job that waits for approval.
+-- How many activities a requester sent in a clock hour in a category with approval_above, how many
+-- recipients its jobs reach without approval (approval_exceeded), or, with the category '', how many tests were sent of a job that waits for approval.
 CREATE TABLE belfry.activity_counts (
     category  text        NOT NULL,
     requester text        NOT NULL,
