@@ -445,7 +445,7 @@ func TestApproval_ManySmallJobsOfOneRequesterNeedIt(t *testing.T) {
 	enqueuer := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
 	other := b.db.Role(t, `GRANT USAGE ON SCHEMA belfry TO :role`, `GRANT INSERT ON belfry.jobs TO :role`)
 	var both sync.WaitGroup
-	for i := range 20 {
+	for i := range 40 {
 		both.Go(func() {
 			_, err := enqueuer.Pool.Exec(t.Context(), `INSERT INTO belfry.jobs (type, category, title, max_recipients, requested_by) VALUES ('inbox', 'many', 'x', 10, $1)`, fmt.Sprint("name ", i))
 			if err != nil {
