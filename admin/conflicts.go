@@ -12,12 +12,10 @@ import (
 )
 
 const (
-	// comparedRead and comparedOccurrences are the number of entries, and of occurrences of each
-	// schedule, that are compared with a requested job.
-	comparedRead        = 500
-	comparedOccurrences = 3000
+	// comparedRead is the number of entries that are compared with a requested job.
+	comparedRead = 500
 	// comparedAround is how long before and after the due time of the requested job entries are read.
-	comparedAround = 24 * time.Hour
+	comparedAround = 6 * time.Hour
 )
 
 // laneConflicts are the entries of its lane with which a requested job is expected to overlap.
@@ -53,7 +51,7 @@ func (c *laneConflicts) find(ctx context.Context, env *Env, r job.Request) error
 		return err
 	}
 	c.At, c.Held = latest(*cmp.Or(r.Spec.ScheduleAt, &now), now).UTC(), held(c.Lane)
-	q := upcomingQuery{lane: c.Lane, until: new(c.At.Add(comparedAround)), skipHeld: true, occurrences: comparedOccurrences, limit: comparedRead + 1}
+	q := upcomingQuery{lane: c.Lane, until: new(c.At.Add(comparedAround)), skipHeld: true, occurrences: comparedRead + 1, limit: comparedRead + 1}
 	if from := c.At.Add(-comparedAround); from.After(now) {
 		q.from, q.after.at = from, from
 	}
