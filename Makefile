@@ -12,10 +12,8 @@ PARALLEL ?= $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 # Slow tests have these names. make test leaves them to make test-fault.
 FAULT_TESTS = ^Test(Browser|Chaos|DemoProcess|Fault|Long|Model|Process)_
 GO_TEST = GO='$(GO)' $(CURDIR)/.ci/go-test -shuffle=on -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)')
-# Hashes and regular expressions take several times as long under the detector and start no goroutine.
-RACE = -race -gcflags=golang.org/x/crypto/...=-race=false -gcflags=regexp/...=-race=false
 # Without a C compiler there is no race detector. This counts as a skipped test.
-WITH_RACE = if $(GO) test -race -run '^$$' ./cursor >/dev/null 2>&1; then race='$(RACE)'; else export LEFT_OUT='race detector: no C compiler'; fi
+WITH_RACE = if $(GO) test -race -run '^$$' ./cursor >/dev/null 2>&1; then race=-race; else export LEFT_OUT='race detector: no C compiler'; fi
 # bench/ is a module of its own: compared libraries stay out of go.mod. benchstat reads the output.
 BENCH = cd bench && $(GO) test -vet=off -timeout 0 -run '^$$' -benchtime 1x
 
